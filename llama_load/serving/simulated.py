@@ -1,0 +1,408 @@
+"""A server with a known schedule, for tests and benchmarks of timing and of faults, and for nothing else.
+
+It speaks the OpenAI stream (`/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health`): the first token
+T after the request has a slot, then one every I, n tokens in all. A request is received when the kernel received
+its last byte; every token is logged with the instant just before it is handed to the kernel. Since the
+monotonic clock is shared by all processes of a machine, the log is the truth that a client's figures are held against.
+
+One thread, one loop: sleep until the next token is due or a socket is ready, send, log. What a request does can be
+set for all by `Schedule`, or for one by a field `simulate` in its body, for example
+`{"simulate": {"tokens": 3, "fault": "cut", "fault_after": 2}}`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import select
+import socket
+import struct
+import time
+from collections import deque
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import httptools
+import msgspec
+
+from llama_load.units import s_to_ns
+from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns, wall_minus_mono_ns
+
+MODEL = "simulated"
+FAULTS = {
+    "cut": "closes the connection after `fault_after` tokens, without an end of the stream",
+    "reset": "resets the connection after `fault_after` tokens",
+    "stall": "sends nothing more after `fault_after` tokens and keeps the connection open",
+    "error": "sends an error event after `fault_after` tokens and ends the stream",
+    "garbage": "sends an event that is no JSON after `fault_after` tokens, then goes on",
+    "no-finish": "ends with [DONE] but without a finish_reason",
+    "no-done": "ends without [DONE], but with a finish_reason",
+    "empty": "ends well-formed, but without any token",
+    "status": "answers with the HTTP status `status` and an error object",
+}
+BACKLOG = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What every request gets, unless its body says otherwise. Times in seconds."""
+
+    first_token_s: float = 0.1  # from getting a slot to the first token
+    interval_s: float = 0.02  # between tokens
+    jitter_s: float = 0.0  # each token is moved by a uniform draw from [-jitter_s, +jitter_s]
+    tokens: int = 64  # when the request names no max_tokens
+    merge: int = 1  # tokens handed to the kernel in one piece
+    slots: int = 0  # requests served at a time, the others queue; 0 is no limit
+    fault: str = ""  # one of FAULTS
+    fault_every: int = 1  # 1: every request has the fault; n: every n-th
+    fault_after: int = 0
+    status: int = 500  # for the fault "status"
+    seed: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """One request that is being answered."""
+
+    connection: _Connection
+    schedule: Schedule
+    number: int
+    request_id: str
+    chat: bool
+    include_usage: bool
+    total: int
+    fault: str
+    received_ns: int
+    started_ns: int = 0
+    offsets_ns: list[int] = field(default_factory=list)
+    sent_ns: list[int] = field(default_factory=list)
+
+
+class _Connection:
+    """A client's connection and the request being parsed on it (httptools calls the on_… methods)."""
+
+    __slots__ = ("body", "close", "headers", "parser", "path", "pending", "read_ns", "server", "sock", "stream")
+
+    def __init__(self, server: SimulatedServer, sock: socket.socket) -> None:
+        self.server = server
+        self.sock = sock
+        self.parser = httptools.HttpRequestParser(self)
+        self.pending = b""
+        self.read_ns = 0
+        self.stream: _Stream | None = None
+        self.on_message_begin()
+
+    def on_message_begin(self) -> None:
+        self.path = b""
+        self.headers: dict[bytes, bytes] = {}
+        self.body = b""
+
+    def on_url(self, url: bytes) -> None:
+        self.path += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.lower()] = value
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.close = not self.parser.should_keep_alive()
+        self.server.request(self)
+
+
+class SimulatedServer:
+    """The server. `serve()` runs until `stop()` is called (from a signal handler, say)."""
+
+    def __init__(self, schedule: Schedule, host: str = "127.0.0.1", port: int = 0, log: Path | None = None) -> None:
+        self.schedule = schedule
+        self._listener = socket.create_server((host, port), backlog=BACKLOG)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._log: BinaryIO | None = log.open("wb") if log else None
+        self._random = random.Random(schedule.seed)
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+        self._connections: dict[int, _Connection] = {}
+        self._due: list[tuple[int, int, int, _Stream]] = []
+        self._queue: deque[_Stream] = deque()
+        self._busy_slots = 0
+        self._count = 0
+        self._sequence = 0
+        self._running = True
+
+    def stop(self) -> None:
+        """Leave `serve` at its next turn."""
+        self._running = False
+
+    def serve(self) -> None:
+        """Accept, answer, log, until stopped."""
+        epoll_fd = self._epoll.fileno()
+        due = self._due
+        while self._running:
+            wait_s = 0.2
+            if due:
+                wait_s = min(wait_s, (due[0][0] - time.monotonic_ns()) / 1e9)
+            # epoll's own timeout is in whole milliseconds; select's is in microseconds.
+            if wait_s > 0:
+                select.select([epoll_fd], [], [], wait_s)
+            now = time.monotonic_ns()
+            while due and due[0][0] <= now:
+                _, _, index, stream = heapq.heappop(due)
+                self._send_token(stream, index)
+                now = time.monotonic_ns()
+            self._sockets()
+        if self._log:
+            self._log.close()
+
+    # ------------------------------------------------------------------ sockets
+
+    def _sockets(self) -> None:
+        offset = None
+        for fd, mask in self._epoll.poll(0):
+            if fd == self._listener.fileno():
+                self._accept()
+                continue
+            connection = self._connections.get(fd)
+            if connection is None:
+                continue
+            if mask & select.EPOLLOUT and connection.pending:
+                self._write(connection, b"")
+            if mask & ~select.EPOLLOUT:
+                offset = wall_minus_mono_ns() if offset is None else offset
+                self._read(connection, offset)
+
+    def _accept(self) -> None:
+        for _ in range(64):
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if SO_TIMESTAMPNS is not None:
+                sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            self._connections[sock.fileno()] = _Connection(self, sock)
+            self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def _read(self, connection: _Connection, offset: int) -> None:
+        try:
+            data, ancillary, _, _ = connection.sock.recvmsg(1 << 20, ANCILLARY_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, ancillary = b"", []
+        if not data:
+            self._close(connection)
+            return
+        stamp = kernel_stamp_ns(ancillary)
+        connection.read_ns = time.monotonic_ns() if stamp is None else stamp - offset
+        try:
+            connection.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._close(connection)
+
+    def _write(self, connection: _Connection, data: bytes) -> None:
+        if connection.pending:
+            data = connection.pending + data
+        try:
+            sent = connection.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._close(connection)
+            return
+        connection.pending = data[sent:]
+        mask = select.EPOLLIN | select.EPOLLOUT if connection.pending else select.EPOLLIN
+        if connection.pending or not data:
+            self._epoll.modify(connection.sock.fileno(), mask)
+
+    def _close(self, connection: _Connection) -> None:
+        if self._connections.pop(connection.sock.fileno(), None) is not None:
+            self._epoll.unregister(connection.sock.fileno())
+            connection.sock.close()
+            if connection.stream is not None:
+                self._end(connection.stream, "client closed")
+
+    # ------------------------------------------------------------------ requests
+
+    def request(self, connection: _Connection) -> None:
+        """A whole request has come in on this connection."""
+        path = connection.path.decode("latin-1").partition("?")[0]
+        if path == "/health":
+            self._answer(connection, 200, {"status": "ok"})
+        elif path == "/v1/models":
+            self._answer(connection, 200, {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        elif path in ("/v1/chat/completions", "/v1/completions"):
+            try:
+                body = msgspec.json.decode(connection.body)
+                self._open_stream(connection, body, chat=path == "/v1/chat/completions")
+            except (msgspec.DecodeError, TypeError, ValueError, AttributeError) as error:
+                self._answer(connection, 400, {"error": {"code": 400, "message": f"bad request: {error}"}})
+        else:
+            self._answer(connection, 404, {"error": {"code": 404, "message": f"no such path: {path}"}})
+
+    def _open_stream(self, connection: _Connection, body: dict[str, Any], *, chat: bool) -> None:
+        schedule = self.schedule
+        if asked := body.get("simulate"):
+            known = {item.name for item in fields(Schedule)}
+            schedule = replace(schedule, **{key: value for key, value in asked.items() if key in known})
+        self._count += 1
+        fault = schedule.fault if self._count % schedule.fault_every == 0 else ""
+        if fault == "status":
+            error = {"code": schedule.status, "message": "a simulated failure", "type": "server_error"}
+            self._answer(connection, schedule.status, {"error": error})
+            return
+        stream = _Stream(
+            connection=connection,
+            schedule=schedule,
+            number=self._count,
+            request_id=connection.headers.get(b"x-request-id", b"").decode("latin-1"),
+            chat=chat,
+            include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
+            total=0 if fault == "empty" else int(body.get("max_tokens") or schedule.tokens),
+            fault=fault,
+            received_ns=connection.read_ns,
+        )
+        connection.stream = stream
+        if self.schedule.slots and self._busy_slots >= self.schedule.slots:
+            self._queue.append(stream)
+        else:
+            self._start(stream, stream.received_ns)
+
+    def _start(self, stream: _Stream, at_ns: int) -> None:
+        """The request gets a slot: its headers go out and its tokens are put on the schedule."""
+        self._busy_slots += 1
+        schedule = stream.schedule
+        stream.started_ns = at_ns
+        first, interval, jitter = (
+            s_to_ns(s) for s in (schedule.first_token_s, schedule.interval_s, schedule.jitter_s)
+        )
+        previous = 0
+        for index in range(max(stream.total, 1)):
+            moved = first + index * interval + (self._random.randint(-jitter, jitter) if jitter else 0)
+            previous = max(previous, moved)
+            stream.offsets_ns.append(previous)
+        self._write(stream.connection, _STREAM_HEAD)
+        self._plan(stream, 0)
+
+    def _plan(self, stream: _Stream, index: int) -> None:
+        """Put the piece that begins with token `index` on the schedule: it leaves when its last token is due."""
+        last = min(index + stream.schedule.merge, len(stream.offsets_ns)) - 1
+        self._sequence += 1
+        heapq.heappush(self._due, (stream.started_ns + stream.offsets_ns[last], self._sequence, index, stream))
+
+    def _send_token(self, stream: _Stream, index: int) -> None:
+        connection = stream.connection
+        if connection.stream is not stream:
+            return
+        if stream.fault and self._fault(stream, index):
+            return
+        count = min(stream.schedule.merge, stream.total - index)
+        frames = [_ROLE[stream.chat]] if index == 0 else []
+        frames += [_TOKEN[stream.chat]] * count
+        last = index + count >= stream.total
+        if last:
+            frames.append(_tail(stream))
+        now = time.monotonic_ns()
+        stream.sent_ns += [now] * count
+        self._write(connection, b"".join(frames))
+        if last:
+            self._end(stream, stream.fault or "ok")
+        elif connection.stream is stream:
+            self._plan(stream, index + count)
+
+    def _fault(self, stream: _Stream, index: int) -> bool:
+        """Carry out the stream's fault if it is time. True if the stream goes no further."""
+        if stream.fault not in ("cut", "reset", "stall", "error", "garbage") or index < stream.schedule.fault_after:
+            return False
+        connection = stream.connection
+        if stream.fault == "stall":
+            return True
+        if stream.fault == "garbage":
+            stream.fault = ""
+            self._write(connection, _frame(b'data: {"choices": [{"delta"\n\n'))
+            return False
+        if stream.fault == "error":
+            event = {"error": {"code": 500, "message": "a simulated failure", "type": "server_error"}}
+            self._write(connection, _event(event) + b"0\r\n\r\n")
+            self._end(stream, "error")
+            return True
+        if stream.fault == "reset":
+            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._close(connection)
+        return True
+
+    def _end(self, stream: _Stream, outcome: str) -> None:
+        connection = stream.connection
+        connection.stream = None
+        if self._log:
+            entry = {
+                "number": stream.number,
+                "request_id": stream.request_id,
+                "outcome": outcome,
+                "received_mono_ns": stream.received_ns,
+                "started_mono_ns": stream.started_ns,
+                "sent_mono_ns": stream.sent_ns,
+            }
+            self._log.write(msgspec.json.encode(entry) + b"\n")
+            self._log.flush()
+        if stream.started_ns:
+            self._busy_slots -= 1
+            while self._queue:
+                waiting = self._queue.popleft()
+                if waiting.connection.stream is waiting:
+                    self._start(waiting, time.monotonic_ns())
+                    break
+        if connection.close and outcome != "client closed":
+            self._close(connection)
+
+    def _answer(self, connection: _Connection, status: int, value: object) -> None:
+        body = msgspec.json.encode(value)
+        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._write(connection, head.encode() + body)
+        if connection.close:
+            self._close(connection)
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The server's log: a dict a request with `request_id`, `received_mono_ns`, `sent_mono_ns` (list), `outcome`."""
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def _frame(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def _event(value: object) -> bytes:
+    return _frame(b"data: " + msgspec.json.encode(value) + b"\n\n")
+
+
+def _chunk(chat: bool, delta: dict[str, object], finish: str | None = None) -> dict[str, object]:
+    choice: dict[str, object] = {"index": 0, "finish_reason": finish}
+    if chat:
+        choice["delta"] = delta
+    else:
+        choice["text"] = delta.get("content", "")
+    kind = "chat.completion.chunk" if chat else "text_completion"
+    return {"id": "sim", "object": kind, "created": 0, "model": MODEL, "choices": [choice]}
+
+
+_STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+_ROLE = {True: _event(_chunk(True, {"role": "assistant", "content": None})), False: b""}
+_TOKEN = {chat: _event(_chunk(chat, {"content": " tok"})) for chat in (True, False)}
+
+
+def _tail(stream: _Stream) -> bytes:
+    """Everything after the last token, as the stream's fault wants it."""
+    parts = []
+    if stream.fault != "no-finish":
+        parts.append(_event(_chunk(stream.chat, {}, "length")))
+    if stream.include_usage:
+        usage = {"prompt_tokens": 16, "completion_tokens": stream.total, "total_tokens": 16 + stream.total}
+        parts.append(_event({"id": "sim", "object": "usage", "choices": [], "usage": usage}))
+    if stream.fault != "no-done":
+        parts.append(_frame(b"data: [DONE]\n\n"))
+    parts.append(b"0\r\n\r\n")
+    return b"".join(parts)

@@ -1,0 +1,21 @@
+"""Conversions between the units that the suite uses: integer ns for instants, float ms for latencies."""
+
+from __future__ import annotations
+
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+
+def ns_to_ms(ns: int) -> float:
+    """Nanoseconds to milliseconds. 1_500_000 -> 1.5."""
+    return ns / NS_PER_MS
+
+
+def ns_to_s(ns: int) -> float:
+    """Nanoseconds to seconds. 1_500_000_000 -> 1.5."""
+    return ns / NS_PER_S
+
+
+def s_to_ns(seconds: float) -> int:
+    """Seconds to nanoseconds. 0.25 -> 250_000_000."""
+    return round(seconds * NS_PER_S)

@@ -1,0 +1,57 @@
+"""Where a server is: a URL taken apart and its name resolved, once, before any clock starts."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One base URL: scheme, host, port, base path without trailing slash, and its resolved socket addresses.
+
+    `endpoints` is a tuple of (family, sockaddr) in the resolver's order, empty until `resolved()`.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    base_path: str
+    endpoints: tuple[tuple[int, tuple[object, ...]], ...] = ()
+
+    @property
+    def url(self) -> str:
+        """The base URL as a person would type it, without a trailing slash."""
+        return f"{self.scheme}://{self.host_header}{self.base_path}"
+
+    @property
+    def host_header(self) -> str:
+        """The value of the Host header: IPv6 in brackets, the default port left out."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def resolved(self) -> Address:
+        """The same address with its name looked up. Raises OSError (socket.gaierror) when there is none."""
+        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        endpoints = tuple(dict.fromkeys((int(family), tuple(sockaddr)) for family, _, _, _, sockaddr in found))
+        return Address(self.scheme, self.host, self.port, self.base_path, endpoints)
+
+
+def parse_url(url: str) -> Address:
+    """Read a base URL such as `http://[::1]:8080/llm`. Raises ValueError with a sentence when it is none."""
+    text = url.strip()
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    if parts.scheme not in DEFAULT_PORTS:
+        raise ValueError(f"{url!r} is no http:// or https:// URL")
+    if not parts.hostname:
+        raise ValueError(f"{url!r} names no host; write it like http://127.0.0.1:8080")
+    if parts.query or parts.fragment or parts.username:
+        raise ValueError(f"{url!r} must be a plain base URL, without user, query or fragment")
+    try:
+        port = parts.port or DEFAULT_PORTS[parts.scheme]
+    except ValueError:
+        raise ValueError(f"{url!r} has no valid port") from None
+    return Address(parts.scheme, parts.hostname, port, parts.path.rstrip("/"))

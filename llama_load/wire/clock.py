@@ -1,0 +1,47 @@
+"""One time axis: the kernel's receive stamps, which are CLOCK_REALTIME, put on the monotonic clock.
+
+The offset between the two clocks is sampled with every batch of reads, so a step of the wall clock
+(NTP, an administrator) moves no measurement made after it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import time
+from typing import Final
+
+# Linux' SO_TIMESTAMPNS (asm-generic/socket.h); Python's socket module does not export it.
+SO_TIMESTAMPNS: Final = 35 if sys.platform.startswith("linux") else None
+ANCILLARY_BYTES: Final = socket.CMSG_SPACE(16)
+# A sample of the offset is only as good as the time it took: over this, somebody preempted us in between.
+TIGHT_SAMPLE_NS: Final = 5_000
+SAMPLE_TRIES: Final = 5
+
+_unpack_timespec = struct.Struct("=qq").unpack
+
+
+def wall_minus_mono_ns() -> int:
+    """CLOCK_REALTIME - CLOCK_MONOTONIC in ns, from the tightest of a few samples."""
+    best_width = None
+    best = 0
+    for _ in range(SAMPLE_TRIES):
+        before = time.monotonic_ns()
+        wall = time.time_ns()
+        after = time.monotonic_ns()
+        width = after - before
+        if best_width is None or width < best_width:
+            best_width, best = width, wall - ((before + after) >> 1)
+        if width <= TIGHT_SAMPLE_NS:
+            break
+    return best
+
+
+def kernel_stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    """The receive stamp (CLOCK_REALTIME, ns) out of recvmsg's ancillary data; None if the kernel gave none."""
+    for level, kind, data in ancillary:
+        if kind == SO_TIMESTAMPNS and level == socket.SOL_SOCKET and len(data) >= 16:
+            seconds, nanoseconds = _unpack_timespec(data[:16])
+            return int(seconds * 1_000_000_000 + nanoseconds)
+    return None

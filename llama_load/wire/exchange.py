@@ -1,0 +1,406 @@
+"""One HTTP/1.1 request and its streamed answer, on a connection of its own.
+
+    start ──► connecting ──► sending ──► waiting ──► streaming ──► done
+                                        (no progress yet)  (progress seen)
+
+Every stamp is monotonic ns. `started`, `connected` and `sent` are taken here; `headers`, progress and
+`ended` are the kernel's receive stamps of the reads that brought them (see `llama_load.wire.clock`).
+The connection is closed after the answer: llama-server closes it anyway, whatever it announces, and a
+stale connection would count as the server's failure.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import httptools
+
+from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns
+from llama_load.wire.errors import WireFailure, connect_failure
+from llama_load.wire.sse import EventStream, EventTooLarge
+
+if TYPE_CHECKING:
+    from gevent.event import Event
+
+    from llama_load.wire.address import Address
+    from llama_load.wire.hub import Hub
+
+# A header block beyond this is no answer of a server that wants to be understood.
+MAX_HEADER_BYTES = 256 * 1024
+# Bodies that are no event stream: errors, and whole JSON answers such as a batch of embeddings.
+MAX_BODY_BYTES = 64 * 1024 * 1024
+
+CONNECTING, SENDING, WAITING, STREAMING, DONE = range(5)
+
+_IN_PROGRESS = {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR}
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds; None means no limit. The defaults leave room for prompts that take a minute to process."""
+
+    connect_s: float | None = 10.0
+    first_token_s: float | None = 600.0
+    token_s: float | None = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to send: method, path below the base URL, header fields and body."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+    def head(self, address: Address) -> bytes:
+        """The header block as bytes, with Host, Content-Length and Connection filled in."""
+        fields = [
+            f"{self.method} {address.base_path}{self.path} HTTP/1.1",
+            f"Host: {address.host_header}",
+            "Accept-Encoding: identity",
+            "Connection: close",
+            f"Content-Length: {len(self.body)}",
+            *(f"{name}: {value}" for name, value in self.headers),
+        ]
+        return ("\r\n".join(fields) + "\r\n\r\n").encode("latin-1")
+
+
+class EventReader(Protocol):
+    """Who reads the events of an answer. Called from the event loop: it must neither block nor raise."""
+
+    def event(self, data: bytes, at_ns: int) -> bool:
+        """Take the data of one event, received at `at_ns`. True if it was progress (for chat: a token)."""
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """A request under way, and afterwards what became of it.
+
+    `failure` is None exactly when a complete answer of any status came back. `merged` counts progress
+    events that shared their read with a later one, so that their own arrival time is unknown.
+    `headers_alone` is true when the header block came in a read without any body.
+    """
+
+    hub: Hub
+    address: Address
+    request: Request
+    reader: EventReader
+    timeouts: Timeouts
+    finished: Event
+
+    started_ns: int = 0
+    connected_ns: int | None = None
+    sent_ns: int | None = None
+    headers_ns: int | None = None
+    headers_alone: bool = False
+    first_progress_ns: int | None = None
+    last_progress_ns: int | None = None
+    ended_ns: int | None = None
+
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+    failure: WireFailure | None = None
+    cancelled: bool = False
+
+    progress_events: int = 0
+    merged: int = 0
+    first_merged: bool = False
+    reads: int = 0
+    user_space_reads: int = 0
+    bytes_received: int = 0
+
+    phase: int = CONNECTING
+    fd: int = -1
+    phase_since_ns: int = 0
+    _sock: _socket.socket | None = None
+    _endpoint: int = 0
+    _endpoints_tried: int = 0
+    _unsent: list[memoryview] = field(default_factory=list)
+    _parser: httptools.HttpResponseParser | None = None
+    _events: EventStream | None = None
+    _pieces: list[bytes] = field(default_factory=list)
+    _complete: bool = False
+    _head_bytes: int = 0
+    _read_ns: int = 0
+    _in_headers: bool = True
+
+    # ------------------------------------------------------------------ going out
+
+    def start(self) -> None:
+        """Connect and send, without ever waiting. Failures end up in `failure`, none is raised."""
+        self._endpoint = self.hub.good_endpoint.get(self.address, 0)
+        self._parser = httptools.HttpResponseParser(self)
+        head = self.request.head(self.address)
+        self._unsent = [memoryview(part) for part in (head, self.request.body) if part]
+        self._connect()
+
+    def _connect(self) -> None:
+        family, sockaddr = self.address.endpoints[self._endpoint]
+        self._endpoints_tried += 1
+        try:
+            sock = _socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if SO_TIMESTAMPNS is not None:
+                sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        except OSError as error:  # most likely out of file descriptors
+            self.started_ns = self.started_ns or time.monotonic_ns()
+            self.fail("connect_failed", f"no socket to be had: {error.strerror}")
+            return
+        self._sock, self.fd = sock, sock.fileno()
+        if not self.started_ns:
+            self.started_ns = self.phase_since_ns = time.monotonic_ns()
+        code = sock.connect_ex(sockaddr)
+        if code and code not in _IN_PROGRESS:
+            self._connect_failed(code)
+            return
+        self._write()
+        if self.phase != DONE:
+            self.hub.watch(self, writable=bool(self._unsent))
+
+    def _connect_failed(self, code: int) -> None:
+        self._close()
+        if self._endpoints_tried < len(self.address.endpoints):
+            self._endpoint = (self._endpoint + 1) % len(self.address.endpoints)
+            self._connect()
+            return
+        self._fail_with(connect_failure(code))
+
+    def _write(self) -> None:
+        assert self._sock is not None
+        try:
+            while self._unsent:
+                count = self._sock.sendmsg(self._unsent)
+                if self.phase == CONNECTING:
+                    self._connected()
+                while self._unsent and count >= len(self._unsent[0]):
+                    count -= len(self._unsent.pop(0))
+                if count:
+                    self._unsent[0] = self._unsent[0][count:]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if self.phase == CONNECTING:
+                if error.errno not in (errno.ENOTCONN, errno.EAGAIN):
+                    self._connect_failed(error.errno or 0)
+            elif error.errno in (errno.EPIPE, errno.ECONNRESET):
+                self._unsent.clear()  # an early answer may still be waiting to be read
+                self.hub.watch(self, writable=False)
+            else:
+                self.fail("reset", f"sending failed: {error.strerror}")
+            return
+        self.sent_ns = time.monotonic_ns()
+        self._enter(WAITING)
+
+    def _connected(self) -> None:
+        self.connected_ns = time.monotonic_ns()
+        self.hub.good_endpoint[self.address] = self._endpoint
+        self._enter(SENDING)
+
+    # ------------------------------------------------------------------ coming in
+
+    def on_writable(self) -> None:
+        """The loop saw the socket writable (or in error) while bytes are left to send."""
+        assert self._sock is not None
+        if self.phase == CONNECTING:
+            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._connect_failed(code)
+                return
+            self._connected()
+        self._write()
+        if self.phase != DONE and not self._unsent:
+            self.hub.watch(self, writable=False)
+
+    def on_readable(self, buffer: bytearray, view: memoryview, wall_minus_mono_ns: int) -> None:
+        """Read once what is there; a full buffer is read again."""
+        while self.phase != DONE:
+            assert self._sock is not None
+            try:
+                count, ancillary, _, _ = self._sock.recvmsg_into((buffer,), ANCILLARY_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if self.phase == CONNECTING:
+                    self._connect_failed(error.errno or 0)
+                else:
+                    self.fail("reset", f"connection reset by the server {self._where()}")
+                return
+            if not count:
+                self._end_of_stream()
+                return
+            now = time.monotonic_ns()
+            stamp = kernel_stamp_ns(ancillary)
+            if stamp is None:
+                self.user_space_reads += 1
+                at = now
+            else:
+                # A wall clock that was stepped between receipt and sampling must not put a stamp into the future
+                # or before what came earlier on this connection.
+                at = min(now, max(stamp - wall_minus_mono_ns, self._read_ns, self.sent_ns or self.started_ns))
+            self.reads += 1
+            self.bytes_received += count
+            self._read_ns = at
+            self._take(view[:count], at)
+            if count < len(buffer):
+                return
+
+    def _take(self, data: memoryview, at: int) -> None:
+        parser = self._parser
+        assert parser is not None
+        if self._in_headers:
+            self._head_bytes += len(data)
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.fail("protocol", "the server wants to switch protocols")
+            return
+        except httptools.HttpParserError as error:
+            self.fail("protocol", f"the answer is no valid HTTP/1.1: {error}")
+            return
+        if self._in_headers and self._head_bytes > MAX_HEADER_BYTES:
+            self.fail("too_large", f"the answer's header block is larger than {MAX_HEADER_BYTES} bytes")
+            return
+        if self._pieces:
+            body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            self._pieces.clear()
+            self._take_body(body, at)
+        elif self.headers_ns == at:
+            self.headers_alone = True
+        if self._complete and self.phase != DONE:
+            self._finish_body(at)
+
+    def _take_body(self, body: bytes, at: int) -> None:
+        if self._events is None:
+            self.body += body
+            if len(self.body) > MAX_BODY_BYTES:
+                self.fail("too_large", f"the answer's body is larger than {MAX_BODY_BYTES} bytes")
+            return
+        try:
+            events = self._events.feed(body)
+        except EventTooLarge:
+            self.fail("too_large", "an event of the stream grew beyond 4 MiB without ending")
+            return
+        progress = 0
+        for data in events:
+            if self.reader.event(data, at):
+                progress += 1
+        if progress:
+            if self.last_progress_ns is None:
+                self.first_progress_ns = at
+                self.first_merged = progress > 1
+                self.last_progress_ns = self.phase_since_ns = at
+                self.phase = STREAMING
+                self.hub.now_streaming(self)
+            else:
+                self.hub.saw_gap(at - self.last_progress_ns)
+                self.last_progress_ns = self.phase_since_ns = at
+            self.progress_events += progress
+            self.merged += progress - 1
+
+    def _end_of_stream(self) -> None:
+        until_close = not self._in_headers and "content-length" not in self.headers
+        until_close = until_close and "chunked" not in self.headers.get("transfer-encoding", "").lower()
+        if until_close:
+            self._finish_body(self._read_ns)
+        else:
+            self.fail("cut_off", f"the server closed the connection {self._where()}")
+
+    def _finish_body(self, at: int) -> None:
+        if self._events is not None:
+            for data in self._events.end():
+                self.progress_events += self.reader.event(data, at)
+        self.ended_ns = at
+        self._done()
+
+    def _where(self) -> str:
+        if self.status is None:
+            return "before it answered"
+        return "in the middle of the answer" if self.progress_events else "before the first token"
+
+    # ------------------------------------------------------------------ httptools' callbacks
+
+    def on_status(self, _reason: bytes) -> None:
+        pass
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        status = self._parser.get_status_code()
+        if 100 <= status < 200:
+            return
+        self.status = status
+        self.headers_ns = self._read_ns
+        self._in_headers = False
+        if 200 <= status < 300 and self.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            self._events = EventStream()
+
+    def on_body(self, body: bytes) -> None:
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        if self.status is None:  # an informational answer (100 Continue): the real one follows
+            self.headers.clear()
+        else:
+            self._complete = True
+
+    # ------------------------------------------------------------------ the end
+
+    def expired(self, now_ns: int) -> None:
+        """Fail with the timeout of the present phase if it has run out."""
+        waited_s = (now_ns - self.phase_since_ns) / 1e9
+        limits = self.timeouts
+        if self.phase == CONNECTING:
+            if limits.connect_s is not None and waited_s > limits.connect_s:
+                self.fail("connect_timeout", f"no connection within {limits.connect_s:g} s")
+        elif self.phase == STREAMING:
+            if limits.token_s is not None and waited_s > limits.token_s:
+                self.fail("token_timeout", f"no further token within {limits.token_s:g} s")
+        elif limits.first_token_s is not None and waited_s > limits.first_token_s:
+            self.fail("first_token_timeout", f"no first token within {limits.first_token_s:g} s")
+
+    def fail(self, kind: str, text: str) -> None:
+        """End the exchange with a failure."""
+        self._fail_with(WireFailure(kind, text))
+
+    def cancel(self) -> None:
+        """Close the connection now; the exchange is neither success nor failure."""
+        if self.phase != DONE:
+            self.cancelled = True
+            self.ended_ns = time.monotonic_ns()
+            self._done()
+
+    def _fail_with(self, failure: WireFailure) -> None:
+        if self.phase != DONE:
+            self.failure = failure
+            self.ended_ns = time.monotonic_ns()
+            self._done()
+
+    def _enter(self, phase: int) -> None:
+        self.phase = phase
+        if phase == WAITING:  # the first-token clock runs from the start of sending
+            return
+        self.phase_since_ns = time.monotonic_ns()
+
+    def _done(self) -> None:
+        self.phase = DONE
+        self._close()
+        self._parser = None  # breaks the cycle: the parser holds this object's callbacks
+        self._unsent.clear()
+        self.hub.forget(self)
+        self.finished.set()
+
+    def _close(self) -> None:
+        if self._sock is not None:
+            self.hub.unwatch(self)
+            self._sock.close()
+            self._sock, self.fd = None, -1

@@ -1,0 +1,90 @@
+"""Server-sent events: bytes in, event data out, however the bytes were cut.
+
+Follows the WHATWG rules (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream):
+lines end in LF, CR or CRLF, `data` fields of one event are joined by LF, comments and other fields are
+passed over, a blank line ends the event. One leniency: data lines that a *complete* body leaves without
+their blank line still count, because line-based clients accept them.
+"""
+
+from __future__ import annotations
+
+import re
+
+# No event of an LLM server comes near this; it bounds memory against a server that never ends its line.
+MAX_EVENT_BYTES = 4 * 1024 * 1024
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+
+
+class EventTooLarge(Exception):
+    """A line or an event grew beyond MAX_EVENT_BYTES."""
+
+
+class EventStream:
+    """Incremental decoder. `feed` returns the data of every event completed by these bytes."""
+
+    __slots__ = ("_at_start", "_data", "_data_bytes", "_skip_lf", "_tail")
+
+    def __init__(self) -> None:
+        self._tail = b""  # bytes of a line that has not ended yet
+        self._data: list[bytes] = []  # data lines of an event that has not ended yet
+        self._data_bytes = 0
+        self._skip_lf = False  # the last line ended in CR: a LF that follows belongs to it
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Events completed by `chunk`, oldest first; each is the event's data, lines joined by LF."""
+        if not self._tail and not self._data and not self._skip_lf and chunk.endswith(b"\n\n") and b"\r" not in chunk:
+            # The common case, and the hot path: whole events, LF only.
+            if self._at_start:
+                self._at_start = False
+                chunk = chunk.removeprefix(_BOM)
+            events = []
+            for block in chunk[:-2].split(b"\n\n"):
+                if block.startswith(b"data: ") and b"\n" not in block:
+                    events.append(block[6:])
+                else:
+                    events.extend(self._lines(block.split(b"\n")))
+                    events.extend(self._lines([b""]))
+            return events
+        return self._feed_slowly(chunk)
+
+    def end(self) -> list[bytes]:
+        """The body is complete: the event that was still open, if it had data."""
+        lines = [self._tail] if self._tail else []
+        self._tail = b""
+        return self._lines([*lines, b""])
+
+    def _feed_slowly(self, chunk: bytes) -> list[bytes]:
+        if self._skip_lf and chunk:
+            chunk = chunk.removeprefix(b"\n")
+            self._skip_lf = False
+        text = self._tail + chunk
+        if self._at_start:
+            if len(text) < len(_BOM) and _BOM.startswith(text):
+                self._tail = text
+                return []
+            self._at_start = False
+            text = text.removeprefix(_BOM)
+        if text.endswith(b"\r"):
+            self._skip_lf = True
+        *lines, self._tail = _LINE_END.split(text)
+        if len(self._tail) > MAX_EVENT_BYTES:
+            raise EventTooLarge
+        return self._lines(lines)
+
+    def _lines(self, lines: list[bytes]) -> list[bytes]:
+        events = []
+        for line in lines:
+            if not line:
+                if self._data:
+                    events.append(b"\n".join(self._data))
+                    self._data = []
+                    self._data_bytes = 0
+            elif line == b"data" or line.startswith(b"data:"):
+                self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+                self._data_bytes += len(line)
+                if self._data_bytes > MAX_EVENT_BYTES:
+                    raise EventTooLarge
+        return events
