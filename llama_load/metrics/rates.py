@@ -1,0 +1,56 @@
+"""Metrics over time: duration, the busiest second, the most requests in flight."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from llama_load.metrics.table import Records
+from llama_load.units import NS_PER_S, ns_to_s
+
+
+def duration_s(records: Records) -> float:
+    """Benchmark duration, s: from the first request's start to the last one's end, failed ones included.
+
+    Two requests, 0 to 3 s and 2 to 10 s: 10.0. Source: vLLM benchmarks/serve.py. Cancelled requests count until the cut.
+    """
+    if not len(records):
+        return 0.0
+    return ns_to_s(int(records.instants("ended_mono_ns").max() - records.instants("started_mono_ns").min()))
+
+
+def peak_output_tok_per_s(ok: Records, start_ns: int) -> float:
+    """Most output tokens in one whole second of the run, counted from its start (`start_ns`).
+
+    A request's tokens are spread evenly over its token events, so that events holding several tokens (vLLM under load)
+    do not lower the peak; vLLM's own bench counts events there. Two requests that bring 10 one-token events each in the
+    same second: 20.
+    """
+    seconds: list[np.ndarray] = []
+    weights: list[np.ndarray] = []
+    first = ok.table["first_token_mono_ns"].to_pylist()
+    tokens = ok.numbers("output_tokens")
+    for start, gaps, count in zip(first, ok.table["itl_ms"], tokens, strict=True):
+        if start is None:
+            continue
+        after_s = np.concatenate(([0.0], np.cumsum(gaps.values.to_numpy(zero_copy_only=False), dtype=np.float64))) / 1e3
+        seconds.append(((start - start_ns) / NS_PER_S + after_s).astype(np.int64))
+        weights.append(np.full(len(after_s), (count if not np.isnan(count) else len(after_s)) / len(after_s)))
+    if not seconds:
+        return 0.0
+    return float(np.bincount(np.concatenate(seconds), weights=np.concatenate(weights)).max())
+
+
+def peak_in_flight(records: Records) -> int:
+    """Most requests under way at one instant, from start to end.
+
+    0-2 s, 1-3 s, 2.5-4 s: 2. vLLM's bench counts every request that touches a whole second, which with short requests says
+    more than ever were in flight; we say what was. A request that starts as another ends does not overlap it.
+    """
+    if not len(records):
+        return 0
+    starts = records.instants("started_mono_ns")
+    ends = records.instants("ended_mono_ns")
+    instants = np.concatenate((ends, starts))
+    steps = np.concatenate((np.full(len(ends), -1), np.full(len(starts), 1)))
+    order = np.lexsort((steps, instants))  # at one instant, ends come before starts
+    return int(np.cumsum(steps[order]).max())

@@ -1,0 +1,65 @@
+"""The latencies of one request, each from its stamps. One definition, one function.
+
+All take monotonic ns and give ms; None where a stamp is missing. "Token" means token event: an event of the
+stream that carries generated content (text, reasoning, tool calls).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llama_load.units import ns_to_ms
+
+
+def _between(start_ns: int | None, end_ns: int | None) -> float | None:
+    return None if start_ns is None or end_ns is None else ns_to_ms(end_ns - start_ns)
+
+
+def ttft_ms(started_ns: int, first_token_ns: int | None) -> float | None:
+    """Time to first token, ms: first token - started. Connect (and TLS) are included.
+
+    Started at 0, first token received at 120 ms: 120.0. Source: vLLM benchmarks, which start their clock before posting.
+    """
+    return _between(started_ns, first_token_ns)
+
+
+def answer_ttft_ms(started_ns: int, first_answer_ns: int | None) -> float | None:
+    """Time to the first token that is no reasoning, ms; equals TTFT for models that do not think aloud."""
+    return _between(started_ns, first_answer_ns)
+
+
+def e2el_ms(started_ns: int, last_token_ns: int | None) -> float | None:
+    """End-to-end latency, ms: last token - started. The usage event and [DONE] that follow do not count."""
+    return _between(started_ns, last_token_ns)
+
+
+def itl_ms(token_ns: Sequence[int]) -> list[float]:
+    """Inter-token latencies, ms: every gap between token events, one per event after the first (length n - 1).
+
+    Tokens at 50, 60, 80 ms: [10.0, 20.0]. An event of several tokens gives one sample, as in vLLM.
+    """
+    return [ns_to_ms(later - earlier) for earlier, later in zip(token_ns, token_ns[1:], strict=False)]
+
+
+def tpot_ms(ttft: float | None, e2el: float | None, output_tokens: int | None) -> float | None:
+    """Mean time per output token after the first, ms: (E2EL - TTFT) / (output tokens - 1); None below two tokens.
+
+    First token at 50 ms, last at 250 ms, 11 tokens: 20.0. Source: vLLM benchmarks/serve.py, calculate_metrics.
+    """
+    if ttft is None or e2el is None or output_tokens is None or output_tokens < 2:
+        return None
+    return (e2el - ttft) / (output_tokens - 1)
+
+
+def connect_ms(started_ns: int, connected_ns: int | None) -> float | None:
+    """Time to open the connection, ms: connected - started."""
+    return _between(started_ns, connected_ns)
+
+
+def queue_ms(sent_ns: int | None, headers_ns: int | None, *, headers_alone: bool, held: bool) -> float | None:
+    """Time in the server's queue, ms: headers - sent, where the server holds its headers until a slot is free.
+
+    None unless the server is known to hold them (llama-server) and they came in a read of their own; headers that come
+    with the first token say nothing about the queue.
+    """
+    return _between(sent_ns, headers_ns) if held and headers_alone else None

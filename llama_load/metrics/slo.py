@@ -1,0 +1,43 @@
+"""Service level objectives and goodput."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from llama_load.metrics.table import Records
+
+SLO_METRICS = ("ttft", "tpot", "e2el")
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """One objective: the metric's value of a request must not exceed `limit_ms`."""
+
+    metric: str
+    limit_ms: float
+
+
+def parse_slo(text: str) -> Slo:
+    """Read `ttft:500` (ms, as vLLM's --goodput). Raises ValueError with a sentence."""
+    metric, _, limit = text.partition(":")
+    try:
+        value = float(limit)
+    except ValueError:
+        value = -1.0
+    if metric not in SLO_METRICS or not value > 0:
+        raise ValueError(f"--goodput wants METRIC:MILLISECONDS with {', '.join(SLO_METRICS)}, such as ttft:500, got {text!r}")
+    return Slo(metric, value)
+
+
+def meets(ok: Records, slos: tuple[Slo, ...]) -> int:
+    """How many successful requests meet every objective.
+
+    A request without the metric (TPOT of a one-token answer) meets it, as in vLLM. Goodput is this / duration, in req/s.
+    """
+    good = np.ones(len(ok), dtype=np.bool_)
+    for slo in slos:
+        values = ok.numbers(f"{slo.metric}_ms")
+        good &= np.isnan(values) | (values <= slo.limit_ms)
+    return int(good.sum())

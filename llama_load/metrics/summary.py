@@ -1,0 +1,115 @@
+"""From the records of a run to its figures: totals, distributions, what the server said, what failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from llama_load.metrics.rates import duration_s, peak_in_flight, peak_output_tok_per_s
+from llama_load.metrics.slo import Slo, meets
+from llama_load.metrics.statistics import Distribution, describe
+from llama_load.metrics.table import Records
+
+# Column of requests.parquet -> key of its distribution; "itl" is pooled over requests.
+LATENCIES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "itl_ms", "e2el": "e2el_ms"}
+EXTRAS = {
+    "answer_ttft": "answer_ttft_ms",
+    "connect": "connect_ms",
+    "queue": "queue_ms",
+    "server_prompt_tok_per_s": "server_prompt_tok_per_s",
+    "server_predict_tok_per_s": "server_predict_tok_per_s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCount:
+    """One class of failure: how often, and what the first one said."""
+
+    kind: str
+    count: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The figures of a set of requests. Rates are per second of `duration_s`; None where nothing was measured."""
+
+    completed: int
+    failed: int
+    cancelled: int
+    duration_s: float
+    total_input_tokens: int
+    total_output_tokens: int
+    request_throughput: float | None
+    request_goodput: float | None
+    output_throughput: float | None
+    total_token_throughput: float | None
+    max_output_tokens_per_s: float
+    max_concurrent_requests: int
+    output_chars_per_s: float | None
+    total_cached_tokens: int | None
+    distributions: dict[str, Distribution]
+    token_sources: dict[str, int]
+    clock_sources: dict[str, int]
+    failures: list[FailureCount] = field(default_factory=list)
+
+    @property
+    def failure_ratio(self) -> float:
+        """Failed / (completed + failed), 0 to 1; cancelled requests are neither."""
+        ended = self.completed + self.failed
+        return self.failed / ended if ended else 0.0
+
+
+def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple[Slo, ...] = ()) -> Totals:
+    """The figures of these (measured) requests. Failed ones are in no latency list, but in the duration."""
+    ok, failed = records.ok(), records.failed()
+    duration = duration_s(records)
+    input_tokens = int(np.nansum(ok.numbers("prompt_tokens")))
+    output_tokens = int(np.nansum(ok.numbers("output_tokens")))
+    cached = ok.numbers("cached_tokens")
+
+    def rate(amount: float) -> float | None:
+        return amount / duration if duration > 0 else None
+
+    distributions = {
+        key: describe(ok.gaps_ms() if key == "itl" else ok.numbers(column), percentiles)
+        for key, column in (LATENCIES | EXTRAS).items()
+    }
+    return Totals(
+        completed=len(ok),
+        failed=len(failed),
+        cancelled=len(records.cancelled()),
+        duration_s=duration,
+        total_input_tokens=input_tokens,
+        total_output_tokens=output_tokens,
+        request_throughput=rate(len(ok)),
+        request_goodput=rate(meets(ok, slos)) if slos else None,
+        output_throughput=rate(output_tokens),
+        total_token_throughput=rate(input_tokens + output_tokens),
+        max_output_tokens_per_s=(
+            peak_output_tok_per_s(ok, int(records.instants("started_mono_ns").min())) if len(ok) else 0.0
+        ),
+        max_concurrent_requests=peak_in_flight(records),
+        output_chars_per_s=rate(float(np.nansum(ok.numbers("output_chars")))),
+        total_cached_tokens=None if np.isnan(cached).all() else int(np.nansum(cached)),
+        distributions=distributions,
+        token_sources=_counts(ok, "token_source"),
+        clock_sources=_counts(ok, "clock_source"),
+        failures=_failures(failed),
+    )
+
+
+def _counts(records: Records, column: str) -> dict[str, int]:
+    return {str(value): count for value, count in Counter(records.strings(column)).most_common()}
+
+
+def _failures(failed: Records) -> list[FailureCount]:
+    examples: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for kind, text in zip(failed.strings("status"), failed.strings("error"), strict=True):
+        counts[kind] += 1
+        examples.setdefault(kind, text or "")
+    return [FailureCount(kind, count, examples[kind]) for kind, count in counts.most_common()]

@@ -1,0 +1,72 @@
+"""Records as columns: the view that every metric over many requests reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.record import CANCELLED, OK
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Records:
+    """A table of request records (the columns of requests.parquet), read column by column as numpy arrays."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """A numeric column as float64, NaN where it was not measured. Instants lose precision: use `instants`."""
+        return np.asarray(self.table[name].cast("float64").to_numpy(), dtype=np.float64)
+
+    def instants(self, name: str) -> NDArray[np.int64]:
+        """A column of instants in ns, rows without one left out."""
+        return np.asarray(self.table[name].drop_null().to_numpy(), dtype=np.int64)
+
+    def strings(self, name: str) -> list[Any]:
+        """A text column as a list, None where there is none."""
+        return list(self.table[name].to_pylist())
+
+    def where(self, mask: NDArray[np.bool_]) -> Records:
+        """The rows where `mask` (one bool a row) is true."""
+        import pyarrow as pa
+
+        return Records(self.table.filter(pa.array(mask)))
+
+    def equals(self, name: str, value: object) -> NDArray[np.bool_]:
+        """One bool a row: whether the column holds this value."""
+        import pyarrow.compute as pc
+
+        return np.asarray(pc.fill_null(pc.equal(self.table[name], value), False).to_numpy(), dtype=np.bool_)
+
+    def measured(self) -> Records:
+        """Without the warm-up."""
+        return self.where(~self.equals("warmup", True))
+
+    def ok(self) -> Records:
+        """The requests that got a valid, complete answer."""
+        return self.where(self.equals("status", OK))
+
+    def cancelled(self) -> Records:
+        """The requests that were in flight when the run was cut."""
+        return self.where(self.equals("status", CANCELLED))
+
+    def failed(self) -> Records:
+        """The requests that neither succeeded nor were cancelled."""
+        return self.where(~self.equals("status", OK) & ~self.equals("status", CANCELLED))
+
+    def gaps_ms(self) -> NDArray[np.float64]:
+        """All inter-token latencies, pooled over the rows, ms."""
+        flat = self.table["itl_ms"].combine_chunks().flatten()
+        return np.asarray(flat.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+    def values_of(self, name: str) -> list[str]:
+        """The distinct values of a text column, in order of appearance."""
+        return [value for value in self.table[name].unique().to_pylist() if value is not None]

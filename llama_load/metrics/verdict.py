@@ -1,0 +1,200 @@
+"""How far a result can be trusted: a list of checks and one word.
+
+The word is that of the first group, in the order of `WORDS`, with a check that is not ok:
+
+    INCOMPLETE      records are missing
+    CLIENT-BOUND    the client was too busy to be believed
+    NOT COMPARABLE  something else than the traffic asked for was measured
+    BLURRED         single gaps between tokens cannot be told apart
+    VALID           none of these
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from llama_load.metrics.summary import Totals
+from llama_load.metrics.table import Records
+
+INCOMPLETE, CLIENT_BOUND, NOT_COMPARABLE, BLURRED, VALID = WORDS = (
+    "INCOMPLETE",
+    "CLIENT-BOUND",
+    "NOT COMPARABLE",
+    "BLURRED",
+    "VALID",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A check's word, its limit (the value must not exceed it) and the reason for the number."""
+
+    word: str
+    limit: float
+    reason: str
+
+
+LIMITS = {
+    "missing_records": Limit(INCOMPLETE, 0, "a request that is not in the records is in no figure"),
+    "own_delay_p99_ms": Limit(CLIENT_BOUND, 5.0, "it is part of every TTFT, and users notice differences of tens of ms"),
+    "loop_lag_p99_ms": Limit(CLIENT_BOUND, 5.0, "requests leave this late when the client's loop is busy"),
+    "core_busy": Limit(CLIENT_BOUND, 0.85, "a single-threaded client queues its own work above this"),
+    "failure_ratio": Limit(NOT_COMPARABLE, 0.01, "failures free the server for the requests that remain"),
+    "cached_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, "a cached prompt costs no prefill, so its TTFT is another thing"),
+    "cut_by_context_ratio": Limit(NOT_COMPARABLE, 0.01, "answers cut short by the context make a server look fast"),
+    "buffered_ratio": Limit(NOT_COMPARABLE, 0.5, "a stream that arrives in lumps was held back by a proxy or by the server"),
+    "merged_ratio": Limit(BLURRED, 0.01, "a gap of zero beside one of double length: ITL percentiles above p99 are of no use"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: its value, the limit it must not exceed (None: told for information), and a sentence."""
+
+    name: str
+    value: float | None
+    limit: float | None
+    ok: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The word and everything it rests on."""
+
+    word: str
+    checks: list[Check]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHealth:
+    """What a worker noticed of itself during the measurement. `core_busy` is 0 to 1, of one core."""
+
+    worker: str
+    loop_lag_p99_ms: float | None
+    core_busy: float | None
+
+
+def judge(
+    records: Records, figures: Totals, planned: int | None, health: Sequence[WorkerHealth], *, cache_meant: bool
+) -> Verdict:
+    """The verdict on measured `records` and their figures.
+
+    `planned` is how many requests there should be (None: as many as fit the time), `cache_meant` whether cached prompts
+    are part of what is measured.
+    """
+    ok = records.ok()
+    checks = [
+        _missing(planned, len(records) - figures.cancelled),
+        _own_delay(records),
+        _worst("loop_lag_p99_ms", [h.loop_lag_p99_ms for h in health], "p99 lag of the client's event loop {:.2f} ms"),
+        _worst("core_busy", [h.core_busy for h in health], "busiest client process {:.0%} of a core"),
+        _check("failure_ratio", figures.failure_ratio, f"{figures.failed} of {figures.completed + figures.failed} requests failed"),
+        _cached(ok, cache_meant),
+        _cut_by_context(ok),
+        *_merged(ok),
+        _clock(figures),
+        *_evidence(figures),
+    ]
+    bad = {LIMITS[check.name].word for check in checks if not check.ok}
+    return Verdict(next((word for word in WORDS if word in bad), VALID), checks)
+
+
+def _check(name: str, value: float | None, text: str) -> Check:
+    limit = LIMITS[name].limit
+    return Check(name, value, limit, value is None or value <= limit, text)
+
+
+def _missing(planned: int | None, ended: int) -> Check:
+    if planned is None:
+        return _check("missing_records", 0, f"{ended} requests ended within the time given")
+    missing = max(0, planned - ended)
+    text = f"{missing} of {planned} planned requests did not end" if missing else f"all {planned} requests are on record"
+    return _check("missing_records", missing, text)
+
+
+def _own_delay(records: Records) -> Check:
+    delay = records.numbers("sent_mono_ns") - records.numbers("connected_mono_ns")
+    delay = delay[~np.isnan(delay)]
+    if not len(delay):
+        return _check("own_delay_p99_ms", None, "no request was sent")
+    value = float(np.percentile(delay, 99)) / 1e6
+    return _check("own_delay_p99_ms", value, f"p99 {value:.2f} ms from connected to sent")
+
+
+def _worst(name: str, values: list[float | None], text: str) -> Check:
+    known = [value for value in values if value is not None]
+    if not known:
+        return _check(name, None, f"{name} was not measured")
+    return _check(name, max(known), text.format(max(known)))
+
+
+def _cached(ok: Records, cache_meant: bool) -> Check:
+    """Requests whose prompt was more than half cached; the head that a chat template puts before all prompts is not counted."""
+    name = "cached_prompt_ratio"
+    cached, prompt = ok.numbers("cached_tokens"), ok.numbers("prompt_tokens")
+    if not len(ok) or np.isnan(cached).all():
+        return _check(name, None, "the server does not tell cached prompt tokens")
+    with np.errstate(invalid="ignore"):
+        ratio = float(np.nansum(cached > prompt / 2)) / len(ok)
+    tokens, total = int(np.nansum(cached)), int(np.nansum(prompt))
+    text = f"{tokens} of {total} prompt tokens came from the cache, {ratio:.1%} of prompts mostly"
+    return Check(name, ratio, None, True, text + ", as asked") if cache_meant else _check(name, ratio, text)
+
+
+def _cut_by_context(ok: Records) -> Check:
+    """Answers that ended by length before max_tokens: the context was full."""
+    asked, got = ok.numbers("max_tokens"), ok.numbers("output_tokens")
+    with np.errstate(invalid="ignore"):
+        cut = int((ok.equals("finish_reason", "length") & (got < asked)).sum())
+    text = f"{cut} answers were cut by the context" if cut else "no answer was cut by the context"
+    return _check("cut_by_context_ratio", cut / len(ok) if len(ok) else None, text)
+
+
+def _merged(ok: Records) -> list[Check]:
+    merged, events = ok.numbers("merged_events"), ok.numbers("token_events")
+    total = float(events.sum())
+    if not total:
+        return [_check("merged_ratio", None, "there are no token events")]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        lumps = float(((events >= 8) & (merged >= 0.75 * events)).sum()) / len(ok)
+    ratio = float(merged.sum()) / total
+    text = f"{int(merged.sum())} of {int(total)} token events arrived together with a later one"
+    if lumps > LIMITS["buffered_ratio"].limit:
+        lumpy = f"{lumps:.0%} of the streams arrived in lumps: a proxy (or the server) buffers them, so TTFT and ITL are its own"
+        return [_check("buffered_ratio", lumps, lumpy), _check("merged_ratio", ratio, text)]
+    first = int(ok.equals("first_merged", True).sum())
+    if first:
+        text += f"; {first} first tokens among them, whose TTFT is an upper bound"
+    return [_check("merged_ratio", ratio, text)]
+
+
+def _clock(figures: Totals) -> Check:
+    kernel = figures.clock_sources.get("kernel", 0)
+    total = sum(figures.clock_sources.values())
+    if total and kernel == total:
+        text = "all arrival times are the kernel's receive stamps"
+    else:
+        text = f"{total - kernel} of {total} requests were timed in user space, at least in part: a busy client delays them"
+    return Check("kernel_clock_ratio", kernel / total if total else None, None, True, text)
+
+
+def _evidence(figures: Totals) -> list[Check]:
+    """For each printed percentile of TTFT, TPOT, ITL and E2EL: its 95 % confidence interval."""
+    checks = []
+    for key in ("ttft", "tpot", "itl", "e2el"):
+        sample = figures.distributions[key]
+        for p, value in sample.percentiles.items():
+            if value is None:
+                continue
+            low, high = sample.intervals[p]
+            label = f"P{p:g} {key.upper()}"
+            if high is None or low is None:
+                text = f"{label} {value:.2f} ms: {sample.count} values are too few for a 95 % interval"
+            else:
+                text = f"{label} {value:.2f} ms, 95 % interval {low:.2f} to {high:.2f}"
+            checks.append(Check(f"p{p:g}_{key}_ms_interval", value, None, True, text))
+    return checks

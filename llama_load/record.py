@@ -1,0 +1,126 @@
+"""The record of one request: the one type that every floor of the suite shares.
+
+Instants are integer ns of the monotonic clock of the worker's machine (`…_mono_ns`; a swarm's are shifted to the
+master's), except `started_wall_ns`. Latencies are float ms, computed once when the request ends, by the functions in
+`llama_load.metrics.request`. What was not measured is None, never 0.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OK = "ok"
+CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRecord:
+    """One request, from the moment the load model wanted it to its end. Field names are the columns of requests.parquet."""
+
+    # who and what
+    request_id: str
+    worker: str
+    user: str
+    workload: str
+    name: str  # the request's name in Locust's statistics
+    stage: int = 0
+    host: str
+    endpoint: str
+    model: str | None = None
+    warmup: bool = False
+    prompt_index: int | None = None  # place in the plan, 0…N-1
+    conversation: str | None = None
+    turn: int | None = None
+    max_tokens: int | None = None
+
+    # how it ended: "ok", "cancelled" or a failure class
+    status: str
+    http_status: int | None = None
+    error: str | None = None
+    finish_reason: str | None = None
+
+    # when
+    scheduled_mono_ns: int | None = None
+    started_mono_ns: int
+    connected_mono_ns: int | None = None
+    sent_mono_ns: int | None = None
+    headers_mono_ns: int | None = None
+    first_token_mono_ns: int | None = None
+    first_answer_mono_ns: int | None = None  # first token that is no reasoning
+    last_token_mono_ns: int | None = None
+    ended_mono_ns: int
+    started_wall_ns: int
+
+    # how long
+    queue_ms: float | None = None
+    connect_ms: float | None = None
+    ttft_ms: float | None = None
+    answer_ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2el_ms: float | None = None
+    itl_ms: Sequence[float] = ()
+
+    # how much
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    token_events: int = 0
+    output_chars: int = 0
+    prompt_chars: int = 0
+    prompt_sha256: str | None = None
+    output_sha256: str | None = None
+    prompt_text: str | None = None  # with --save-texts only
+    output_text: str | None = None
+
+    # how well it was measured
+    token_source: str | None = None  # "usage", "timings" or "events"
+    clock_source: str = "kernel"  # or "user" (no kernel stamps), "mixed"
+    merged_events: int = 0  # token events that shared their read with a later one
+    first_merged: bool = False
+
+    # what the server said of itself
+    server_prompt_tokens: int | None = None  # processed, without the cached ones
+    server_prompt_ms: float | None = None
+    server_predict_ms: float | None = None
+    server_prompt_tok_per_s: float | None = None
+    server_predict_tok_per_s: float | None = None
+    draft_tokens: int | None = None
+    draft_accepted: int | None = None
+
+
+def schema() -> pa.Schema:
+    """The Arrow schema of records: a column a field, in the dataclass's order."""
+    import pyarrow as pa
+
+    arrow = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    hints = typing.get_type_hints(RequestRecord)
+
+    def of(hint: Any) -> Any:
+        if typing.get_origin(hint) is types.UnionType:
+            (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+        if hint in arrow:
+            return arrow[hint]
+        return pa.list_(pa.float32())  # gaps: half the bytes, and still exact to a hundred ns at 1 s
+
+    return pa.schema([(item.name, of(hints[item.name])) for item in fields(RequestRecord)])
+
+
+def to_batch(records: Sequence[RequestRecord]) -> pa.RecordBatch:
+    """Records as packed columns."""
+    import pyarrow as pa
+
+    wanted = schema()
+    columns = [pa.array([getattr(record, item.name) for record in records], item.type) for item in wanted]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def from_batch(batch: pa.RecordBatch) -> list[RequestRecord]:
+    """The inverse of `to_batch` (gaps come back as float32 gave them)."""
+    return [RequestRecord(**row) for row in batch.to_pylist()]

@@ -1,0 +1,146 @@
+"""The summary block, in the layout of `vllm bench serve` 0.33, followed by our own sections in the same style."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from llama_load.metrics.statistics import Distribution
+from llama_load.metrics.summary import Totals
+from llama_load.reports.results import Results
+from llama_load.reports.result_json import percentile_word
+from llama_load.runs import Manifest
+
+WIDTH = 50
+TEXT_WIDTH = 78
+MOST_ERRORS = 10
+SECTIONS = {
+    "ttft": ("TTFT", "Time to First Token"),
+    "tpot": ("TPOT", "Time per Output Token (excl. 1st token)"),
+    "itl": ("ITL", "Inter-token Latency"),
+    "e2el": ("E2EL", "End-to-end Latency"),
+}
+
+
+def block(results: Results) -> str:
+    """The whole text: failures' first lines, vLLM's block, our sections. Ends with a newline."""
+    lines = [*error_lines(results.total), *vllm_block(results.run.manifest, results.total), *own_sections(results)]
+    return "\n".join(lines) + "\n"
+
+
+def headline(title: str, fill: str) -> str:
+    """A title centred in 50 characters of `fill`."""
+    return f"{title:{fill}^{WIDTH}}"
+
+
+def whole(name: str, value: object) -> str:
+    """A line with a value as it is."""
+    return f"{name:<40} {value!s:<10}"
+
+
+def number(name: str, value: float | None) -> str:
+    """A line with two decimals; what was not measured is n/a."""
+    return f"{name:<40} {'n/a':<10}" if value is None else f"{name:<40} {value:<10.2f}"
+
+
+def error_lines(figures: Totals) -> list[str]:
+    """What vLLM prints above the block when requests failed: here each class once, with its count."""
+    if not figures.failures:
+        return []
+    lines = ["Failed requests during benchmark run detected (capping to 10):"]
+    for index, failure in enumerate(figures.failures[:MOST_ERRORS]):
+        lines.append(f"Error {index}: {failure.count} x {failure.kind}: {failure.example}")
+    return lines
+
+
+def vllm_block(manifest: Manifest, figures: Totals) -> list[str]:
+    """The lines of vLLM's block."""
+    lines = [
+        headline(" Serving Benchmark Result ", "="),
+        whole("Successful requests:", figures.completed),
+        whole("Failed requests:", figures.failed),
+        whole("Maximum request concurrency:", manifest.users),
+        number("Benchmark duration (s):", figures.duration_s),
+        whole("Total input tokens:", figures.total_input_tokens),
+        whole("Total generated tokens:", figures.total_output_tokens),
+        number("Request throughput (req/s):", figures.request_throughput),
+    ]
+    if manifest.goodput:
+        lines.append(number("Request goodput (req/s):", figures.request_goodput))
+    lines += [
+        number("Output token throughput (tok/s):", figures.output_throughput),
+        number("Peak output token throughput (tok/s):", figures.max_output_tokens_per_s),
+        number("Peak concurrent requests:", figures.max_concurrent_requests),
+        number("Total token throughput (tok/s):", figures.total_token_throughput),
+    ]
+    for key, (name, title) in SECTIONS.items():
+        if key in manifest.percentile_metrics:
+            lines.append(headline(title, "-"))
+            lines += _distribution(name, figures.distributions[key])
+    lines.append("=" * WIDTH)
+    return lines
+
+
+def _distribution(name: str, sample: Distribution) -> list[str]:
+    lines = [number(f"Mean {name} (ms):", sample.mean), number(f"Median {name} (ms):", sample.median)]
+    for p, value in sample.percentiles.items():
+        lines.append(number(f"{percentile_word(p).upper()} {name} (ms):", value))
+    return lines
+
+
+def own_sections(results: Results) -> list[str]:
+    """What vLLM's block does not tell: failures by class, the server's side, each workload, the verdict."""
+    figures, manifest = results.total, results.run.manifest
+    lines: list[str] = []
+    if figures.failures or figures.cancelled:
+        lines.append(headline("Not Successful", "-"))
+        lines += [whole(f"{failure.kind}:", failure.count) for failure in figures.failures]
+        if figures.cancelled:
+            lines.append(whole("cancelled when the run was cut:", figures.cancelled))
+    lines.append(headline("Server's Own Figures", "-"))
+    lines += _server_side(figures)
+    for title, parts in (("Workload", results.by_workload), ("Target", results.by_host)):
+        if len(parts) > 1:
+            for name, part in parts.items():
+                lines.append(headline(f"{title} {name}", "-"))
+                lines += _part(part)
+    if manifest.prompts.get("replaced"):
+        lines.append(headline("Prompts", "-"))
+        lines.append(whole("Too long for a slot, replaced:", manifest.prompts["replaced"]))
+    lines.append(headline("Verdict", "-"))
+    lines += verdict_lines(results)
+    lines.append("=" * WIDTH)
+    return lines
+
+
+def _server_side(figures: Totals) -> Iterable[str]:
+    for key, name in (("server_prompt_tok_per_s", "Mean prompt speed (tok/s):"), ("server_predict_tok_per_s", "Mean predict speed (tok/s):")):
+        yield number(name, figures.distributions[key].mean)
+    cached = figures.total_cached_tokens
+    yield whole("Prompt tokens from cache:", "n/a" if cached is None else cached)
+    yield number("Output characters per second:", figures.output_chars_per_s)
+    yield number("Mean connect time (ms):", figures.distributions["connect"].mean)
+    queue = figures.distributions["queue"]
+    if queue.count:
+        yield number("Mean queueing (ms):", queue.mean)
+
+
+def _part(figures: Totals) -> Iterable[str]:
+    yield whole("Successful requests:", figures.completed)
+    yield whole("Failed requests:", figures.failed)
+    yield number("Output token throughput (tok/s):", figures.output_throughput)
+    for key, (name, _) in SECTIONS.items():
+        yield number(f"Mean {name} (ms):", figures.distributions[key].mean)
+
+
+def verdict_lines(results: Results) -> list[str]:
+    """The word, a line a check, a line a threshold; wrapped for a terminal of 80 columns."""
+    lines = [whole("Verdict:", results.verdict.word)]
+    for check in results.verdict.checks:
+        mark = " " if check.limit is None else ("+" if check.ok else "!")
+        lines += textwrap.wrap(f"{mark} {check.text}", TEXT_WIDTH, subsequent_indent="  ")
+    for threshold in results.thresholds:
+        value = "not measured" if threshold.value is None else f"{threshold.value:g}"
+        mark = "!" if threshold.failed else "+"
+        lines.append(f"{mark} threshold {threshold.text}: {value}, {'FAILED' if threshold.failed else 'passed'}")
+    return lines

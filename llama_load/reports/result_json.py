@@ -1,0 +1,93 @@
+"""summary.json: the keys of `vllm bench serve`'s result file at the top level, ours under "llama_load"."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from llama_load.metrics.summary import EXTRAS, LATENCIES, Totals
+from llama_load.runs import Manifest
+
+if TYPE_CHECKING:
+    from llama_load.reports.results import Results
+
+
+def percentile_word(p: float) -> str:
+    """The name of a percentile: 99.0 -> "p99", 99.9 -> "p99.9"."""
+    return f"p{p:g}"
+
+
+def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
+    """vLLM's keys for these figures, plus `failure_ratio`; None where nothing was measured."""
+    flat: dict[str, Any] = {
+        "date": manifest.date,
+        "endpoint_type": "openai-chat" if manifest.endpoint == "chat" else "openai",
+        "backend": manifest.backend,
+        "label": manifest.label,
+        "model_id": manifest.model,
+        "tokenizer_id": manifest.tokenizer,
+        "num_prompts": manifest.num_prompts,
+        "request_rate": "inf",
+        "burstiness": 1.0,
+        "max_concurrency": manifest.users,
+        "duration": figures.duration_s,
+        "completed": figures.completed,
+        "failed": figures.failed,
+        "total_input_tokens": figures.total_input_tokens,
+        "total_output_tokens": figures.total_output_tokens,
+        "request_throughput": figures.request_throughput,
+        "request_goodput": figures.request_goodput,
+        "output_throughput": figures.output_throughput,
+        "total_token_throughput": figures.total_token_throughput,
+        "max_output_tokens_per_s": figures.max_output_tokens_per_s,
+        "max_concurrent_requests": figures.max_concurrent_requests,
+    }
+    for key in LATENCIES:
+        sample = figures.distributions[key]
+        flat[f"mean_{key}_ms"] = sample.mean
+        flat[f"median_{key}_ms"] = sample.median
+        flat[f"std_{key}_ms"] = sample.std
+        for p, value in sample.percentiles.items():
+            flat[f"{percentile_word(p)}_{key}_ms"] = value
+    flat["failure_ratio"] = figures.failure_ratio
+    return flat
+
+
+def result_json(results: Results) -> dict[str, Any]:
+    """The whole of summary.json as plain values."""
+    manifest = results.run.manifest
+    return flat_result(manifest, results.total) | {
+        "llama_load": {
+            "version": manifest.version,
+            "end": manifest.end,
+            "recovered": results.run.recovered,
+            "verdict": asdict(results.verdict),
+            "thresholds": [asdict(threshold) for threshold in results.thresholds],
+            **_ours(results.total),
+            "prompts": manifest.prompts,
+            "by_workload": {name: _part(manifest, part) for name, part in results.by_workload.items()},
+            "by_host": {name: _part(manifest, part) for name, part in results.by_host.items()},
+        }
+    }
+
+
+def _ours(figures: Totals) -> dict[str, Any]:
+    return {
+        "cancelled": figures.cancelled,
+        "failures": [asdict(failure) for failure in figures.failures],
+        "output_chars_per_s": figures.output_chars_per_s,
+        "total_cached_tokens": figures.total_cached_tokens,
+        "token_sources": figures.token_sources,
+        "clock_sources": figures.clock_sources,
+        **{
+            key: {"mean": sample.mean, "median": sample.median, "std": sample.std}
+            for key, sample in figures.distributions.items()
+            if key in EXTRAS and sample.count
+        },
+    }
+
+
+def _part(manifest: Manifest, figures: Totals) -> dict[str, Any]:
+    flat = flat_result(manifest, figures)
+    measured = list(flat)[list(flat).index("duration") :]
+    return {key: flat[key] for key in measured} | _ours(figures)

@@ -1,0 +1,51 @@
+"""A run and everything worked out from its records: what every report is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from llama_load.metrics.slo import parse_slo
+from llama_load.metrics.summary import Totals, totals
+from llama_load.metrics.thresholds import ThresholdResult, evaluate, parse_threshold
+from llama_load.metrics.verdict import INCOMPLETE, Verdict, judge
+from llama_load.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The figures of one run."""
+
+    run: Run
+    total: Totals
+    by_workload: dict[str, Totals]
+    by_host: dict[str, Totals]
+    verdict: Verdict
+    thresholds: list[ThresholdResult]
+
+    @property
+    def exit_code(self) -> int:
+        """0 good, 1 a threshold came true, 3 the run is incomplete."""
+        if self.verdict.word == INCOMPLETE:
+            return 3
+        return 1 if any(threshold.failed for threshold in self.thresholds) else 0
+
+
+def work_out(run: Run) -> Results:
+    """Compute everything from the run's records and manifest."""
+    from llama_load.reports.result_json import flat_result
+
+    manifest = run.manifest
+    measured = run.records.measured()
+    slos = tuple(parse_slo(text) for text in manifest.goodput)
+    total = totals(measured, manifest.percentiles, slos)
+
+    def grouped(column: str) -> dict[str, Totals]:
+        values = measured.values_of(column)
+        return {value: totals(measured.where(measured.equals(column, value)), manifest.percentiles, slos) for value in values}
+
+    planned = manifest.num_prompts
+    verdict = judge(measured, total, planned, manifest.workers, cache_meant=manifest.cache_meant)
+    values: dict[str, Any] = flat_result(manifest, total)
+    thresholds = [evaluate(parse_threshold(text), values) for text in manifest.fail_if]
+    return Results(run, total, grouped("workload"), grouped("host"), verdict, thresholds)

@@ -1,0 +1,189 @@
+"""The run folder: written while the run goes on, read back afterwards, recovered after a crash.
+
+    run.json            the manifest, rewritten as a whole whenever it changes
+    requests.arrows     the journal: an Arrow stream of record batches, appended to; gone once the run is finished
+    requests.parquet    the journal's rows, written at the end
+
+Everything that reports a run reads it from here, whether it has just ended or was killed last week.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
+
+from llama_load.errors import RunError, UsageError
+from llama_load.metrics.table import Records
+from llama_load.metrics.verdict import WorkerHealth
+from llama_load.record import RequestRecord, schema, to_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MANIFEST = "run.json"
+JOURNAL = "requests.arrows"
+TABLE = "requests.parquet"
+
+
+@dataclass(slots=True)
+class PreflightRow:
+    """One line of what was asked of the server before the run. `level` is "ok", "note" or "warning"."""
+
+    name: str
+    value: str
+    level: str = "ok"
+
+
+@dataclass(slots=True)
+class Manifest:
+    """Everything that must be known to read the records: what was asked, of whom, with what, and how it ended."""
+
+    version: str
+    date: str
+    workload: str
+    command: list[str]
+    options: dict[str, Any]
+    endpoint: str
+    backend: str
+    model: str | None
+    label: str | None = None
+    tokenizer: str | None = None
+    users: int = 1
+    num_prompts: int | None = None
+    run_time_s: float | None = None
+    seed: int = 0
+    percentiles: list[float] = field(default_factory=lambda: [99.0])
+    percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
+    goodput: list[str] = field(default_factory=list)
+    fail_if: list[str] = field(default_factory=list)
+    cache_meant: bool = False
+    dataset: dict[str, Any] | None = None
+    prompts: dict[str, Any] = field(default_factory=dict)
+    targets: list[dict[str, Any]] = field(default_factory=list)
+    preflight: list[PreflightRow] = field(default_factory=list)
+    host: dict[str, Any] = field(default_factory=dict)
+    workers: list[WorkerHealth] = field(default_factory=list)
+    end: str = "running"  # then "complete", "time", "stopped", "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run read back: its folder, manifest and records. `recovered` if it was never finished properly."""
+
+    path: Path
+    manifest: Manifest
+    records: Records
+    recovered: bool
+
+
+class RunWriter:
+    """Writes one run folder. `append` as records come, `finish` once."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """Create the folder. Raises UsageError when it cannot be written or holds a run already."""
+        self.path = path
+        self.manifest = manifest
+        self.appended = 0
+        self._journal: IO[bytes] | None = None
+        self._stream: Any = None
+        if (path / MANIFEST).exists():
+            raise UsageError(f"{path} already holds a run; choose another --run-dir or move it away")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self.write_manifest()
+        except OSError as error:
+            raise UsageError(f"cannot write the run folder {path}: {error.strerror}; choose another --run-dir") from None
+
+    def write_manifest(self) -> None:
+        """Put the manifest on disk as it is now, whole or not at all."""
+        _write_manifest(self.path, self.manifest)
+
+    def append(self, records: Sequence[RequestRecord]) -> None:
+        """Add records to the journal; they are with the kernel when this returns, and survive `kill -9`."""
+        import pyarrow as pa
+
+        if self._stream is None:
+            self._journal = (self.path / JOURNAL).open("wb", buffering=0)
+            self._stream = pa.ipc.new_stream(self._journal, schema())
+        self._stream.write_batch(to_batch(records))
+        self.appended += len(records)
+
+    def finish(self) -> None:
+        """Close the journal, turn it into requests.parquet and write the manifest for the last time."""
+        if self._stream is not None and self._journal is not None:
+            self._stream.close()
+            self._journal.close()
+        _finish_folder(self.path, self.manifest)
+
+
+def load_run(path: Path) -> Run:
+    """Read a run folder, finished or not. Raises UsageError when it is none, RunError when it is damaged."""
+    manifest_file = path / MANIFEST
+    if not manifest_file.is_file():
+        raise UsageError(f"{path} is no run folder: it has no {MANIFEST}")
+    try:
+        manifest = msgspec.json.decode(manifest_file.read_bytes(), type=Manifest)
+    except msgspec.DecodeError as error:
+        raise RunError(f"{manifest_file} cannot be read: {error}") from None
+    if (path / TABLE).is_file():
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return Run(path, manifest, Records(pq.read_table(path / TABLE)), recovered=False)
+        except pa.ArrowInvalid as error:
+            raise RunError(f"{path / TABLE} cannot be read: {error}") from None
+    return Run(path, manifest, Records(_read_journal(path / JOURNAL)), recovered=True)
+
+
+def recover(run: Run) -> None:
+    """Finish a run whose process was killed: write the table that it could not write any more."""
+    if run.manifest.end == "running":
+        run.manifest.end = "interrupted"
+    _finish_folder(run.path, run.manifest)
+
+
+def free_run_dir(wanted: Path) -> Path:
+    """`wanted`, or wanted-2, -3, … if it already holds a run (a second start in the web UI)."""
+    candidate, number = wanted, 1
+    while (candidate / MANIFEST).exists():
+        number += 1
+        candidate = wanted.with_name(f"{wanted.name}-{number}")
+    return candidate
+
+
+def _write_manifest(folder: Path, manifest: Manifest) -> None:
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    unfinished = folder / (MANIFEST + ".part")
+    unfinished.write_bytes(text + b"\n")
+    unfinished.replace(folder / MANIFEST)
+
+
+def _finish_folder(folder: Path, manifest: Manifest) -> None:
+    import pyarrow.parquet as pq
+
+    unfinished = folder / (TABLE + ".part")
+    pq.write_table(_read_journal(folder / JOURNAL), unfinished, compression="zstd")
+    unfinished.replace(folder / TABLE)
+    (folder / JOURNAL).unlink(missing_ok=True)
+    _write_manifest(folder, manifest)
+
+
+def _read_journal(path: Path) -> pa.Table:
+    """All whole batches of a journal; a batch that was being written when the process died is left out."""
+    import pyarrow as pa
+
+    batches: list[pa.RecordBatch] = []
+    if path.is_file() and os.path.getsize(path):
+        try:
+            with pa.ipc.open_stream(path.open("rb")) as reader:
+                for batch in reader:
+                    batches.append(batch)
+        except (pa.ArrowInvalid, OSError):
+            pass  # the torn end of the journal; what came before it is whole
+    return pa.Table.from_batches(batches, schema=schema())

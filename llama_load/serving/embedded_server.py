@@ -1,0 +1,43 @@
+"""The process in which the embedded llama-server lives: llama.cpp's own HTTP server from the package xllamacpp.
+
+Run as `python -m llama_load.serving.embedded_server '{"model": …}'`; see `llama_load.serving.process` for the
+fields. It prints one line, the address it listens on, and ends with SIGTERM or SIGINT.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+
+def main() -> None:
+    """Start the server as the JSON object in argv says, and wait for a signal."""
+    signals = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        import xllamacpp
+    except ImportError:
+        sys.exit("the embedded llama-server needs the extra 'demo': pip install 'llama-load[demo]'")
+    wanted = json.loads(sys.argv[1])
+    params = xllamacpp.CommonParams()
+    params.model.path = wanted["model"]
+    params.model_alias = {wanted["alias"]}
+    params.hostnames = [wanted["host"]]
+    params.port = wanted["port"]
+    params.n_parallel = wanted["slots"]
+    params.n_ctx = wanted["slots"] * wanted["ctx_per_slot"]
+    params.cpuparams.n_threads = wanted["threads"]
+    params.cpuparams_batch.n_threads = wanted["threads"]
+    params.endpoint_metrics = True
+    params.endpoint_slots = True
+    params.endpoint_props = True
+    if wanted["api_key"]:
+        params.api_keys = [wanted["api_key"]]
+    server = xllamacpp.Server(params)
+    print(f"listening on {server.listening_address}", flush=True)
+    signal.sigwait(signals)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Makes the demo's model: a small llama with random weights whose answers are real words in random order.
+
+The vocabulary is a byte-level BPE trained on the sample conversations, so that token counts are like those of a
+real model, in English and in Chinese. The weights are random; what they say is nonsense, at an honest speed.
+
+End-of-text is never sampled, so an answer runs until max_tokens. How: every token embedding holds the same constant in
+dimension 0 and no layer writes to that dimension, so after the final norm the hidden state has a positive
+entry there; a negative weight in that column of the output matrix then acts as a bias on a token's logit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from llama_load.errors import UsageError
+
+FORMAT = 3  # raise when a change here must not reuse models made before
+SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
+CHAT_TEMPLATE = (
+    "{% for m in messages %}"
+    "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSize:
+    """Shape of the model. The default decodes four sequences in about 8 ms on one core of 2024."""
+
+    layers: int = 4
+    dim: int = 512
+    heads: int = 8
+    kv_heads: int = 4
+    ff: int = 1536
+    vocab: int = 6000
+    ctx: int = 32768
+    seed: int = 0
+
+
+TINY = ModelSize(layers=2, dim=64, heads=4, kv_heads=2, ff=128)
+
+
+def cached_model(size: ModelSize, corpus: Path) -> Path:
+    """The model file of this size, made on first use (about a second) and kept in the user's cache folder.
+
+    Beside it lies `tokenizer.json`, the same tokenizer for local counting.
+    """
+    what = json.dumps([FORMAT, asdict(size)]).encode() + corpus.read_bytes()
+    folder = cache_folder() / f"model-{hashlib.sha256(what).hexdigest()[:12]}"
+    model = folder / "model.gguf"
+    if not model.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f"model.gguf.{os.getpid()}"
+        make_model(unfinished, folder / "tokenizer.json", size, corpus)
+        unfinished.rename(model)
+    return model
+
+
+def cache_folder() -> Path:
+    """Where made models live: $XDG_CACHE_HOME/llama-load, else ~/.cache/llama-load."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "llama-load"
+
+
+def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path) -> None:
+    """Write `model` (GGUF, float32) and `tokenizer_file` (Hugging Face format)."""
+    try:
+        import gguf
+        import numpy as np
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    except ImportError as error:
+        raise UsageError(f"making a model needs the extra 'demo' ({error}): pip install 'llama-load[demo]'") from None
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size.vocab,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_texts(corpus), trainer)
+    tokenizer.save(str(tokenizer_file))
+    trained = json.loads(tokenizer.to_str())["model"]
+    pieces = [token for token, _ in sorted(trained["vocab"].items(), key=lambda item: item[1])]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in trained["merges"]]
+
+    rng = np.random.default_rng(size.seed)
+    n_vocab, head_dim = len(pieces), size.dim // size.heads
+    writer = gguf.GGUFWriter(str(model), "llama")
+    writer.add_name("llama-load-demo")
+    writer.add_block_count(size.layers)
+    writer.add_context_length(size.ctx)
+    writer.add_embedding_length(size.dim)
+    writer.add_feed_forward_length(size.ff)
+    writer.add_head_count(size.heads)
+    writer.add_head_count_kv(size.kv_heads)
+    writer.add_rope_dimension_count(head_dim)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(n_vocab)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(pieces)
+    writer.add_token_types([gguf.TokenType.CONTROL if p in SPECIAL else gguf.TokenType.NORMAL for p in pieces])
+    writer.add_token_merges(merges)
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_eot_token_id(pieces.index("<|im_end|>"))
+    writer.add_add_bos_token(True)
+    writer.add_add_eos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+
+    def rand(rows: int, columns: int, *, spare_dim0: bool = False) -> np.ndarray:
+        matrix = rng.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5)
+        if spare_dim0:
+            matrix[0, :] = 0.0
+        return matrix
+
+    embedding = rng.standard_normal((n_vocab, size.dim), dtype=np.float32)
+    embedding[:, 0] = 4.0
+    output = rand(n_vocab, size.dim) * 3.0
+    output[:, 0] = [0.0 if _speakable(tokenizer, index) else -100.0 for index in range(n_vocab)]
+    ones = np.ones(size.dim, np.float32)
+    kv_dim = head_dim * size.kv_heads
+    writer.add_tensor("token_embd.weight", embedding)
+    for layer in range(size.layers):
+        block = f"blk.{layer}."
+        writer.add_tensor(block + "attn_norm.weight", ones)
+        writer.add_tensor(block + "attn_q.weight", rand(size.dim, size.dim))
+        writer.add_tensor(block + "attn_k.weight", rand(kv_dim, size.dim))
+        writer.add_tensor(block + "attn_v.weight", rand(kv_dim, size.dim))
+        writer.add_tensor(block + "attn_output.weight", rand(size.dim, size.dim, spare_dim0=True))
+        writer.add_tensor(block + "ffn_norm.weight", ones)
+        writer.add_tensor(block + "ffn_gate.weight", rand(size.ff, size.dim))
+        writer.add_tensor(block + "ffn_up.weight", rand(size.ff, size.dim))
+        writer.add_tensor(block + "ffn_down.weight", rand(size.dim, size.ff, spare_dim0=True))
+    writer.add_tensor("output_norm.weight", ones)
+    writer.add_tensor("output.weight", output)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _texts(corpus: Path) -> list[str]:
+    entries = json.loads(corpus.read_text(encoding="utf-8"))
+    return [turn["value"] for entry in entries for turn in entry["conversations"]]
+
+
+def _speakable(tokenizer: object, index: int) -> bool:
+    """Whether a token may be sampled: whole characters that can be printed, and no special token."""
+    if index < len(SPECIAL):
+        return False
+    text: str = tokenizer.decode([index])  # type: ignore[attr-defined]
+    return bool(text) and "\ufffd" not in text and (text.isprintable() or text.isspace())

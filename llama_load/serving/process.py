@@ -1,0 +1,122 @@
+"""Start a real server as a process of its own, wait until it is ready, stop it; its output goes to a log file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+
+from llama_load.errors import RunError, UsageError
+
+READY_WITHIN_S = 120.0
+STOPPED_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedServer:
+    """What the embedded llama-server is started with. Port 0 takes a free one; `threads` are for computing."""
+
+    model: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    slots: int = 4
+    ctx_per_slot: int = 4096
+    threads: int = 1
+    alias: str = "demo"
+    api_key: str = ""
+
+    def command(self, port: int) -> list[str]:
+        """The command line that starts it on `port`."""
+        wanted = {name: getattr(self, name) for name in ("host", "slots", "ctx_per_slot", "threads", "alias", "api_key")}
+        wanted |= {"model": str(self.model), "port": port}
+        return [sys.executable, "-m", "llama_load.serving.embedded_server", json.dumps(wanted)]
+
+
+@dataclass(slots=True)
+class Running:
+    """A server that has been started: its process, base URL and log."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+
+    def stop(self) -> None:
+        """Ask the process to end, and end it if it does not."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOPPED_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind((host, 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def start(command: Sequence[str], url: str, log: Path) -> Running:
+    """Start `command` and wait until `url`/health answers 200.
+
+    Raises RunError with the end of the log when it dies or is not ready in time.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, preexec_fn=_die_with_parent
+        )
+    server = Running(process, url, log)
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RunError(f"the server ended while starting (exit code {process.returncode}); {log} ends with:\n{_tail(log)}")
+        try:
+            if requests.get(f"{url}/health", timeout=2).status_code == 200:
+                return server
+        except requests.RequestException:
+            pass
+        time.sleep(0.05)
+    server.stop()
+    raise RunError(f"the server was not ready within {READY_WITHIN_S:g} s; {log} ends with:\n{_tail(log)}")
+
+
+@contextmanager
+def embedded_llama_server(server: EmbeddedServer, log: Path) -> Iterator[Running]:
+    """The real llama-server, running while the block is."""
+    if not server.model.is_file():
+        raise UsageError(f"there is no model file {server.model}; --model takes the path of a .gguf file")
+    port = server.port or free_port(server.host)
+    running = start(server.command(port), f"http://{server.host}:{port}", log)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def _die_with_parent() -> None:
+    """Linux: have the kernel end the server when we are killed, so that kill -9 leaves nothing behind."""
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        PR_SET_PDEATHSIG = 1
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() == 1:
+            os._exit(1)
+
+
+def _tail(log: Path, lines: int = 8) -> str:
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
