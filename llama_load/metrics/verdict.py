@@ -79,16 +79,22 @@ class WorkerHealth:
 
 
 def judge(
-    records: Records, figures: Totals, planned: int | None, health: Sequence[WorkerHealth], *, cache_meant: bool
+    records: Records,
+    figures: Totals,
+    planned: int | None,
+    health: Sequence[WorkerHealth],
+    *,
+    interrupted: bool = False,
+    cache_meant: bool = False,
 ) -> Verdict:
     """The verdict on measured `records` and their figures.
 
-    `planned` is how many requests there should be (None: as many as fit the time), `cache_meant` whether cached prompts
-    are part of what is measured.
+    `planned` is how many requests there should be (None: as many as fit the time), `interrupted` whether the run was cut
+    before its end, `cache_meant` whether cached prompts are part of what is measured.
     """
     ok = records.ok()
     checks = [
-        _missing(planned, len(records) - figures.cancelled),
+        _missing(planned, len(records) - figures.cancelled, interrupted),
         _own_delay(records),
         _worst("loop_lag_p99_ms", [h.loop_lag_p99_ms for h in health], "p99 lag of the client's event loop {:.2f} ms"),
         _worst("core_busy", [h.core_busy for h in health], "busiest client process {:.0%} of a core"),
@@ -108,8 +114,10 @@ def _check(name: str, value: float | None, text: str) -> Check:
     return Check(name, value, limit, value is None or value <= limit, text)
 
 
-def _missing(planned: int | None, ended: int) -> Check:
+def _missing(planned: int | None, ended: int, interrupted: bool) -> Check:
     if planned is None:
+        if interrupted:
+            return _check("missing_records", 1, f"the run was interrupted after {ended} requests, before its time was over")
         return _check("missing_records", 0, f"{ended} requests ended within the time given")
     missing = max(0, planned - ended)
     text = f"{missing} of {planned} planned requests did not end" if missing else f"all {planned} requests are on record"

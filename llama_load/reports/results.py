@@ -44,8 +44,14 @@ def work_out(run: Run) -> Results:
         values = measured.values_of(column)
         return {value: totals(measured.where(measured.equals(column, value)), manifest.percentiles, slos) for value in values}
 
-    planned = manifest.num_prompts
-    verdict = judge(measured, total, planned, manifest.workers, cache_meant=manifest.cache_meant)
+    verdict = judge(
+        measured,
+        total,
+        None if manifest.end == "time" else manifest.num_prompts,
+        manifest.workers,
+        interrupted=manifest.end in ("interrupted", "running"),
+        cache_meant=manifest.cache_meant,
+    )
     values: dict[str, Any] = flat_result(manifest, total)
     thresholds = [evaluate(parse_threshold(text), values) for text in manifest.fail_if]
     return Results(run, total, grouped("workload"), grouped("host"), verdict, thresholds)

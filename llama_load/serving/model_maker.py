@@ -32,11 +32,11 @@ CHAT_TEMPLATE = (
 class ModelSize:
     """Shape of the model. The default decodes four sequences in about 8 ms on one core of 2024."""
 
-    layers: int = 4
-    dim: int = 512
-    heads: int = 8
+    layers: int = 3
+    dim: int = 256
+    heads: int = 4
     kv_heads: int = 4
-    ff: int = 1536
+    ff: int = 1024
     vocab: int = 6000
     ctx: int = 32768
     seed: int = 0

@@ -1,0 +1,1 @@
+"""Locust user classes. They know a `Session`, never the swarm behind it."""

@@ -1,0 +1,1 @@
+"""Where prompts come from. Knows nothing of the wire: token counting is handed in."""

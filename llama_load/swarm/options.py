@@ -1,0 +1,262 @@
+"""Our command line flags: declared to Locust, and read back as one typed, checked object.
+
+Every flag is declared as text, because that is what environment variables and the web UI deliver, too; `read` is the
+one place where texts become values. It collects all faults and reports them at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llama_load.errors import UsageError
+from llama_load.metrics.slo import parse_slo
+from llama_load.metrics.thresholds import DEFAULT, parse_threshold
+from llama_load.reports.block import SECTIONS
+from llama_load.targets.body import CHAT, ENDPOINTS
+from llama_load.targets.target import BACKENDS
+from llama_load.wire.exchange import Timeouts
+
+# As `vllm bench serve`: what a headless run without --num-prompts and without -t does.
+DEFAULT_NUM_PROMPTS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag: name on the command line, default as text, help; `choices` limits it, `switch` takes no value."""
+
+    name: str
+    default: str
+    help: str
+    choices: tuple[str, ...] | None = None
+    switch: bool = False
+    secret: bool = False
+    repeated: bool = False
+
+    @property
+    def dest(self) -> str:
+        """Its name on the parsed options."""
+        return self.name.removeprefix("--").replace("-", "_")
+
+
+FLAGS = (
+    Flag("--num-prompts", "", f"measured requests; the run ends after them (headless without -t: {DEFAULT_NUM_PROMPTS})"),
+    Flag("--max-concurrency", "", "requests in flight at most; the same as -u"),
+    Flag("--warmup", "1", "requests before the measurement, with prompts of their own"),
+    Flag("--dataset-path", "", "the workload's data: a ShareGPT JSON file (default: the sample in datasets/)"),
+    Flag("--sharegpt-output-len", "", "ask for answers of so many tokens instead of the recorded answer's length"),
+    Flag("--tokenizer", "", "a tokenizer.json (or its folder) that counts prompt tokens; default: the server, else an estimate"),
+    Flag("--keep-long-prompts", "", "send prompts that do not fit a slot, instead of replacing them by others", switch=True),
+    Flag("--seed", "0", "seed of everything random: the same seed samples the same prompts"),
+    Flag("--model", "", "model name for the requests (default: the first that the server lists)"),
+    Flag("--backend", "", "what the server is, if it is not recognised", choices=("", *BACKENDS)),
+    Flag("--endpoint", CHAT, "/v1/chat/completions or /v1/completions", choices=ENDPOINTS),
+    Flag("--max-tokens", "", "length of every answer in tokens (default: as the workload says)"),
+    Flag("--temperature", "", "sampling temperature (default: the server's)"),
+    Flag("--ignore-eos", "", "answers run to their full length, whatever the model says", switch=True),
+    Flag("--cache-prompt", "", "llama-server's prompt cache for our requests (default: as the server does)", ("", "on", "off")),
+    Flag("--bust-prefix-cache", "", "begin every prompt with random text, so that no cache knows it", switch=True),
+    Flag("--extra-body", "", "a JSON object that is merged into every request body"),
+    Flag("--header", "", "a header 'Name: value' for every request; may be given several times", repeated=True),
+    Flag("--api-key", "", "key for 'Authorization: Bearer'; better in the environment as LLAMA_LOAD_API_KEY", secret=True),
+    Flag("--run-dir", "", "folder for this run's results (default: runs/<time>-<label or workload>)"),
+    Flag("--label", "", "a name for this run in reports and comparisons"),
+    Flag("--goodput", "", "objectives in ms, such as 'ttft:500 tpot:50': counts requests that meet them all", repeated=True),
+    Flag("--percentile-metrics", "ttft,tpot,itl", f"sections of the block, out of {','.join(SECTIONS)}"),
+    Flag("--metric-percentiles", "99", "percentiles to report, such as 50,90,99.9"),
+    Flag("--fail-if", "", f"exit with 1 if this holds, such as 'p99_ttft_ms>500' (default: {DEFAULT})", repeated=True),
+    Flag("--connect-timeout", "10", "seconds to wait for a connection"),
+    Flag("--first-token-timeout", "600", "seconds to wait for the first token"),
+    Flag("--token-timeout", "120", "seconds to wait between tokens"),
+    Flag("--save-texts", "", "keep prompts and answers in the results (they are only hashed otherwise)", switch=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """All flags as values. None means not given."""
+
+    num_prompts: int | None
+    max_concurrency: int | None
+    warmup: int
+    dataset_path: Path | None
+    sharegpt_output_len: int | None
+    tokenizer: Path | None
+    keep_long_prompts: bool
+    seed: int
+    model: str | None
+    backend: str | None
+    endpoint: str
+    max_tokens: int | None
+    temperature: float | None
+    ignore_eos: bool
+    cache_prompt: bool | None
+    bust_prefix_cache: bool
+    extra_body: dict[str, Any]
+    headers: tuple[tuple[str, str], ...]
+    run_dir: Path | None
+    label: str | None
+    goodput: list[str]
+    percentile_metrics: list[str]
+    percentiles: list[float]
+    fail_if: list[str]
+    timeouts: Timeouts
+    save_texts: bool
+    told: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
+
+
+def declare(parser: Any) -> None:
+    """Add our flags to Locust's parser. (Not in an argument group: the web UI does not see into those.)"""
+    for flag in FLAGS:
+        settings: dict[str, Any] = {"help": flag.help, "env_var": f"LLAMA_LOAD_{flag.dest.upper()}"}
+        if flag.switch:
+            settings |= {"action": "store_true", "default": False}
+        else:
+            settings |= {"type": str, "default": flag.default, "metavar": "<text>"}
+            if flag.choices:
+                settings["choices"] = list(flag.choices)
+                del settings["metavar"]
+            if flag.repeated:
+                settings |= {"action": "append", "default": None}
+        parser.add_argument(flag.name, is_secret=flag.secret, **settings)
+
+
+def read(namespace: Any) -> LoadOptions:
+    """Locust's parsed options as values. Raises UsageError with all faults, one a line."""
+    faults: list[str] = []
+    raw = {flag.dest: getattr(namespace, flag.dest, flag.default) for flag in FLAGS}
+
+    def text(name: str) -> str | None:
+        value = raw[name]
+        return str(value).strip() or None if value is not None else None
+
+    def lines(name: str, *, words: bool = False) -> list[str]:
+        value = raw[name] or []
+        parts = value if isinstance(value, list | tuple) else str(value).splitlines()
+        return [word for part in parts for word in (part.split() if words else [part.strip()]) if word]
+
+    def switch(name: str) -> bool:
+        return raw[name] is True or str(raw[name]).lower() in ("true", "1", "on", "yes")
+
+    def number(name: str, kind: type[int] | type[float], least: float, *, above: bool = False) -> Any:
+        given = text(name)
+        if given is None:
+            return None
+        flag = "--" + name.replace("_", "-")
+        wanted = "a whole number" if kind is int else "a number"
+        try:
+            value = kind(given)
+            if value > least or (value == least and not above):
+                return value
+        except ValueError:
+            pass
+        faults.append(f"{flag} must be {wanted} {'above' if above else 'of at least'} {least:g}, got {given!r}")
+        return None
+
+    def checked(name: str, parse: Callable[[str], object], *, words: bool = False) -> list[str]:
+        values = lines(name, words=words)
+        for value in values:
+            try:
+                parse(value)
+            except ValueError as error:
+                faults.append(str(error))
+        return values
+
+    def chosen(name: str, choices: tuple[str, ...]) -> str | None:
+        given = text(name)
+        if given is not None and given not in choices:
+            faults.append(f"--{name.replace('_', '-')} must be one of {', '.join(c for c in choices if c)}, got {given!r}")
+        return given
+
+    dataset, tokenizer, run_dir = text("dataset_path"), text("tokenizer"), text("run_dir")
+    cache = chosen("cache_prompt", ("on", "off"))
+    options = LoadOptions(
+        num_prompts=number("num_prompts", int, 1),
+        max_concurrency=number("max_concurrency", int, 1),
+        warmup=number("warmup", int, 0) or 0,
+        dataset_path=Path(dataset) if dataset else None,
+        sharegpt_output_len=number("sharegpt_output_len", int, 1),
+        tokenizer=Path(tokenizer) if tokenizer else None,
+        keep_long_prompts=switch("keep_long_prompts"),
+        seed=number("seed", int, -(2**63)) or 0,
+        model=text("model"),
+        backend=chosen("backend", BACKENDS),
+        endpoint=chosen("endpoint", ENDPOINTS) or CHAT,
+        max_tokens=number("max_tokens", int, 1),
+        temperature=number("temperature", float, 0),
+        ignore_eos=switch("ignore_eos"),
+        cache_prompt=None if cache is None else cache == "on",
+        bust_prefix_cache=switch("bust_prefix_cache"),
+        extra_body=_extra_body(text("extra_body"), faults),
+        headers=_headers(lines("header"), text("api_key"), faults),
+        run_dir=Path(run_dir) if run_dir else None,
+        label=text("label"),
+        goodput=checked("goodput", parse_slo, words=True),
+        percentile_metrics=_sections(text("percentile_metrics") or "", faults),
+        percentiles=_percentiles(text("metric_percentiles") or "", faults),
+        fail_if=checked("fail_if", parse_threshold) or [DEFAULT],
+        timeouts=Timeouts(
+            number("connect_timeout", float, 0, above=True),
+            number("first_token_timeout", float, 0, above=True),
+            number("token_timeout", float, 0, above=True),
+        ),
+        save_texts=switch("save_texts"),
+        told={flag.dest: raw[flag.dest] for flag in FLAGS if not flag.secret and flag.dest != "header"},
+    )
+    if faults:
+        raise UsageError("\n".join(faults))
+    return options
+
+
+def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:
+    if given is None:
+        return {}
+    try:
+        value = json.loads(given)
+    except ValueError as error:
+        faults.append(f"--extra-body must be a JSON object such as '{{\"top_k\": 1}}', got {given!r} ({error})")
+        return {}
+    if not isinstance(value, dict):
+        faults.append(f"--extra-body must be a JSON object such as '{{\"top_k\": 1}}', got {given!r}")
+        return {}
+    return value
+
+
+def _headers(given: list[str], api_key: str | None, faults: list[str]) -> tuple[tuple[str, str], ...]:
+    headers = []
+    for line in given:
+        name, colon, value = line.partition(":")
+        sendable = line.isascii() and line.isprintable()
+        if not colon or not name.strip() or " " in name.strip() or not sendable:
+            faults.append(f"--header must look like 'Name: value', in ASCII, got {line!r}")
+        headers.append((name.strip(), value.strip()))
+    if api_key is not None:
+        if not (api_key.isascii() and api_key.isprintable()):
+            faults.append("--api-key holds characters that cannot be sent in a header")
+        headers.append(("Authorization", f"Bearer {api_key}"))
+    return tuple(headers)
+
+
+def _sections(given: str, faults: list[str]) -> list[str]:
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    for name in names:
+        if name not in SECTIONS:
+            faults.append(f"--percentile-metrics knows {', '.join(SECTIONS)}, got {name!r}")
+    return names
+
+
+def _percentiles(given: str, faults: list[str]) -> list[float]:
+    values = []
+    for part in given.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = -1.0
+        if 0 < value < 100:
+            values.append(value)
+        else:
+            faults.append(f"--metric-percentiles takes numbers between 0 and 100, such as 50,99, got {part.strip()!r}")
+    return values

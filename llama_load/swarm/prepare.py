@@ -1,0 +1,179 @@
+"""Everything that happens before the first request: ask the server, choose the prompts, show what was found."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llama_load import __version__
+from llama_load.errors import UsageError
+from llama_load.runs import Manifest, PreflightRow, free_run_dir
+from llama_load.swarm.leases import LeaseBook
+from llama_load.swarm.options import DEFAULT_NUM_PROMPTS, LoadOptions
+from llama_load.swarm.session import PREFIX_DIGITS
+from llama_load.targets.body import BodyOptions
+from llama_load.targets.preflight import fits_slot, plan_rows, target_rows
+from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.target import Target
+from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
+from llama_load.workloads.prompt import Plan, PlanRequest
+
+SECRET_FLAGS = ("--api-key", "--header")
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A run that could start now."""
+
+    options: LoadOptions
+    target: Target
+    body_options: BodyOptions
+    plans: Mapping[str, Plan]
+    warmup: LeaseBook
+    measured: LeaseBook
+    manifest: Manifest
+
+    def run_dir(self) -> Path:
+        """Where the run goes: --run-dir exactly at its first use, with -2, -3, … after that."""
+        if self.options.run_dir is not None:
+            used = self.options.run_dir in _used_run_dirs
+            _used_run_dirs.add(self.options.run_dir)
+            return free_run_dir(self.options.run_dir) if used else self.options.run_dir
+        name = _file_name(self.options.label or self.manifest.workload)
+        return free_run_dir(Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
+
+
+_used_run_dirs: set[Path] = set()
+
+
+def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
+    """Ask the target, plan the prompts, print the preflight table. Raises UsageError for whatever does not fit."""
+    if not environment.host:
+        raise UsageError("no server named; give its base URL with --host, such as --host http://127.0.0.1:8080")
+    num_prompts = options.num_prompts
+    if num_prompts is None and run_time_s is None and headless:
+        num_prompts = DEFAULT_NUM_PROMPTS
+    probe = Probe(Wanted(environment.host, options.headers, options.backend, options.model))
+    target = probe.ask()
+    counter = _counter(probe, target, options)
+    fits = fits_slot(target, options.endpoint, PREFIX_DIGITS if options.bust_prefix_cache else 0)
+    workloads = {
+        user.workload.name: user.workload for user in environment.user_classes if getattr(user, "workload", None) is not None
+    }
+    wanted = PlanRequest(
+        num_prompts=num_prompts or DEFAULT_NUM_PROMPTS,
+        fill=num_prompts is not None,
+        warmup=options.warmup,
+        seed=options.seed,
+        counter=counter,
+        dataset_path=options.dataset_path,
+        output_len=options.sharegpt_output_len,
+        fits=None if options.keep_long_prompts else fits,
+    )
+    plans = {name: workload.plan(wanted) for name, workload in workloads.items()}
+    users = environment.parsed_options.num_users
+    rows = target_rows(target, users)
+    for plan in plans.values():
+        rows += plan_rows(plan, fits)
+    print_table(rows)
+    model = options.model or target.model
+    body_options = BodyOptions(
+        endpoint=options.endpoint,
+        model=model,
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        ignore_eos=options.ignore_eos,
+        cache_prompt=options.cache_prompt,
+        extra=options.extra_body,
+    )
+    manifest = Manifest(
+        version=__version__,
+        date=time.strftime("%Y%m%d-%H%M%S"),
+        workload=" + ".join(plans) or " + ".join(user.__name__ for user in environment.user_classes),
+        command=without_secrets(sys.argv),
+        options=options.told,
+        endpoint=options.endpoint,
+        backend=target.backend,
+        model=model,
+        label=options.label,
+        tokenizer=counter.source,
+        users=users,
+        num_prompts=num_prompts,
+        run_time_s=run_time_s,
+        seed=options.seed,
+        percentiles=options.percentiles,
+        percentile_metrics=options.percentile_metrics,
+        goodput=options.goodput,
+        fail_if=options.fail_if,
+        cache_meant=options.cache_prompt is True,
+        prompts=_about(plans),
+        targets=[target.about],
+        preflight=rows,
+        host=_this_machine(),
+    )
+    return Prepared(
+        options, target, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), manifest
+    )
+
+
+def print_table(rows: list[PreflightRow]) -> None:
+    """The preflight table on stderr."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    styles = {"ok": "green", "note": "yellow", "warning": "bold red"}
+    table = Table(title="Before the run", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    for row in rows:
+        mark = {"ok": "✓", "note": "·", "warning": "!"}[row.level]
+        table.add_row(Text(mark, styles[row.level]), Text(row.name), Text(row.value))
+    Console(stderr=True).print(table)
+
+
+def without_secrets(command: list[str]) -> list[str]:
+    """A command line whose keys and headers are replaced by asterisks."""
+    shown, hide = [], False
+    for word in command:
+        name, equals, _ = word.partition("=")
+        if hide:
+            shown.append("***")
+            hide = False
+        elif name in SECRET_FLAGS and equals:
+            shown.append(f"{name}=***")
+        else:
+            hide = word in SECRET_FLAGS
+            shown.append(word)
+    return shown
+
+
+def _counter(probe: Probe, target: Target, options: LoadOptions) -> TokenCounter:
+    if options.tokenizer is not None:
+        return LocalCounter(options.tokenizer)
+    return probe.counter(target) or EstimatedCounter()
+
+
+def _about(plans: Mapping[str, Plan]) -> dict[str, Any]:
+    """What is told of the prompts: of the one workload, or each by its name."""
+    if len(plans) == 1:
+        return next(iter(plans.values())).about
+    return {name: plan.about for name, plan in plans.items()}
+
+
+def _this_machine() -> dict[str, Any]:
+    return {
+        "name": platform.node(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _file_name(text: str) -> str:
+    """A text as part of a file name, in any script."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)[:80]

@@ -1,0 +1,72 @@
+"""What the terminal shows while a run goes on: a live line on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import gevent
+
+REFRESH_S = 0.25
+PLAIN_EVERY_S = 10.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """What there is to show. `total` None: as many as fit the time."""
+
+    phase: str = "preparing"
+    done: int = 0
+    total: int | None = None
+    in_flight: int = 0
+    failed: int = 0
+    output_tokens: int = 0
+    since: float = 0.0
+
+    def line(self) -> str:
+        """All of it in one short line."""
+        seconds = max(time.monotonic() - self.since, 1e-9) if self.since else 0.0
+        rate = f"{self.output_tokens / seconds:.0f} tok/s" if seconds > 0.5 else ""
+        of = f"/{self.total}" if self.total is not None else ""
+        failed = f"{self.failed} failed" if self.failed else ""
+        return " · ".join(part for part in (f"{self.done}{of}", f"{self.in_flight} in flight", failed, rate) if part)
+
+
+class Progress:
+    """Shows `Counts` on stderr until `close`."""
+
+    def __init__(self, counts: Callable[[], Counts]) -> None:
+        self._counts = counts
+        self._greenlet = gevent.spawn(self._run_live if sys.stderr.isatty() else self._run_plain)
+
+    def close(self) -> None:
+        """Stop showing, and leave the terminal as it was."""
+        self._greenlet.kill()
+
+    def _run_live(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description:<9}"),
+            BarColumn(),
+            TextColumn("{task.fields[line]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
+            task = bar.add_task("preparing", total=None, line="")
+            while True:
+                counts = self._counts()
+                bar.update(
+                    task, description=counts.phase, completed=counts.done, total=counts.total, line=counts.line(), refresh=True
+                )
+                gevent.sleep(REFRESH_S)
+
+    def _run_plain(self) -> None:
+        while True:
+            gevent.sleep(PLAIN_EVERY_S)
+            counts = self._counts()
+            print(f"{counts.phase}: {counts.line()}", file=sys.stderr, flush=True)

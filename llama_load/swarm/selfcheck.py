@@ -1,0 +1,61 @@
+"""What a worker notices of itself while it measures: how late its event loop runs, how busy its core is."""
+
+from __future__ import annotations
+
+import time
+from array import array
+
+import gevent
+import numpy as np
+
+from llama_load.metrics.verdict import WorkerHealth
+
+LAG_EVERY_S = 0.02
+BUSY_WINDOW_S = 1.0
+
+
+class SelfCheck:
+    """Samples from `start` to `stop`. One lag every 20 ms, one CPU share a second."""
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        self._lags_ms = array("d")
+        self._busy = array("d")
+        self._greenlet: gevent.Greenlet | None = None
+        self._window = (0.0, 0.0)
+
+    def start(self) -> None:
+        """Begin sampling (again)."""
+        self.stop()
+        self._window = (time.monotonic(), time.process_time())
+        self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> None:
+        """Stop sampling; a last, shorter window counts if there is no whole one."""
+        if self._greenlet is not None:
+            self._greenlet.kill()
+            self._greenlet = None
+            if not self._busy:
+                self._close_window(0.2)
+
+    def health(self) -> WorkerHealth:
+        """p99 of the loop's lag in ms, and the core's share in its busiest seconds (95 % quantile of the windows)."""
+        return WorkerHealth(
+            self.worker,
+            float(np.percentile(self._lags_ms, 99)) if self._lags_ms else None,
+            float(np.percentile(self._busy, 95)) if self._busy else None,
+        )
+
+    def _run(self) -> None:
+        while True:
+            before = time.monotonic()
+            gevent.sleep(LAG_EVERY_S)
+            self._lags_ms.append(max(0.0, (time.monotonic() - before - LAG_EVERY_S) * 1e3))
+            self._close_window(BUSY_WINDOW_S)
+
+    def _close_window(self, at_least_s: float) -> None:
+        now, cpu = time.monotonic(), time.process_time()
+        since, cpu_then = self._window
+        if now - since >= at_least_s:
+            self._busy.append((cpu - cpu_then) / (now - since))
+            self._window = (now, cpu)

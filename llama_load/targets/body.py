@@ -1,0 +1,54 @@
+"""Request bodies for /v1/chat/completions and /v1/completions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+CHAT, COMPLETIONS = ENDPOINTS = ("chat", "completions")
+PATHS = {CHAT: "/v1/chat/completions", COMPLETIONS: "/v1/completions"}
+
+
+@dataclass(frozen=True, slots=True)
+class BodyOptions:
+    """What flags say about every request. `max_tokens` overrides the prompt's own; None leaves a field out.
+
+    `cache_prompt` is llama-server's field. `extra` is merged in last and wins.
+    """
+
+    endpoint: str = CHAT
+    model: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    ignore_eos: bool = False
+    cache_prompt: bool | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def stream_body(
+    content: str | Sequence[Mapping[str, Any]], options: BodyOptions, max_tokens: int | None
+) -> dict[str, Any]:
+    """The JSON body of a streaming request: `content` is a text, or (chat) a list of messages.
+
+    Chat and completions differ in `messages` against `prompt`; `max_tokens` is sent under that name, the one that all
+    servers know.
+    """
+    body: dict[str, Any] = {}
+    if options.model is not None:
+        body["model"] = options.model
+    if options.endpoint == CHAT:
+        body["messages"] = [{"role": "user", "content": content}] if isinstance(content, str) else list(content)
+    else:
+        body["prompt"] = content
+    if max_tokens is not None:
+        body["max_tokens"] = max_tokens
+    if options.temperature is not None:
+        body["temperature"] = options.temperature
+    if options.ignore_eos:
+        body["ignore_eos"] = True
+    if options.cache_prompt is not None:
+        body["cache_prompt"] = options.cache_prompt
+    body["stream"] = True
+    body["stream_options"] = {"include_usage": True}
+    return body | dict(options.extra)

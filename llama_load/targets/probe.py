@@ -1,0 +1,169 @@
+"""Ask a server what it is, over its control endpoints. Asks, never generates.
+
+/health, /v1/models, /props (llama-server), /version (vLLM), /tokenize and /apply-template. Speed does not matter here,
+so this is plain `requests`.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from llama_load.errors import UsageError
+from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, Target
+from llama_load.targets.tokenize import ServerCounter
+from llama_load.wire.address import Address, parse_url
+
+TIMEOUT_S = 10
+# /props tells a lot; these fields are the ones that change what a run means.
+PROPS = ("total_slots", "model_path", "model_alias", "build_info", "modalities", "chat_template", "default_generation_settings")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user said about the target; None where the server is to be asked."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    backend: str | None = None
+    model: str | None = None
+
+
+class Probe:
+    """A control connection to one server."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        """Raises UsageError when the URL is none or its name does not resolve."""
+        try:
+            address = parse_url(wanted.url)
+        except ValueError as error:
+            raise UsageError(f"--host: {error}") from None
+        if address.scheme == "https":
+            _must_speak_tls(address)
+        try:
+            self.address = address.resolved()
+        except (socket.gaierror, UnicodeError) as error:
+            raise UsageError(f"--host: the name {address.host!r} cannot be resolved: {error}") from None
+        self.wanted = wanted
+        self.session = requests.Session()
+        self.session.trust_env = False  # the load goes straight to the server, so the questions do, too
+        self.session.headers.update(dict(wanted.headers))
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """Status and JSON value (None if it is no JSON) of a GET. Raises UsageError when the server cannot be reached."""
+        url = self.address.url + path
+        try:
+            response = self.session.get(url, timeout=TIMEOUT_S, allow_redirects=False)
+        except requests.Timeout:
+            raise UsageError(f"{url} did not answer within {TIMEOUT_S} s") from None
+        except requests.RequestException as error:
+            raise UsageError(f"cannot reach {self.address.url}: {_reason(error)}; is the server running there?") from None
+        try:
+            return response.status_code, response.json()
+        except ValueError:
+            return response.status_code, None
+
+    def ask(self) -> Target:
+        """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
+        status, health = self.get("/health")
+        if status == 503:
+            said = health.get("error", {}).get("message") if isinstance(health, dict) else None
+            raise UsageError(f"{self.address.url} is not ready ({said or 'HTTP 503'}); wait until it has loaded its model")
+        models_status, models = self.get("/v1/models")
+        props_status, props = self.get("/props")
+        version_status, version = self.get("/version")
+        for path, answer in (("/v1/models", models_status), ("/props", props_status)):
+            if answer in (401, 403):
+                raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {answer}); set --api-key or LLAMA_LOAD_API_KEY")
+        if models_status >= 300 and models_status != 404:
+            raise UsageError(f"{self.address.url}/v1/models answers HTTP {models_status}; is this an OpenAI-compatible server?")
+        listed: list[dict[str, Any]] = models.get("data") or [] if isinstance(models, dict) else []
+        props = props if props_status == 200 and isinstance(props, dict) else {}
+        version = version if version_status == 200 and isinstance(version, dict) else {}
+        backend = self.wanted.backend or _backend(props, version, listed)
+        about: dict[str, Any] = {"url": self.address.url, "backend": backend, "models": listed}
+        if props:
+            about["props"] = {name: props[name] for name in PROPS if name in props}
+        if version:
+            about["version"] = version
+        settings = props.get("default_generation_settings") or {}
+        context = settings.get("n_ctx")
+        if context is None and listed:
+            context = listed[0].get("max_model_len")
+        return Target(
+            address=self.address,
+            backend=backend,
+            model=self._model(listed),
+            headers=self.wanted.headers,
+            slots=props.get("total_slots"),
+            ctx_per_slot=context,
+            template_tokens=self._template_tokens(backend),
+            about=about,
+        )
+
+    def counter(self, target: Target) -> ServerCounter | None:
+        """The server's own token counting, if servers of this kind have one."""
+        if not ServerCounter.offered_by(target.backend):
+            return None
+        return ServerCounter(self.session, self.address.url, target.backend, target.model)
+
+    def _model(self, listed: list[dict[str, Any]]) -> str | None:
+        known = [name for entry in listed for name in [entry.get("id"), *(entry.get("aliases") or [])] if name]
+        if self.wanted.model is None:
+            return known[0] if known else None
+        if known and self.wanted.model not in known:
+            raise UsageError(f"{self.address.url} does not serve a model {self.wanted.model!r}; it has {', '.join(known)}")
+        return self.wanted.model
+
+    def _template_tokens(self, backend: str) -> int | None:
+        """What llama-server's chat template adds to a one-line question, in tokens."""
+        if backend != LLAMA_SERVER:
+            return None
+        question = "question"
+        try:
+            messages = [{"role": "user", "content": question}]
+            url = self.address.url + "/apply-template"
+            prompt = self.session.post(url, json={"messages": messages}, timeout=TIMEOUT_S).json()["prompt"]
+            whole, bare = ServerCounter(self.session, self.address.url, backend, None).count([prompt, question])
+        except (requests.RequestException, ValueError, KeyError, UsageError):
+            return None
+        return max(0, whole - bare)
+
+
+def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[dict[str, Any]]) -> str:
+    owners = {entry.get("owned_by") for entry in listed}
+    if "total_slots" in props or "llamacpp" in owners:
+        return LLAMA_SERVER
+    if "vllm" in owners:
+        return VLLM
+    if version and "version" in version and any("max_model_len" in entry for entry in listed):
+        return VLLM
+    return LLAMA_CPP_PYTHON if owners == {"me"} else OPENAI
+
+
+def _must_speak_tls(address: Address) -> None:
+    """Raise the sentence that fits an https:// URL."""
+    url = address.url
+    try:
+        requests.Session().get(url, timeout=TIMEOUT_S, verify=False)
+    except requests.exceptions.SSLError:
+        raise UsageError(f"{url} does not speak TLS; try http:// instead of https://") from None
+    except requests.RequestException as error:
+        raise UsageError(f"cannot reach {url}: {_reason(error)}; is the server running there?") from None
+    raise UsageError(f"{url}: https:// is not supported yet; point --host at the server's http:// port")
+
+
+def _reason(error: Exception) -> str:
+    """The innermost cause in words: requests wraps it in three layers of repr."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror and not isinstance(cause, requests.RequestException):
+            return cause.strerror.lower()
+        cause = cause.__cause__ or cause.__context__
+    text = str(error)
+    if "Connection refused" in text:
+        return "connection refused"
+    return text if len(text) < 160 else text[:160] + "…"

@@ -1,0 +1,32 @@
+"""A server under test, as far as it is known before the first request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from llama_load.wire.address import Address
+
+LLAMA_SERVER, VLLM, LLAMA_CPP_PYTHON, OPENAI = BACKENDS = ("llama-server", "vllm", "llama-cpp-python", "openai")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One server: where it is, what it is, and what it told. `headers` go with every request (key included).
+
+    `ctx_per_slot` is in tokens; `template_tokens` is what the chat template adds to a prompt; None where not told.
+    """
+
+    address: Address
+    backend: str
+    model: str | None
+    headers: tuple[tuple[str, str], ...] = ()
+    slots: int | None = None
+    ctx_per_slot: int | None = None
+    template_tokens: int | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds_headers(self) -> bool:
+        """Whether the response headers come only when the request has a slot, so that they tell the queueing."""
+        return self.backend == LLAMA_SERVER

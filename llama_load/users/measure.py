@@ -1,0 +1,120 @@
+"""From an exchange on the wire and what its events meant to a record."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from dataclasses import dataclass
+
+from llama_load.metrics import request as metric
+from llama_load.record import CANCELLED, OK, RequestRecord
+from llama_load.targets.answer import AnswerReader
+from llama_load.users.session import Session, Ticket
+from llama_load.wire.exchange import Exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request as it was sent."""
+
+    request_id: str
+    user: str
+    workload: str
+    name: str
+    endpoint: str
+    text: str
+    max_tokens: int | None
+
+
+def new_request_id() -> str:
+    """An id that is sent as X-Request-Id, so that the server's log and the record can be laid side by side."""
+    return uuid.uuid4().hex
+
+
+def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchange, answer: AnswerReader) -> RequestRecord:
+    """The record of an exchange that has ended. A failed or cancelled one has its stamps, but no latencies."""
+    failure = None if exchange.cancelled else answer.failure(exchange)
+    status = CANCELLED if exchange.cancelled else OK if failure is None else failure[0]
+    started = exchange.started_ns
+    first = answer.token_ns[0] if answer.token_ns else None
+    last = answer.token_ns[-1] if answer.token_ns else None
+    output_tokens, token_source = answer.output_tokens()
+    ok = status == OK
+    ttft = metric.ttft_ms(started, first) if ok else None
+    e2el = metric.e2el_ms(started, last) if ok else None
+    timings = answer.timings
+    prompt = ticket.prompt
+    prompt_tokens = answer.prompt_tokens
+    if prompt_tokens is None and prompt is not None:
+        prompt_tokens = prompt.prompt_tokens
+    output = answer.text
+    return RequestRecord(
+        request_id=asked.request_id,
+        worker=session.worker,
+        user=asked.user,
+        workload=asked.workload,
+        name=asked.name,
+        stage=ticket.stage,
+        host=session.target.address.url,
+        endpoint=asked.endpoint,
+        model=session.body_options.model,
+        warmup=ticket.warmup,
+        prompt_index=ticket.index,
+        conversation=prompt.conversation if prompt else None,
+        max_tokens=asked.max_tokens,
+        status=status,
+        http_status=exchange.status,
+        error=failure[1] if failure else None,
+        finish_reason=answer.finish_reason,
+        scheduled_mono_ns=ticket.scheduled_ns,
+        started_mono_ns=started,
+        connected_mono_ns=exchange.connected_ns,
+        sent_mono_ns=exchange.sent_ns,
+        headers_mono_ns=exchange.headers_ns,
+        first_token_mono_ns=first,
+        first_answer_mono_ns=answer.first_answer_ns,
+        last_token_mono_ns=last,
+        ended_mono_ns=exchange.ended_ns or time.monotonic_ns(),
+        started_wall_ns=time.time_ns() - (time.monotonic_ns() - started),
+        queue_ms=metric.queue_ms(
+            exchange.sent_ns, exchange.headers_ns, headers_alone=exchange.headers_alone, held=session.target.holds_headers
+        ),
+        connect_ms=metric.connect_ms(started, exchange.connected_ns),
+        ttft_ms=ttft,
+        answer_ttft_ms=metric.answer_ttft_ms(started, answer.first_answer_ns) if ok else None,
+        tpot_ms=metric.tpot_ms(ttft, e2el, output_tokens),
+        e2el_ms=e2el,
+        itl_ms=metric.itl_ms(answer.token_ns) if ok else (),
+        prompt_tokens=prompt_tokens,
+        cached_tokens=answer.cached_tokens,
+        output_tokens=output_tokens,
+        token_events=len(answer.token_ns),
+        output_chars=len(output),
+        prompt_chars=len(asked.text),
+        prompt_sha256=_digest(asked.text),
+        output_sha256=_digest(output) if output else None,
+        prompt_text=asked.text if session.save_texts else None,
+        output_text=output if session.save_texts else None,
+        token_source=token_source,
+        clock_source=_clock_source(exchange),
+        merged_events=exchange.merged,
+        first_merged=exchange.first_merged,
+        server_prompt_tokens=timings.prompt_n if timings else None,
+        server_prompt_ms=timings.prompt_ms if timings else None,
+        server_predict_ms=timings.predicted_ms if timings else None,
+        server_prompt_tok_per_s=timings.prompt_per_second if timings else None,
+        server_predict_tok_per_s=timings.predicted_per_second if timings else None,
+        draft_tokens=timings.draft_n if timings else None,
+        draft_accepted=timings.draft_n_accepted if timings else None,
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _clock_source(exchange: Exchange) -> str:
+    if not exchange.user_space_reads:
+        return "kernel"
+    return "user" if exchange.user_space_reads == exchange.reads else "mixed"

@@ -1,0 +1,113 @@
+"""The Locust user that talks to LLM servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
+
+import msgspec
+from locust import HttpUser
+
+from llama_load.record import OK, RequestRecord
+from llama_load.targets.answer import AnswerReader
+from llama_load.targets.body import CHAT, COMPLETIONS, PATHS, stream_body
+from llama_load.users.measure import Asked, make_record, new_request_id
+from llama_load.users.session import Session
+from llama_load.wire.exchange import Request
+from llama_load.wire.hub import Hub
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a task gets back: the text (empty after a failure) and the whole record."""
+
+    text: str
+    record: RequestRecord
+
+    @property
+    def ok(self) -> bool:
+        """Whether this was a valid, complete answer."""
+        return self.record.status == OK
+
+
+class LlamaUser(HttpUser):
+    """Base class of every LLM user. Subclass it, write a `@task` that calls `self.chat(…)` or `self.complete(…)`.
+
+    `workload` names the requests in reports and in Locust's statistics, and says where prompts come from when a task
+    gives none: a class from `llama_load.workloads`, or None for tasks that bring their own. Everything of Locust's
+    HttpUser works as ever, `self.client` for ordinary HTTP calls included.
+    """
+
+    abstract = True
+    workload: ClassVar[Any] = None
+
+    def __init__(self, environment: Any) -> None:
+        super().__init__(environment)
+        self._session = cast(Session, environment.llama_load)
+
+    def chat(
+        self, prompt: str | Messages | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any
+    ) -> Answer:
+        """Send one chat request and wait for its answer.
+
+        `prompt` is a text, or a list of messages; None takes the next prompt of the workload. Further keywords go into
+        the request body. Never raises for what the server does: look at `Answer.ok`. With `--endpoint completions` a
+        text goes to /v1/completions instead.
+        """
+        return self._ask(prompt, None, max_tokens, name, body)
+
+    def complete(
+        self, prompt: str | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any
+    ) -> Answer:
+        """Send one request to /v1/completions; otherwise like `chat`."""
+        return self._ask(prompt, COMPLETIONS, max_tokens, name, body)
+
+    def _ask(
+        self, prompt: str | Messages | None, endpoint: str | None, max_tokens: int | None, name: str | None, body: dict[str, Any]
+    ) -> Answer:
+        session, options = self._session, self._session.body_options
+        if endpoint is not None:
+            options = replace(options, endpoint=endpoint)
+        if prompt is None and self.workload is None:
+            raise ValueError(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
+        if options.endpoint != CHAT and not isinstance(prompt, str | None):
+            raise ValueError("a list of messages can only be sent to the chat endpoint, not to /v1/completions")
+        workload = self.workload_name()
+        ticket = session.take(workload)
+        content: str | Messages = prompt if prompt is not None else ticket.prompt.text if ticket.prompt else ""
+        wanted = options.max_tokens or max_tokens or (ticket.prompt.max_tokens if prompt is None and ticket.prompt else None)
+        content = _prefixed(content, session.prefix(ticket))
+        text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+        payload = msgspec.json.encode(stream_body(content, options, wanted) | body)
+        asked = Asked(
+            new_request_id(), type(self).__name__, workload, name or workload, options.endpoint, text, wanted
+        )
+        headers = (*session.target.headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
+        request = Request("POST", PATHS[options.endpoint], headers, payload)
+        reader = AnswerReader()
+        exchange = Hub.of_this_process().begin(session.target.address, request, reader, session.timeouts)
+        try:
+            exchange.finished.wait()
+        finally:  # also when this user is killed: the request is on record as cancelled
+            exchange.cancel()
+            record = make_record(session, ticket, asked, exchange, reader)
+            session.done(ticket, record)
+        return Answer(reader.text if record.status == OK else "", record)
+
+    @classmethod
+    def workload_name(cls) -> str:
+        """What reports call the traffic of this class."""
+        return cls.workload.name if cls.workload is not None else cls.__name__
+
+
+def _prefixed(content: str | Messages, prefix: str) -> str | Messages:
+    """The content with `prefix` before its first text."""
+    if not prefix or not content:
+        return content
+    if isinstance(content, str):
+        return prefix + content
+    first = content[0]
+    return [{**first, "content": prefix + first["content"]}, *content[1:]] if isinstance(first.get("content"), str) else content
