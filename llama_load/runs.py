@@ -9,7 +9,6 @@ Everything that reports a run reads it from here, whether it has just ended or w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,7 +178,7 @@ def _read_journal(path: Path) -> pa.Table:
     import pyarrow as pa
 
     batches: list[pa.RecordBatch] = []
-    if path.is_file() and os.path.getsize(path):
+    if path.is_file() and path.stat().st_size:
         try:
             with pa.ipc.open_stream(path.open("rb")) as reader:
                 for batch in reader:

@@ -7,6 +7,7 @@ stream that carries generated content (text, reasoning, tool calls).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from llama_load.units import ns_to_ms
 
@@ -38,7 +39,7 @@ def itl_ms(token_ns: Sequence[int]) -> list[float]:
 
     Tokens at 50, 60, 80 ms: [10.0, 20.0]. An event of several tokens gives one sample, as in vLLM.
     """
-    return [ns_to_ms(later - earlier) for earlier, later in zip(token_ns, token_ns[1:], strict=False)]
+    return [ns_to_ms(later - earlier) for earlier, later in pairwise(token_ns)]
 
 
 def tpot_ms(ttft: float | None, e2el: float | None, output_tokens: int | None) -> float | None:

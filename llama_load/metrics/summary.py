@@ -89,9 +89,7 @@ def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple
         request_goodput=rate(meets(ok, slos)) if slos else None,
         output_throughput=rate(output_tokens),
         total_token_throughput=rate(input_tokens + output_tokens),
-        max_output_tokens_per_s=(
-            peak_output_tok_per_s(ok, int(records.instants("started_mono_ns").min())) if len(ok) else 0.0
-        ),
+        max_output_tokens_per_s=(peak_output_tok_per_s(ok, int(records.instants("started_mono_ns").min())) if len(ok) else 0.0),
         max_concurrent_requests=peak_in_flight(records),
         output_chars_per_s=rate(float(np.nansum(ok.numbers("output_chars")))),
         total_cached_tokens=None if np.isnan(cached).all() else int(np.nansum(cached)),

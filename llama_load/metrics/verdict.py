@@ -75,6 +75,7 @@ class WorkerHealth:
 
     worker: str
     loop_lag_p99_ms: float | None
+    loop_lag_max_ms: float | None
     core_busy: float | None
 
 
@@ -96,8 +97,7 @@ def judge(
     checks = [
         _missing(planned, len(records) - figures.cancelled, interrupted),
         _own_delay(records),
-        _worst("loop_lag_p99_ms", [h.loop_lag_p99_ms for h in health], "p99 lag of the client's event loop {:.2f} ms"),
-        _worst("core_busy", [h.core_busy for h in health], "busiest client process {:.0%} of a core"),
+        *_health(health),
         _check("failure_ratio", figures.failure_ratio, f"{figures.failed} of {figures.completed + figures.failed} requests failed"),
         _cached(ok, cache_meant),
         _cut_by_context(ok),
@@ -133,11 +133,19 @@ def _own_delay(records: Records) -> Check:
     return _check("own_delay_p99_ms", value, f"p99 {value:.2f} ms from connected to sent")
 
 
-def _worst(name: str, values: list[float | None], text: str) -> Check:
-    known = [value for value in values if value is not None]
-    if not known:
-        return _check(name, None, f"{name} was not measured")
-    return _check(name, max(known), text.format(max(known)))
+def _health(health: Sequence[WorkerHealth]) -> list[Check]:
+    p99 = _worst([worker.loop_lag_p99_ms for worker in health])
+    longest = _worst([worker.loop_lag_max_ms for worker in health])
+    busy = _worst([worker.core_busy for worker in health])
+    lag_text = "the lag of the client's event loop was not measured"
+    if p99 is not None and longest is not None:
+        lag_text = f"lag of the client's event loop: p99 {p99:.2f} ms, at most {longest:.1f} ms"
+    busy_text = "not known how busy the client was" if busy is None else f"busiest client process: {busy:.0%} of a core"
+    return [_check("loop_lag_p99_ms", p99, lag_text), _check("core_busy", busy, busy_text)]
+
+
+def _worst(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _cached(ok: Records, cache_meant: bool) -> Check:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Totals
-from llama_load.reports.results import Results
 from llama_load.reports.result_json import percentile_word
+from llama_load.reports.results import Results
 from llama_load.runs import Manifest
 
 WIDTH = 50
@@ -114,7 +114,10 @@ def own_sections(results: Results) -> list[str]:
 
 
 def _server_side(figures: Totals) -> Iterable[str]:
-    for key, name in (("server_prompt_tok_per_s", "Mean prompt speed (tok/s):"), ("server_predict_tok_per_s", "Mean predict speed (tok/s):")):
+    for key, name in (
+        ("server_prompt_tok_per_s", "Mean prompt speed (tok/s):"),
+        ("server_predict_tok_per_s", "Mean predict speed (tok/s):"),
+    ):
         yield number(name, figures.distributions[key].mean)
     cached = figures.total_cached_tokens
     yield whole("Prompt tokens from cache:", "n/a" if cached is None else cached)

@@ -31,12 +31,16 @@ def write_reports(results: Results) -> str:
 def markdown(results: Results, text: str) -> str:
     """report.md, around the text of the block."""
     manifest = results.run.manifest
-    return _environment().get_template("report.md.j2").render(
-        title=manifest.label or f"{manifest.workload}: {results.total.completed} requests, {manifest.users} at a time",
-        manifest=manifest,
-        results=results,
-        block=text,
-        command=shlex.join(manifest.command),
+    return (
+        _environment()
+        .get_template("report.md.j2")
+        .render(
+            title=manifest.label or f"{manifest.workload}: {results.total.completed} requests, {manifest.users} at a time",
+            manifest=manifest,
+            results=results,
+            block=text,
+            command=shlex.join(manifest.command),
+        )
     )
 
 
@@ -44,7 +48,7 @@ def markdown(results: Results, text: str) -> str:
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    environment = jinja2.Environment(
+    environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
         loader=jinja2.PackageLoader("llama_load.reports"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")

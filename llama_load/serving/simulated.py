@@ -276,9 +276,7 @@ class SimulatedServer:
         self._busy_slots += 1
         schedule = stream.schedule
         stream.started_ns = at_ns
-        first, interval, jitter = (
-            s_to_ns(s) for s in (schedule.first_token_s, schedule.interval_s, schedule.jitter_s)
-        )
+        first, interval, jitter = (s_to_ns(s) for s in (schedule.first_token_s, schedule.interval_s, schedule.jitter_s))
         previous = 0
         for index in range(max(stream.total, 1)):
             moved = first + index * interval + (self._random.randint(-jitter, jitter) if jitter else 0)

@@ -117,9 +117,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         preflight=rows,
         host=_this_machine(),
     )
-    return Prepared(
-        options, target, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), manifest
-    )
+    return Prepared(options, target, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), manifest)
 
 
 def print_table(rows: list[PreflightRow]) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import gevent
 
@@ -39,24 +40,29 @@ class Progress:
 
     def __init__(self, counts: Callable[[], Counts]) -> None:
         self._counts = counts
-        self._greenlet = gevent.spawn(self._run_live if sys.stderr.isatty() else self._run_plain)
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            columns = (
+                TextColumn("{task.description:<9}"),
+                BarColumn(),
+                TextColumn("{task.fields[line]}"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+            )
+            bar = Bar(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+            self._greenlet = gevent.spawn(self._run_live, bar)
+        else:
+            self._greenlet = gevent.spawn(self._run_plain)
 
     def close(self) -> None:
         """Stop showing, and leave the terminal as it was."""
         self._greenlet.kill()
 
-    def _run_live(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        columns = (
-            TextColumn("{task.description:<9}"),
-            BarColumn(),
-            TextColumn("{task.fields[line]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
+    def _run_live(self, bar: Any) -> None:
+        with bar:
             task = bar.add_task("preparing", total=None, line="")
             while True:
                 counts = self._counts()

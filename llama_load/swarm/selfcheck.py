@@ -39,10 +39,11 @@ class SelfCheck:
                 self._close_window(0.2)
 
     def health(self) -> WorkerHealth:
-        """p99 of the loop's lag in ms, and the core's share in its busiest seconds (95 % quantile of the windows)."""
+        """The loop's lag in ms (p99 and maximum) and the core's share in its busiest seconds (95 % quantile)."""
         return WorkerHealth(
             self.worker,
             float(np.percentile(self._lags_ms, 99)) if self._lags_ms else None,
+            max(self._lags_ms, default=None),
             float(np.percentile(self._busy, 95)) if self._busy else None,
         )
 

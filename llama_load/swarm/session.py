@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-
 from gevent.event import Event
 from locust.exception import StopUser
 
@@ -103,5 +102,3 @@ class LocalSession:
         self.counts = Counts("measuring", total=self.measured.total, since=time.monotonic())
         self.began()
         self._measuring.set()
-
-

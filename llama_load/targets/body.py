@@ -26,9 +26,7 @@ class BodyOptions:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def stream_body(
-    content: str | Sequence[Mapping[str, Any]], options: BodyOptions, max_tokens: int | None
-) -> dict[str, Any]:
+def stream_body(content: str | Sequence[Mapping[str, Any]], options: BodyOptions, max_tokens: int | None) -> dict[str, Any]:
     """The JSON body of a streaming request: `content` is a text, or (chat) a list of messages.
 
     Chat and completions differ in `messages` against `prompt`; `max_tokens` is sent under that name, the one that all

@@ -40,7 +40,9 @@ def target_rows(target: Target, users: int | None) -> list[PreflightRow]:
         row = PreflightRow("slots", f"{target.slots}")
         if users is not None and users > target.slots:
             row = PreflightRow(
-                "slots", f"{target.slots} for {users} concurrent requests: up to {users - target.slots} wait in its queue", "note"
+                "slots",
+                f"{target.slots} for {users} concurrent requests: up to {users - target.slots} wait in its queue",
+                "note",
             )
         rows.append(row)
     if target.ctx_per_slot is not None:
@@ -55,7 +57,9 @@ def plan_rows(plan: Plan, fits: Callable[[int, int], bool] | None) -> list[Prefl
     if not plan.measured:
         return [PreflightRow("prompts", "written in the locustfile")]
     about = plan.about
-    rows = [PreflightRow("prompts", f"{len(plan.measured)} from {about['dataset']['path']}, tokens counted by {about['counted_by']}")]
+    rows = [
+        PreflightRow("prompts", f"{len(plan.measured)} from {about['dataset']['path']}, tokens counted by {about['counted_by']}")
+    ]
     if about["counted_by"] == "estimate":
         rows[0].value += " (off by 20 % and more: give --tokenizer)"
         rows[0].level = "note"
@@ -71,9 +75,15 @@ def plan_rows(plan: Plan, fits: Callable[[int, int], bool] | None) -> list[Prefl
     if fits is not None:
         long = sum(not fits(p.prompt_tokens or 0, p.max_tokens or 0) for p in plan.measured)
         if long:
-            rows.append(PreflightRow("too long", f"{long} prompts do not fit a slot and will fail or be cut (--keep-long-prompts)", "warning"))
+            rows.append(
+                PreflightRow(
+                    "too long", f"{long} prompts do not fit a slot and will fail or be cut (--keep-long-prompts)", "warning"
+                )
+            )
         elif about["replaced"]:
-            rows.append(PreflightRow("too long", f"{about['replaced']} prompts did not fit a slot and were replaced by others", "note"))
+            rows.append(
+                PreflightRow("too long", f"{about['replaced']} prompts did not fit a slot and were replaced by others", "note")
+            )
         else:
             rows.append(PreflightRow("too long", "no prompt: all fit a slot with their answers"))
     return rows

@@ -59,14 +59,17 @@ class LlamaUser(HttpUser):
         """
         return self._ask(prompt, None, max_tokens, name, body)
 
-    def complete(
-        self, prompt: str | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any
-    ) -> Answer:
+    def complete(self, prompt: str | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any) -> Answer:
         """Send one request to /v1/completions; otherwise like `chat`."""
         return self._ask(prompt, COMPLETIONS, max_tokens, name, body)
 
     def _ask(
-        self, prompt: str | Messages | None, endpoint: str | None, max_tokens: int | None, name: str | None, body: dict[str, Any]
+        self,
+        prompt: str | Messages | None,
+        endpoint: str | None,
+        max_tokens: int | None,
+        name: str | None,
+        body: dict[str, Any],
     ) -> Answer:
         session, options = self._session, self._session.body_options
         if endpoint is not None:
@@ -82,9 +85,7 @@ class LlamaUser(HttpUser):
         content = _prefixed(content, session.prefix(ticket))
         text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
         payload = msgspec.json.encode(stream_body(content, options, wanted) | body)
-        asked = Asked(
-            new_request_id(), type(self).__name__, workload, name or workload, options.endpoint, text, wanted
-        )
+        asked = Asked(new_request_id(), type(self).__name__, workload, name or workload, options.endpoint, text, wanted)
         headers = (*session.target.headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
         request = Request("POST", PATHS[options.endpoint], headers, payload)
         reader = AnswerReader()

@@ -1,17 +1,17 @@
 """How an exchange can fail on the wire. A failure is data: it ends up in a record, it is never raised.
 
-    dns                  the name does not resolve
-    connect_refused      nobody listens at the address
-    connect_timeout      no connection within the connect timeout
-    connect_failed       any other refusal of the network (no route, address not available)
-    tls                  the handshake failed
-    reset                the peer reset the connection
-    cut_off              the peer closed before the answer was complete
-    first_token_timeout  no progress within the first-token timeout
-    token_timeout        progress stopped for longer than the token timeout
-    protocol             bytes that are no HTTP/1.1, or no event stream
-    too_large            a header block, line or body beyond the limits in `llama_load.wire.exchange`
-    client_error         a fault of llama-load itself while reading; please report it
+dns                  the name does not resolve
+connect_refused      nobody listens at the address
+connect_timeout      no connection within the connect timeout
+connect_failed       any other refusal of the network (no route, address not available)
+tls                  the handshake failed
+reset                the peer reset the connection
+cut_off              the peer closed before the answer was complete
+first_token_timeout  no progress within the first-token timeout
+token_timeout        progress stopped for longer than the token timeout
+protocol             bytes that are no HTTP/1.1, or no event stream
+too_large            a header block, line or body beyond the limits in `llama_load.wire.exchange`
+client_error         a fault of llama-load itself while reading; please report it
 """
 
 from __future__ import annotations

@@ -327,13 +327,12 @@ class Exchange:
 
     # ------------------------------------------------------------------ httptools' callbacks
 
-    def on_status(self, _reason: bytes) -> None:
-        pass
-
     def on_header(self, name: bytes, value: bytes) -> None:
+        """A header field is complete."""
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
+        """The header block is complete."""
         assert self._parser is not None
         status = self._parser.get_status_code()
         if 100 <= status < 200:
@@ -345,9 +344,11 @@ class Exchange:
             self._events = EventStream()
 
     def on_body(self, body: bytes) -> None:
+        """A piece of the body, chunk framing removed. Taken up in `_take`, where exceptions are ours."""
         self._pieces.append(body)
 
     def on_message_complete(self) -> None:
+        """The message is complete, by its own framing."""
         if self.status is None:  # an informational answer (100 Continue): the real one follows
             self.headers.clear()
         else:

@@ -30,7 +30,7 @@ from gevent.event import Event
 
 from llama_load.wire.address import Address
 from llama_load.wire.clock import SO_TIMESTAMPNS, wall_minus_mono_ns
-from llama_load.wire.exchange import Exchange, EventReader, Request, Timeouts
+from llama_load.wire.exchange import EventReader, Exchange, Request, Timeouts
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,169 @@
+"""The `llama-load` command. Thin: each subcommand is one function that calls a floor below."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from llama_load import __version__
+from llama_load.bundled import bundled
+from llama_load.errors import LlamaLoadError, UsageError
+
+DEMO_USERS = 8
+DEMO_PROMPTS = 64
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, dispatch, and turn our errors into one sentence and an exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except LlamaLoadError as error:
+        print(f"llama-load: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="llama-load",
+        description="Load tests for LLM servers. The tests themselves are run by Locust: "
+        "locust -f locustfiles/sharegpt_chat.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64",
+    )
+    parser.add_argument("--version", action="version", version=f"llama-load {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    demo = commands.add_parser("demo", help="a real run against an embedded llama-server, in under a minute")
+    demo.add_argument("locust_args", nargs=argparse.REMAINDER, help="further arguments for Locust")
+    demo.set_defaults(run=_demo)
+
+    serve = commands.add_parser("serve", help="start the embedded llama-server, or with --simulated one with a known schedule")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
+    serve.add_argument("--port", type=int, default=8080, help="port to listen on, 0 for a free one (default 8080)")
+    serve.add_argument("--model", type=Path, help="a .gguf file (default: a small model with random weights, made on first use)")
+    serve.add_argument("--slots", type=int, help="requests at a time (default 4; simulated: without limit)")
+    serve.add_argument("--ctx-per-slot", type=int, default=4096, help="context of a slot in tokens (default 4096)")
+    serve.add_argument("--threads", type=int, default=1, help="threads to compute with (default 1)")
+    serve.add_argument("--api-key", default="", help="require this key")
+    serve.add_argument("--simulated", action="store_true", help="no model: tokens by the clock, for tests of timing")
+    simulated = serve.add_argument_group("with --simulated")
+    simulated.add_argument(
+        "--first-token-ms", type=float, default=100.0, help="from getting a slot to the first token (default 100)"
+    )
+    simulated.add_argument("--interval-ms", type=float, default=20.0, help="between tokens (default 20)")
+    simulated.add_argument("--jitter-ms", type=float, default=0.0, help="move every token by up to so much (default 0)")
+    simulated.add_argument("--tokens", type=int, default=64, help="answer length if a request names no max_tokens (default 64)")
+    simulated.add_argument("--merge", type=int, default=1, help="tokens sent in one piece (default 1)")
+    simulated.add_argument("--fault", default="", help="cut, reset, stall, error, garbage, no-finish, no-done, empty or status")
+    simulated.add_argument("--fault-every", type=int, default=1, help="every n-th request has the fault (default 1: all)")
+    simulated.add_argument("--fault-after", type=int, default=0, help="tokens before the fault (default 0)")
+    simulated.add_argument("--status", type=int, default=500, help="HTTP status of the fault 'status' (default 500)")
+    simulated.add_argument("--seed", type=int, default=0, help="seed of the jitter (default 0)")
+    simulated.add_argument("--log", type=Path, help="write a JSON line a request: when it came, when each token was sent")
+    serve.set_defaults(run=_serve)
+
+    report = commands.add_parser("report", help="write the reports of runs anew; finishes a run that was killed")
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
+    report.set_defaults(run=_report)
+    return parser
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from llama_load.serving.model_maker import ModelSize, cached_model
+    from llama_load.serving.process import EmbeddedServer, embedded_llama_server
+
+    print("Making a small random model and starting the embedded llama-server …", file=sys.stderr, flush=True)
+    model = cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
+    with (
+        tempfile.TemporaryDirectory(prefix="llama-load-") as folder,
+        embedded_llama_server(EmbeddedServer(model), Path(folder) / "server.log") as server,
+    ):
+        command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
+        command += ["--host", server.url, "-u", str(DEMO_USERS), "--num-prompts", str(DEMO_PROMPTS), "--loglevel", "WARNING"]
+        command += ["--label", "demo", *arguments.locust_args]
+        # Locust runs in the folder of the user, and gets Ctrl-C itself: it is in our process group.
+        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return subprocess.call(command)
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    return _serve_simulated(arguments) if arguments.simulated else _serve_embedded(arguments)
+
+
+def _serve_embedded(arguments: argparse.Namespace) -> int:
+    from llama_load.serving.model_maker import ModelSize, cached_model
+    from llama_load.serving.process import EmbeddedServer, free_port
+
+    model = arguments.model or cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
+    if not model.is_file():
+        raise UsageError(f"there is no model file {model}; --model takes the path of a .gguf file")
+    server = EmbeddedServer(
+        model=model,
+        host=arguments.host,
+        slots=arguments.slots or 4,
+        ctx_per_slot=arguments.ctx_per_slot,
+        threads=arguments.threads,
+        api_key=arguments.api_key,
+    )
+    command = server.command(arguments.port or free_port(arguments.host))
+    os.execv(command[0], command)  # noqa: S606 - the server takes this process over, signals and output included
+
+
+def _serve_simulated(arguments: argparse.Namespace) -> int:
+    from llama_load.serving.simulated import FAULTS, Schedule, SimulatedServer
+
+    if arguments.fault and arguments.fault not in FAULTS:
+        raise UsageError(f"--fault must be one of {', '.join(FAULTS)}, got {arguments.fault!r}")
+    schedule = Schedule(
+        first_token_s=arguments.first_token_ms / 1e3,
+        interval_s=arguments.interval_ms / 1e3,
+        jitter_s=arguments.jitter_ms / 1e3,
+        tokens=arguments.tokens,
+        merge=arguments.merge,
+        slots=arguments.slots or 0,
+        fault=arguments.fault,
+        fault_every=arguments.fault_every,
+        fault_after=arguments.fault_after,
+        status=arguments.status,
+        seed=arguments.seed,
+    )
+    try:
+        server = SimulatedServer(schedule, arguments.host, arguments.port, arguments.log)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror}; choose another --port") from None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: server.stop())
+    print(f"listening on http://{arguments.host}:{server.port}", flush=True)
+    server.serve()
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from llama_load.reports.results import work_out
+    from llama_load.reports.write import write_reports
+    from llama_load.runs import load_run, recover
+
+    code = 0
+    for path in arguments.runs:
+        run = load_run(path)
+        if run.recovered:
+            recover(run)
+        results = work_out(run)
+        print(write_reports(results), end="")
+        print(f"Run folder: {path}")
+        code = max(code, results.exit_code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
