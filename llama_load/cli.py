@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="start the embedded llama-server, or with --simulated one with a known schedule")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, default=8080, help="port to listen on, 0 for a free one (default 8080)")
-    serve.add_argument("--model", type=Path, help="a .gguf file (default: a small model with random weights, made on first use)")
+    serve.add_argument("--model", type=Path, help="a .gguf file (default: a small random one, made on first use)")
     serve.add_argument("--slots", type=int, help="requests at a time (default 4; simulated: without limit)")
     serve.add_argument("--ctx-per-slot", type=int, default=4096, help="context of a slot in tokens (default 4096)")
     serve.add_argument("--threads", type=int, default=1, help="threads to compute with (default 1)")

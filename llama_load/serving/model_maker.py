@@ -30,9 +30,9 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class ModelSize:
-    """Shape of the model. The default decodes four sequences in about 8 ms on one core of 2024."""
+    """Shape of the model. The default decodes four sequences in about 6 ms on one core."""
 
-    layers: int = 3
+    layers: int = 2
     dim: int = 256
     heads: int = 4
     kv_heads: int = 4

@@ -42,11 +42,12 @@ WORKER = "local"
 
 def install() -> None:
     """Hook ourselves into Locust, once per process."""
-    if hasattr(locust.events, "llm_request"):
+    events: Any = locust.events
+    if hasattr(events, "llm_request"):
         return
-    locust.events.llm_request = EventHook()
-    locust.events.init_command_line_parser.add_listener(lambda parser, **_: flags.declare(parser))
-    locust.events.init.add_listener(lambda environment, **_: Lifecycle(environment))
+    events.llm_request = EventHook()
+    events.init_command_line_parser.add_listener(lambda parser, **_: flags.declare(parser))
+    events.init.add_listener(lambda environment, **_: Lifecycle(environment))
 
 
 class _Active:
