@@ -44,9 +44,9 @@ class LlamaUser(HttpUser):
     abstract = True
     workload: ClassVar[Any] = None
 
-    def __init__(self, environment: Any) -> None:
-        super().__init__(environment)
-        self._session = cast(Session, environment.llama_load)
+    @property
+    def _session(self) -> Session:
+        return cast(Session, self.environment.llama_load)
 
     def chat(
         self, prompt: str | Messages | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any

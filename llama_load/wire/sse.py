@@ -69,7 +69,10 @@ class EventStream:
             text = text.removeprefix(_BOM)
         if text.endswith(b"\r"):
             self._skip_lf = True
-        *lines, self._tail = _LINE_END.split(text)
+        if b"\n" in chunk or b"\r" in chunk:
+            *lines, self._tail = _LINE_END.split(text)
+        else:  # the line goes on; searching its beginning again each time would take quadratic time
+            lines, self._tail = [], text
         if len(self._tail) > MAX_EVENT_BYTES:
             raise EventTooLarge
         return self._lines(lines)

@@ -1,0 +1,119 @@
+"""Servers and runs for the tests: the real embedded llama-server, the simulated one, and Locust as a subprocess."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from llama_load.bundled import bundled
+from llama_load.metrics.table import Records
+from llama_load.serving.model_maker import TINY, cached_model
+from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SHAREGPT = REPOSITORY / "locustfiles" / "sharegpt_chat.py"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run of Locust that has ended."""
+
+    code: int
+    out: str
+    err: str
+    folder: Path
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return msgspec.json.decode((self.folder / "summary.json").read_bytes())
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return msgspec.json.decode((self.folder / "run.json").read_bytes())
+
+    @property
+    def records(self) -> Records:
+        return Records(pq.read_table(self.folder / "requests.parquet"))
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LLAMA_LOAD_", "LOCUST_"))}
+    return kept | {"COLUMNS": "100"}
+
+
+def locust_command(host: str, folder: Path, *arguments: str, locustfile: Path = SHAREGPT) -> list[str]:
+    command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--headless", "--host", host, "--loglevel", "WARNING"]
+    return [*command, "--run-dir", str(folder), *arguments]
+
+
+@pytest.fixture
+def run_locust(tmp_path: Path) -> Callable[..., Finished]:
+    """Run Locust headless to its end: run_locust(host, *arguments, locustfile=…)."""
+
+    def run(host: str, *arguments: str, locustfile: Path = SHAREGPT, folder: Path | None = None, **env: str) -> Finished:
+        folder = folder or tmp_path / "run"
+        done = subprocess.run(
+            locust_command(host, folder, *arguments, locustfile=locustfile),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=100,
+            cwd=tmp_path,
+            env=environment() | env,
+            check=False,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr, folder)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny_model() -> Path:
+    """A model of 0.6 million parameters that answers about 3000 tokens a second."""
+    return cached_model(TINY, bundled("datasets/sharegpt_sample.json"))
+
+
+@pytest.fixture(scope="session")
+def llama_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The real llama-server: 4 slots of 4096 tokens."""
+    log = tmp_path_factory.mktemp("llama-server") / "server.log"
+    with embedded_llama_server(EmbeddedServer(tiny_model, alias="tiny"), log) as server:
+        yield server
+
+
+@dataclass(frozen=True)
+class Simulated:
+    url: str
+    log: Path
+
+
+@contextmanager
+def simulated_server(folder: Path, *arguments: str) -> Iterator[Simulated]:
+    """`llama-load serve --simulated` with these flags."""
+    port = free_port()
+    log = folder / f"simulated-{port}.jsonl"
+    command = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(port), "--log", str(log), *arguments]
+    server = start(command, f"http://127.0.0.1:{port}", folder / "simulated.out")
+    try:
+        yield Simulated(server.url, log)
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def simulate(tmp_path: Path) -> Iterator[Callable[..., Simulated]]:
+    """Start simulated servers: simulate("--interval-ms", "5")."""
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(simulated_server(tmp_path, *arguments))

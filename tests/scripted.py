@@ -1,0 +1,98 @@
+"""A loopback server that sends scripted bytes: the ground truth for what the wire must make of them."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Step = bytes | float | str  # bytes to send, seconds to wait, or "reset" / "hold"
+
+
+@dataclass
+class ScriptedServer:
+    """Answers every connection with the same steps, after it has read a whole request; keeps what it was sent."""
+
+    steps: Sequence[Step]
+    read_request: bool = True
+    requests: list[bytes] = field(default_factory=list)
+
+    def __enter__(self) -> ScriptedServer:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._over = threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept, which would keep the port open
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                if self.read_request:
+                    self.requests.append(_whole_request(connection))
+                for step in self.steps:
+                    if isinstance(step, bytes):
+                        connection.sendall(step)
+                    elif step == "hold":
+                        self._over.wait(30)
+                    elif step == "reset":
+                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    else:
+                        time.sleep(float(step))
+            except OSError:
+                pass
+
+
+def _whole_request(connection: socket.socket) -> bytes:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        piece = connection.recv(65536)
+        if not piece:
+            return data
+        data += piece
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    while len(body) < length:
+        piece = connection.recv(65536)
+        if not piece:
+            break
+        body += piece
+    return head + b"\r\n\r\n" + body
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def event(text: str) -> bytes:
+    return chunk(b"data: " + text.encode() + b"\n\n")
+
+
+def token(text: str = "x") -> bytes:
+    return event('{"choices":[{"index":0,"finish_reason":null,"delta":{"content":"%s"}}]}' % text)
+
+
+FINISH = event('{"choices":[{"index":0,"finish_reason":"stop","delta":{}}]}')
+DONE = event("[DONE]")
+GOOD_STREAM: tuple[bytes, ...] = (STREAM, token("a"), token("b"), FINISH, DONE, END)

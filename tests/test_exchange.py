@@ -1,0 +1,204 @@
+"""The wire against a scripted server: every way an answer can come, and every way it can fail to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import gevent
+import httptools
+import pytest
+from gevent.event import Event
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from llama_load.targets.answer import AnswerReader
+from llama_load.wire import Exchange, Hub, Request, Timeouts, parse_url
+from tests.scripted import DONE, END, FINISH, GOOD_STREAM, STREAM, ScriptedServer, Step, chunk, event, token
+
+QUICK = Timeouts(connect_s=0.3, first_token_s=0.4, token_s=0.4)
+
+
+def send(url: str, timeouts: Timeouts = QUICK, body: bytes = b"{}") -> tuple[Exchange, AnswerReader]:
+    reader = AnswerReader()
+    address = parse_url(url).resolved()
+    request = Request("POST", "/v1/chat/completions", (("X-Request-Id", "1"),), body)
+    return Hub.of_this_process().send(address, request, reader, timeouts), reader
+
+
+def answer(*steps: Step, timeouts: Timeouts = QUICK, **server: bool) -> tuple[Exchange, AnswerReader]:
+    with ScriptedServer(steps, **server) as scripted:
+        return send(scripted.url, timeouts)
+
+
+def failure(*steps: Step, **server: bool) -> str | None:
+    exchange, reader = answer(*steps, **server)
+    found = reader.failure(exchange)
+    return found[0] if found else None
+
+
+def test_a_good_stream_is_read_to_its_end_with_stamps_in_order() -> None:
+    """Started, connected, sent, headers, first and last progress, ended: in this order, by the kernel's clock."""
+    exchange, reader = answer(STREAM, 0.05, token("a"), 0.03, token("b"), FINISH, DONE, END)
+    assert reader.failure(exchange) is None
+    assert (reader.text, reader.finish_reason, reader.done) == ("ab", "stop", True)
+    stamps = [exchange.started_ns, exchange.connected_ns, exchange.sent_ns, exchange.headers_ns]
+    stamps += [exchange.first_progress_ns, exchange.last_progress_ns, exchange.ended_ns]
+    assert stamps == sorted(stamps)
+    assert exchange.user_space_reads == 0
+    assert exchange.headers_alone
+    assert reader.token_ns == [exchange.first_progress_ns, exchange.last_progress_ns]
+    assert 30 <= (reader.token_ns[1] - reader.token_ns[0]) / 1e6
+
+
+def test_the_request_goes_out_whole_with_its_framing() -> None:
+    with ScriptedServer(GOOD_STREAM) as server:
+        address = parse_url(server.url + "/base/").resolved()
+        body = "{'text': '你好 😀'}".encode()
+        Hub.of_this_process().send(address, Request("POST", "/v1/x", (("A", "b"),), body), AnswerReader(), QUICK)
+    head, _, sent = server.requests[0].partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0] == "POST /base/v1/x HTTP/1.1"
+    assert {f"Host: 127.0.0.1:{server.port}", f"Content-Length: {len(body)}", "Connection: close", "A: b"} <= set(lines)
+    assert sent == body
+
+
+def test_a_body_larger_than_the_socket_buffers_is_sent_whole() -> None:
+    """16 MB, as a request with many images may have, to a server that begins to read late."""
+    with ScriptedServer(GOOD_STREAM) as server:
+        exchange, reader = send(server.url, Timeouts(), b"x" * 16_000_000)
+    assert reader.failure(exchange) is None
+    assert server.requests[0].endswith(b"x" * 1000)
+    assert len(server.requests[0]) > 16_000_000
+
+
+def test_events_that_share_a_read_are_counted_as_merged() -> None:
+    """Three tokens in one segment: two of them have no arrival time of their own; the first token is one of those."""
+    exchange, reader = answer(STREAM, token("a") + token("b") + token("c"), 0.02, token("d"), FINISH, DONE, END)
+    assert (reader.text, exchange.progress_events, exchange.merged, exchange.first_merged) == ("abcd", 4, 2, True)
+
+
+def test_content_length_and_until_close_bodies_are_complete() -> None:
+    body = b'data: {"choices":[{"finish_reason":"stop","text":"hi"}]}\n\ndata: [DONE]\n\n'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+    assert failure(head + b"Content-Length: %d\r\n\r\n" % len(body), body) is None
+    assert failure(head + b"\r\n", body) is None
+
+
+def test_informational_answers_are_passed_over() -> None:
+    assert failure(b"HTTP/1.1 100 Continue\r\n\r\n", *GOOD_STREAM) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [
+        ("cut_off", [STREAM, token()]),
+        ("cut_off", [STREAM]),
+        ("cut_off", [b"HTTP/1.1 200 OK\r\nContent-Type: text/ev"]),
+        ("cut_off", []),
+        ("cut_off", [STREAM, token(), DONE, END]),
+        ("cut_off", [STREAM, token(), END]),
+        ("cut_off", [STREAM, chunk(b'data: {"choices":[{"delta":{"content":"x"')]),
+        ("reset", [STREAM, token(), 0.05, "reset"]),
+        ("first_token_timeout", ["hold"]),
+        ("first_token_timeout", [STREAM, chunk(b":\n\n"), "hold"]),
+        ("token_timeout", [STREAM, token(), "hold"]),
+        ("error_event", [STREAM, token(), event('{"error":{"code":500,"message":"out of memory"}}'), DONE, END]),
+        ("error_event", [STREAM, token(), event('{"error":{"message":"aborted"}}')]),
+        ("empty_answer", [STREAM, FINISH, DONE, END]),
+        ("empty_answer", [STREAM, END]),
+        ("bad_event", [STREAM, event("{not json"), FINISH, DONE, END]),
+        ("bad_event", [STREAM, event('{"choices": 7}'), FINISH, DONE, END]),
+        ("protocol", [b"SSH-2.0-OpenSSH_9.2\r\n"]),
+        ("protocol", [STREAM, b"zz\r\nnonsense\r\n"]),
+        ("too_large", [b"HTTP/1.1 200 OK\r\nX: ", b"y" * 400_000]),
+        ("no_stream", [b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"]),
+        ("http_500", [b'HTTP/1.1 500 X\r\nContent-Length: 19\r\n\r\n{"error":"no luck"}']),
+        ("http_302", [b"HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n"]),
+        ("overloaded", [b"HTTP/1.1 503 X\r\nContent-Length: 4\r\n\r\nbusy"]),
+        ("overloaded", [b"HTTP/1.1 429 X\r\nContent-Length: 4\r\n\r\nbusy"]),
+    ],
+)
+def test_every_bad_answer_has_its_failure_class(kind: str, steps: Sequence[Step]) -> None:
+    assert failure(*steps) == kind
+
+
+def test_a_connection_that_dies_before_the_request_is_read_is_a_failure() -> None:
+    assert failure("reset", read_request=False) in ("reset", "cut_off")
+
+
+def test_a_closed_port_is_connection_refused() -> None:
+    with ScriptedServer(()) as server:
+        pass
+    time.sleep(0.05)
+    exchange, reader = send(server.url)
+    assert reader.failure(exchange)[0] == "connect_refused"
+    assert exchange.started_ns <= exchange.ended_ns
+
+
+def test_the_second_address_of_a_name_is_tried() -> None:
+    """Nobody listens at the first one."""
+    with ScriptedServer(GOOD_STREAM) as server:
+        address = parse_url(server.url).resolved()
+        (good,) = address.endpoints
+        two = type(address)(*[getattr(address, n) for n in ("scheme", "host", "port", "base_path")], ((2, ("127.0.0.9", 1)), good))
+        reader = AnswerReader()
+        exchange = Hub.of_this_process().send(two, Request("POST", "/", (), b"{}"), reader, QUICK)
+    assert reader.failure(exchange) is None
+
+
+def test_a_killed_greenlet_closes_its_connection_at_once() -> None:
+    """The server sees the end of the connection; the exchange is cancelled, neither success nor failure."""
+    seen: list[Exchange] = []
+    hub = Hub.of_this_process()
+
+    def ask(url: str) -> None:
+        exchange = hub.begin(parse_url(url).resolved(), Request("POST", "/", (), b"{}"), AnswerReader(), Timeouts())
+        seen.append(exchange)
+        try:
+            exchange.finished.wait()
+        finally:
+            exchange.cancel()
+
+    with ScriptedServer((STREAM, token(), "hold")) as server:
+        greenlet = gevent.spawn(ask, server.url)
+        gevent.sleep(0.1)
+        greenlet.kill()
+    assert seen[0].cancelled
+    assert seen[0].fd == -1
+    assert seen[0] not in hub.active
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.integers(1, len(b"".join(GOOD_STREAM)) - 1), max_size=6))
+def test_any_segmentation_of_an_answer_gives_the_same_events(cuts: list[int]) -> None:
+    """Fed by hand into an exchange, so that hypothesis decides where every read ends."""
+    whole = b"".join(GOOD_STREAM)
+    edges = [0, *sorted(set(cuts)), len(whole)]
+    reader = _feed([whole[a:b] for a, b in zip(edges, edges[1:], strict=False)])
+    assert (reader.text, reader.finish_reason, reader.done) == ("ab", "stop", True)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200), st.booleans())
+def test_any_bytes_end_in_a_failure_never_in_a_traceback(data: bytes, after_head: bool) -> None:
+    _feed([STREAM + data if after_head else data])
+
+
+class NoHub:
+    """Stands in for the hub, because hypothesis and not a socket decides where every read ends."""
+
+    def __getattr__(self, name: str) -> object:
+        return lambda *_, **__: None
+
+
+def _feed(pieces: Sequence[bytes]) -> AnswerReader:
+    reader = AnswerReader()
+    exchange = Exchange(NoHub(), parse_url("http://127.0.0.1:9"), Request("POST", "/"), reader, QUICK, Event())
+    exchange._parser = httptools.HttpResponseParser(exchange)
+    for at, piece in enumerate(pieces, start=1):
+        if exchange._parser is None:
+            break
+        exchange._read_ns = at
+        exchange._take(memoryview(piece), at)
+    return reader
