@@ -48,7 +48,7 @@ def test_a_good_stream_is_read_to_its_end_with_stamps_in_order() -> None:
     assert exchange.user_space_reads == 0
     assert exchange.headers_alone
     assert reader.token_ns == [exchange.first_progress_ns, exchange.last_progress_ns]
-    assert 30 <= (reader.token_ns[1] - reader.token_ns[0]) / 1e6
+    assert (reader.token_ns[1] - reader.token_ns[0]) / 1e6 >= 30
 
 
 def test_the_request_goes_out_whole_with_its_framing() -> None:

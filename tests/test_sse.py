@@ -46,7 +46,9 @@ def test_streams_decode_as_the_standard_says_at_every_split(stream: bytes, event
         assert decode(stream[:cut], stream[cut:]) == events
 
 
-lines = st.sampled_from([b"data: x", b"data: {}", b"data:", b"data: a b", b": c", b"event: e", b"", b"", b"\xff", b"data: \xe4\xbd"])
+lines = st.sampled_from(
+    [b"data: x", b"data: {}", b"data:", b"data: a b", b": c", b"event: e", b"", b"", b"\xff", b"data: \xe4\xbd"]
+)
 ends = st.sampled_from([b"\n", b"\r\n", b"\r"])
 
 

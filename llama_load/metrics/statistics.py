@@ -48,7 +48,7 @@ def percentile_interval(ordered: NDArray[np.float64], percentile: float) -> tupl
 
     The number of values below the true q-quantile is Binomial(n, q), so the l-th and u-th smallest values enclose it
     with probability P(l <= K < u). We take l as the largest with P(K < l) <= 2.5 % and u as the smallest with
-    P(K >= u) <= 2.5 %; an end that would lie outside the sample is None. 1000 values, p99: the 984th and the 997th.
+    P(K >= u) <= 2.5 %; an end that would lie outside the sample is None. 1000 values, p99: the 983rd and the 997th.
     Source: Hahn and Meeker, Statistical Intervals, section 5.2.
     """
     n, q = len(ordered), percentile / 100

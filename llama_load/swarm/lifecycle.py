@@ -53,8 +53,7 @@ def install() -> None:
 class _Active:
     """Everything that exists only while a run is on."""
 
-    def __init__(self, prepared: Prepared, session: LocalSession, writer: RunWriter) -> None:
-        self.prepared = prepared
+    def __init__(self, writer: RunWriter, session: LocalSession) -> None:
         self.session = session
         self.writer = writer
         self.recorder = Recorder(writer)
@@ -151,8 +150,7 @@ class Lifecycle:
     # ------------------------------------------------------------------ a run
 
     def _start(self, prepared: Prepared) -> None:
-        writer = RunWriter(prepared.run_dir(), prepared.manifest)
-        prepared.manifest.users = self.environment.runner.target_user_count or self.options.num_users
+        prepared.writer.manifest.users = self.environment.runner.target_user_count or self.options.num_users
         options = prepared.options
         session = LocalSession(
             target=prepared.target,
@@ -168,7 +166,7 @@ class Lifecycle:
             finished=lambda: self._end("complete"),
             ended=self._record,
         )
-        self.active = _Active(prepared, session, writer)
+        self.active = _Active(prepared.writer, session)
         self.environment.llama_load = session
         _settle()
         session.open()
@@ -194,6 +192,7 @@ class Lifecycle:
         active = self.active
         if active is not None and active.end is None:
             active.end = reason
+            active.check.stop()  # stopping keeps Locust busy for some 70 ms, which delay nothing that is measured
             runner = self.environment.runner
             # Not from the user's own greenlet, which stopping would kill half-way.
             gevent.spawn(runner.quit if self.headless else runner.stop)
@@ -206,7 +205,7 @@ class Lifecycle:
             exchange.cancel()
         active.progress.close()
         flushed = active.recorder.close()
-        manifest = active.prepared.manifest
+        manifest = active.writer.manifest
         manifest.end = active.end or "stopped"
         manifest.workers = [active.check.health()]
         if not flushed:

@@ -60,7 +60,7 @@ FLAGS = (
     Flag("--cache-prompt", "", "llama-server's prompt cache for our requests (default: as the server does)", ("", "on", "off")),
     Flag("--bust-prefix-cache", "", "begin every prompt with random text, so that no cache knows it", switch=True),
     Flag("--extra-body", "", "a JSON object that is merged into every request body"),
-    Flag("--header", "", "a header 'Name: value' for every request; may be given several times", repeated=True),
+    Flag("--header", "", "a header 'Name: value' for every request; may be given several times", repeated=True, secret=True),
     Flag("--api-key", "", "key for 'Authorization: Bearer'; better in the environment as LLAMA_LOAD_API_KEY", secret=True),
     Flag("--run-dir", "", "folder for this run's results (default: runs/<time>-<label or workload>)"),
     Flag("--label", "", "a name for this run in reports and comparisons"),
@@ -73,6 +73,8 @@ FLAGS = (
     Flag("--token-timeout", "120", "seconds to wait between tokens"),
     Flag("--save-texts", "", "keep prompts and answers in the results (they are only hashed otherwise)", switch=True),
 )
+
+_SECRET_FLAGS = {flag.name for flag in FLAGS if flag.secret}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,11 +206,27 @@ def read(namespace: Any) -> LoadOptions:
             number("token_timeout", float, 0, above=True),
         ),
         save_texts=switch("save_texts"),
-        told={flag.dest: raw[flag.dest] for flag in FLAGS if not flag.secret and flag.dest != "header"},
+        told={flag.dest: raw[flag.dest] for flag in FLAGS if not flag.secret},
     )
     if faults:
         raise UsageError("\n".join(faults))
     return options
+
+
+def without_secrets(command: list[str]) -> list[str]:
+    """A command line whose keys and headers are replaced by asterisks."""
+    shown, hide = [], False
+    for word in command:
+        name, equals, _ = word.partition("=")
+        if hide:
+            shown.append("***")
+            hide = False
+        elif name in _SECRET_FLAGS and equals:
+            shown.append(f"{name}=***")
+        else:
+            hide = word in _SECRET_FLAGS
+            shown.append(word)
+    return shown
 
 
 def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from llama_load import __version__
 from llama_load.errors import UsageError
-from llama_load.runs import Manifest, PreflightRow, free_run_dir
+from llama_load.runs import Manifest, PreflightRow, RunWriter, free_run_dir
 from llama_load.swarm.leases import LeaseBook
-from llama_load.swarm.options import DEFAULT_NUM_PROMPTS, LoadOptions
+from llama_load.swarm.options import DEFAULT_NUM_PROMPTS, LoadOptions, without_secrets
 from llama_load.swarm.session import PREFIX_DIGITS
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.preflight import fits_slot, plan_rows, target_rows
@@ -23,8 +23,6 @@ from llama_load.targets.probe import Probe, Wanted
 from llama_load.targets.target import Target
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
 from llama_load.workloads.prompt import Plan, PlanRequest
-
-SECRET_FLAGS = ("--api-key", "--header")
 
 
 @dataclass(slots=True)
@@ -37,23 +35,14 @@ class Prepared:
     plans: Mapping[str, Plan]
     warmup: LeaseBook
     measured: LeaseBook
-    manifest: Manifest
-
-    def run_dir(self) -> Path:
-        """Where the run goes: --run-dir exactly at its first use, with -2, -3, … after that."""
-        if self.options.run_dir is not None:
-            used = self.options.run_dir in _used_run_dirs
-            _used_run_dirs.add(self.options.run_dir)
-            return free_run_dir(self.options.run_dir) if used else self.options.run_dir
-        name = _file_name(self.options.label or self.manifest.workload)
-        return free_run_dir(Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
-
-
-_used_run_dirs: set[Path] = set()
+    writer: RunWriter
 
 
 def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
-    """Ask the target, plan the prompts, print the preflight table. Raises UsageError for whatever does not fit."""
+    """Ask the target, plan the prompts, print the preflight table, open the run folder.
+
+    Raises UsageError for whatever does not fit.
+    """
     if not environment.host:
         raise UsageError("no server named; give its base URL with --host, such as --host http://127.0.0.1:8080")
     num_prompts = options.num_prompts
@@ -117,7 +106,8 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         preflight=rows,
         host=_this_machine(),
     )
-    return Prepared(options, target, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), manifest)
+    writer = RunWriter(_run_dir(options, manifest), manifest)
+    return Prepared(options, target, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), writer)
 
 
 def print_table(rows: list[PreflightRow]) -> None:
@@ -134,22 +124,6 @@ def print_table(rows: list[PreflightRow]) -> None:
     Console(stderr=True).print(table)
 
 
-def without_secrets(command: list[str]) -> list[str]:
-    """A command line whose keys and headers are replaced by asterisks."""
-    shown, hide = [], False
-    for word in command:
-        name, equals, _ = word.partition("=")
-        if hide:
-            shown.append("***")
-            hide = False
-        elif name in SECRET_FLAGS and equals:
-            shown.append(f"{name}=***")
-        else:
-            hide = word in SECRET_FLAGS
-            shown.append(word)
-    return shown
-
-
 def _counter(probe: Probe, target: Target, options: LoadOptions) -> TokenCounter:
     if options.tokenizer is not None:
         return LocalCounter(options.tokenizer)
@@ -161,6 +135,21 @@ def _about(plans: Mapping[str, Plan]) -> dict[str, Any]:
     if len(plans) == 1:
         return next(iter(plans.values())).about
     return {name: plan.about for name, plan in plans.items()}
+
+
+_used_run_dirs: set[Path] = set()
+
+
+def _run_dir(options: LoadOptions, manifest: Manifest) -> Path:
+    """Where the run goes: --run-dir exactly at its first use, with -2, -3, … after that."""
+    wanted = options.run_dir
+    if wanted is None:
+        name = _file_name(options.label or manifest.workload)
+        return free_run_dir(Path("runs") / f"{manifest.date}-{name}")
+    if wanted in _used_run_dirs:
+        return free_run_dir(wanted)
+    _used_run_dirs.add(wanted)
+    return wanted
 
 
 def _this_machine() -> dict[str, Any]:

@@ -146,14 +146,12 @@ def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[dict[s
 
 def _must_speak_tls(address: Address) -> None:
     """Raise the sentence that fits an https:// URL."""
-    url = address.url
+    plain = address.url.replace("https://", "http://", 1)
     try:
-        requests.Session().get(url, timeout=TIMEOUT_S, verify=False)
-    except requests.exceptions.SSLError:
-        raise UsageError(f"{url} does not speak TLS; try http:// instead of https://") from None
+        requests.get(plain, timeout=TIMEOUT_S, allow_redirects=False)
     except requests.RequestException as error:
-        raise UsageError(f"cannot reach {url}: {_reason(error)}; is the server running there?") from None
-    raise UsageError(f"{url}: https:// is not supported yet; point --host at the server's http:// port")
+        raise UsageError(f"cannot reach {address.url}: {_reason(error)}; is the server running there?") from None
+    raise UsageError(f"{address.url} does not speak TLS; try {plain}")
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,181 @@
+"""What streams mean: captures of the real llama-server, and the layouts that other servers use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_load.targets.answer import AnswerReader
+from llama_load.targets.failures import describe_error, http_failure
+from llama_load.wire.errors import WireFailure
+from llama_load.wire.sse import EventStream
+
+DATA = Path(__file__).parent / "data"
+
+
+def read(*events: str | bytes) -> AnswerReader:
+    reader = AnswerReader()
+    for at, data in enumerate(events, start=1):
+        reader.event(data if isinstance(data, bytes) else data.encode(), at)
+    return reader
+
+
+def capture(name: str) -> AnswerReader:
+    return read(*EventStream().feed((DATA / f"{name}.sse").read_bytes()))
+
+
+def complete(**changed: Any) -> Any:
+    """An exchange that ended well, as far as the wire can tell."""
+    whole = {"failure": None, "status": 200, "headers": {"content-type": "text/event-stream"}, "body": b""}
+    return SimpleNamespace(**whole | changed)
+
+
+def test_llama_server_with_usage() -> None:
+    """Role with content null is no token; usage and timings come on an event without choices."""
+    reader = capture("llama_stream")
+    assert reader.failure(complete()) is None
+    assert len(reader.token_ns) == 60
+    assert reader.output_tokens() == (60, "usage")
+    assert (reader.prompt_tokens, reader.cached_tokens) == (40, 39)
+    assert reader.finish_reason == "length"
+    assert reader.done
+    assert reader.timings is not None
+    assert reader.timings.predicted_n == 60
+
+
+def test_llama_server_without_usage() -> None:
+    """Without include_usage the timings of the finish event tell all; prompt tokens are the cached and the processed ones."""
+    reader = capture("llama_stream_no_usage")
+    assert reader.output_tokens() == (3, "timings")
+    assert (reader.prompt_tokens, reader.cached_tokens) == (19, 6)
+    assert reader.text == " savo-"
+
+
+def test_llama_server_holds_back_partial_utf8() -> None:
+    """Four byte tokens make one event: one stamp, five tokens by usage (with the end-of-text one)."""
+    reader = capture("llama_stream_merged_utf8")
+    assert (reader.text, len(reader.token_ns), reader.output_tokens()) == ("😀", 1, (5, "usage"))
+    assert reader.cached_tokens == 18
+
+
+def test_llama_server_with_timings_per_token() -> None:
+    """Prompt progress events carry no token."""
+    reader = capture("llama_stream_timings_per_token")
+    assert (reader.text, len(reader.token_ns)) == ("- siV", 3)
+
+
+def test_llama_server_whose_rpc_worker_was_killed() -> None:
+    """The stream just ends: without finish_reason it is cut off even if the wire had seen a clean end."""
+    reader = capture("llama_rpc_worker_killed")
+    assert len(reader.token_ns) == 24
+    assert reader.failure(complete())[0] == "cut_off"
+    assert reader.failure(complete(failure=WireFailure("cut_off", "closed")))[0] == "cut_off"
+
+
+def test_reasoning_counts_as_tokens_and_the_answer_begins_after_it() -> None:
+    """llama-server and vLLM name it differently; `content: ""` beside it is no answer."""
+    reader = read(
+        '{"choices":[{"delta":{"role":"assistant","content":""}}]}',
+        '{"choices":[{"delta":{"reasoning_content":"hm"}}]}',
+        '{"choices":[{"delta":{"reasoning":"so","content":null}}]}',
+        '{"choices":[{"delta":{"content":"42"}}]}',
+        '{"choices":[{"delta":{},"finish_reason":"stop"}]}',
+    )
+    assert reader.token_ns == [2, 3, 4]
+    assert reader.first_answer_ns == 4
+    assert reader.text == "hmso42"
+    assert reader.failure(complete()) is None
+
+
+def test_tool_calls_are_tokens() -> None:
+    reader = read(
+        '{"choices":[{"delta":{"tool_calls":[]}}]}',
+        '{"choices":[{"delta":{"content":null,"tool_calls":[{"index":0,"function":{"name":"f","arguments":""}}]}}]}',
+        '{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}',
+    )
+    assert reader.token_ns == [2]
+    assert reader.failure(complete()) is None
+
+
+def test_finish_on_the_last_token_and_usage_beside_choices() -> None:
+    """vLLM's finish, and the completions endpoint's last event."""
+    reader = read(
+        '{"choices":[{"text":"a","finish_reason":null}]}',
+        '{"choices":[{"text":"b","finish_reason":"length"}],"usage":{"prompt_tokens":7,"completion_tokens":2}}',
+        "[DONE]",
+    )
+    assert (reader.text, reader.finish_reason, reader.prompt_tokens, reader.output_tokens()) == ("ab", "length", 7, (2, "usage"))
+
+
+def test_without_usage_and_timings_the_events_are_counted() -> None:
+    assert read('{"choices":[{"delta":{"content":"a"}}]}').output_tokens() == (1, "events")
+    assert read().output_tokens() == (None, None)
+
+
+def test_done_without_a_finish_reason_is_cut_off() -> None:
+    """llama-cpp-python does this when a newer request interrupts the running one."""
+    reader = read('{"choices":[{"delta":{"content":"a"}}]}', "[DONE]")
+    assert reader.failure(complete())[0] == "cut_off"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "words"),
+    [
+        (
+            400,
+            b'{"error":{"code":400,"message":"request (9 tokens) exceeds the available context size (4 tokens)",'
+            b'"type":"exceed_context_size_error","n_prompt_tokens":9,"n_ctx":4}}',
+            "context_exceeded",
+            "exceeds the available context size",
+        ),
+        (
+            400,
+            b'{"error":{"message":"This model\'s maximum context length is 4096 tokens.","param":"input_tokens","code":400}}',
+            "context_exceeded",
+            "maximum context length",
+        ),
+        (400, b'{"error":{"message":"Failed to load image"}}', "http_400", "Failed to load image"),
+        (401, b'{"error":{"message":"Invalid API Key"}}', "http_401", "Invalid API Key"),
+        (404, b'{"detail":"Not Found"}', "http_404", "Not Found"),
+        (429, b"slow down", "overloaded", "slow down"),
+        (503, b'{"error":{"message":"Loading model"}}', "overloaded", "Loading model"),
+        (500, b"", "http_500", "HTTP 500"),
+        (500, "<h1>错误</h1>".encode("gbk"), "http_500", "h1"),
+    ],
+)
+def test_http_errors_are_classified_and_quoted(status: int, body: bytes, kind: str, words: str) -> None:
+    assert http_failure(status, body)[0] == kind
+    assert words in http_failure(status, body)[1]
+
+
+@given(st.binary(max_size=400))
+def test_any_error_body_is_described_in_one_line(body: bytes) -> None:
+    assert "\n" not in describe_error(body)
+    assert len(describe_error(body)) <= 301
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["choices", "delta", "content", "text", "finish_reason", "usage", "timings", "error", "tool_calls"]),
+            inner,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(json_like)
+def test_any_json_event_is_taken_without_an_exception(value: Any) -> None:
+    """It is a token, or none, or makes the answer a bad one."""
+    import msgspec
+
+    reader = read(msgspec.json.encode(value))
+    assert reader.failure(complete()) is not None or reader.token_ns

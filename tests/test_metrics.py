@@ -1,0 +1,148 @@
+"""Every metric against cases worked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llama_load.metrics import request as metric
+from llama_load.metrics.rates import duration_s, peak_in_flight, peak_output_tok_per_s
+from llama_load.metrics.slo import Slo, meets, parse_slo
+from llama_load.metrics.statistics import describe, percentile_interval
+from llama_load.metrics.summary import totals
+from llama_load.metrics.thresholds import evaluate, parse_threshold
+from tests.records import MS, failed, record, table
+
+
+def test_latencies_of_a_request() -> None:
+    """Started at 1000 ms, tokens at 1050, 1060, 1090, 1250 ms: TTFT 50, ITL 10, 30, 160, E2EL 250, TPOT 200 / 3."""
+    stamps = [1050 * MS, 1060 * MS, 1090 * MS, 1250 * MS]
+    ttft = metric.ttft_ms(1000 * MS, stamps[0])
+    e2el = metric.e2el_ms(1000 * MS, stamps[-1])
+    assert (ttft, e2el) == (50.0, 250.0)
+    assert metric.itl_ms(stamps) == [10.0, 30.0, 160.0]
+    assert metric.tpot_ms(ttft, e2el, 4) == pytest.approx(200 / 3)
+
+
+def test_tpot_divides_by_tokens_not_by_events() -> None:
+    """11 tokens in 4 events, first at 50 ms, last at 250 ms: 200 / 10. One token has none."""
+    assert metric.tpot_ms(50.0, 250.0, 11) == 20.0
+    assert metric.tpot_ms(50.0, 50.0, 1) is None
+    assert metric.tpot_ms(None, None, 11) is None
+
+
+def test_what_was_not_stamped_is_none() -> None:
+    assert metric.ttft_ms(5, None) is None
+    assert metric.connect_ms(5, None) is None
+    assert metric.itl_ms([]) == metric.itl_ms([7]) == []
+
+
+def test_queueing_is_told_only_where_headers_tell_it() -> None:
+    """llama-server holds its headers until a slot is free; other servers send them early; with a token they say nothing."""
+    assert metric.queue_ms(1 * MS, 4 * MS, headers_alone=True, held=True) == 3.0
+    assert metric.queue_ms(1 * MS, 4 * MS, headers_alone=False, held=True) is None
+    assert metric.queue_ms(1 * MS, 4 * MS, headers_alone=True, held=False) is None
+
+
+def test_statistics_are_numpys() -> None:
+    """1, 2, 3, 10: mean 4, median 2.5, std sqrt(12.5), p90 = 3 + 0.7 * 7."""
+    sample = describe(np.array([3.0, 1.0, math.nan, 10.0, 2.0]), [90.0])
+    assert (sample.count, sample.mean, sample.median, sample.std) == (4, 4.0, 2.5, pytest.approx(math.sqrt(12.5)))
+    assert sample.percentiles[90.0] == pytest.approx(7.9)
+
+
+def test_an_empty_sample_is_none_not_zero() -> None:
+    sample = describe(np.array([]), [99.0])
+    assert (sample.count, sample.mean, sample.percentiles[99.0]) == (0, None, None)
+
+
+def test_percentile_interval_of_a_known_case() -> None:
+    """Median of 10: ranks 2 and 9 enclose it with 97.9 %, ranks 3 and 8 only with 89.1 % (binomial table)."""
+    assert percentile_interval(np.arange(1.0, 11.0), 50) == (2.0, 9.0)
+    low, high = percentile_interval(np.arange(1.0, 1001.0), 99)
+    assert (low, high) == (983.0, 997.0)
+    assert percentile_interval(np.arange(1.0, 65.0), 99)[1] is None
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([50.0, 90.0, 99.0]))
+def test_percentile_intervals_cover_the_truth(seed: int, percentile: float) -> None:
+    """Of 200 samples of 700 uniform values, at least 90 % of the 95 % intervals hold the true percentile."""
+    samples = np.sort(np.random.default_rng(seed).random((200, 700)), axis=1)
+    inside = sum(low <= percentile / 100 <= high for low, high in (percentile_interval(row, percentile) for row in samples))
+    assert inside >= 180
+
+
+def test_duration_runs_from_first_start_to_last_end_failures_included() -> None:
+    """Starts 100 ms; the last to end is the failed one, at 900 ms."""
+    assert duration_s(table(record(0, start_ms=100), failed(1, start_ms=200, end_ms=900))) == pytest.approx(0.8)
+    assert duration_s(table()) == 0.0
+
+
+def test_peak_in_flight_is_what_was_in_flight() -> None:
+    """0-121, 50-171 and 121-… ms: two at once; the third starts as the first one ends."""
+    spans = [record(0, start_ms=0, first_ms=120, gaps_ms=()), record(1, start_ms=50, first_ms=120, gaps_ms=())]
+    spans.append(record(2, start_ms=121, first_ms=10, gaps_ms=()))
+    assert peak_in_flight(table(*spans)) == 2
+
+
+def test_peak_output_counts_tokens_not_events() -> None:
+    """Second 0 holds events at 0.1, 0.5, 0.9 s, second 1 one at 1.3 s. 8 tokens in 4 events: 2 each, so 6."""
+    one = record(0, first_ms=100, gaps_ms=(400, 400, 400), output_tokens=8)
+    assert peak_output_tok_per_s(table(one), 0) == pytest.approx(6.0)
+
+
+def test_totals_by_hand() -> None:
+    """Two good requests (3 tokens each, 10 prompt tokens) and a failed one, within 2 s."""
+    figures = totals(
+        table(record(0), record(1, start_ms=1000, first_ms=300, gaps_ms=(10, 50)), failed(2, end_ms=2000)),
+        [99.0],
+        (Slo("ttft", 200.0),),
+    )
+    assert (figures.completed, figures.failed, figures.duration_s) == (2, 1, 2.0)
+    assert (figures.total_input_tokens, figures.total_output_tokens) == (20, 6)
+    assert (figures.request_throughput, figures.output_throughput, figures.total_token_throughput) == (1.0, 3.0, 13.0)
+    assert figures.request_goodput == 0.5
+    assert figures.failure_ratio == pytest.approx(1 / 3)
+    assert figures.distributions["ttft"].mean == 200.0
+    assert figures.distributions["itl"].mean == 25.0
+    assert figures.distributions["itl"].count == 4
+    assert figures.distributions["tpot"].median == 25.0
+    assert figures.distributions["e2el"].mean == 250.0
+    assert [(failure.kind, failure.count, failure.example) for failure in figures.failures] == [("http_500", 1, "boom")]
+
+
+def test_cancelled_requests_are_neither_success_nor_failure() -> None:
+    figures = totals(table(record(0), record(1, status="cancelled", ttft_ms=None, itl_ms=[])))
+    assert (figures.completed, figures.failed, figures.cancelled, figures.failure_ratio) == (1, 0, 1, 0.0)
+    assert figures.distributions["ttft"].count == 1
+
+
+def test_goodput_wants_every_objective() -> None:
+    """TTFT 100, TPOT 20, E2EL 140; a one-token answer has no TPOT to miss."""
+    records = table(record(0), record(1, gaps_ms=()))
+    assert meets(records, (Slo("ttft", 100.0), Slo("e2el", 140.0))) == 2
+    assert meets(records, (Slo("tpot", 19.0),)) == 1
+    assert parse_slo("tpot:50") == Slo("tpot", 50.0)
+    for nonsense in ("tpot", "tpot:", "tpot:-1", "itl:5", "ttft:fast"):
+        with pytest.raises(ValueError, match="METRIC:MILLISECONDS"):
+            parse_slo(nonsense)
+
+
+def test_thresholds() -> None:
+    assert evaluate(parse_threshold("p99_ttft_ms > 500"), {"p99_ttft_ms": 501.0}).failed
+    assert not evaluate(parse_threshold("p99.9_ttft_ms>=500"), {"p99.9_ttft_ms": 499}).failed
+    assert evaluate(parse_threshold("completed<5"), {"completed": 4}).failed
+
+
+def test_a_threshold_on_what_was_not_measured_fails() -> None:
+    """A gate that saw nothing must not let through."""
+    assert evaluate(parse_threshold("p99_ttft_ms>500"), {"p99_ttft_ms": None}).failed
+    assert evaluate(parse_threshold("p42_ttft_ms>500"), {}).failed
+    for nonsense in ("", "p99_ttft_ms", "p99_ttft_ms>fast", ">5"):
+        with pytest.raises(ValueError, match="KEY>NUMBER"):
+            parse_threshold(nonsense)
