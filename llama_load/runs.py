@@ -103,13 +103,23 @@ class RunWriter:
         _write_manifest(self.path, self.manifest)
 
     def append(self, records: Sequence[RequestRecord]) -> None:
-        """Add records to the journal; they are with the kernel when this returns, and survive `kill -9`."""
+        """Add records to the journal; they are with the kernel when this returns, and survive `kill -9`.
+
+        Raises OSError when the disk refuses; the journal is then as it was before.
+        """
         import pyarrow as pa
 
         if self._stream is None:
             self._journal = (self.path / JOURNAL).open("wb", buffering=0)
             self._stream = pa.ipc.new_stream(self._journal, schema())
-        self._stream.write_batch(to_batch(records))
+        assert self._journal is not None
+        end = self._journal.tell()
+        try:
+            self._stream.write_batch(to_batch(records))
+        except OSError:
+            self._journal.seek(end)  # a batch that did not fit on the disk must not stand in the way of the next
+            self._journal.truncate()
+            raise
         self.appended += len(records)
 
     def finish(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import gevent
 import httptools
 import pytest
-from gevent.event import Event
+from gevent.hub import Waiter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -156,7 +156,7 @@ def test_a_killed_greenlet_closes_its_connection_at_once() -> None:
         exchange = hub.begin(parse_url(url).resolved(), Request("POST", "/", (), b"{}"), AnswerReader(), Timeouts())
         seen.append(exchange)
         try:
-            exchange.finished.wait()
+            exchange.wait()
         finally:
             exchange.cancel()
 
@@ -194,7 +194,7 @@ class NoHub:
 
 def _feed(pieces: Sequence[bytes]) -> AnswerReader:
     reader = AnswerReader()
-    exchange = Exchange(NoHub(), parse_url("http://127.0.0.1:9"), Request("POST", "/"), reader, QUICK, Event())
+    exchange = Exchange(NoHub(), parse_url("http://127.0.0.1:9"), Request("POST", "/"), reader, QUICK, Waiter())
     exchange._parser = httptools.HttpResponseParser(exchange)
     for at, piece in enumerate(pieces, start=1):
         if exchange._parser is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -63,6 +64,23 @@ def test_a_killed_run_keeps_all_whole_batches(tmp_path: Path, torn: int) -> None
     recover(run)
     again = load_run(tmp_path / "run")
     assert (again.recovered, again.manifest.end, len(again.records)) == (False, "interrupted", 2)
+
+
+def test_a_full_disk_loses_only_what_did_not_fit(tmp_path: Path) -> None:
+    """A limit on the file's size stands in for the disk. Once there is room again, the run goes on."""
+    writer = RunWriter(tmp_path / "run", manifest())
+    writer.append([record(0)])
+    size = (tmp_path / "run" / JOURNAL).stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 500, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            writer.append([record(1)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    writer.append([record(2)])
+    writer.finish()
+    assert load_run(tmp_path / "run").records.strings("request_id") == ["r0", "r2"]
 
 
 def test_a_run_without_any_record_reads_back_empty(tmp_path: Path) -> None:

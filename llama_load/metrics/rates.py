@@ -25,19 +25,23 @@ def peak_output_tok_per_s(ok: Records, start_ns: int) -> float:
     do not lower the peak; vLLM's own bench counts events there. Two requests that bring 10 one-token events each in the
     same second: 20.
     """
-    seconds: list[np.ndarray] = []
-    weights: list[np.ndarray] = []
-    first = ok.table["first_token_mono_ns"].to_pylist()
-    tokens = ok.numbers("output_tokens")
-    for start, gaps, count in zip(first, ok.table["itl_ms"], tokens, strict=True):
-        if start is None:
-            continue
-        after_s = np.concatenate(([0.0], np.cumsum(gaps.values.to_numpy(zero_copy_only=False), dtype=np.float64))) / 1e3
-        seconds.append(((start - start_ns) / NS_PER_S + after_s).astype(np.int64))
-        weights.append(np.full(len(after_s), (count if not np.isnan(count) else len(after_s)) / len(after_s)))
-    if not seconds:
+    streamed = ok.where(~np.isnan(ok.numbers("first_token_mono_ns")))
+    if not len(streamed):
         return 0.0
-    return float(np.bincount(np.concatenate(seconds), weights=np.concatenate(weights)).max())
+    after_first_s = (streamed.instants("first_token_mono_ns") - start_ns) / NS_PER_S
+    gaps = streamed.table["itl_ms"].combine_chunks()
+    counts = np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+    # All events of all requests in one array: each request's first event, then its gaps summed up from there.
+    firsts = np.cumsum(counts + 1) - (counts + 1)
+    steps = np.zeros(int(counts.sum()) + len(counts))
+    is_gap = np.ones(len(steps), dtype=np.bool_)
+    is_gap[firsts] = False
+    steps[is_gap] = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64) / 1e3
+    summed = np.cumsum(steps)
+    events_s = summed + np.repeat(after_first_s - summed[firsts], counts + 1)
+    tokens = streamed.numbers("output_tokens")
+    weights = np.repeat(np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1), counts + 1)
+    return float(np.bincount(np.maximum(events_s, 0).astype(np.int64), weights=weights).max())
 
 
 def peak_in_flight(records: Records) -> int:

@@ -42,6 +42,8 @@ def work_out(run: Run) -> Results:
 
     def grouped(column: str) -> dict[str, Totals]:
         values = measured.values_of(column)
+        if len(values) == 1:
+            return {values[0]: total}
         return {value: totals(measured.where(measured.equals(column, value)), manifest.percentiles, slos) for value in values}
 
     verdict = judge(

@@ -19,8 +19,8 @@ from typing import Any
 
 import gevent
 import locust
+from gevent import GreenletExit
 from locust.event import EventHook
-from locust.exception import StopTest
 from locust.runners import MasterRunner, WorkerRunner
 
 from llama_load.errors import LlamaLoadError, UsageError
@@ -38,6 +38,10 @@ from llama_load.swarm.session import LocalSession
 from llama_load.wire.hub import Hub
 
 WORKER = "local"
+# Locust writes its CSV files once a second and not once more at the end.
+CSV_LAST_WRITE_S = 1.2
+
+logger = logging.getLogger(__name__)
 
 
 def install() -> None:
@@ -112,9 +116,9 @@ class Lifecycle:
             self._start(prepared)
         except LlamaLoadError as error:
             self.exit_code = error.exit_code
-            if self.headless:
-                _say(error)
-            raise StopTest(str(error)) from None
+            logger.error("%s", error)  # the log is what the web UI shows
+            gevent.spawn(self.environment.runner.stop)
+            raise GreenletExit from None  # ends the greenlet that would spawn the users, without a traceback
 
     def on_test_stopping(self, **_: Any) -> None:
         """Whoever waits for a ticket shall go."""
@@ -212,6 +216,8 @@ class Lifecycle:
             raise OSError(0, "the disk refuses the records")
         active.writer.finish()
         results = work_out(load_run(active.writer.path))
+        if self.options.csv_prefix:
+            gevent.sleep(CSV_LAST_WRITE_S)
         print(write_reports(results), end="", flush=True)
         print(f"Run folder: {active.writer.path}", flush=True)
         return results.exit_code

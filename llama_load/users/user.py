@@ -91,7 +91,7 @@ class LlamaUser(HttpUser):
         reader = AnswerReader()
         exchange = Hub.of_this_process().begin(session.target.address, request, reader, session.timeouts)
         try:
-            exchange.finished.wait()
+            exchange.wait()
         finally:  # also when this user is killed: the request is on record as cancelled
             exchange.cancel()
             record = make_record(session, ticket, asked, exchange, reader)

@@ -25,7 +25,7 @@ from llama_load.wire.errors import WireFailure, connect_failure
 from llama_load.wire.sse import EventStream, EventTooLarge
 
 if TYPE_CHECKING:
-    from gevent.event import Event
+    from gevent.hub import Waiter
 
     from llama_load.wire.address import Address
     from llama_load.wire.hub import Hub
@@ -92,7 +92,7 @@ class Exchange:
     request: Request
     reader: EventReader
     timeouts: Timeouts
-    finished: Event
+    waiter: Waiter
 
     started_ns: int = 0
     connected_ns: int | None = None
@@ -130,6 +130,10 @@ class Exchange:
     _head_bytes: int = 0
     _read_ns: int = 0
     _in_headers: bool = True
+
+    def wait(self) -> None:
+        """Wait until the exchange is over (and it is our turn). Must be called once, by one greenlet."""
+        self.waiter.get()
 
     # ------------------------------------------------------------------ going out
 
@@ -398,7 +402,6 @@ class Exchange:
         self._parser = None  # breaks the cycle: the parser holds this object's callbacks
         self._unsent.clear()
         self.hub.forget(self)
-        self.finished.set()
 
     def _close(self) -> None:
         if self._sock is not None:

@@ -26,11 +26,12 @@ from typing import Any
 
 import gevent
 from gevent import monkey
-from gevent.event import Event
+from gevent.hub import Waiter
 
 from llama_load.wire.address import Address
 from llama_load.wire.clock import SO_TIMESTAMPNS, wall_minus_mono_ns
 from llama_load.wire.exchange import EventReader, Exchange, Request, Timeouts
+from llama_load.wire.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class Hub:
         self._urgent_watcher.start(self._read, self._urgent)
         self._batch_watcher.start(self._read_batch)
         self._loop = loop
+        self.turns = Turns(loop)
         self._timer: Any = None
         self._period_ns = 0
         self._scan: Any = None
@@ -97,14 +99,15 @@ class Hub:
         """
         exchange = self.begin(address, request, reader, timeouts)
         try:
-            exchange.finished.wait()
+            exchange.wait()
         finally:
             exchange.cancel()
         return exchange
 
     def begin(self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts) -> Exchange:
-        """Start an exchange; its `finished` event is set when it is over."""
-        exchange = Exchange(self, address, request, reader, timeouts, Event())
+        """Start an exchange; `Exchange.wait` waits for its end. Others that are ready to go on go first."""
+        self.turns.wait()
+        exchange = Exchange(self, address, request, reader, timeouts, Waiter())
         self.active.add(exchange)
         if self._scan is None:
             self._scan = self._loop.timer(TIMEOUT_SCAN_S, TIMEOUT_SCAN_S, ref=False)
@@ -140,6 +143,7 @@ class Hub:
     def forget(self, exchange: Exchange) -> None:
         """The exchange is over."""
         self.active.discard(exchange)
+        self.turns.wake(exchange.waiter)
         self._retune()
 
     def saw_gap(self, gap_ns: int) -> None:

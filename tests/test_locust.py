@@ -1,0 +1,156 @@
+"""Living with Locust: own locustfiles, its statistics, its web UI, its events."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import requests
+
+from llama_load.serving.process import Running, free_port
+from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment
+
+Run = Callable[..., Finished]
+
+
+def test_the_locustfile_of_the_readme_runs_as_it_stands(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+    """Exactly the text that README shows."""
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from locust import .*?)```", readme, re.DOTALL)
+    assert len(code.strip().splitlines()) <= 16
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    done = run_locust(llama_server.url, "-u", "2", "--num-prompts", "6", locustfile=tmp_path / "mine.py")
+    assert done.code in (0, 1), done.err
+    assert done.summary["completed"] == 6
+    assert "Traceback" not in done.err
+
+
+def test_two_classes_with_own_prompts_weights_and_http_calls(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+    """Counted together to exactly --num-prompts, told apart by workload; self.client calls stay Locust's own."""
+    (tmp_path / "two.py").write_text(
+        """
+from locust import constant, events, task
+from llama_load import LlamaUser, ShareGPT
+
+seen = []
+
+@events.llm_request.add_listener
+def on_llm_request(record, **_):
+    seen.append(record)
+
+@events.quitting.add_listener
+def tell(**_):
+    print("SEEN", len(seen), sum(not record.warmup for record in seen))
+
+class Chat(LlamaUser):
+    weight = 3
+    workload = ShareGPT()
+    @task
+    def ask(self):
+        self.client.get("/health")
+        self.chat(max_tokens=5)
+
+class Short(LlamaUser):
+    weight = 1
+    wait_time = constant(0.01)
+    @task
+    def ask(self):
+        answer = self.chat([{"role": "user", "content": "你好"}], max_tokens=4, name="greeting")
+        assert answer.ok and answer.text and answer.record.output_tokens == 4
+    @task
+    def go_on(self):
+        assert self.complete("Once upon a time", max_tokens=3).record.endpoint == "completions"
+""",
+        encoding="utf-8",
+    )
+    stats = tmp_path / "stats"
+    done = run_locust(llama_server.url, "-u", "4", "--num-prompts", "30", "--csv", str(stats), locustfile=tmp_path / "two.py")
+    assert done.code in (0, 1), done.err
+    assert "Traceback" not in done.err
+    measured = done.records.measured()
+    assert sorted(measured.numbers("prompt_index")) == list(range(30))
+    assert set(done.summary["llama_load"]["by_workload"]) == {"sharegpt", "Short"}
+    assert {"sharegpt", "greeting"} <= set(measured.values_of("name"))
+    assert "SEEN 31 30" in done.out
+    rows = {(row["Name"], row["Type"]): row for row in csv.DictReader((tmp_path / "stats_stats.csv").open())}
+    requests_made = sum(int(row["Request Count"]) for (_, kind), row in rows.items() if kind in ("chat", "completions"))
+    assert requests_made == 30
+    health = int(rows["/health", "GET"]["Request Count"])
+    assert int(rows["Aggregated", ""]["Request Count"]) == 30 + health
+    chats = measured.where(measured.equals("name", "sharegpt"))
+    assert int(rows["sharegpt", "TTFT"]["Request Count"]) == len(chats)
+    assert int(rows["sharegpt", "ITL"]["Request Count"]) == len(chats.gaps_ms())
+    assert float(rows["sharegpt", "TTFT"]["Average Response Time"]) == pytest.approx(chats.numbers("ttft_ms").mean(), rel=0.01)
+
+
+def test_folding_is_the_same_as_logging_each() -> None:
+    """Against Locust's own StatsEntry.log, value by value. (In a process of its own: importing Locust patches the world.)"""
+    code = """
+from locust.stats import RequestStats
+from llama_load.swarm.rows import fold
+values = [0.0, 0.4, 0.5, 1.5, 2.5, 99.4, 99.6, 100, 104.9, 105, 999, 1049, 9999.9, 12345.6] * 3
+one, other = RequestStats(), RequestStats()
+for value in values:
+    one.get("x", "ITL").log(value, 0)
+fold(other.get("x", "ITL"), values)
+a, b = one.get("x", "ITL"), other.get("x", "ITL")
+for name in ("num_requests", "min_response_time", "max_response_time", "response_times"):
+    assert getattr(a, name) == getattr(b, name), (name, getattr(a, name), getattr(b, name))
+assert abs(a.total_response_time - b.total_response_time) < 1e-6
+assert sum(b.num_reqs_per_sec.values()) == len(values) and other.total.num_requests == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Two runs from the form, each in a folder of its own; the second is stopped by the button."""
+    url, port = simulate("--interval-ms", "5").url, free_port()
+    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), "--web-port", str(port), "--web-host", "127.0.0.1"]
+    command += ["--run-dir", str(tmp_path / "ui"), "--host", url, "--warmup", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path)
+    ui = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(lambda: requests.get(ui, timeout=1).ok)
+        form = {"user_count": "3", "spawn_rate": "3", "host": url, "num_prompts": "9", "max_tokens": "5"}
+        assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        wait_for((tmp_path / "ui" / "summary.json").exists)
+        names = {(row["name"], row["method"]) for row in requests.get(f"{ui}/stats/requests", timeout=5).json()["stats"]}
+        assert {("sharegpt", "chat"), ("sharegpt", "TTFT"), ("sharegpt", "TPOT"), ("sharegpt", "ITL")} <= names
+        form |= {"num_prompts": "", "max_tokens": "50"}
+        assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        wait_for((tmp_path / "ui-2" / "requests.arrows").exists)
+        assert requests.post(f"{ui}/stop", timeout=10).ok
+        wait_for((tmp_path / "ui-2" / "summary.json").exists)
+        form |= {"num_prompts": "nonsense"}
+        requests.post(f"{ui}/swarm", data=form, timeout=5)
+        time.sleep(0.5)
+        assert process.poll() is None, "a wrong form field must not end the web UI"
+    finally:
+        process.terminate()
+        out = process.communicate(timeout=20)[0].decode()
+    first = Finished(0, out, "", tmp_path / "ui")
+    assert first.summary["completed"] == 9
+    assert first.manifest["users"] == 3
+    second = Finished(0, out, "", tmp_path / "ui-2")
+    assert second.manifest["end"] == "stopped"
+    assert second.summary["llama_load"]["verdict"]["word"] != "INCOMPLETE"
+    assert "--num-prompts must be a whole number" in out
+    assert "Traceback" not in out
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if condition():
+                return
+        except requests.RequestException:
+            pass
+        time.sleep(0.1)
+    raise AssertionError("timed out")
