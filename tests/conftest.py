@@ -14,11 +14,16 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import settings
 
 from llama_load.bundled import bundled
 from llama_load.metrics.table import Records
 from llama_load.serving.model_maker import TINY, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
+
+# A deadline would be an assertion on wall-clock time.
+settings.register_profile("llama-load", deadline=None)
+settings.load_profile("llama-load")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHAREGPT = REPOSITORY / "locustfiles" / "sharegpt_chat.py"
