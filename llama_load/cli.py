@@ -21,7 +21,11 @@ DEMO_PROMPTS = 64
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, dispatch, and turn our errors into one sentence and an exit code."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, further = parser.parse_known_args(argv)
+    if further and arguments.run is not _demo:
+        parser.error(f"unrecognized arguments: {' '.join(further)}")
+    arguments.locust_args = further
     try:
         return int(arguments.run(arguments))
     except LlamaLoadError as error:
@@ -40,8 +44,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"llama-load {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    demo = commands.add_parser("demo", help="a real run against an embedded llama-server, in under a minute")
-    demo.add_argument("locust_args", nargs=argparse.REMAINDER, help="further arguments for Locust")
+    demo = commands.add_parser(
+        "demo",
+        help="a real run against an embedded llama-server, in under a minute",
+        description="Start an embedded llama-server with a small random model and run ShareGPT chat against it. "
+        "Further flags go to Locust, such as: llama-load demo -u 4 --num-prompts 16",
+    )
     demo.set_defaults(run=_demo)
 
     serve = commands.add_parser("serve", help="start the embedded llama-server, or with --simulated one with a known schedule")

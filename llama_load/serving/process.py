@@ -109,10 +109,12 @@ def embedded_llama_server(server: EmbeddedServer, log: Path) -> Iterator[Running
 
 
 def _in_the_child() -> None:
-    """Give way to the client that measures us, which may run on the same cores; and (Linux) die with our parent, so
-    that its kill -9 leaves nothing behind."""
+    """Leave a core to the client that measures us on the same machine, and give way to it on the others; and (Linux) die
+    with our parent, so that its kill -9 leaves nothing behind."""
     os.nice(NICE)
     if sys.platform.startswith("linux"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[1:] or cores)
         import ctypes
 
         PR_SET_PDEATHSIG = 1
