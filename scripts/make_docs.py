@@ -28,8 +28,9 @@ def flags_page() -> str:
         rows.append(f"| `{flag.name}` | {flag.help}{choices} | {default} | `LLAMA_LOAD_{flag.dest.upper()}` |")
     table = "\n".join(["| flag | meaning | default | environment |", "|---|---|---|---|", *rows])
     return (
-        "# Flags\n\nAll of these work on the command line of `locust`, as environment variables, and in the form of the web UI. Flags that may be\n"
-        "given several times take several lines there. Where `vllm bench serve` has a flag of that name, it means the same.\n\n"
+        "# Flags\n\nAll of these work on the command line of `locust`, as environment variables, and in the form of the web UI.\n"
+        "Flags that may be given several times take several lines there.\n"
+        "Where `vllm bench serve` has a flag of that name, it means the same.\n\n"
         f"{table}\n\n{LOCUSTS}"
     )
 
