@@ -1,10 +1,10 @@
-# make demo | test | install | lint     each sets up what it needs
+# make demo | test | bench | install | lint     each sets up what it needs
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test install lint clean
+.PHONY: demo test bench install lint clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -12,6 +12,9 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	$(BIN)/pytest
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.clients
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

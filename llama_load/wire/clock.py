@@ -19,7 +19,8 @@ ANCILLARY_BYTES: Final = socket.CMSG_SPACE(16)
 TIGHT_SAMPLE_NS: Final = 5_000
 SAMPLE_TRIES: Final = 5
 
-_unpack_timespec = struct.Struct("=qq").unpack
+# What recvmsg's ancillary data holds when only SO_TIMESTAMPNS was asked for: one struct timespec (seconds, ns).
+unpack_timespec: Final = struct.Struct("=qq").unpack
 
 
 def wall_minus_mono_ns() -> int:
@@ -40,8 +41,7 @@ def wall_minus_mono_ns() -> int:
 
 def kernel_stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int | None:
     """The receive stamp (CLOCK_REALTIME, ns) out of recvmsg's ancillary data; None if the kernel gave none."""
-    for level, kind, data in ancillary:
-        if kind == SO_TIMESTAMPNS and level == socket.SOL_SOCKET and len(data) >= 16:
-            seconds, nanoseconds = _unpack_timespec(data[:16])
-            return int(seconds * 1_000_000_000 + nanoseconds)
-    return None
+    if not ancillary:
+        return None
+    seconds, nanoseconds = unpack_timespec(ancillary[0][2])
+    return int(seconds * 1_000_000_000 + nanoseconds)

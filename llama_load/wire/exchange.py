@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import httptools
 
-from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns
+from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, unpack_timespec
 from llama_load.wire.errors import WireFailure, connect_failure
 from llama_load.wire.sse import EventStream, EventTooLarge
 
@@ -200,7 +200,7 @@ class Exchange:
             else:
                 self.fail("reset", f"sending failed: {error.strerror}")
             return
-        self.sent_ns = time.monotonic_ns()
+        self.sent_ns = self._read_ns = time.monotonic_ns()
         self._enter(WAITING)
 
     def _connected(self) -> None:
@@ -223,8 +223,8 @@ class Exchange:
         if self.phase != DONE and not self._unsent:
             self.hub.watch(self, writable=False)
 
-    def on_readable(self, buffer: bytearray, view: memoryview, wall_minus_mono_ns: int) -> None:
-        """Read once what is there; a full buffer is read again."""
+    def on_readable(self, buffer: bytearray, view: memoryview, wall_minus_mono_ns: int, now_ns: int) -> None:
+        """Read once what is there; a full buffer is read again. `now_ns` is when this batch of reads began."""
         while self.phase != DONE:
             assert self._sock is not None
             try:
@@ -240,15 +240,17 @@ class Exchange:
             if not count:
                 self._end_of_stream()
                 return
-            now = time.monotonic_ns()
-            stamp = kernel_stamp_ns(ancillary)
-            if stamp is None:
-                self.user_space_reads += 1
-                at = now
-            else:
-                # A wall clock that was stepped between receipt and sampling must not put a stamp into the future
+            if ancillary:  # kernel_stamp_ns, in line: this is once a token
+                seconds, nanoseconds = unpack_timespec(ancillary[0][2])
+                at = seconds * 1_000_000_000 + nanoseconds - wall_minus_mono_ns
+                # A wall clock that was stepped between receipt and sampling must not put a stamp into the future,
                 # or before what came earlier on this connection.
-                at = min(now, max(stamp - wall_minus_mono_ns, self._read_ns, self.sent_ns or self.started_ns))
+                if at > now_ns:
+                    at = min(at, time.monotonic_ns())
+                at = max(at, self._read_ns)
+            else:
+                self.user_space_reads += 1
+                at = time.monotonic_ns()
             self.reads += 1
             self.bytes_received += count
             self._read_ns = at
@@ -257,57 +259,60 @@ class Exchange:
                 return
 
     def _take(self, data: memoryview, at: int) -> None:
-        parser = self._parser
-        assert parser is not None
+        assert self._parser is not None
         if self._in_headers:
             self._head_bytes += len(data)
         try:
-            parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self.fail("protocol", "the server wants to switch protocols")
             return
         except httptools.HttpParserError as error:
             self.fail("protocol", f"the answer is no valid HTTP/1.1: {error}")
             return
-        if self._in_headers and self._head_bytes > MAX_HEADER_BYTES:
-            self.fail("too_large", f"the answer's header block is larger than {MAX_HEADER_BYTES} bytes")
-            return
-        if self._pieces:
-            body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            self._pieces.clear()
-            self._take_body(body, at)
+        pieces = self._pieces
+        if pieces:
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            if self._events is None:
+                self._take_body(body)
+            else:
+                self._take_events(body, at)
         elif self.headers_ns == at:
             self.headers_alone = True
+        elif self._in_headers and self._head_bytes > MAX_HEADER_BYTES:
+            self.fail("too_large", f"the answer's header block is larger than {MAX_HEADER_BYTES} bytes")
         if self._complete and self.phase != DONE:
             self._finish_body(at)
 
-    def _take_body(self, body: bytes, at: int) -> None:
-        if self._events is None:
-            self.body += body
-            if len(self.body) > MAX_BODY_BYTES:
-                self.fail("too_large", f"the answer's body is larger than {MAX_BODY_BYTES} bytes")
-            return
+    def _take_body(self, body: bytes) -> None:
+        self.body += body
+        if len(self.body) > MAX_BODY_BYTES:
+            self.fail("too_large", f"the answer's body is larger than {MAX_BODY_BYTES} bytes")
+
+    def _take_events(self, body: bytes, at: int) -> None:
+        assert self._events is not None
+        progress = 0
+        read_event = self.reader.event
         try:
-            events = self._events.feed(body)
+            for data in self._events.feed(body):
+                if read_event(data, at):
+                    progress += 1
         except EventTooLarge:
             self.fail("too_large", "an event of the stream grew beyond 4 MiB without ending")
             return
-        progress = 0
-        for data in events:
-            if self.reader.event(data, at):
-                progress += 1
-        if progress:
-            if self.last_progress_ns is None:
-                self.first_progress_ns = at
-                self.first_merged = progress > 1
-                self.last_progress_ns = self.phase_since_ns = at
-                self.phase = STREAMING
-                self.hub.now_streaming(self)
-            else:
-                self.hub.saw_gap(at - self.last_progress_ns)
-                self.last_progress_ns = self.phase_since_ns = at
-            self.progress_events += progress
-            self.merged += progress - 1
+        if not progress:
+            return
+        if self.last_progress_ns is None:
+            self.first_progress_ns = at
+            self.first_merged = progress > 1
+            self.phase = STREAMING
+            self.hub.now_streaming(self)
+        else:
+            self.hub.saw_gap(at - self.last_progress_ns)
+        self.last_progress_ns = self.phase_since_ns = at
+        self.progress_events += progress
+        self.merged += progress - 1
 
     def _end_of_stream(self) -> None:
         until_close = not self._in_headers and "content-length" not in self.headers

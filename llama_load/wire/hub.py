@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import _socket
 import logging
+import math
 import os
 import socket
 import time
@@ -40,8 +41,8 @@ FEW_STREAMS = 8  # below this, a wake-up a token is affordable and the freshest
 LONGEST_PERIOD_NS = 3_000_000
 SHORTEST_PERIOD_NS = 1_000_000  # libev's timers on epoll are no finer
 TIMEOUT_SCAN_S = 0.1
-# Start by reading at once, and learn from there: 1.5 ms is below what batching needs.
-INITIAL_GAP_NS = 1_500_000.0
+# So many gaps are read at once; the shortest of them is what the estimate begins with.
+LEARNING_GAPS = 64
 # Multiplicative steps whose ratio makes the estimate settle where 1 % of the gaps are shorter.
 GAP_DOWN, GAP_UP = 0.98, 1.0002
 
@@ -60,7 +61,8 @@ class Hub:
         self.good_endpoint: dict[Address, int] = {}
         self.active: set[Exchange] = set()
         self.streaming = 0
-        self.gap_ns = INITIAL_GAP_NS
+        self.gap_ns = math.inf
+        self._gaps_to_learn = LEARNING_GAPS
         self.batch_reads = 0
         self._by_fd: dict[int, Exchange] = {}
         self._in_batch: set[int] = set()
@@ -148,22 +150,27 @@ class Hub:
 
     def saw_gap(self, gap_ns: int) -> None:
         """Learn from the time between two tokens of one stream."""
-        self.gap_ns *= GAP_DOWN if gap_ns < self.gap_ns else GAP_UP
+        if self._gaps_to_learn:
+            self._gaps_to_learn -= 1
+            self.gap_ns = min(self.gap_ns, gap_ns)
+        else:
+            self.gap_ns *= GAP_DOWN if gap_ns < self.gap_ns else GAP_UP
 
     # ------------------------------------------------------------------ called by the loop
 
     def _read(self, ready: Any) -> None:
         offset = wall_minus_mono_ns()
+        now = time.monotonic_ns()
         by_fd, buffer, view = self._by_fd, self._buffer, self._view
         for fd, mask in ready.poll(0):
             exchange = by_fd.get(fd)
             if exchange is None:
                 continue
             try:
-                if mask & (_EPOLLOUT | _EPOLLERR) and exchange.sent_ns is None:
+                if mask != _EPOLLIN and mask & (_EPOLLOUT | _EPOLLERR) and exchange.sent_ns is None:
                     exchange.on_writable()
                 if mask & (_EPOLLIN | _EPOLLERR | _EPOLLHUP):
-                    exchange.on_readable(buffer, view, offset)
+                    exchange.on_readable(buffer, view, offset, now)
             except Exception as error:  # a fault of ours must cost one request, not the loop
                 logger.exception("reading an answer failed")
                 exchange.fail("client_error", f"llama-load itself failed: {error!r}")
@@ -174,7 +181,7 @@ class Hub:
         self._retune()
 
     def _retune(self) -> None:
-        period = min(LONGEST_PERIOD_NS, int(self.gap_ns / 3))
+        period = 0 if self._gaps_to_learn else min(LONGEST_PERIOD_NS, int(self.gap_ns / 3))
         if len(self._in_batch) < FEW_STREAMS or period < SHORTEST_PERIOD_NS:
             period = 0
         if period == self._period_ns or (period and self._period_ns and abs(period - self._period_ns) < 250_000):

@@ -15,6 +15,7 @@ MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+_LF = 0x0A
 
 
 class EventTooLarge(Exception):
@@ -24,7 +25,7 @@ class EventTooLarge(Exception):
 class EventStream:
     """Incremental decoder. `feed` returns the data of every event completed by these bytes."""
 
-    __slots__ = ("_at_start", "_data", "_data_bytes", "_skip_lf", "_tail")
+    __slots__ = ("_at_start", "_between", "_data", "_data_bytes", "_skip_lf", "_tail")
 
     def __init__(self) -> None:
         self._tail = b""  # bytes of a line that has not ended yet
@@ -32,23 +33,17 @@ class EventStream:
         self._data_bytes = 0
         self._skip_lf = False  # the last line ended in CR: a LF that follows belongs to it
         self._at_start = True
+        self._between = False  # whether everything so far was whole events: nothing of the above is set
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Events completed by `chunk`, oldest first; each is the event's data, lines joined by LF."""
-        if not self._tail and not self._data and not self._skip_lf and chunk.endswith(b"\n\n") and b"\r" not in chunk:
-            # The common case, and the hot path: whole events, LF only.
-            if self._at_start:
-                self._at_start = False
-                chunk = chunk.removeprefix(_BOM)
-            events = []
-            for block in chunk[:-2].split(b"\n\n"):
-                if block.startswith(b"data: ") and b"\n" not in block:
-                    events.append(block[6:])
-                else:
-                    events.extend(self._lines(block.split(b"\n")))
-                    events.extend(self._lines([b""]))
-            return events
-        return self._feed_slowly(chunk)
+        # The hot path: one whole event of one line, ended by LF.
+        one_line = self._between and chunk[:6] == b"data: " and chunk.find(b"\n") == len(chunk) - 2
+        if one_line and chunk[-1] == _LF and b"\r" not in chunk:
+            return [chunk[6:-2]]
+        events = self._feed_slowly(chunk)
+        self._between = not (self._tail or self._data or self._skip_lf or self._at_start)
+        return events
 
     def end(self) -> list[bytes]:
         """The body is complete: the event that was still open, if it had data."""
