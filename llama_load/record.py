@@ -61,6 +61,7 @@ class RequestRecord:
     # how long
     queue_ms: float | None = None
     connect_ms: float | None = None
+    own_delay_ms: float | None = None  # the client's share of connect_ms
     ttft_ms: float | None = None
     answer_ttft_ms: float | None = None
     tpot_ms: float | None = None
@@ -69,6 +70,7 @@ class RequestRecord:
 
     # how much
     prompt_tokens: int | None = None
+    prompt_token_source: str | None = None  # "usage" or "timings" of the server, else "plan": counted before the run
     cached_tokens: int | None = None
     output_tokens: int | None = None
     token_events: int = 0
@@ -89,8 +91,6 @@ class RequestRecord:
     server_prompt_tokens: int | None = None  # processed, without the cached ones
     server_prompt_ms: float | None = None
     server_predict_ms: float | None = None
-    server_prompt_tok_per_s: float | None = None
-    server_predict_tok_per_s: float | None = None
     draft_tokens: int | None = None
     draft_accepted: int | None = None
 

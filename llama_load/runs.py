@@ -89,10 +89,9 @@ class RunWriter:
         self.manifest = manifest
         self.appended = 0
         self._journal: IO[bytes] | None = None
-        self._stream: Any = None
-        if (path / MANIFEST).exists():
-            raise UsageError(f"{path} already holds a run; choose another --run-dir or move it away")
         try:
+            if (path / MANIFEST).exists():
+                raise UsageError(f"{path} already holds a run; choose another --run-dir or move it away")
             path.mkdir(parents=True, exist_ok=True)
             self.write_manifest()
         except OSError as error:
@@ -107,15 +106,14 @@ class RunWriter:
 
         Raises OSError when the disk refuses; the journal is then as it was before.
         """
-        import pyarrow as pa
-
-        if self._stream is None:
+        if self._journal is None:
             self._journal = (self.path / JOURNAL).open("wb", buffering=0)
-            self._stream = pa.ipc.new_stream(self._journal, schema())
-        assert self._journal is not None
         end = self._journal.tell()
+        data = to_batch(records).serialize()
         try:
-            self._stream.write_batch(to_batch(records))
+            if not end:
+                _write_all(self._journal, schema().serialize())
+            _write_all(self._journal, data)
         except OSError:
             self._journal.seek(end)  # a batch that did not fit on the disk must not stand in the way of the next
             self._journal.truncate()
@@ -123,11 +121,13 @@ class RunWriter:
         self.appended += len(records)
 
     def finish(self) -> None:
-        """Close the journal, turn it into requests.parquet and write the manifest for the last time."""
-        if self._stream is not None and self._journal is not None:
-            self._stream.close()
+        """Turn the journal into requests.parquet and write the manifest for the last time.
+
+        Raises RunError, and keeps the journal, if not all appended records can be read back.
+        """
+        if self._journal is not None:
             self._journal.close()
-        _finish_folder(self.path, self.manifest)
+        _finish_folder(self.path, self.manifest, self.appended)
 
 
 def load_run(path: Path) -> Run:
@@ -154,7 +154,7 @@ def recover(run: Run) -> None:
     """Finish a run whose process was killed: write the table that it could not write any more."""
     if run.manifest.end == "running":
         run.manifest.end = "interrupted"
-    _finish_folder(run.path, run.manifest)
+    _finish_folder(run.path, run.manifest, len(run.records))
 
 
 def free_run_dir(wanted: Path) -> Path:
@@ -173,11 +173,20 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
     unfinished.replace(folder / MANIFEST)
 
 
-def _finish_folder(folder: Path, manifest: Manifest) -> None:
+def _write_all(file: IO[bytes], data: Any) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _finish_folder(folder: Path, manifest: Manifest, expected: int) -> None:
     import pyarrow.parquet as pq
 
+    table = _read_journal(folder / JOURNAL)
+    if table.num_rows < expected:
+        raise RunError(f"{folder / JOURNAL} holds {table.num_rows} of {expected} records; it is kept as it is")
     unfinished = folder / (TABLE + ".part")
-    pq.write_table(_read_journal(folder / JOURNAL), unfinished, compression="zstd")
+    pq.write_table(table, unfinished, compression="zstd")
     unfinished.replace(folder / TABLE)
     (folder / JOURNAL).unlink(missing_ok=True)
     _write_manifest(folder, manifest)

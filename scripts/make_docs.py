@@ -30,7 +30,8 @@ def flags_page() -> str:
     return (
         "# Flags\n\nAll of these work on the command line of `locust`, as environment variables, and in the form of the web UI.\n"
         "Flags that may be given several times take several lines there.\n"
-        "Where `vllm bench serve` has a flag of that name, it means the same.\n\n"
+        "Names are those of `vllm bench serve` where it has the like; `--backend` differs (here: what the server is), and\n"
+        "`--goodput` and `--header` take one text each (`--goodput 'ttft:500 tpot:50'`).\n\n"
         f"{table}\n\n{LOCUSTS}"
     )
 

@@ -40,6 +40,7 @@ def record(
         "ended_mono_ns": last + MS,
         "started_wall_ns": started,
         "connect_ms": 1.0,
+        "own_delay_ms": 0.1,
         "ttft_ms": first_ms,
         "tpot_ms": sum(gaps_ms) / len(gaps_ms) if gaps_ms else None,
         "e2el_ms": first_ms + sum(gaps_ms),

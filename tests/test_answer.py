@@ -41,7 +41,7 @@ def test_llama_server_with_usage() -> None:
     assert reader.failure(complete()) is None
     assert len(reader.token_ns) == 60
     assert reader.output_tokens() == (60, "usage")
-    assert (reader.prompt_tokens, reader.cached_tokens) == (40, 39)
+    assert (reader.prompt_tokens(), reader.cached_tokens) == ((40, "usage"), 39)
     assert reader.finish_reason == "length"
     assert reader.done
     assert reader.timings is not None
@@ -52,7 +52,7 @@ def test_llama_server_without_usage() -> None:
     """Without include_usage the timings of the finish event tell all; prompt tokens are the cached and the processed ones."""
     reader = capture("llama_stream_no_usage")
     assert reader.output_tokens() == (3, "timings")
-    assert (reader.prompt_tokens, reader.cached_tokens) == (19, 6)
+    assert (reader.prompt_tokens(), reader.cached_tokens) == ((19, "timings"), 6)
     assert reader.text == " savo-"
 
 
@@ -109,7 +109,12 @@ def test_finish_on_the_last_token_and_usage_beside_choices() -> None:
         '{"choices":[{"text":"b","finish_reason":"length"}],"usage":{"prompt_tokens":7,"completion_tokens":2}}',
         "[DONE]",
     )
-    assert (reader.text, reader.finish_reason, reader.prompt_tokens, reader.output_tokens()) == ("ab", "length", 7, (2, "usage"))
+    assert (reader.text, reader.finish_reason, reader.prompt_tokens(), reader.output_tokens()) == (
+        "ab",
+        "length",
+        (7, "usage"),
+        (2, "usage"),
+    )
 
 
 def test_without_usage_and_timings_the_events_are_counted() -> None:

@@ -72,4 +72,4 @@ def test_the_probe_learns_what_the_server_tells(llama_server: Running) -> None:
     # The template's share, against a whole request: usage = text + template, give or take the one beginning-of-text token.
     exchange, reader = ask(llama_server.url, "你好 hello", 1)
     assert reader.failure(exchange) is None
-    assert abs(reader.prompt_tokens - (count + target.template_tokens)) <= 2
+    assert abs(reader.prompt_tokens()[0] - (count + target.template_tokens)) <= 2

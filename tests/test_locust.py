@@ -125,6 +125,7 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
         form |= {"num_prompts": "", "max_tokens": "50"}
         assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
         wait_for((tmp_path / "ui-2" / "requests.arrows").exists)
+        wait_for(lambda: requests.get(f"{ui}/stats/requests", timeout=5).json()["stats"][-1]["num_requests"] > 0)
         assert requests.post(f"{ui}/stop", timeout=10).ok
         wait_for((tmp_path / "ui-2" / "summary.json").exists)
         form |= {"num_prompts": "nonsense"}

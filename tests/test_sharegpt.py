@@ -108,7 +108,7 @@ def test_repeats_are_told(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"  \n", "is empty"),
         (b'[{"id": 1, "conversations": [', "not valid JSON"),
-        (b"\xff\xfe[\x00]\x00", "not valid JSON"),
+        (b'[{"id": "\xe4\xbd"}]', "not valid JSON"),
         (b'{"a": 1}', "ShareGPT's layout"),
         (b'[{"prompt": "hello", "answer": "there"}]', "no conversation of two turns"),
         (b'[{"conversations": [{"from": "human", "value": 5}]}]', "ShareGPT's layout"),
@@ -120,6 +120,16 @@ def test_broken_files_are_refused_in_a_sentence(tmp_path: Path, content: bytes, 
     (tmp_path / "data.json").write_bytes(content)
     with pytest.raises(UsageError, match=sentence):
         plan(tmp_path / "data.json", 3)
+
+
+def test_half_an_emoji_and_missing_values_cost_one_conversation_at_most(tmp_path: Path) -> None:
+    """As scraped dumps have them: a lone surrogate, escaped, and a value that is null."""
+    good = [conversation(n, 10, 10) for n in range(3)]
+    text = json.dumps([*good, {"conversations": [{"value": None}, {"value": "a b c d"}]}])
+    (tmp_path / "data.json").write_text(text.replace("q1", "q1 \\ud83d"))
+    found = plan(tmp_path / "data.json", 3)
+    assert len({prompt.text for prompt in found.measured}) == 3
+    assert any("?" in prompt.text for prompt in found.measured)
 
 
 def test_missing_files_and_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from llama_load.metrics.summary import totals
 from llama_load.metrics.verdict import LIMITS, Verdict, WorkerHealth, judge
 from llama_load.record import RequestRecord
-from tests.records import MS, failed, record, table
+from tests.records import failed, record, table
 
 WELL = WorkerHealth("local", 1.0, 2.0, 0.2)
 
@@ -33,7 +33,7 @@ def test_a_clean_run_is_valid() -> None:
     [
         ("INCOMPLETE", "missing_records", lambda: verdict(record(), planned=2)),
         ("INCOMPLETE", "missing_records", lambda: verdict(record(), record(1, status="cancelled"))),
-        ("CLIENT-BOUND", "own_delay_p99_ms", lambda: verdict(record(sent_mono_ns=10 * MS))),
+        ("CLIENT-BOUND", "own_delay_p99_ms", lambda: verdict(record(own_delay_ms=9.0))),
         ("CLIENT-BOUND", "loop_lag_p99_ms", lambda: verdict(record(), health=WorkerHealth("w", 7.0, 9.0, 0.1))),
         ("CLIENT-BOUND", "core_busy", lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.95))),
         ("NOT COMPARABLE", "failure_ratio", lambda: verdict(record(), failed(1))),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llama_load.metrics.rates import duration_s, peak_in_flight, peak_output_tok_per_s
 from llama_load.metrics.slo import Slo, meets
@@ -19,8 +20,6 @@ EXTRAS = {
     "answer_ttft": "answer_ttft_ms",
     "connect": "connect_ms",
     "queue": "queue_ms",
-    "server_prompt_tok_per_s": "server_prompt_tok_per_s",
-    "server_predict_tok_per_s": "server_predict_tok_per_s",
 }
 
 
@@ -41,38 +40,40 @@ class Totals:
     failed: int
     cancelled: int
     duration_s: float
-    total_input_tokens: int
+    total_input_tokens: int | None
     total_output_tokens: int
     request_throughput: float | None
     request_goodput: float | None
     output_throughput: float | None
     total_token_throughput: float | None
-    max_output_tokens_per_s: float
+    max_output_tokens_per_s: float | None
     max_concurrent_requests: int
     output_chars_per_s: float | None
     total_cached_tokens: int | None
+    server_prompt_tok_per_s: float | None
+    server_predict_tok_per_s: float | None
     distributions: dict[str, Distribution]
     token_sources: dict[str, int]
+    prompt_token_sources: dict[str, int]
     clock_sources: dict[str, int]
     failures: list[FailureCount] = field(default_factory=list)
 
     @property
-    def failure_ratio(self) -> float:
-        """Failed / (completed + failed), 0 to 1; cancelled requests are neither."""
+    def failure_ratio(self) -> float | None:
+        """Failed / (completed + failed), 0 to 1; cancelled requests are neither. None if no request ended."""
         ended = self.completed + self.failed
-        return self.failed / ended if ended else 0.0
+        return self.failed / ended if ended else None
 
 
 def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple[Slo, ...] = ()) -> Totals:
     """The figures of these (measured) requests. Failed ones are in no latency list, but in the duration."""
     ok, failed = records.ok(), records.failed()
     duration = duration_s(records)
-    input_tokens = int(np.nansum(ok.numbers("prompt_tokens")))
+    input_tokens = _sum(ok.numbers("prompt_tokens"))
     output_tokens = int(np.nansum(ok.numbers("output_tokens")))
-    cached = ok.numbers("cached_tokens")
 
-    def rate(amount: float) -> float | None:
-        return amount / duration if duration > 0 else None
+    def rate(amount: float | None) -> float | None:
+        return amount / duration if duration > 0 and amount is not None else None
 
     distributions = {
         key: describe(ok.gaps_ms() if key == "itl" else ok.numbers(column), percentiles)
@@ -88,16 +89,34 @@ def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple
         request_throughput=rate(len(ok)),
         request_goodput=rate(meets(ok, slos)) if slos else None,
         output_throughput=rate(output_tokens),
-        total_token_throughput=rate(input_tokens + output_tokens),
-        max_output_tokens_per_s=(peak_output_tok_per_s(ok, int(records.instants("started_mono_ns").min())) if len(ok) else 0.0),
+        total_token_throughput=rate(None if input_tokens is None else input_tokens + output_tokens),
+        max_output_tokens_per_s=peak_output_tok_per_s(ok, int(records.instants("started_mono_ns").min())) if len(ok) else None,
         max_concurrent_requests=peak_in_flight(records),
-        output_chars_per_s=rate(float(np.nansum(ok.numbers("output_chars")))),
-        total_cached_tokens=None if np.isnan(cached).all() else int(np.nansum(cached)),
+        output_chars_per_s=rate(_sum(ok.numbers("output_chars"))),
+        total_cached_tokens=_sum(ok.numbers("cached_tokens")),
+        server_prompt_tok_per_s=_speed(ok.numbers("server_prompt_tokens"), ok.numbers("server_prompt_ms")),
+        server_predict_tok_per_s=_speed(ok.numbers("output_tokens") - 1, ok.numbers("server_predict_ms")),
         distributions=distributions,
         token_sources=_counts(ok, "token_source"),
+        prompt_token_sources=_counts(ok, "prompt_token_source"),
         clock_sources=_counts(ok, "clock_source"),
         failures=_failures(failed),
     )
+
+
+def _sum(values: NDArray[np.float64]) -> int | None:
+    """The sum of what was measured, None if nothing was."""
+    return None if np.isnan(values).all() else int(np.nansum(values))
+
+
+def _speed(tokens: NDArray[np.float64], took_ms: NDArray[np.float64]) -> float | None:
+    """Tokens/s over all requests: sum of tokens / sum of the server's own ms, where it tells both.
+
+    Prompt: tokens processed (cached ones left out). Predict: output tokens after the first, which the prompt's time
+    brings. Source: llama.cpp's timings, whose predicted_per_second is (n - 1) / predicted_ms.
+    """
+    told = (took_ms > 0) & (tokens > 0)
+    return float(tokens[told].sum() / took_ms[told].sum() * 1e3) if told.any() else None
 
 
 def _counts(records: Records, column: str) -> dict[str, int]:

@@ -87,11 +87,16 @@ def judge(
     *,
     interrupted: bool = False,
     cache_meant: bool = False,
+    head_tokens: int = 0,
+    length_means_full: bool = False,
+    shown: Sequence[str] = ("ttft", "tpot", "itl", "e2el"),
 ) -> Verdict:
     """The verdict on measured `records` and their figures.
 
     `planned` is how many requests there should be (None: as many as fit the time), `interrupted` whether the run was cut
-    before its end, `cache_meant` whether cached prompts are part of what is measured.
+    before its end, `cache_meant` whether cached prompts are part of what is measured, `head_tokens` how many tokens the chat
+    template puts before every prompt, `length_means_full` whether a finish by length without max_tokens means a full context
+    (llama-server), `shown` the latencies whose percentiles are printed.
     """
     ok = records.ok()
     checks = [
@@ -99,11 +104,12 @@ def judge(
         _own_delay(records),
         *_health(health),
         _check("failure_ratio", figures.failure_ratio, f"{figures.failed} of {figures.completed + figures.failed} requests failed"),
-        _cached(ok, cache_meant),
-        _cut_by_context(ok),
+        _cached(ok, cache_meant, head_tokens),
+        _cut_by_context(ok, length_means_full),
         *_merged(ok),
         _clock(figures),
-        *_evidence(figures),
+        *_counted(figures),
+        *_evidence(figures, shown),
     ]
     bad = {LIMITS[check.name].word for check in checks if not check.ok}
     return Verdict(next((word for word in WORDS if word in bad), VALID), checks)
@@ -115,6 +121,8 @@ def _check(name: str, value: float | None, text: str) -> Check:
 
 
 def _missing(planned: int | None, ended: int, interrupted: bool) -> Check:
+    if not ended:
+        return _check("missing_records", max(1, planned or 1), "no request ended: nothing was measured")
     if planned is None:
         if interrupted:
             return _check("missing_records", 1, f"the run was interrupted after {ended} requests, before its time was over")
@@ -125,12 +133,12 @@ def _missing(planned: int | None, ended: int, interrupted: bool) -> Check:
 
 
 def _own_delay(records: Records) -> Check:
-    delay = records.numbers("sent_mono_ns") - records.numbers("connected_mono_ns")
+    delay = records.numbers("own_delay_ms")
     delay = delay[~np.isnan(delay)]
     if not len(delay):
-        return _check("own_delay_p99_ms", None, "no request was sent")
-    value = float(np.percentile(delay, 99)) / 1e6
-    return _check("own_delay_p99_ms", value, f"p99 {value:.2f} ms from connected to sent")
+        return _check("own_delay_p99_ms", None, "the client's own delay before sending is not known")
+    value = float(np.percentile(delay, 99))
+    return _check("own_delay_p99_ms", value, f"the client's own delay before sending: p99 {value:.2f} ms")
 
 
 def _health(health: Sequence[WorkerHealth]) -> list[Check]:
@@ -148,26 +156,33 @@ def _worst(values: list[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _cached(ok: Records, cache_meant: bool) -> Check:
-    """Requests whose prompt was more than half cached; the head that a chat template puts before all prompts is not counted."""
+def _cached(ok: Records, cache_meant: bool, head_tokens: int) -> Check:
+    """Requests whose prompt was more than half cached. The chat template's head, which all prompts share, does not count."""
     name = "cached_prompt_ratio"
     cached, prompt = ok.numbers("cached_tokens"), ok.numbers("prompt_tokens")
     if not len(ok) or np.isnan(cached).all():
-        return _check(name, None, "the server does not tell cached prompt tokens")
+        return _check(name, None, "the server does not tell how many prompt tokens came from its cache")
     with np.errstate(invalid="ignore"):
-        ratio = float(np.nansum(cached > prompt / 2)) / len(ok)
+        ratio = float(np.nansum(cached - head_tokens > (prompt - head_tokens) / 2)) / len(ok)
     tokens, total = int(np.nansum(cached)), int(np.nansum(prompt))
     text = f"{tokens} of {total} prompt tokens came from the cache, {ratio:.1%} of prompts mostly"
-    return Check(name, ratio, None, True, text + ", as asked") if cache_meant else _check(name, ratio, text)
+    if cache_meant:
+        return Check(name, ratio, None, True, text + ", as asked")
+    if ratio > LIMITS[name].limit:
+        text += " (--bust-prefix-cache or --cache-prompt off avoids it, --cache-prompt on says that it is meant)"
+    return _check(name, ratio, text)
 
 
-def _cut_by_context(ok: Records) -> Check:
-    """Answers that ended by length before max_tokens: the context was full."""
+def _cut_by_context(ok: Records, length_means_full: bool) -> Check:
+    """Answers that ended by length before max_tokens: the context was full. Counted events are too few to tell."""
     asked, got = ok.numbers("max_tokens"), ok.numbers("output_tokens")
     with np.errstate(invalid="ignore"):
-        cut = int((ok.equals("finish_reason", "length") & (got < asked)).sum())
+        short = (got < asked) & ~ok.equals("token_source", "events")
+    if length_means_full:
+        short |= np.isnan(asked)
+    cut = int((ok.equals("finish_reason", "length") & short).sum())
     text = f"{cut} answers were cut by the context" if cut else "no answer was cut by the context"
-    return _check("cut_by_context_ratio", cut / len(ok) if len(ok) else None, text)
+    return _check("cut_by_context_ratio", cut / len(ok), text) if len(ok) else _check("cut_by_context_ratio", None, "no answers")
 
 
 def _merged(ok: Records) -> list[Check]:
@@ -191,17 +206,31 @@ def _merged(ok: Records) -> list[Check]:
 def _clock(figures: Totals) -> Check:
     kernel = figures.clock_sources.get("kernel", 0)
     total = sum(figures.clock_sources.values())
-    if total and kernel == total:
+    if not total:
+        text = "no arrival time was taken"
+    elif kernel == total:
         text = "all arrival times are the kernel's receive stamps"
     else:
         text = f"{total - kernel} of {total} requests were timed in user space, at least in part: a busy client delays them"
     return Check("kernel_clock_ratio", kernel / total if total else None, None, True, text)
 
 
-def _evidence(figures: Totals) -> list[Check]:
-    """For each printed percentile of TTFT, TPOT, ITL and E2EL: its 95 % confidence interval."""
+def _counted(figures: Totals) -> list[Check]:
+    """Whose counts the token figures rest on, where it is not the server's."""
     checks = []
-    for key in ("ttft", "tpot", "itl", "e2el"):
+    if events := figures.token_sources.get("events", 0):
+        text = f"output tokens of {events} requests are counted events: the server tells none, and one event may hold several"
+        checks.append(Check("counted_output_requests", events, None, True, text))
+    if planned := figures.prompt_token_sources.get("plan", 0):
+        text = f"prompt tokens of {planned} requests were counted before the run, without the chat template"
+        checks.append(Check("counted_prompt_requests", planned, None, True, text))
+    return checks
+
+
+def _evidence(figures: Totals, shown: Sequence[str]) -> list[Check]:
+    """For each printed percentile: its 95 % confidence interval. (Gaps of one stream are taken as independent.)"""
+    checks = []
+    for key in shown:
         sample = figures.distributions[key]
         for p, value in sample.percentiles.items():
             if value is None:

@@ -43,6 +43,11 @@ def number(name: str, value: float | None) -> str:
     return f"{name:<40} {'n/a':<10}" if value is None else f"{name:<40} {value:<10.2f}"
 
 
+def shown(value: int | None) -> object:
+    """A count, or n/a."""
+    return "n/a" if value is None else value
+
+
 def error_lines(figures: Totals) -> list[str]:
     """What vLLM prints above the block when requests failed: here each class once, with its count."""
     if not figures.failures:
@@ -61,7 +66,7 @@ def vllm_block(manifest: Manifest, figures: Totals) -> list[str]:
         whole("Failed requests:", figures.failed),
         whole("Maximum request concurrency:", manifest.users),
         number("Benchmark duration (s):", figures.duration_s),
-        whole("Total input tokens:", figures.total_input_tokens),
+        whole("Total input tokens:", shown(figures.total_input_tokens)),
         whole("Total generated tokens:", figures.total_output_tokens),
         number("Request throughput (req/s):", figures.request_throughput),
     ]
@@ -97,7 +102,7 @@ def own_sections(results: Results) -> list[str]:
         lines += [whole(f"{failure.kind}:", failure.count) for failure in figures.failures]
         if figures.cancelled:
             lines.append(whole("cancelled when the run was cut:", figures.cancelled))
-    lines.append(headline("Server's Own Figures", "-"))
+    lines += _more(figures)
     lines += _server_side(figures)
     for title, parts in (("Workload", results.by_workload), ("Target", results.by_host)):
         if len(parts) > 1:
@@ -113,19 +118,28 @@ def own_sections(results: Results) -> list[str]:
     return lines
 
 
-def _server_side(figures: Totals) -> Iterable[str]:
-    for key, name in (
-        ("server_prompt_tok_per_s", "Mean prompt speed (tok/s):"),
-        ("server_predict_tok_per_s", "Mean predict speed (tok/s):"),
-    ):
-        yield number(name, figures.distributions[key].mean)
-    cached = figures.total_cached_tokens
-    yield whole("Prompt tokens from cache:", "n/a" if cached is None else cached)
+def _more(figures: Totals) -> Iterable[str]:
+    """What we measured besides vLLM's lines."""
+    yield headline("More from the Client", "-")
     yield number("Output characters per second:", figures.output_chars_per_s)
     yield number("Mean connect time (ms):", figures.distributions["connect"].mean)
-    queue = figures.distributions["queue"]
+    queue, answer = figures.distributions["queue"], figures.distributions["answer_ttft"]
     if queue.count:
         yield number("Mean queueing (ms):", queue.mean)
+    if answer.mean != figures.distributions["ttft"].mean:
+        yield number("Mean time to first answer token (ms):", answer.mean)
+        yield number("Median time to first answer token (ms):", answer.median)
+
+
+def _server_side(figures: Totals) -> Iterable[str]:
+    """What the server says of itself, if it does."""
+    told = (figures.server_prompt_tok_per_s, figures.server_predict_tok_per_s, figures.total_cached_tokens)
+    if told == (None, None, None):
+        return
+    yield headline("Server's Own Figures", "-")
+    yield number("Prompt speed (tok/s):", figures.server_prompt_tok_per_s)
+    yield number("Predict speed of a request (tok/s):", figures.server_predict_tok_per_s)
+    yield whole("Prompt tokens from cache:", shown(figures.total_cached_tokens))
 
 
 def _part(figures: Totals) -> Iterable[str]:
@@ -140,7 +154,7 @@ def verdict_lines(results: Results) -> list[str]:
     """The word, a line a check, a line a threshold; wrapped for a terminal of 80 columns."""
     lines = [whole("Verdict:", results.verdict.word)]
     for check in results.verdict.checks:
-        mark = " " if check.limit is None else ("+" if check.ok else "!")
+        mark = " " if check.limit is None else "?" if check.value is None else "+" if check.ok else "!"
         lines += textwrap.wrap(f"{mark} {check.text}", TEXT_WIDTH, subsequent_indent="  ")
     for threshold in results.thresholds:
         value = "not measured" if threshold.value is None else f"{threshold.value:g}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import EXTRAS, LATENCIES, Totals
 from llama_load.runs import Manifest
 
@@ -15,6 +17,15 @@ if TYPE_CHECKING:
 def percentile_word(p: float) -> str:
     """The name of a percentile: 99.0 -> "p99", 99.9 -> "p99.9"."""
     return f"p{p:g}"
+
+
+def threshold_keys(percentiles: Sequence[float]) -> set[str]:
+    """The keys of `flat_result` that hold numbers when these percentiles are reported."""
+    keys = {"duration", "completed", "failed", "failure_ratio", "total_input_tokens", "total_output_tokens"}
+    keys |= {"request_throughput", "request_goodput", "output_throughput", "total_token_throughput"}
+    keys |= {"max_output_tokens_per_s", "max_concurrent_requests"}
+    words = ["mean", "median", "std", *map(percentile_word, percentiles)]
+    return keys | {f"{word}_{key}_ms" for key in LATENCIES for word in words}
 
 
 def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
@@ -77,14 +88,21 @@ def _ours(figures: Totals) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in figures.failures],
         "output_chars_per_s": figures.output_chars_per_s,
         "total_cached_tokens": figures.total_cached_tokens,
+        "server_prompt_tok_per_s": figures.server_prompt_tok_per_s,
+        "server_predict_tok_per_s": figures.server_predict_tok_per_s,
         "token_sources": figures.token_sources,
+        "prompt_token_sources": figures.prompt_token_sources,
         "clock_sources": figures.clock_sources,
         **{
-            key: {"mean": sample.mean, "median": sample.median, "std": sample.std}
+            key: {"mean": sample.mean, "median": sample.median, "std": sample.std, **_percentiles(sample)}
             for key, sample in figures.distributions.items()
             if key in EXTRAS and sample.count
         },
     }
+
+
+def _percentiles(sample: Distribution) -> dict[str, float | None]:
+    return {percentile_word(p): value for p, value in sample.percentiles.items()}
 
 
 def _part(manifest: Manifest, figures: Totals) -> dict[str, Any]:

@@ -53,6 +53,9 @@ def work_out(run: Run) -> Results:
         manifest.workers,
         interrupted=manifest.end in ("interrupted", "running"),
         cache_meant=manifest.cache_meant,
+        head_tokens=manifest.targets[0].get("head_tokens") or 0 if manifest.targets else 0,
+        length_means_full=manifest.backend == "llama-server",
+        shown=manifest.percentile_metrics,
     )
     values: dict[str, Any] = flat_result(manifest, total)
     thresholds = [evaluate(parse_threshold(text), values) for text in manifest.fail_if]

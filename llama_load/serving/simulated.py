@@ -82,13 +82,14 @@ class _Stream:
 class _Connection:
     """A client's connection and the request being parsed on it (httptools calls the on_… methods)."""
 
-    __slots__ = ("body", "close", "headers", "parser", "path", "pending", "read_ns", "server", "sock", "stream")
+    __slots__ = ("body", "close", "closing", "headers", "parser", "path", "pending", "read_ns", "server", "sock", "stream")
 
     def __init__(self, server: SimulatedServer, sock: socket.socket) -> None:
         self.server = server
         self.sock = sock
         self.parser = httptools.HttpRequestParser(self)
         self.pending = b""
+        self.closing = False  # as soon as `pending` is sent
         self.read_ns = 0
         self.stream: _Stream | None = None
         self.on_message_begin()
@@ -214,9 +215,18 @@ class SimulatedServer:
             self._close(connection)
             return
         connection.pending = data[sent:]
+        if connection.closing and not connection.pending:
+            self._close(connection)
+            return
         mask = select.EPOLLIN | select.EPOLLOUT if connection.pending else select.EPOLLIN
         if connection.pending or not data:
             self._epoll.modify(connection.sock.fileno(), mask)
+
+    def _close_when_sent(self, connection: _Connection) -> None:
+        if connection.pending:
+            connection.closing = True
+        else:
+            self._close(connection)
 
     def _close(self, connection: _Connection) -> None:
         if self._connections.pop(connection.sock.fileno(), None) is not None:
@@ -334,6 +344,8 @@ class SimulatedServer:
 
     def _end(self, stream: _Stream, outcome: str) -> None:
         connection = stream.connection
+        if connection.stream is not stream:  # the client went away while its last token was sent
+            return
         connection.stream = None
         if self._log:
             entry = {
@@ -354,14 +366,14 @@ class SimulatedServer:
                     self._start(waiting, time.monotonic_ns())
                     break
         if connection.close and outcome != "client closed":
-            self._close(connection)
+            self._close_when_sent(connection)
 
     def _answer(self, connection: _Connection, status: int, value: object) -> None:
         body = msgspec.json.encode(value)
         head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         self._write(connection, head.encode() + body)
         if connection.close:
-            self._close(connection)
+            self._close_when_sent(connection)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ from llama_load.errors import UsageError
 from llama_load.metrics.slo import parse_slo
 from llama_load.metrics.thresholds import DEFAULT, parse_threshold
 from llama_load.reports.block import SECTIONS
-from llama_load.targets.body import CHAT, ENDPOINTS
+from llama_load.reports.result_json import threshold_keys
+from llama_load.targets.body import CHAT, ENDPOINTS, PATHS
 from llama_load.targets.target import BACKENDS
 from llama_load.wire.exchange import Timeouts
 
@@ -53,7 +54,7 @@ FLAGS = (
     Flag("--seed", "0", "seed of everything random: the same seed samples the same prompts"),
     Flag("--model", "", "model name for the requests (default: the first that the server lists)"),
     Flag("--backend", "", "what the server is, if it is not recognised", choices=("", *BACKENDS)),
-    Flag("--endpoint", CHAT, "/v1/chat/completions or /v1/completions", choices=ENDPOINTS),
+    Flag("--endpoint", CHAT, "chat (/v1/chat/completions) or completions (/v1/completions)"),
     Flag("--max-tokens", "", "length of every answer in tokens (default: as the workload says)"),
     Flag("--temperature", "", "sampling temperature (default: the server's)"),
     Flag("--ignore-eos", "", "answers run to their full length, whatever the model says", switch=True),
@@ -67,7 +68,12 @@ FLAGS = (
     Flag("--goodput", "", "objectives in ms, such as 'ttft:500 tpot:50': counts requests that meet them all", repeated=True),
     Flag("--percentile-metrics", "ttft,tpot,itl", f"sections of the block, out of {','.join(SECTIONS)}"),
     Flag("--metric-percentiles", "99", "percentiles to report, such as 50,90,99.9"),
-    Flag("--fail-if", "", f"exit with 1 if this holds, such as 'p99_ttft_ms>500' (default: {DEFAULT})", repeated=True),
+    Flag(
+        "--fail-if",
+        "",
+        f"exit with 1 if this holds, such as 'p99_ttft_ms>500'; {DEFAULT} always does unless changed",
+        repeated=True,
+    ),
     Flag("--connect-timeout", "10", "seconds to wait for a connection"),
     Flag("--first-token-timeout", "600", "seconds to wait for the first token"),
     Flag("--token-timeout", "120", "seconds to wait between tokens"),
@@ -186,7 +192,7 @@ def read(namespace: Any) -> LoadOptions:
         seed=number("seed", int, -(2**63)) or 0,
         model=text("model"),
         backend=chosen("backend", BACKENDS),
-        endpoint=chosen("endpoint", ENDPOINTS) or CHAT,
+        endpoint=_endpoint(text("endpoint"), faults),
         max_tokens=number("max_tokens", int, 1),
         temperature=number("temperature", float, 0),
         ignore_eos=switch("ignore_eos"),
@@ -199,7 +205,7 @@ def read(namespace: Any) -> LoadOptions:
         goodput=checked("goodput", parse_slo, words=True),
         percentile_metrics=_sections(text("percentile_metrics") or "", faults),
         percentiles=_percentiles(text("metric_percentiles") or "", faults),
-        fail_if=checked("fail_if", parse_threshold) or [DEFAULT],
+        fail_if=_thresholds(checked("fail_if", parse_threshold), _percentiles(text("metric_percentiles") or "", []), faults),
         timeouts=Timeouts(
             number("connect_timeout", float, 0, above=True),
             number("first_token_timeout", float, 0, above=True),
@@ -218,13 +224,15 @@ def without_secrets(command: list[str]) -> list[str]:
     shown, hide = [], False
     for word in command:
         name, equals, _ = word.partition("=")
+        # argparse takes any beginning of a flag for the flag.
+        secret = len(name) > len("--") and any(flag.startswith(name) for flag in _SECRET_FLAGS)
         if hide:
             shown.append("***")
             hide = False
-        elif name in _SECRET_FLAGS and equals:
+        elif secret and equals:
             shown.append(f"{name}=***")
         else:
-            hide = word in _SECRET_FLAGS
+            hide = secret
             shown.append(word)
     return shown
 
@@ -246,9 +254,10 @@ def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:
 def _headers(given: list[str], api_key: str | None, faults: list[str]) -> tuple[tuple[str, str], ...]:
     headers = []
     for line in given:
-        name, colon, value = line.partition(":")
+        separator = min((sign for sign in ":=" if sign in line), key=line.index, default=":")  # NAME=VALUE is vLLM's way
+        name, found, value = line.partition(separator)
         sendable = line.isascii() and line.isprintable()
-        if not colon or not name.strip() or " " in name.strip() or not sendable:
+        if not found or not name.strip() or " " in name.strip() or not sendable:
             faults.append(f"--header must look like 'Name: value', in ASCII, got {line!r}")
         headers.append((name.strip(), value.strip()))
     if api_key is not None:
@@ -256,6 +265,28 @@ def _headers(given: list[str], api_key: str | None, faults: list[str]) -> tuple[
             faults.append("--api-key holds characters that cannot be sent in a header")
         headers.append(("Authorization", f"Bearer {api_key}"))
     return tuple(headers)
+
+
+def _endpoint(given: str | None, faults: list[str]) -> str:
+    named = {path: name for name, path in PATHS.items()}
+    name = named.get(given or CHAT, given or CHAT)
+    if name not in ENDPOINTS:
+        faults.append(f"--endpoint must be one of {', '.join(ENDPOINTS)}, got {given!r}")
+    return name
+
+
+def _thresholds(given: list[str], percentiles: list[float], faults: list[str]) -> list[str]:
+    """The thresholds with the default one, unless it was given in another form; keys that no result has are faults."""
+    keys = []
+    for text in given:
+        try:
+            keys.append(parse_threshold(text).key)
+        except ValueError:
+            continue  # told already
+        if keys[-1] not in threshold_keys(percentiles):
+            faults.append(f"--fail-if {text!r}: no result has a key {keys[-1]!r} (percentiles other than 99: --metric-percentiles)")
+    default = parse_threshold(DEFAULT)
+    return given if default.key in keys else [*given, DEFAULT]
 
 
 def _sections(given: str, faults: list[str]) -> list[str]:

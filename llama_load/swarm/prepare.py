@@ -17,10 +17,10 @@ from llama_load.runs import Manifest, PreflightRow, RunWriter, free_run_dir
 from llama_load.swarm.leases import LeaseBook
 from llama_load.swarm.options import DEFAULT_NUM_PROMPTS, LoadOptions, without_secrets
 from llama_load.swarm.session import PREFIX_DIGITS
-from llama_load.targets.body import BodyOptions
+from llama_load.targets.body import BodyOptions, asked_tokens
 from llama_load.targets.preflight import fits_slot, plan_rows, target_rows
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.targets.target import Target
+from llama_load.targets.target import LLAMA_SERVER, Target
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
 from llama_load.workloads.prompt import Plan, PlanRequest
 
@@ -36,6 +36,7 @@ class Prepared:
     warmup: LeaseBook
     measured: LeaseBook
     writer: RunWriter
+    run_time_s: float | None
 
 
 def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
@@ -51,7 +52,12 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     probe = Probe(Wanted(environment.host, options.headers, options.backend, options.model))
     target = probe.ask()
     counter = _counter(probe, target, options)
-    fits = fits_slot(target, options.endpoint, PREFIX_DIGITS if options.bust_prefix_cache else 0)
+    fits = fits_slot(
+        target,
+        options.endpoint,
+        max_tokens=asked_tokens(options.extra_body) or options.max_tokens,
+        prefix_tokens=PREFIX_DIGITS if options.bust_prefix_cache else 0,
+    )
     workloads = {
         user.workload.name: user.workload for user in environment.user_classes if getattr(user, "workload", None) is not None
     }
@@ -69,7 +75,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     users = environment.parsed_options.num_users
     rows = target_rows(target, users)
     for plan in plans.values():
-        rows += plan_rows(plan, fits)
+        rows += plan_rows(plan, fits, open_ended=num_prompts is None)
     print_table(rows)
     model = options.model or target.model
     body_options = BodyOptions(
@@ -78,7 +84,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         max_tokens=options.max_tokens,
         temperature=options.temperature,
         ignore_eos=options.ignore_eos,
-        cache_prompt=options.cache_prompt,
+        cache_prompt=options.cache_prompt if target.backend == LLAMA_SERVER else None,
         extra=options.extra_body,
     )
     manifest = Manifest(
@@ -107,7 +113,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         host=_this_machine(),
     )
     writer = RunWriter(_run_dir(options, manifest), manifest)
-    return Prepared(options, target, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), writer)
+    return Prepared(options, target, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), writer, run_time_s)
 
 
 def print_table(rows: list[PreflightRow]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from contextlib import suppress
 
 import gevent
 
 from llama_load.record import RequestRecord
 from llama_load.runs import RunWriter
+
+logger = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 0.5
 # Encoding a record takes some 60 us: this many keep the loop for 2 ms, 400 of them would for longer than a token gap.
@@ -40,13 +44,21 @@ class Recorder:
                 )
             self.write_error = error
             return False
+        except Exception:  # a record that Arrow refuses must not take the others with it
+            logger.exception("a record cannot be stored and is left out: please report this")
+            self._one_by_one(self._buffer[:BATCH_RECORDS])
         self.write_error = None
         del self._buffer[:BATCH_RECORDS]
         return True
 
+    def _one_by_one(self, records: list[RequestRecord]) -> None:
+        for record in records:
+            with suppress(Exception):
+                self._writer.append([record])
+
     def close(self) -> bool:
         """Stop the regular flushing and write the rest; False if that failed."""
-        self._greenlet.kill()
+        self._greenlet.kill(block=False)
         while self._buffer:
             if not self._write():
                 return False

@@ -33,7 +33,7 @@ class SelfCheck:
     def stop(self) -> None:
         """Stop sampling; a last, shorter window counts if there is no whole one."""
         if self._greenlet is not None:
-            self._greenlet.kill()
+            self._greenlet.kill(block=False)
             self._greenlet = None
             if not self._busy:
                 self._close_window(0.2)

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from gevent.event import Event
 from locust.exception import StopUser
@@ -28,7 +29,8 @@ class LocalSession:
     """A `Session` (see `llama_load.users.session`) whose leases are in this process.
 
     Warm-up first: its requests go out, and no measured one before the last of them has ended. `began` is called when
-    the measurement begins, `finished` when its last request has ended, `ended` with every record.
+    the measurement begins, `finished` when its last request has ended, `ended` with every record, `aborted`
+    when a user says that the run makes no sense.
     """
 
     target: Target
@@ -43,9 +45,11 @@ class LocalSession:
     began: Callable[[], None]
     finished: Callable[[], None]
     ended: Callable[[RequestRecord], None]
+    aborted: Callable[[str], None]
     counts: Counts = field(default_factory=Counts)
-    _measuring: Event = field(default_factory=Event)
-    _closing: Event = field(default_factory=Event)
+    _measuring: bool = False
+    _closing: bool = False
+    _changed: Event = field(default_factory=Event)  # set when a user that found no ticket should look again
 
     def open(self) -> None:
         """Let the users begin."""
@@ -55,18 +59,17 @@ class LocalSession:
 
     def close(self) -> None:
         """Hand out no more tickets; users that wait for one stop."""
-        self._closing.set()
-        self._measuring.set()
+        self._closing = True
+        self._changed.set()
 
     def take(self, workload: str) -> Ticket:
         """See `Session.take`."""
-        if not self._measuring.is_set():
-            if batch := self.warmup.take(1):
-                return self._ticket(batch[0], workload, warmup=True)
-            self._measuring.wait()
-        if not self._closing.is_set() and (batch := self.measured.take(1)):
-            return self._ticket(batch[0], workload, warmup=False)
-        self._closing.wait()
+        while not self._closing:
+            book = self.measured if self._measuring else self.warmup
+            if batch := book.take(1):
+                return self._ticket(batch[0], workload, warmup=not self._measuring)
+            self._changed.clear()
+            self._changed.wait()
         raise StopUser
 
     def prefix(self, ticket: Ticket) -> str:
@@ -75,23 +78,36 @@ class LocalSession:
             return ""
         return hashlib.sha256(f"{self.nonce} {ticket.warmup} {ticket.index}".encode()).hexdigest()[:PREFIX_DIGITS] + " "
 
+    def give_back(self, ticket: Ticket) -> None:
+        """See `Session.give_back`."""
+        self.counts.in_flight -= 1
+        (self.warmup if ticket.warmup else self.measured).give_back(ticket.index)
+        self._changed.set()
+
+    def abort(self, sentence: str) -> NoReturn:
+        """See `Session.abort`."""
+        self.aborted(sentence)
+        raise StopUser
+
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
         """See `Session.done`."""
-        book = self.warmup if ticket.warmup else self.measured
-        counts = self.counts
-        counts.in_flight -= 1
         if record.status == CANCELLED:
-            book.give_back(ticket.index)
+            self.give_back(ticket)
         else:
+            book = self.warmup if ticket.warmup else self.measured
             book.end()
+            counts = self.counts
+            counts.in_flight -= 1
             counts.done += 1
             counts.failed += record.status != OK
             counts.output_tokens += record.output_tokens or 0
-        self.ended(record)
-        if ticket.warmup and self.warmup.finished and not self._measuring.is_set():
-            self._begin_measuring()
-        elif not ticket.warmup and self.measured.finished:
-            self.finished()
+        try:
+            self.ended(record)
+        finally:  # whatever a listener raises, the run must go on and come to its end
+            if ticket.warmup and self.warmup.finished and not self._measuring:
+                self._begin_measuring()
+            elif not ticket.warmup and self.measured.finished:
+                self.finished()
 
     def _ticket(self, index: int, workload: str, *, warmup: bool) -> Ticket:
         self.counts.in_flight += 1
@@ -101,4 +117,5 @@ class LocalSession:
     def _begin_measuring(self) -> None:
         self.counts = Counts("measuring", total=self.measured.total, since=time.monotonic())
         self.began()
-        self._measuring.set()
+        self._measuring = True
+        self._changed.set()

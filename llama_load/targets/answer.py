@@ -7,7 +7,7 @@ without `choices`, llama-server's `timings`, error events, `[DONE]`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 DONE = b"[DONE]"
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
+
+
+# A count as a server may tell it; anything else makes the event a bad one.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -35,25 +39,25 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
 class _Timings(msgspec.Struct):
-    cache_n: int | None = None
-    prompt_n: int | None = None
+    cache_n: Count | None = None
+    prompt_n: Count | None = None
     prompt_ms: float | None = None
     prompt_per_second: float | None = None
-    predicted_n: int | None = None
+    predicted_n: Count | None = None
     predicted_ms: float | None = None
     predicted_per_second: float | None = None
-    draft_n: int | None = None
-    draft_n_accepted: int | None = None
+    draft_n: Count | None = None
+    draft_n_accepted: Count | None = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -101,7 +105,7 @@ class AnswerReader:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if self.bad_event is None:
-                self.bad_event = f"{error} in {data[:80]!r}"
+                self.bad_event = str(error)
             return False
         if event.usage is not None:
             self.usage = event.usage
@@ -149,14 +153,13 @@ class AnswerReader:
         """Everything that was generated, reasoning included."""
         return "".join(self.pieces)
 
-    @property
-    def prompt_tokens(self) -> int | None:
-        """From usage, else from llama-server's timings (processed and cached)."""
+    def prompt_tokens(self) -> tuple[int | None, str | None]:
+        """How many tokens the prompt had, and who says so: "usage", else llama-server's "timings" (processed and cached)."""
         if self.usage is not None and self.usage.prompt_tokens is not None:
-            return self.usage.prompt_tokens
+            return self.usage.prompt_tokens, "usage"
         if self.timings is not None and self.timings.prompt_n is not None:
-            return self.timings.prompt_n + (self.timings.cache_n or 0)
-        return None
+            return self.timings.prompt_n + (self.timings.cache_n or 0), "timings"
+        return None, None
 
     @property
     def cached_tokens(self) -> int | None:

@@ -26,6 +26,16 @@ class BodyOptions:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+# What servers call the length of the answer.
+LENGTH_FIELDS = ("max_tokens", "max_completion_tokens", "n_predict")
+
+
+def asked_tokens(body: Mapping[str, Any]) -> int | None:
+    """The length of the answer that a body asks for, under any of its names; None if it leaves it open."""
+    asked = (body.get(name) for name in LENGTH_FIELDS)
+    return min((value for value in asked if isinstance(value, int) and value >= 0), default=None)
+
+
 def stream_body(content: str | Sequence[Mapping[str, Any]], options: BodyOptions, max_tokens: int | None) -> dict[str, Any]:
     """The JSON body of a streaming request: `content` is a text, or (chat) a list of messages.
 

@@ -13,11 +13,13 @@ from llama_load.workloads.prompt import Plan
 GUESSED_TEMPLATE_TOKENS = 40
 
 
-def fits_slot(target: Target, endpoint: str, prefix_tokens: int = 0) -> Callable[[int, int], bool] | None:
+def fits_slot(
+    target: Target, endpoint: str, *, max_tokens: int | None = None, prefix_tokens: int = 0
+) -> Callable[[int, int], bool] | None:
     """Whether a prompt of so many tokens and its answer fit the context of a slot; None if the context is not known.
 
     prefix + template + prompt + answer <= context per slot. `-c` of llama-server is divided by its slots: 4096 over 16 slots
-    leaves 256 tokens a request.
+    leaves 256 tokens a request. `max_tokens` is the answer's length if a flag sets it, whatever the prompt's own.
     """
     context = target.ctx_per_slot
     if context is None:
@@ -25,15 +27,17 @@ def fits_slot(target: Target, endpoint: str, prefix_tokens: int = 0) -> Callable
     overhead = prefix_tokens
     if endpoint == CHAT:
         overhead += GUESSED_TEMPLATE_TOKENS if target.template_tokens is None else target.template_tokens
-    return lambda prompt_tokens, output_tokens: prompt_tokens + overhead + output_tokens <= context
+    return lambda prompt_tokens, output_tokens: prompt_tokens + overhead + (max_tokens or output_tokens) <= context
 
 
 def target_rows(target: Target, users: int | None) -> list[PreflightRow]:
     """What the server said of itself, and whether it has slots for so many concurrent requests."""
     about = target.about
     build = about.get("props", {}).get("build_info") or about.get("version", {}).get("version")
+    key = any(name.lower() == "authorization" for name, _ in target.headers)
     rows = [
         PreflightRow("server", f"{target.backend}{f' {build}' if build else ''} at {target.address.url}"),
+        PreflightRow("key", "accepted" if key else "none given, none asked for"),
         PreflightRow("model", target.model or "the server names none"),
     ]
     if target.slots is not None:
@@ -52,7 +56,7 @@ def target_rows(target: Target, users: int | None) -> list[PreflightRow]:
     return rows
 
 
-def plan_rows(plan: Plan, fits: Callable[[int, int], bool] | None) -> list[PreflightRow]:
+def plan_rows(plan: Plan, fits: Callable[[int, int], bool] | None, *, open_ended: bool) -> list[PreflightRow]:
     """What the prompts are, and whether they fit a slot."""
     if not plan.measured:
         return [PreflightRow("prompts", "written in the locustfile")]
@@ -71,6 +75,10 @@ def plan_rows(plan: Plan, fits: Callable[[int, int], bool] | None) -> list[Prefl
                 "the prompt cache will answer them (--bust-prefix-cache)",
                 "warning",
             )
+        )
+    elif open_ended:
+        rows.append(
+            PreflightRow("repeats", f"after {about['distinct']} different prompts they come again, out of the prompt cache", "note")
         )
     if fits is not None:
         long = sum(not fits(p.prompt_tokens or 0, p.max_tokens or 0) for p in plan.measured)

@@ -7,12 +7,14 @@ so this is plain `requests`.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import requests
 
 from llama_load.errors import UsageError
+from llama_load.targets.failures import describe_error
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, Target
 from llama_load.targets.tokenize import ServerCounter
 from llama_load.wire.address import Address, parse_url
@@ -41,6 +43,8 @@ class Probe:
             address = parse_url(wanted.url)
         except ValueError as error:
             raise UsageError(f"--host: {error}") from None
+        # Many tools want the base URL with /v1; every path of ours brings it.
+        address = replace(address, base_path=address.base_path.removesuffix("/v1"))
         if address.scheme == "https":
             _must_speak_tls(address)
         try:
@@ -70,8 +74,8 @@ class Probe:
         """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
         status, health = self.get("/health")
         if status == 503:
-            said = health.get("error", {}).get("message") if isinstance(health, dict) else None
-            raise UsageError(f"{self.address.url} is not ready ({said or 'HTTP 503'}); wait until it has loaded its model")
+            said = describe_error(msgspec.json.encode(health))
+            raise UsageError(f"{self.address.url} is not ready ({said}); wait until it has loaded its model")
         models_status, models = self.get("/v1/models")
         props_status, props = self.get("/props")
         version_status, version = self.get("/version")
@@ -80,7 +84,8 @@ class Probe:
                 raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {answer}); set --api-key or LLAMA_LOAD_API_KEY")
         if models_status >= 300 and models_status != 404:
             raise UsageError(f"{self.address.url}/v1/models answers HTTP {models_status}; is this an OpenAI-compatible server?")
-        listed: list[dict[str, Any]] = models.get("data") or [] if isinstance(models, dict) else []
+        data = models.get("data") if isinstance(models, dict) else None
+        listed = [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
         props = props if props_status == 200 and isinstance(props, dict) else {}
         version = version if version_status == 200 and isinstance(version, dict) else {}
         backend = self.wanted.backend or _backend(props, version, listed)
@@ -89,10 +94,14 @@ class Probe:
             about["props"] = {name: props[name] for name in PROPS if name in props}
         if version:
             about["version"] = version
+        if models_status == 404 and status != 200 and not props:
+            raise UsageError(f"nothing at {self.address.url} looks like an LLM server: /v1/models and /health are not found there")
         settings = props.get("default_generation_settings") or {}
         context = settings.get("n_ctx")
         if context is None and listed:
             context = listed[0].get("max_model_len")
+        head, template = self._template_tokens(backend)
+        about["head_tokens"], about["template_tokens"] = head, template
         return Target(
             address=self.address,
             backend=backend,
@@ -100,7 +109,7 @@ class Probe:
             headers=self.wanted.headers,
             slots=props.get("total_slots"),
             ctx_per_slot=context,
-            template_tokens=self._template_tokens(backend),
+            template_tokens=template,
             about=about,
         )
 
@@ -118,19 +127,20 @@ class Probe:
             raise UsageError(f"{self.address.url} does not serve a model {self.wanted.model!r}; it has {', '.join(known)}")
         return self.wanted.model
 
-    def _template_tokens(self, backend: str) -> int | None:
-        """What llama-server's chat template adds to a one-line question, in tokens."""
+    def _template_tokens(self, backend: str) -> tuple[int | None, int | None]:
+        """What llama-server's chat template puts before a question, and in all around it, in tokens."""
         if backend != LLAMA_SERVER:
-            return None
+            return None, None
         question = "question"
         try:
             messages = [{"role": "user", "content": question}]
             url = self.address.url + "/apply-template"
             prompt = self.session.post(url, json={"messages": messages}, timeout=TIMEOUT_S).json()["prompt"]
-            whole, bare = ServerCounter(self.session, self.address.url, backend, None).count([prompt, question])
+            parts = [prompt.rpartition(question)[0], prompt, question]
+            head, whole, bare = ServerCounter(self.session, self.address.url, backend, None).count(parts)
         except (requests.RequestException, ValueError, KeyError, UsageError):
-            return None
-        return max(0, whole - bare)
+            return None, None
+        return head, max(0, whole - bare)
 
 
 def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[dict[str, Any]]) -> str:

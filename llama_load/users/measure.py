@@ -13,6 +13,9 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.exchange import Exchange
 
+# A prompt is taken to be quoted in an error if so many of its first characters are.
+QUOTE_CHARS = 24
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -45,9 +48,9 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
     e2el = metric.e2el_ms(started, last) if ok else None
     timings = answer.timings
     prompt = ticket.prompt
-    prompt_tokens = answer.prompt_tokens
+    prompt_tokens, prompt_token_source = answer.prompt_tokens()
     if prompt_tokens is None and prompt is not None:
-        prompt_tokens = prompt.prompt_tokens
+        prompt_tokens, prompt_token_source = prompt.prompt_tokens, "plan"
     output = answer.text
     return RequestRecord(
         request_id=asked.request_id,
@@ -65,7 +68,7 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         max_tokens=asked.max_tokens,
         status=status,
         http_status=exchange.status,
-        error=failure[1] if failure else None,
+        error=_without_prompt(failure[1], asked.text, keep=session.save_texts) if failure else None,
         finish_reason=answer.finish_reason,
         scheduled_mono_ns=ticket.scheduled_ns,
         started_mono_ns=started,
@@ -81,12 +84,14 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
             exchange.sent_ns, exchange.headers_ns, headers_alone=exchange.headers_alone, held=session.target.holds_headers
         ),
         connect_ms=metric.connect_ms(started, exchange.connected_ns),
+        own_delay_ms=metric.own_delay_ms(started, exchange.connected_ns, exchange.handshake_ns),
         ttft_ms=ttft,
         answer_ttft_ms=metric.answer_ttft_ms(started, answer.first_answer_ns) if ok else None,
         tpot_ms=metric.tpot_ms(ttft, e2el, output_tokens),
         e2el_ms=e2el,
         itl_ms=metric.itl_ms(answer.token_ns) if ok else (),
         prompt_tokens=prompt_tokens,
+        prompt_token_source=prompt_token_source,
         cached_tokens=answer.cached_tokens,
         output_tokens=output_tokens,
         token_events=len(answer.token_ns),
@@ -103,11 +108,16 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         server_prompt_tokens=timings.prompt_n if timings else None,
         server_prompt_ms=timings.prompt_ms if timings else None,
         server_predict_ms=timings.predicted_ms if timings else None,
-        server_prompt_tok_per_s=timings.prompt_per_second if timings else None,
-        server_predict_tok_per_s=timings.predicted_per_second if timings else None,
         draft_tokens=timings.draft_n if timings else None,
         draft_accepted=timings.draft_n_accepted if timings else None,
     )
+
+
+def _without_prompt(error: str, prompt: str, *, keep: bool) -> str:
+    """The failure's sentence; servers quote the prompt in some, and no prompt goes to disk unasked."""
+    if keep or len(prompt) < QUOTE_CHARS or prompt[:QUOTE_CHARS] not in error:
+        return error
+    return error.partition(prompt[:QUOTE_CHARS])[0] + "… (the prompt is quoted here; --save-texts keeps it)"
 
 
 def _digest(text: str) -> str:

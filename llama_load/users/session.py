@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from llama_load.record import RequestRecord
 from llama_load.targets.body import BodyOptions
@@ -38,6 +38,12 @@ class Session(Protocol):
 
     def prefix(self, ticket: Ticket) -> str:
         """What to put before the prompt so that no cache has seen its beginning; empty unless asked for."""
+
+    def give_back(self, ticket: Ticket) -> None:
+        """Nothing was sent for this ticket: somebody else may."""
+
+    def abort(self, sentence: str) -> NoReturn:
+        """The locustfile asks for what cannot be: say so, end the run, stop this user."""
 
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
         """The request has ended, in whatever way. Must not block."""

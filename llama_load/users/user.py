@@ -6,16 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
+import gevent
 import msgspec
+from gevent import GreenletExit
 from locust import HttpUser
 
 from llama_load.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import CHAT, COMPLETIONS, PATHS, stream_body
+from llama_load.targets.body import CHAT, COMPLETIONS, PATHS, asked_tokens, stream_body
 from llama_load.users.measure import Asked, make_record, new_request_id
 from llama_load.users.session import Session
-from llama_load.wire.exchange import Request
+from llama_load.wire.exchange import Exchange, Request
 from llama_load.wire.hub import Hub
+
+# A user whose connection was refused does not try again in the same millisecond: a server that is gone would fill the disk with
+# thousands of refusals a second.
+AFTER_REFUSAL_S = 0.1
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -75,27 +81,52 @@ class LlamaUser(HttpUser):
         if endpoint is not None:
             options = replace(options, endpoint=endpoint)
         if prompt is None and self.workload is None:
-            raise ValueError(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
+            session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
         if options.endpoint != CHAT and not isinstance(prompt, str | None):
-            raise ValueError("a list of messages can only be sent to the chat endpoint, not to /v1/completions")
+            session.abort("a list of messages can only be sent to the chat endpoint, not to /v1/completions")
         workload = self.workload_name()
         ticket = session.take(workload)
-        content: str | Messages = prompt if prompt is not None else ticket.prompt.text if ticket.prompt else ""
-        wanted = options.max_tokens or max_tokens or (ticket.prompt.max_tokens if prompt is None and ticket.prompt else None)
-        content = _prefixed(content, session.prefix(ticket))
-        text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
-        payload = msgspec.json.encode(stream_body(content, options, wanted) | body)
-        asked = Asked(new_request_id(), type(self).__name__, workload, name or workload, options.endpoint, text, wanted)
-        headers = (*session.target.headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
-        request = Request("POST", PATHS[options.endpoint], headers, payload)
-        reader = AnswerReader()
-        exchange = Hub.of_this_process().begin(session.target.address, request, reader, session.timeouts)
+        exchange: Exchange | None = None
         try:
+            content: str | Messages = prompt if prompt is not None else ticket.prompt.text if ticket.prompt else ""
+            wanted = options.max_tokens or max_tokens or (ticket.prompt.max_tokens if prompt is None and ticket.prompt else None)
+            content = _prefixed(content, session.prefix(ticket))
+            text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+            payload = stream_body(content, options, wanted) | body
+            request_id = new_request_id()
+            asked = Asked(
+                request_id=request_id,
+                user=type(self).__name__,
+                workload=workload,
+                name=str(name or workload),
+                endpoint=options.endpoint,
+                text=text,
+                max_tokens=asked_tokens(payload),
+            )
+            headers = (*session.target.headers, ("Content-Type", "application/json"), ("X-Request-Id", request_id))
+            try:
+                encoded = msgspec.json.encode(payload)
+            except (TypeError, ValueError) as error:
+                session.abort(f"the body of a {workload} request cannot be sent as JSON: {error}")
+            request = Request("POST", PATHS[options.endpoint], headers, encoded)
+            reader = AnswerReader()
+            exchange = Hub.of_this_process().begin(session.target.address, request, reader, session.timeouts)
             exchange.wait()
-        finally:  # also when this user is killed: the request is on record as cancelled
-            exchange.cancel()
-            record = make_record(session, ticket, asked, exchange, reader)
-            session.done(ticket, record)
+        except GreenletExit:
+            raise
+        except BaseException as error:  # a gevent.Timeout of the locustfile, say: this user has given up waiting
+            if exchange is not None:
+                exchange.fail("client_timeout", f"the locustfile gave up waiting: {type(error).__name__}")
+            raise
+        finally:  # also when this user is killed, or the body cannot be encoded: no ticket is lost
+            if exchange is None:
+                session.give_back(ticket)
+            else:
+                exchange.cancel()
+                record = make_record(session, ticket, asked, exchange, reader)
+                session.done(ticket, record)
+        if record.status.startswith("connect_"):
+            gevent.sleep(AFTER_REFUSAL_S)
         return Answer(reader.text if record.status == OK else "", record)
 
     @classmethod

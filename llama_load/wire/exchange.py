@@ -14,6 +14,7 @@ from __future__ import annotations
 import _socket
 import errno
 import socket
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -38,6 +39,20 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 CONNECTING, SENDING, WAITING, STREAMING, DONE = range(5)
 
 _IN_PROGRESS = {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR}
+
+
+# struct tcp_info (linux/tcp.h): tcpi_rtt in us and tcpi_total_retrans, both u32.
+_TCP_INFO_BYTES, _RTT_OFFSET, _RETRANSMITTED_OFFSET = 104, 68, 100
+
+
+def _handshake_ns(sock: _socket.socket) -> int | None:
+    """Round trip of the connection's handshake, None where the kernel does not tell or a segment was repeated."""
+    if not hasattr(socket, "TCP_INFO"):
+        return None
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    if len(info) < _TCP_INFO_BYTES or any(info[_RETRANSMITTED_OFFSET:_TCP_INFO_BYTES]):
+        return None
+    return int.from_bytes(info[_RTT_OFFSET : _RTT_OFFSET + 4], sys.byteorder) * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +111,7 @@ class Exchange:
 
     started_ns: int = 0
     connected_ns: int | None = None
+    handshake_ns: int | None = None  # the round trip of the TCP handshake as the kernel saw it
     sent_ns: int | None = None
     headers_ns: int | None = None
     headers_alone: bool = False
@@ -204,7 +220,9 @@ class Exchange:
         self._enter(WAITING)
 
     def _connected(self) -> None:
+        assert self._sock is not None
         self.connected_ns = time.monotonic_ns()
+        self.handshake_ns = _handshake_ns(self._sock)
         self.hub.good_endpoint[self.address] = self._endpoint
         self._enter(SENDING)
 
@@ -371,7 +389,11 @@ class Exchange:
         limits = self.timeouts
         if self.phase == CONNECTING:
             if limits.connect_s is not None and waited_s > limits.connect_s:
-                self.fail("connect_timeout", f"no connection within {limits.connect_s:g} s")
+                if self._endpoints_tried < len(self.address.endpoints):
+                    self.phase_since_ns = now_ns
+                    self._connect_failed(errno.ETIMEDOUT)  # the next address of this name
+                else:
+                    self.fail("connect_timeout", f"no connection within {limits.connect_s:g} s")
         elif self.phase == STREAMING:
             if limits.token_s is not None and waited_s > limits.token_s:
                 self.fail("token_timeout", f"no further token within {limits.token_s:g} s")

@@ -8,6 +8,7 @@ again, with the seed, from those found.
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ COUNT_AHEAD = 32
 
 
 class _Turn(msgspec.Struct, rename={"speaker": "from"}):
-    value: str = ""
+    value: str | None = None
     speaker: str = ""
 
 
@@ -60,20 +61,31 @@ def load(path: Path) -> tuple[list[Conversation], str]:
     if not data.strip():
         raise UsageError(f"the data set {path} is empty")
     try:
-        entries = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"), type=list[_Entry])
+        entries = _decode(data.removeprefix(b"\xef\xbb\xbf"))
     except msgspec.ValidationError as error:
         wanted = 'a list of {"id", "conversations": [{"from", "value"}, …]}'
         raise UsageError(f"the data set {path} is JSON, but not in ShareGPT's layout, {wanted}: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise UsageError(f"the data set {path} is not valid JSON in UTF-8: {error}") from None
     found = [
-        Conversation(str(entry.id), entry.conversations[0].value, entry.conversations[1].value)
+        Conversation(str(entry.id), entry.conversations[0].value or "", entry.conversations[1].value or "")
         for entry in entries
         if entry.conversations is not None and len(entry.conversations) >= 2
     ]
     if not found:
         raise UsageError(f"the data set {path} holds no conversation of two turns or more; is it in ShareGPT's layout?")
     return found, hashlib.sha256(data).hexdigest()
+
+
+def _decode(data: bytes) -> list[_Entry]:
+    try:
+        return msgspec.json.decode(data, type=list[_Entry])
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # Half an emoji, escaped, is no Unicode; Python's json takes it (and so vLLM), and scraped dumps have it.
+        text = json.dumps(json.loads(data), ensure_ascii=False).encode("utf-8", "replace")
+        return msgspec.json.decode(text, type=list[_Entry])
 
 
 def valid(prompt_tokens: int, output_tokens: int, *, output_given: bool) -> bool:
