@@ -68,7 +68,8 @@ def _whole_request(connection: socket.socket) -> bytes:
             return data
         data += piece
     head, _, body = data.partition(b"\r\n\r\n")
-    length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    lengths = [int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")]
+    length = lengths[0] if lengths else 0
     while len(body) < length:
         piece = connection.recv(65536)
         if not piece:

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import requests
 
+from llama_load.bundled import bundled
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from tests.conftest import Finished, Simulated, environment, locust_command
+from tests.scripted import GOOD_STREAM, ScriptedServer
 
 Run = Callable[..., Finished]
 
@@ -71,12 +73,17 @@ def test_no_text_and_no_key_goes_to_disk(tiny_model: Path, tmp_path: Path, run_l
         assert done.code == 0, done.err
         assert done.records.values_of("prompt_text") == []
         assert all(len(digest) == 64 for digest in done.records.strings("prompt_sha256"))
-        everything = b"".join(path.read_bytes() for path in done.folder.iterdir())
+        words = bundled("datasets/sharegpt_sample.json").read_text(encoding="utf-8")
+        everything = b"".join(path.read_bytes() for path in done.folder.iterdir()) + str(done.records.table.to_pylist()).encode()
+        asked = json.loads(words)[1:]
+        assert not any(entry["conversations"][0]["value"][:40].encode() in everything for entry in asked)
         assert b"s3cret-key" not in everything
         assert b"t0ken-value" not in everything
         refused = run_locust(server.url, *arguments, folder=tmp_path / "refused")
         assert refused.code == 2
         assert "refuses the key" in refused.err
+        wrong = run_locust(server.url, *arguments, "--api-key", "wrong", folder=tmp_path / "wrong")
+        assert (wrong.code, "refuses the key" in wrong.err) == (2, True)
         texts = run_locust(server.url, *arguments, "--save-texts", folder=tmp_path / "texts", LLAMA_LOAD_API_KEY="s3cret-key")
         assert all(texts.records.measured().strings("prompt_text"))
 
@@ -101,23 +108,34 @@ def test_chinese_text_and_emoji_go_there_and_back(llama_server: Running, run_loc
     assert abs(row.numbers("prompt_tokens")[0] - len(tokens.json()["tokens"])) <= 1
 
 
-def test_the_completions_endpoint_and_every_body_flag_reach_the_server(llama_server: Running, run_locust: Run) -> None:
-    flags = (
-        "--endpoint",
-        "completions",
-        "--temperature",
-        "0",
-        "--ignore-eos",
-        "--cache-prompt",
-        "off",
-        "--extra-body",
-        '{"top_k": 1}',
-    )
-    done = run_locust(llama_server.url, "-u", "2", "--num-prompts", "6", "--max-tokens", "12", "--seed", "5", *flags)
+def test_the_completions_endpoint_of_the_real_server(llama_server: Running, run_locust: Run) -> None:
+    flags = ("--endpoint", "completions", "--cache-prompt", "off")
+    done = run_locust(llama_server.url, "-u", "2", "--num-prompts", "6", "--max-tokens", "12", *flags)
     assert done.code == 0, done.err
     assert done.summary["endpoint_type"] == "openai"
     assert done.summary["llama_load"]["total_cached_tokens"] == 0
     assert done.records.measured().numbers("output_tokens").tolist() == [12] * 6
+
+
+def test_every_flag_about_the_request_is_in_the_request(run_locust: Run, tiny_model: Path) -> None:
+    """As a scripted server got it. (It answers everything with the same stream, so --backend and --tokenizer are told.)"""
+    flags = ["--temperature", "0.5", "--ignore-eos", "--cache-prompt", "off", "--extra-body", '{"top_k": 1, "seed": 7}']
+    flags += ["--max-tokens", "9", "--model", "m", "--api-key", "k", "--header", "X-A: b", "--bust-prefix-cache"]
+    with ScriptedServer(GOOD_STREAM) as server:
+        known = ("--backend", "llama-server", "--tokenizer", str(tiny_model.parent))
+        done = run_locust(server.url, "--num-prompts", "1", "--warmup", "0", *known, *flags)
+    assert done.code == 0, done.err
+    head, _, body = server.requests[-1].partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0] == "POST /v1/chat/completions HTTP/1.1"
+    assert {"Authorization: Bearer k", "X-A: b", "Content-Type: application/json"} <= set(lines)
+    sent = json.loads(body)
+    prompt = sent.pop("messages")[0]["content"]
+    assert len(prompt.split(" ")[0]) == 24
+    assert sent == {
+        "model": "m", "max_tokens": 9, "temperature": 0.5, "ignore_eos": True, "cache_prompt": False, "top_k": 1, "seed": 7,
+        "stream": True, "stream_options": {"include_usage": True},
+    }  # fmt: skip
 
 
 def test_a_repeated_prompt_is_told_and_a_random_prefix_helps(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:

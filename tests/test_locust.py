@@ -125,7 +125,7 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
         form |= {"num_prompts": "", "max_tokens": "50"}
         assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
         wait_for((tmp_path / "ui-2" / "requests.arrows").exists)
-        wait_for(lambda: requests.get(f"{ui}/stats/requests", timeout=5).json()["stats"][-1]["num_requests"] > 0)
+        time.sleep(2)  # Locust's page remembers the last run's table for two seconds
         assert requests.post(f"{ui}/stop", timeout=10).ok
         wait_for((tmp_path / "ui-2" / "summary.json").exists)
         form |= {"num_prompts": "nonsense"}
@@ -143,6 +143,85 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
     assert second.summary["llama_load"]["verdict"]["word"] != "INCOMPLETE"
     assert "--num-prompts must be a whole number" in out
     assert "Traceback" not in out
+
+
+AWKWARD = """
+import gevent
+from gevent.pool import Pool
+from locust import LoadTestShape, constant, events, task
+from locust.exception import RescheduleTask
+from llama_load import LlamaUser
+
+class Talker(LlamaUser):
+    @task
+    def ask(self):
+        {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "flags", "code", "sentence"),
+    [
+        ("self.chat()", ["--num-prompts", "3"], 2, "has no workload to take a prompt from"),
+        ("self.chat('x', foo=object())", ["--num-prompts", "3"], 2, "cannot be sent as JSON"),
+        ("self.complete([{'role': 'user', 'content': 'x'}])", ["--num-prompts", "3"], 2, "only be sent to the chat endpoint"),
+        ("self.chat('x', max_tokens=2, name=7)", ["--num-prompts", "3"], 0, ""),
+        ("self.chat('x', max_tokens=2); raise RuntimeError('boom')", ["--num-prompts", "3"], 0, ""),
+        ("Pool().map(lambda n: self.chat(f'x{n}', max_tokens=2), range(3))", ["--num-prompts", "9"], 0, ""),
+        ("Pool().map(lambda n: self.chat(f'x{n}', max_tokens=5000), range(3))", ["-t", "1s", "--warmup", "0"], 3, ""),
+    ],
+)
+def test_awkward_tasks_end_the_run_with_every_request_on_record(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path, body: str, flags: list[str], code: int, sentence: str
+) -> None:
+    """None of them hangs; what was asked for is on record; what can never work is said in a sentence."""
+    (tmp_path / "awkward.py").write_text(AWKWARD.format(body=body))
+    done = run_locust(simulate("--interval-ms", "2").url, "-u", "2", *flags, locustfile=tmp_path / "awkward.py")
+    assert done.code == code, done.err
+    assert sentence in done.err
+    if code == 0:
+        assert done.summary["completed"] == int(flags[1])
+    if code == 3:
+        assert done.summary["llama_load"]["cancelled"] == 6
+
+
+def test_an_impatient_locustfile_makes_failures_not_repeats(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """A gevent.Timeout of the user's own around a slow answer is a failure of the class client_timeout."""
+    body = "with gevent.Timeout(0.1, False): self.chat('x', max_tokens=2)"
+    (tmp_path / "awkward.py").write_text(AWKWARD.format(body=body))
+    done = run_locust(simulate("--first-token-ms", "500").url, "--num-prompts", "4", locustfile=tmp_path / "awkward.py")
+    assert done.code == 1, done.err
+    assert [(f["kind"], f["count"]) for f in done.summary["llama_load"]["failures"]] == [("client_timeout", 4)]
+
+
+def test_a_listener_that_raises_stops_neither_the_barrier_nor_the_end(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """Locust lets RescheduleTask out of its event hooks on purpose."""
+    text = AWKWARD.format(body="self.chat('x', max_tokens=2)") + (
+        "\n@events.llm_request.add_listener\ndef on_request(record, **_):\n    raise RescheduleTask\n"
+    )
+    (tmp_path / "awkward.py").write_text(text)
+    done = run_locust(simulate().url, "-u", "2", "--num-prompts", "4", locustfile=tmp_path / "awkward.py")
+    assert (done.code, done.summary["completed"]) == (0, 4), done.err
+
+
+def test_a_shape_that_ends_the_run_while_csv_is_written_leaves_a_report(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """Users ramped down in mid-request give their prompts back; the end comes from the last record, then Locust quits again."""
+    text = AWKWARD.format(body="self.chat('x', max_tokens=20)") + (
+        "\nclass Shape(LoadTestShape):\n    def tick(self):\n        t = self.get_run_time()\n"
+        "        return (4, 4) if t < 2 else (1, 4) if t < 30 else None\n"
+    )
+    (tmp_path / "awkward.py").write_text(text)
+    csv_flags = ("--csv", str(tmp_path / "stats"))
+    done = run_locust(simulate().url, "--num-prompts", "20", *csv_flags, locustfile=tmp_path / "awkward.py")
+    assert done.code == 0, done.err
+    assert done.summary["completed"] == 20
+    assert sorted(set(done.records.measured().numbers("prompt_index"))) == list(range(20))
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:

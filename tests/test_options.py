@@ -36,6 +36,16 @@ def test_texts_from_anywhere_become_values() -> None:
     assert options(metric_percentiles="50, 99.9").percentiles == [50.0, 99.9]
 
 
+def test_what_users_of_vllm_type_is_understood() -> None:
+    assert options(endpoint="/v1/completions").endpoint == "completions"
+    assert options(header=["X-A=b:c"]).headers == (("X-A", "b:c"),)
+
+
+def test_a_latency_threshold_does_not_switch_off_the_one_on_failures() -> None:
+    assert options(fail_if=["p99_ttft_ms>500"]).fail_if == ["p99_ttft_ms>500", "failure_ratio>0.01"]
+    assert options(fail_if=["failure_ratio>0.5"]).fail_if == ["failure_ratio>0.5"]
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -55,6 +65,7 @@ def test_texts_from_anywhere_become_values() -> None:
         ({"metric_percentiles": "99,101"}, "--metric-percentiles"),
         ({"first_token_timeout": "0"}, "--first-token-timeout must be a number above 0"),
         ({"temperature": "hot"}, "--temperature"),
+        ({"fail_if": ["p42_ttft_ms>1"]}, "no result has a key 'p42_ttft_ms'"),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(given: dict, sentence: str) -> None:
@@ -73,5 +84,6 @@ def test_keys_and_headers_are_hidden_from_the_manifest() -> None:
     command = ["locust", "--api-key", "secret", "--header=X: secret", "--header", "Y: secret", "-u", "8", "--api-key=secret"]
     assert "secret" not in " ".join(without_secrets(command))
     assert without_secrets(command)[-3:] == ["-u", "8", "--api-key=***"]
+    assert "secret" not in " ".join(without_secrets(["locust", "--api-k", "secret", "--hea=X: secret"]))
     told = options(api_key="secret", header=["X: secret"]).told
     assert "secret" not in str(told)

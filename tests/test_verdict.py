@@ -67,6 +67,26 @@ def test_the_head_of_a_chat_template_in_the_cache_is_no_fault() -> None:
     assert verdict(record(prompt_tokens=40, cached_tokens=6)).word == "VALID"
 
 
+def test_a_shared_template_head_does_not_count_as_a_cached_prompt() -> None:
+    """Head of 25 tokens, prompt of 35 in all: 25 cached is the head, 34 is the prompt."""
+    assert verdict(record(prompt_tokens=35, cached_tokens=25), head_tokens=25).word == "VALID"
+    assert verdict(record(prompt_tokens=35, cached_tokens=34), head_tokens=25).word == "NOT COMPARABLE"
+
+
+def test_a_run_that_measured_nothing_is_incomplete_and_fails_its_gate() -> None:
+    rows = table(record(status="cancelled", ttft_ms=None, itl_ms=[]))
+    figures = totals(rows)
+    assert judge(rows, figures, None, [WELL]).word == "INCOMPLETE"
+    assert (figures.failure_ratio, figures.max_output_tokens_per_s, figures.total_input_tokens) == (None, None, None)
+
+
+def test_a_finish_by_length_is_a_full_context_only_where_that_is_known() -> None:
+    """Without max_tokens llama-server goes on to the context's end; counted events are fewer than tokens."""
+    assert verdict(record(max_tokens=None), length_means_full=True).word == "NOT COMPARABLE"
+    assert verdict(record(max_tokens=None)).word == "VALID"
+    assert verdict(record(max_tokens=64, token_source="events")).word == "VALID"
+
+
 def test_a_run_in_which_everything_failed_has_a_verdict() -> None:
     assert verdict(failed(), failed(1)).word == "NOT COMPARABLE"
 
