@@ -30,6 +30,7 @@ from llama_load.serving.simulated import read_log
 HERE = Path(__file__).resolve().parent
 TOKENS = 200
 ROUNDS = 2  # requests a stream
+ENDS_WITHIN_S = 180
 CLIENTS = ("gevent floor", "HttpUser", "llama-load")
 
 
@@ -103,7 +104,7 @@ def measure(client: str, streams: int) -> Figures:
         env = os.environ | {"BENCH_OUT": str(folder / "out.json"), "BENCH_REQUESTS": str(requests), "BENCH_TOKENS": str(TOKENS)}
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        process.wait()
+        process.wait(ENDS_WITHIN_S)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         whole_cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         server.stop()

@@ -9,6 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
+import gevent
 from locust import HttpUser, events, task
 
 OUT = Path(os.environ["BENCH_OUT"])
@@ -47,15 +48,14 @@ class Plain(HttpUser):
         body["stream_options"] = {"include_usage": True}
         stamps = []
         begin = time.perf_counter()
-        with self.client.post(
-            "/v1/chat/completions", json=body, stream=True, headers={"X-Request-Id": request_id}, name="chat"
-        ) as response:
-            for line in response.iter_lines():
-                if line.startswith(b"data: ") and line != b"data: [DONE]":
-                    event = json.loads(line[6:])
-                    if event["choices"] and event["choices"][0]["delta"].get("content"):
-                        stamps.append(time.perf_counter())
+        headers = {"X-Request-Id": request_id}
+        response = self.client.post("/v1/chat/completions", json=body, stream=True, headers=headers, name="chat")
+        for line in response.iter_lines():
+            if line.startswith(b"data: ") and line != b"data: [DONE]":
+                event = json.loads(line[6:])
+                if event["choices"] and event["choices"][0]["delta"].get("content"):
+                    stamps.append(time.perf_counter())
         gaps = [(b - a) * 1e3 for a, b in zip(stamps, stamps[1:], strict=False)]
         rows.append({"request_id": request_id, "ttft_ms": (stamps[0] - begin) * 1e3, "itl_ms": gaps})
         if len(rows) == REQUESTS:
-            self.environment.runner.quit()
+            gevent.spawn(self.environment.runner.quit)

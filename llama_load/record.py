@@ -50,6 +50,7 @@ class RequestRecord:
     scheduled_mono_ns: int | None = None
     started_mono_ns: int
     connected_mono_ns: int | None = None
+    secured_mono_ns: int | None = None  # TLS done
     sent_mono_ns: int | None = None
     headers_mono_ns: int | None = None
     first_token_mono_ns: int | None = None
@@ -61,6 +62,8 @@ class RequestRecord:
     # how long
     queue_ms: float | None = None
     connect_ms: float | None = None
+    tls_ms: float | None = None
+    tls_resumed: bool | None = None
     own_delay_ms: float | None = None  # the client's share of connect_ms
     ttft_ms: float | None = None
     answer_ttft_ms: float | None = None

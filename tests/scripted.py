@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -19,11 +20,16 @@ class ScriptedServer:
     steps: Sequence[Step]
     read_request: bool = True
     requests: list[bytes] = field(default_factory=list)
+    tls: ssl.SSLContext | None = None
+    host: str = "127.0.0.1"
+    resumed: list[bool] = field(default_factory=list)  # with TLS: whether each connection resumed a session
 
     def __enter__(self) -> ScriptedServer:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        self._listener = socket.create_server((self.host, 0), family=family, backlog=64)
         self.port: int = self._listener.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        self.url = f"{'https' if self.tls else 'http'}://{name}:{self.port}"
         self._over = threading.Event()
         threading.Thread(target=self._serve, daemon=True).start()
         return self
@@ -45,6 +51,9 @@ class ScriptedServer:
         with connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
+                if self.tls is not None:
+                    connection = self.tls.wrap_socket(connection, server_side=True)
+                    self.resumed.append(bool(connection.session_reused))
                 if self.read_request:
                     self.requests.append(_whole_request(connection))
                 for step in self.steps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,6 +157,18 @@ def test_done_without_a_finish_reason_is_cut_off() -> None:
 def test_http_errors_are_classified_and_quoted(status: int, body: bytes, kind: str, words: str) -> None:
     assert http_failure(status, body)[0] == kind
     assert words in http_failure(status, body)[1]
+
+
+def test_compressed_errors_are_read_and_bombs_are_not_inflated() -> None:
+    """Proxies compress errors unasked. 100 MB of zeros take a few kB compressed, and no more than 64 kB of memory here."""
+    gzip_header = {"content-encoding": "gzip"}
+    assert "no luck" in http_failure(502, gzip.compress(b'{"error":"no luck"}'), gzip_header)[1]
+    assert len(http_failure(502, gzip.compress(b"0" * 100_000_000), gzip_header)[1]) < 400
+    assert http_failure(502, b"not gzip at all", gzip_header)[1].endswith("not gzip at all")
+
+
+def test_redirects_are_refused_in_a_sentence() -> None:
+    assert "redirected to https://x/; redirects are not followed" in http_failure(302, b"", {"location": "https://x/"})[1]
 
 
 @given(st.binary(max_size=400))

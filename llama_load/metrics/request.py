@@ -57,6 +57,11 @@ def connect_ms(started_ns: int, connected_ns: int | None) -> float | None:
     return _between(started_ns, connected_ns)
 
 
+def tls_ms(connected_ns: int | None, secured_ns: int | None) -> float | None:
+    """Time of the TLS handshake, ms: TLS done - connected. Part of TTFT."""
+    return _between(connected_ns, secured_ns)
+
+
 def own_delay_ms(started_ns: int, connected_ns: int | None, handshake_ns: int | None) -> float | None:
     """The client's own delay before a request could be sent, ms: (connected - started) - the kernel's handshake time.
 

@@ -19,6 +19,7 @@ LATENCIES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "itl_ms", "e2el": "e2e
 EXTRAS = {
     "answer_ttft": "answer_ttft_ms",
     "connect": "connect_ms",
+    "tls": "tls_ms",
     "queue": "queue_ms",
 }
 

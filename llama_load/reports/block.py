@@ -123,6 +123,9 @@ def _more(figures: Totals) -> Iterable[str]:
     yield headline("More from the Client", "-")
     yield number("Output characters per second:", figures.output_chars_per_s)
     yield number("Mean connect time (ms):", figures.distributions["connect"].mean)
+    tls = figures.distributions["tls"]
+    if tls.count:
+        yield number("Mean TLS handshake (ms):", tls.mean)
     queue, answer = figures.distributions["queue"], figures.distributions["answer_ttft"]
     if queue.count:
         yield number("Mean queueing (ms):", queue.mean)

@@ -62,6 +62,7 @@ class ActiveRun:
     def open(self) -> None:
         """Let the users begin."""
         _settle()
+        Hub.of_this_process().trust(self._prepared.options.tls)
         patience_s = max(FIRST_REQUEST_WITHIN_S, self._prepared.run_time_s or 0)
         self._timers.append(gevent.spawn_later(patience_s, self._anybody_there))
         self.session.open()

@@ -20,6 +20,7 @@ from llama_load.reports.result_json import threshold_keys
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS
 from llama_load.targets.target import BACKENDS
 from llama_load.wire.exchange import Timeouts
+from llama_load.wire.tls import TlsOptions
 
 # As `vllm bench serve`: what a headless run without --num-prompts and without -t does.
 DEFAULT_NUM_PROMPTS = 1000
@@ -63,6 +64,8 @@ FLAGS = (
     Flag("--extra-body", "", "a JSON object that is merged into every request body"),
     Flag("--header", "", "a header 'Name: value' for every request; may be given several times", repeated=True, secret=True),
     Flag("--api-key", "", "key for 'Authorization: Bearer'; better in the environment as LLAMA_LOAD_API_KEY", secret=True),
+    Flag("--ca-file", "", "a PEM file with the authorities to trust for https:// (default: the system's)"),
+    Flag("--insecure", "", "trust any certificate for https://", switch=True),
     Flag("--run-dir", "", "folder for this run's results (default: runs/<time>-<label or workload>)"),
     Flag("--label", "", "a name for this run in reports and comparisons"),
     Flag("--goodput", "", "objectives in ms, such as 'ttft:500 tpot:50': counts requests that meet them all", repeated=True),
@@ -105,6 +108,7 @@ class LoadOptions:
     bust_prefix_cache: bool
     extra_body: dict[str, Any]
     headers: tuple[tuple[str, str], ...]
+    tls: TlsOptions
     run_dir: Path | None
     label: str | None
     goodput: list[str]
@@ -200,6 +204,7 @@ def read(namespace: Any) -> LoadOptions:
         bust_prefix_cache=switch("bust_prefix_cache"),
         extra_body=_extra_body(text("extra_body"), faults),
         headers=_headers(lines("header"), text("api_key"), faults),
+        tls=TlsOptions(_readable(text("ca_file"), faults), switch("insecure")),
         run_dir=Path(run_dir) if run_dir else None,
         label=text("label"),
         goodput=checked("goodput", parse_slo, words=True),
@@ -235,6 +240,16 @@ def without_secrets(command: list[str]) -> list[str]:
             hide = secret
             shown.append(word)
     return shown
+
+
+def _readable(given: str | None, faults: list[str]) -> Path | None:
+    """A file of authorities that OpenSSL can use."""
+    path = Path(given) if given is not None else None
+    try:
+        TlsOptions(path).context()
+    except OSError as error:  # ssl.SSLError is one
+        faults.append(f"--ca-file must be a readable PEM file of certificates, got {given!r} ({error.strerror or error})")
+    return path
 
 
 def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     num_prompts = options.num_prompts
     if num_prompts is None and run_time_s is None and headless:
         num_prompts = DEFAULT_NUM_PROMPTS
-    probe = Probe(Wanted(environment.host, options.headers, options.backend, options.model))
+    probe = Probe(Wanted(environment.host, options.headers, options.backend, options.model, options.tls))
     target = probe.ask()
     counter = _counter(probe, target, options)
     fits = fits_slot(

@@ -184,7 +184,7 @@ class AnswerReader:
             return exchange.failure.kind, exchange.failure.text
         status = exchange.status or 0
         if not 200 <= status < 300:
-            return http_failure(status, bytes(exchange.body))
+            return http_failure(status, bytes(exchange.body), exchange.headers)
         if self.error is not None:
             return "error_event", self.error
         if self.bad_event is not None:

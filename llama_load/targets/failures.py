@@ -15,16 +15,24 @@ Failures of the wire are in `llama_load.wire.errors`.
 from __future__ import annotations
 
 import re
+import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 LONGEST_MESSAGE = 300
+MOST_INFLATED_BYTES = 64 * 1024
 _CONTEXT = re.compile(r"context (length|size|window)|exceeds? the (available )?context|maximum context", re.IGNORECASE)
 
 
-def http_failure(status: int, body: bytes) -> tuple[str, str]:
-    """Class and sentence for an answer with a status outside 2xx."""
+def http_failure(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """Class and sentence for an answer with a status outside 2xx. Header names are in lower case."""
+    headers = headers or {}
+    if 300 <= status < 400 and "location" in headers:
+        return f"http_{status}", f"HTTP {status}: redirected to {headers['location']}; redirects are not followed, correct --host"
+    if "gzip" in headers.get("content-encoding", "") or "deflate" in headers.get("content-encoding", ""):
+        body = _inflated(body)
     message = describe_error(body)
     text = f"HTTP {status}: {message}" if message else f"HTTP {status}"
     if status in (429, 503):
@@ -32,6 +40,14 @@ def http_failure(status: int, body: bytes) -> tuple[str, str]:
     if status == 400 and _context_exceeded(body, message):
         return "context_exceeded", text
     return f"http_{status}", text
+
+
+def _inflated(body: bytes) -> bytes:
+    """The beginning of a compressed body (proxies compress errors unasked), however large it would become."""
+    try:
+        return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, MOST_INFLATED_BYTES)
+    except zlib.error:
+        return body
 
 
 def describe_error(body: bytes) -> str:

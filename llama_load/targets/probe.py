@@ -7,7 +7,9 @@ so this is plain `requests`.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, replace
+import ssl
+import warnings
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -18,8 +20,11 @@ from llama_load.targets.failures import describe_error
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, Target
 from llama_load.targets.tokenize import ServerCounter
 from llama_load.wire.address import Address, parse_url
+from llama_load.wire.errors import tls_text
+from llama_load.wire.tls import TlsOptions
 
 TIMEOUT_S = 10
+TLS_TIMEOUT_S = 5
 # /props tells a lot; these fields are the ones that change what a run means.
 PROPS = ("total_slots", "model_path", "model_alias", "build_info", "modalities", "chat_template", "default_generation_settings")
 
@@ -32,6 +37,7 @@ class Wanted:
     headers: tuple[tuple[str, str], ...] = ()
     backend: str | None = None
     model: str | None = None
+    tls: TlsOptions = field(default_factory=TlsOptions)
 
 
 class Probe:
@@ -45,26 +51,33 @@ class Probe:
             raise UsageError(f"--host: {error}") from None
         # Many tools want the base URL with /v1; every path of ours brings it.
         address = replace(address, base_path=address.base_path.removesuffix("/v1"))
-        if address.scheme == "https":
-            _must_speak_tls(address)
         try:
             self.address = address.resolved()
         except (socket.gaierror, UnicodeError) as error:
             raise UsageError(f"--host: the name {address.host!r} cannot be resolved: {error}") from None
+        if address.scheme == "https":
+            _handshake(address, wanted.tls)
         self.wanted = wanted
         self.session = requests.Session()
         self.session.trust_env = False  # the load goes straight to the server, so the questions do, too
         self.session.headers.update(dict(wanted.headers))
+        authorities = wanted.tls.ca_file or ssl.get_default_verify_paths().cafile
+        self.session.verify = False if wanted.tls.insecure else str(authorities) if authorities else True
 
     def get(self, path: str) -> tuple[int, Any]:
         """Status and JSON value (None if it is no JSON) of a GET. Raises UsageError when the server cannot be reached."""
         url = self.address.url + path
         try:
-            response = self.session.get(url, timeout=TIMEOUT_S, allow_redirects=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # urllib3 on --insecure, once a request
+                response = self.session.get(url, timeout=TIMEOUT_S, allow_redirects=False)
         except requests.Timeout:
             raise UsageError(f"{url} did not answer within {TIMEOUT_S} s") from None
         except requests.RequestException as error:
             raise UsageError(f"cannot reach {self.address.url}: {_reason(error)}; is the server running there?") from None
+        if response.is_redirect:
+            where = response.headers["location"]
+            raise UsageError(f"{url} redirects to {where}; point --host at where the server really is")
         try:
             return response.status_code, response.json()
         except ValueError:
@@ -154,14 +167,24 @@ def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[dict[s
     return LLAMA_CPP_PYTHON if owners == {"me"} else OPENAI
 
 
-def _must_speak_tls(address: Address) -> None:
-    """Raise the sentence that fits an https:// URL."""
-    plain = address.url.replace("https://", "http://", 1)
+def _handshake(address: Address, tls: TlsOptions) -> None:
+    """Shake hands once, so that what is wrong with TLS is told in a sentence of its own."""
     try:
-        requests.get(plain, timeout=TIMEOUT_S, allow_redirects=False)
-    except requests.RequestException as error:
-        raise UsageError(f"cannot reach {address.url}: {_reason(error)}; is the server running there?") from None
-    raise UsageError(f"{address.url} does not speak TLS; try {plain}")
+        with (
+            socket.create_connection((address.host, address.port), TLS_TIMEOUT_S) as plain,
+            tls.context().wrap_socket(plain, server_hostname=address.host),
+        ):
+            return
+    except ssl.SSLError as error:
+        raise UsageError(f"{address.url}: {tls_text(error)}") from None
+    except TimeoutError:
+        # llama-server waits for the end of what it takes for a request line.
+        plain_url = address.url.replace("https://", "http://", 1)
+        raise UsageError(f"{address.url} does not answer the TLS handshake; does it speak plain HTTP? Try {plain_url}") from None
+    except OSError as error:
+        raise UsageError(
+            f"cannot reach {address.url}: {(error.strerror or str(error)).lower()}; is the server running there?"
+        ) from None
 
 
 def _reason(error: Exception) -> str:

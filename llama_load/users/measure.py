@@ -73,6 +73,7 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         scheduled_mono_ns=ticket.scheduled_ns,
         started_mono_ns=started,
         connected_mono_ns=exchange.connected_ns,
+        secured_mono_ns=exchange.secured_ns,
         sent_mono_ns=exchange.sent_ns,
         headers_mono_ns=exchange.headers_ns,
         first_token_mono_ns=first,
@@ -84,6 +85,8 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
             exchange.sent_ns, exchange.headers_ns, headers_alone=exchange.headers_alone, held=session.target.holds_headers
         ),
         connect_ms=metric.connect_ms(started, exchange.connected_ns),
+        tls_ms=metric.tls_ms(exchange.connected_ns, exchange.secured_ns),
+        tls_resumed=exchange.tls_resumed if exchange.secured_ns is not None else None,
         own_delay_ms=metric.own_delay_ms(started, exchange.connected_ns, exchange.handshake_ns),
         ttft_ms=ttft,
         answer_ttft_ms=metric.answer_ttft_ms(started, answer.first_answer_ns) if ok else None,

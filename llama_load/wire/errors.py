@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import os
+import ssl
 from dataclasses import dataclass
 
 
@@ -27,6 +28,16 @@ class WireFailure:
 
     kind: str
     text: str
+
+
+def tls_text(error: ssl.SSLError) -> str:
+    """What OpenSSL says, without its C file names, and what to do about the usual cases."""
+    reason = (getattr(error, "verify_message", "") or error.reason or str(error)).lower().replace("_", " ")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not trusted: {reason}; give its authority with --ca-file, or --insecure"
+    if "wrong version number" in reason or "record layer" in reason or "packet length" in reason:
+        return "the server does not speak TLS; try http:// instead of https://"
+    return f"TLS failed: {reason}"
 
 
 def connect_failure(code: int) -> WireFailure:

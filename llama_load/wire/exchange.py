@@ -1,9 +1,9 @@
 """One HTTP/1.1 request and its streamed answer, on a connection of its own.
 
-    start ──► connecting ──► sending ──► waiting ──► streaming ──► done
-                                        (no progress yet)  (progress seen)
+    start ──► connecting ──► (TLS handshake) ──► sending ──► waiting ──► streaming ──► done
+                                                      (no progress yet)  (progress seen)
 
-Every stamp is monotonic ns. `started`, `connected` and `sent` are taken here; `headers`, progress and
+Every stamp is monotonic ns. `started`, `connected` and `sent` are taken here; `secured` (TLS done), `headers`, progress and
 `ended` are the kernel's receive stamps of the reads that brought them (see `llama_load.wire.clock`).
 The connection is closed after the answer: llama-server closes it anyway, whatever it announces, and a
 stale connection would count as the server's failure.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import _socket
 import errno
 import socket
+import ssl
 import sys
 import time
 from dataclasses import dataclass, field
@@ -22,8 +23,9 @@ from typing import TYPE_CHECKING, Protocol
 import httptools
 
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, unpack_timespec
-from llama_load.wire.errors import WireFailure, connect_failure
+from llama_load.wire.errors import WireFailure, connect_failure, tls_text
 from llama_load.wire.sse import EventStream, EventTooLarge
+from llama_load.wire.tls import TlsLayer
 
 if TYPE_CHECKING:
     from gevent.hub import Waiter
@@ -111,6 +113,8 @@ class Exchange:
 
     started_ns: int = 0
     connected_ns: int | None = None
+    secured_ns: int | None = None
+    tls_resumed: bool = False
     handshake_ns: int | None = None  # the round trip of the TCP handshake as the kernel saw it
     sent_ns: int | None = None
     headers_ns: int | None = None
@@ -139,6 +143,7 @@ class Exchange:
     _endpoint: int = 0
     _endpoints_tried: int = 0
     _unsent: list[memoryview] = field(default_factory=list)
+    _tls: TlsLayer | None = None
     _parser: httptools.HttpResponseParser | None = None
     _events: EventStream | None = None
     _pieces: list[bytes] = field(default_factory=list)
@@ -157,8 +162,6 @@ class Exchange:
         """Connect and send, without ever waiting. Failures end up in `failure`, none is raised."""
         self._endpoint = self.hub.good_endpoint.get(self.address, 0)
         self._parser = httptools.HttpResponseParser(self)
-        head = self.request.head(self.address)
-        self._unsent = [memoryview(part) for part in (head, self.request.body) if part]
         self._connect()
 
     def _connect(self) -> None:
@@ -175,6 +178,11 @@ class Exchange:
             self.fail("connect_failed", f"no socket to be had: {error.strerror}")
             return
         self._sock, self.fd = sock, sock.fileno()
+        if self.address.scheme == "https":
+            self._tls = self.hub.tls_layer(self.address)
+            self._unsent = [memoryview(self._tls.hello())]
+        else:
+            self._unsent = [memoryview(part) for part in (self.request.head(self.address), self.request.body) if part]
         if not self.started_ns:
             self.started_ns = self.phase_since_ns = time.monotonic_ns()
         code = sock.connect_ex(sockaddr)
@@ -216,8 +224,9 @@ class Exchange:
             else:
                 self.fail("reset", f"sending failed: {error.strerror}")
             return
-        self.sent_ns = self._read_ns = time.monotonic_ns()
-        self._enter(WAITING)
+        if self.sent_ns is None and (self._tls is None or self._tls.ready):
+            self.sent_ns = self._read_ns = time.monotonic_ns()
+            self._enter(WAITING)
 
     def _connected(self) -> None:
         assert self._sock is not None
@@ -252,6 +261,8 @@ class Exchange:
             except OSError as error:
                 if self.phase == CONNECTING:
                     self._connect_failed(error.errno or 0)
+                elif self._tls is not None and not self._tls.ready:
+                    self.fail("tls", "the server reset the connection during the TLS handshake")
                 else:
                     self.fail("reset", f"connection reset by the server {self._where()}")
                 return
@@ -272,9 +283,31 @@ class Exchange:
             self.reads += 1
             self.bytes_received += count
             self._read_ns = at
-            self._take(view[:count], at)
+            if self._tls is None:
+                self._take(view[:count], at)
+            else:
+                self._take_encrypted(self._tls, view[:count], at)
             if count < len(buffer):
                 return
+
+    def _take_encrypted(self, tls: TlsLayer, data: memoryview, at: int) -> None:
+        handshake = not tls.ready
+        try:
+            reply, plain = tls.received(data)
+            if handshake and tls.ready:
+                self.secured_ns = at
+                self.tls_resumed = tls.resumed
+                reply += tls.encrypt(self.request.head(self.address) + self.request.body)
+        except ssl.SSLError as error:
+            self.fail("tls", tls_text(error))
+            return
+        if reply:
+            self._unsent.append(memoryview(reply))
+            self._write()
+            if self._unsent and self.phase in (SENDING, CONNECTING):
+                self.hub.watch(self, writable=True)
+        if plain and self.phase != DONE:
+            self._take(memoryview(plain), at)
 
     def _take(self, data: memoryview, at: int) -> None:
         assert self._parser is not None
@@ -337,6 +370,8 @@ class Exchange:
         until_close = until_close and "chunked" not in self.headers.get("transfer-encoding", "").lower()
         if until_close:
             self._finish_body(self._read_ns)
+        elif self._tls is not None and not self._tls.ready:
+            self.fail("tls", "the server closed the connection during the TLS handshake")
         else:
             self.fail("cut_off", f"the server closed the connection {self._where()}")
 
@@ -387,7 +422,7 @@ class Exchange:
         """Fail with the timeout of the present phase if it has run out."""
         waited_s = (now_ns - self.phase_since_ns) / 1e9
         limits = self.timeouts
-        if self.phase == CONNECTING:
+        if self.phase == CONNECTING or (self._tls is not None and not self._tls.ready):
             if limits.connect_s is not None and waited_s > limits.connect_s:
                 if self._endpoints_tried < len(self.address.endpoints):
                     self.phase_since_ns = now_ns
@@ -427,6 +462,8 @@ class Exchange:
         self.phase = DONE
         self._close()
         self._parser = None  # breaks the cycle: the parser holds this object's callbacks
+        if self._tls is not None and self._tls.ready:
+            self.hub.keep_session(self.address, self._tls)
         self._unsent.clear()
         self.hub.forget(self)
 

@@ -22,6 +22,7 @@ import logging
 import math
 import os
 import socket
+import ssl
 import time
 from typing import Any
 
@@ -31,7 +32,8 @@ from gevent.hub import Waiter
 
 from llama_load.wire.address import Address
 from llama_load.wire.clock import SO_TIMESTAMPNS, wall_minus_mono_ns
-from llama_load.wire.exchange import EventReader, Exchange, Request, Timeouts
+from llama_load.wire.exchange import CONNECTING, EventReader, Exchange, Request, Timeouts
+from llama_load.wire.tls import TlsLayer, TlsOptions
 from llama_load.wire.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -64,6 +66,8 @@ class Hub:
         self.gap_ns = math.inf
         self._gaps_to_learn = LEARNING_GAPS
         self.batch_reads = 0
+        self._tls_context: ssl.SSLContext | None = None
+        self._tls_sessions: dict[Address, ssl.SSLSession] = {}
         self._by_fd: dict[int, Exchange] = {}
         self._in_batch: set[int] = set()
         self._buffer = bytearray(READ_BUFFER_BYTES)
@@ -117,7 +121,25 @@ class Hub:
         exchange.start()
         return exchange
 
+    def trust(self, options: TlsOptions) -> None:
+        """Whom https:// connections trust from now on. Raises OSError when the file of authorities is of no use."""
+        self._tls_context = options.context()
+        self._tls_sessions.clear()
+
     # ------------------------------------------------------------------ called by exchanges
+
+    def tls_layer(self, address: Address) -> TlsLayer:
+        """A fresh TLS connection's state, which will try to resume the last session with this address."""
+        if self._tls_context is None:
+            self.trust(TlsOptions())
+        assert self._tls_context is not None
+        return TlsLayer(self._tls_context, address.host, self._tls_sessions.get(address))
+
+    def keep_session(self, address: Address, tls: TlsLayer) -> None:
+        """Remember the session for the next connection: a resumed handshake spares the server its signature."""
+        session = tls.session
+        if session is not None and session.has_ticket:
+            self._tls_sessions[address] = session
 
     def watch(self, exchange: Exchange, *, writable: bool) -> None:
         """Have the exchange's socket read at once, and written when it can be, if asked."""
@@ -167,7 +189,7 @@ class Hub:
             if exchange is None:
                 continue
             try:
-                if mask != _EPOLLIN and mask & (_EPOLLOUT | _EPOLLERR) and exchange.sent_ns is None:
+                if mask & _EPOLLOUT or (mask & _EPOLLERR and exchange.phase == CONNECTING):
                     exchange.on_writable()
                 if mask & (_EPOLLIN | _EPOLLERR | _EPOLLHUP):
                     exchange.on_readable(buffer, view, offset, now)

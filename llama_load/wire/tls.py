@@ -1,0 +1,93 @@
+"""TLS over memory buffers: the socket stays ours, so every received segment still has its kernel receive stamp.
+
+A `TlsLayer` is a pure transformer. Bytes from the socket go into `received`, which gives back what must be sent for the
+handshake and the decrypted bytes; `encrypt` takes what is to be sent. The hub keeps sessions per address and resumes them,
+since llama-server wants a new connection for every stream.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+DECRYPT_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Whom to trust: the system's authorities, those in `ca_file`, or (insecure) anybody."""
+
+    ca_file: Path | None = None
+    insecure: bool = False
+
+    def context(self) -> ssl.SSLContext:
+        """The context that all connections of a hub share. Raises OSError or ssl.SSLError when `ca_file` is of no use."""
+        context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file else None)
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+class TlsLayer:
+    """The client's side of one TLS connection. Errors of OpenSSL are raised as ssl.SSLError."""
+
+    __slots__ = ("_in", "_object", "_out", "ready")
+
+    def __init__(self, context: ssl.SSLContext, host: str, session: ssl.SSLSession | None) -> None:
+        self._in = ssl.MemoryBIO()
+        self._out = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._in, self._out, server_hostname=host, session=session)
+        self.ready = False  # the handshake is done
+
+    def hello(self) -> bytes:
+        """The first bytes to send."""
+        self._handshake()
+        return self._out.read()
+
+    def received(self, data: memoryview) -> tuple[bytes, bytes]:
+        """Bytes came in: (bytes to send for it, decrypted bytes)."""
+        self._in.write(data)
+        if not self.ready:
+            self._handshake()
+        plain = b""
+        if self.ready:
+            plain = self._decrypt()
+        return self._out.read(), plain
+
+    def encrypt(self, data: bytes) -> bytes:
+        """What to send for `data`, once `ready`."""
+        self._object.write(data)
+        return self._out.read()
+
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        """What a later connection to the same server can resume."""
+        return self._object.session
+
+    @property
+    def resumed(self) -> bool:
+        """Whether this connection resumed an earlier session."""
+        return bool(self._object.session_reused)
+
+    def _handshake(self) -> None:
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        self.ready = True
+
+    def _decrypt(self) -> bytes:
+        pieces = []
+        while True:
+            try:
+                piece = self._object.read(DECRYPT_BYTES)
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLZeroReturnError:  # the peer's orderly goodbye; the socket's end follows
+                break
+            if not piece:
+                break
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
