@@ -41,6 +41,7 @@ LIMITS = {
     "missing_records": Limit(INCOMPLETE, 0, "a request that is not in the records is in no figure"),
     "own_delay_p99_ms": Limit(CLIENT_BOUND, 5.0, "it is part of every TTFT, and users notice differences of tens of ms"),
     "loop_lag_p99_ms": Limit(CLIENT_BOUND, 5.0, "requests leave this late when the client's loop is busy"),
+    "stolen_ratio": Limit(CLIENT_BOUND, 0.05, "while the hypervisor gives the CPU to others, neither client nor clock moves on"),
     "core_busy": Limit(CLIENT_BOUND, 0.85, "a single-threaded client queues its own work above this"),
     "failure_ratio": Limit(NOT_COMPARABLE, 0.01, "failures free the server for the requests that remain"),
     "cached_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, "a cached prompt costs no prefill, so its TTFT is another thing"),
@@ -71,12 +72,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class WorkerHealth:
-    """What a worker noticed of itself during the measurement. `core_busy` is 0 to 1, of one core."""
+    """What a worker noticed of itself during the measurement.
+
+    `core_busy` is 0 to 1, of one core; `stolen_ratio` the share of all CPU time that the machine's hypervisor gave to others.
+    """
 
     worker: str
     loop_lag_p99_ms: float | None
     loop_lag_max_ms: float | None
     core_busy: float | None
+    stolen_ratio: float | None = None
 
 
 def judge(
@@ -149,7 +154,13 @@ def _health(health: Sequence[WorkerHealth]) -> list[Check]:
     if p99 is not None and longest is not None:
         lag_text = f"lag of the client's event loop: p99 {p99:.2f} ms, at most {longest:.1f} ms"
     busy_text = "not known how busy the client was" if busy is None else f"busiest client process: {busy:.0%} of a core"
-    return [_check("loop_lag_p99_ms", p99, lag_text), _check("core_busy", busy, busy_text)]
+    checks = [_check("loop_lag_p99_ms", p99, lag_text), _check("core_busy", busy, busy_text)]
+    stolen = _worst([worker.stolen_ratio for worker in health])
+    if stolen:
+        checks.append(
+            _check("stolen_ratio", stolen, f"the hypervisor took {stolen:.1%} of the client machine's CPU time for others")
+        )
+    return checks
 
 
 def _worst(values: list[float | None]) -> float | None:

@@ -7,6 +7,7 @@ from array import array
 
 import gevent
 import numpy as np
+import psutil
 
 from llama_load.metrics.verdict import WorkerHealth
 
@@ -23,11 +24,14 @@ class SelfCheck:
         self._busy = array("d")
         self._greenlet: gevent.Greenlet | None = None
         self._window = (0.0, 0.0)
+        self._since = (0.0, 0.0)
+        self._stolen: float | None = None
 
     def start(self) -> None:
         """Begin sampling (again)."""
         self.stop()
         self._window = (time.monotonic(), time.process_time())
+        self._since = _stolen_of_all_s()
         self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:
@@ -35,6 +39,8 @@ class SelfCheck:
         if self._greenlet is not None:
             self._greenlet.kill(block=False)
             self._greenlet = None
+            (stolen, total), (stolen_then, total_then) = _stolen_of_all_s(), self._since
+            self._stolen = (stolen - stolen_then) / (total - total_then) if total > total_then else None
             if not self._busy:
                 self._close_window(0.2)
 
@@ -45,6 +51,7 @@ class SelfCheck:
             float(np.percentile(self._lags_ms, 99)) if self._lags_ms else None,
             max(self._lags_ms, default=None),
             float(np.percentile(self._busy, 95)) if self._busy else None,
+            self._stolen,
         )
 
     def _run(self) -> None:
@@ -60,3 +67,9 @@ class SelfCheck:
         if now - since >= at_least_s:
             self._busy.append((cpu - cpu_then) / (now - since))
             self._window = (now, cpu)
+
+
+def _stolen_of_all_s() -> tuple[float, float]:
+    """CPU seconds of this machine since its start: (taken by the hypervisor for others, all together)."""
+    times = psutil.cpu_times()
+    return float(getattr(times, "steal", 0.0)), float(sum(times))
