@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 import gevent
-import httptools
 import pytest
 from gevent.hub import Waiter
 from hypothesis import HealthCheck, given, settings
@@ -195,9 +194,8 @@ class NoHub:
 def _feed(pieces: Sequence[bytes]) -> AnswerReader:
     reader = AnswerReader()
     exchange = Exchange(NoHub(), parse_url("http://127.0.0.1:9"), Request("POST", "/"), reader, QUICK, Waiter())
-    exchange._parser = httptools.HttpResponseParser(exchange)
     for at, piece in enumerate(pieces, start=1):
-        if exchange._parser is None:
+        if exchange.failure is not None or exchange.ended_ns is not None:
             break
         exchange._read_ns = at
         exchange._take(memoryview(piece), at)

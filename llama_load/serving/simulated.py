@@ -26,10 +26,10 @@ from typing import Any, BinaryIO
 import httptools
 import msgspec
 
+from llama_load.serving.openai_stream import MODEL, ROLE, STREAM_HEAD, TOKEN, event, frame, tail
 from llama_load.units import s_to_ns
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns, wall_minus_mono_ns
 
-MODEL = "simulated"
 FAULTS = {
     "cut": "closes the connection after `fault_after` tokens, without an end of the stream",
     "reset": "resets the connection after `fault_after` tokens",
@@ -292,7 +292,7 @@ class SimulatedServer:
             moved = first + index * interval + (self._random.randint(-jitter, jitter) if jitter else 0)
             previous = max(previous, moved)
             stream.offsets_ns.append(previous)
-        self._write(stream.connection, _STREAM_HEAD)
+        self._write(stream.connection, STREAM_HEAD)
         self._plan(stream, 0)
 
     def _plan(self, stream: _Stream, index: int) -> None:
@@ -308,11 +308,11 @@ class SimulatedServer:
         if stream.fault and self._fault(stream, index):
             return
         count = min(stream.schedule.merge, stream.total - index)
-        frames = [_ROLE[stream.chat]] if index == 0 else []
-        frames += [_TOKEN[stream.chat]] * count
+        frames = [ROLE[stream.chat]] if index == 0 else []
+        frames += [TOKEN[stream.chat]] * count
         last = index + count >= stream.total
         if last:
-            frames.append(_tail(stream))
+            frames.append(tail(chat=stream.chat, tokens=stream.total, include_usage=stream.include_usage, fault=stream.fault))
         now = time.monotonic_ns()
         stream.sent_ns += [now] * count
         self._write(connection, b"".join(frames))
@@ -330,11 +330,11 @@ class SimulatedServer:
             return True
         if stream.fault == "garbage":
             stream.fault = ""
-            self._write(connection, _frame(b'data: {"choices": [{"delta"\n\n'))
+            self._write(connection, frame(b'data: {"choices": [{"delta"\n\n'))
             return False
         if stream.fault == "error":
-            event = {"error": {"code": 500, "message": "a simulated failure", "type": "server_error"}}
-            self._write(connection, _event(event) + b"0\r\n\r\n")
+            failure = {"error": {"code": 500, "message": "a simulated failure", "type": "server_error"}}
+            self._write(connection, event(failure) + b"0\r\n\r\n")
             self._end(stream, "error")
             return True
         if stream.fault == "reset":
@@ -379,40 +379,3 @@ class SimulatedServer:
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The server's log: a dict a request with `request_id`, `received_mono_ns`, `sent_mono_ns` (list), `outcome`."""
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
-
-
-def _frame(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-def _event(value: object) -> bytes:
-    return _frame(b"data: " + msgspec.json.encode(value) + b"\n\n")
-
-
-def _chunk(chat: bool, delta: dict[str, object], finish: str | None = None) -> dict[str, object]:
-    choice: dict[str, object] = {"index": 0, "finish_reason": finish}
-    if chat:
-        choice["delta"] = delta
-    else:
-        choice["text"] = delta.get("content", "")
-    kind = "chat.completion.chunk" if chat else "text_completion"
-    return {"id": "sim", "object": kind, "created": 0, "model": MODEL, "choices": [choice]}
-
-
-_STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-_ROLE = {True: _event(_chunk(True, {"role": "assistant", "content": None})), False: b""}
-_TOKEN = {chat: _event(_chunk(chat, {"content": " tok"})) for chat in (True, False)}
-
-
-def _tail(stream: _Stream) -> bytes:
-    """Everything after the last token, as the stream's fault wants it."""
-    parts = []
-    if stream.fault != "no-finish":
-        parts.append(_event(_chunk(stream.chat, {}, "length")))
-    if stream.include_usage:
-        usage = {"prompt_tokens": 16, "completion_tokens": stream.total, "total_tokens": 16 + stream.total}
-        parts.append(_event({"id": "sim", "object": "usage", "choices": [], "usage": usage}))
-    if stream.fault != "no-done":
-        parts.append(_frame(b"data: [DONE]\n\n"))
-    parts.append(b"0\r\n\r\n")
-    return b"".join(parts)

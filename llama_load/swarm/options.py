@@ -19,7 +19,7 @@ from llama_load.reports.block import SECTIONS
 from llama_load.reports.result_json import threshold_keys
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS
 from llama_load.targets.target import BACKENDS
-from llama_load.wire.exchange import Timeouts
+from llama_load.wire.request import Timeouts
 from llama_load.wire.tls import TlsOptions
 
 # As `vllm bench serve`: what a headless run without --num-prompts and without -t does.

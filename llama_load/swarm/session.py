@@ -17,7 +17,7 @@ from llama_load.swarm.progress import Counts
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.users.session import Ticket
-from llama_load.wire.exchange import Timeouts
+from llama_load.wire.request import Timeouts
 from llama_load.workloads.prompt import Plan
 
 # Enough hex digits that no two prompts of a server's life begin alike.

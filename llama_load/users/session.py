@@ -8,7 +8,7 @@ from typing import NoReturn, Protocol
 from llama_load.record import RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
-from llama_load.wire.exchange import Timeouts
+from llama_load.wire.request import Timeouts
 from llama_load.workloads.prompt import Prompt
 
 

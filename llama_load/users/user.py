@@ -16,8 +16,9 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.body import CHAT, COMPLETIONS, PATHS, asked_tokens, stream_body
 from llama_load.users.measure import Asked, make_record, new_request_id
 from llama_load.users.session import Session
-from llama_load.wire.exchange import Exchange, Request
+from llama_load.wire.exchange import Exchange
 from llama_load.wire.hub import Hub
+from llama_load.wire.request import Request
 
 # A user whose connection was refused does not try again in the same millisecond: a server that is gone would fill the disk with
 # thousands of refusals a second.

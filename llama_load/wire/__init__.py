@@ -6,8 +6,9 @@ Nothing here knows what a token is. A caller hands `Hub.send` a `Request` and a 
 
 from llama_load.wire.address import Address, parse_url
 from llama_load.wire.errors import WireFailure
-from llama_load.wire.exchange import EventReader, Exchange, Request, Timeouts
+from llama_load.wire.exchange import Exchange
 from llama_load.wire.hub import Hub
+from llama_load.wire.request import EventReader, Request, Timeouts
 from llama_load.wire.tls import TlsOptions
 
 __all__ = ["Address", "EventReader", "Exchange", "Hub", "Request", "Timeouts", "TlsOptions", "WireFailure", "parse_url"]

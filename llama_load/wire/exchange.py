@@ -18,12 +18,12 @@ import ssl
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
-
-import httptools
+from typing import TYPE_CHECKING
 
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, unpack_timespec
 from llama_load.wire.errors import WireFailure, connect_failure, tls_text
+from llama_load.wire.request import EventReader, Request, Timeouts
+from llama_load.wire.response import Response
 from llama_load.wire.sse import EventStream, EventTooLarge
 from llama_load.wire.tls import TlsLayer
 
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from llama_load.wire.address import Address
     from llama_load.wire.hub import Hub
 
-# A header block beyond this is no answer of a server that wants to be understood.
-MAX_HEADER_BYTES = 256 * 1024
 # Bodies that are no event stream: errors, and whole JSON answers such as a batch of embeddings.
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
@@ -55,44 +53,6 @@ def _handshake_ns(sock: _socket.socket) -> int | None:
     if len(info) < _TCP_INFO_BYTES or any(info[_RETRANSMITTED_OFFSET:_TCP_INFO_BYTES]):
         return None
     return int.from_bytes(info[_RTT_OFFSET : _RTT_OFFSET + 4], sys.byteorder) * 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Seconds; None means no limit. The defaults leave room for prompts that take a minute to process."""
-
-    connect_s: float | None = 10.0
-    first_token_s: float | None = 600.0
-    token_s: float | None = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to send: method, path below the base URL, header fields and body."""
-
-    method: str
-    path: str
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = b""
-
-    def head(self, address: Address) -> bytes:
-        """The header block as bytes, with Host, Content-Length and Connection filled in."""
-        fields = [
-            f"{self.method} {address.base_path}{self.path} HTTP/1.1",
-            f"Host: {address.host_header}",
-            "Accept-Encoding: identity",
-            "Connection: close",
-            f"Content-Length: {len(self.body)}",
-            *(f"{name}: {value}" for name, value in self.headers),
-        ]
-        return ("\r\n".join(fields) + "\r\n\r\n").encode("latin-1")
-
-
-class EventReader(Protocol):
-    """Who reads the events of an answer. Called from the event loop: it must neither block nor raise."""
-
-    def event(self, data: bytes, at_ns: int) -> bool:
-        """Take the data of one event, received at `at_ns`. True if it was progress (for chat: a token)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -123,8 +83,7 @@ class Exchange:
     last_progress_ns: int | None = None
     ended_ns: int | None = None
 
-    status: int | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    response: Response = field(default_factory=Response)
     body: bytearray = field(default_factory=bytearray)
     failure: WireFailure | None = None
     cancelled: bool = False
@@ -144,13 +103,18 @@ class Exchange:
     _endpoints_tried: int = 0
     _unsent: list[memoryview] = field(default_factory=list)
     _tls: TlsLayer | None = None
-    _parser: httptools.HttpResponseParser | None = None
     _events: EventStream | None = None
-    _pieces: list[bytes] = field(default_factory=list)
-    _complete: bool = False
-    _head_bytes: int = 0
     _read_ns: int = 0
-    _in_headers: bool = True
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status, None if there was no answer."""
+        return self.response.status
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The answer's header fields, names in lower case."""
+        return self.response.headers
 
     def wait(self) -> None:
         """Wait until the exchange is over (and it is our turn). Must be called once, by one greenlet."""
@@ -161,7 +125,6 @@ class Exchange:
     def start(self) -> None:
         """Connect and send, without ever waiting. Failures end up in `failure`, none is raised."""
         self._endpoint = self.hub.good_endpoint.get(self.address, 0)
-        self._parser = httptools.HttpResponseParser(self)
         self._connect()
 
     def _connect(self) -> None:
@@ -310,30 +273,23 @@ class Exchange:
             self._take(memoryview(plain), at)
 
     def _take(self, data: memoryview, at: int) -> None:
-        assert self._parser is not None
-        if self._in_headers:
-            self._head_bytes += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self.fail("protocol", "the server wants to switch protocols")
+        response = self.response
+        body = response.feed(data)
+        if type(body) is not bytes:
+            assert isinstance(body, WireFailure)
+            self._fail_with(body)
             return
-        except httptools.HttpParserError as error:
-            self.fail("protocol", f"the answer is no valid HTTP/1.1: {error}")
-            return
-        pieces = self._pieces
-        if pieces:
-            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            pieces.clear()
+        if self.headers_ns is None and response.status is not None:
+            self.headers_ns = at
+            self.headers_alone = not body
+            if response.is_event_stream:
+                self._events = EventStream()
+        if body:
             if self._events is None:
                 self._take_body(body)
             else:
                 self._take_events(body, at)
-        elif self.headers_ns == at:
-            self.headers_alone = True
-        elif self._in_headers and self._head_bytes > MAX_HEADER_BYTES:
-            self.fail("too_large", f"the answer's header block is larger than {MAX_HEADER_BYTES} bytes")
-        if self._complete and self.phase != DONE:
+        if response.complete and self.phase != DONE:
             self._finish_body(at)
 
     def _take_body(self, body: bytes) -> None:
@@ -366,9 +322,7 @@ class Exchange:
         self.merged += progress - 1
 
     def _end_of_stream(self) -> None:
-        until_close = not self._in_headers and "content-length" not in self.headers
-        until_close = until_close and "chunked" not in self.headers.get("transfer-encoding", "").lower()
-        if until_close:
+        if self.response.ends_with_the_connection:
             self._finish_body(self._read_ns)
         elif self._tls is not None and not self._tls.ready:
             self.fail("tls", "the server closed the connection during the TLS handshake")
@@ -383,38 +337,9 @@ class Exchange:
         self._done()
 
     def _where(self) -> str:
-        if self.status is None:
+        if self.response.status is None:
             return "before it answered"
         return "in the middle of the answer" if self.progress_events else "before the first token"
-
-    # ------------------------------------------------------------------ httptools' callbacks
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header field is complete."""
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        """The header block is complete."""
-        assert self._parser is not None
-        status = self._parser.get_status_code()
-        if 100 <= status < 200:
-            return
-        self.status = status
-        self.headers_ns = self._read_ns
-        self._in_headers = False
-        if 200 <= status < 300 and self.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            self._events = EventStream()
-
-    def on_body(self, body: bytes) -> None:
-        """A piece of the body, chunk framing removed. Taken up in `_take`, where exceptions are ours."""
-        self._pieces.append(body)
-
-    def on_message_complete(self) -> None:
-        """The message is complete, by its own framing."""
-        if self.status is None:  # an informational answer (100 Continue): the real one follows
-            self.headers.clear()
-        else:
-            self._complete = True
 
     # ------------------------------------------------------------------ the end
 
@@ -461,7 +386,7 @@ class Exchange:
     def _done(self) -> None:
         self.phase = DONE
         self._close()
-        self._parser = None  # breaks the cycle: the parser holds this object's callbacks
+        self.response.release()
         if self._tls is not None and self._tls.ready:
             self.hub.keep_session(self.address, self._tls)
         self._unsent.clear()

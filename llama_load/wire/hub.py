@@ -32,7 +32,8 @@ from gevent.hub import Waiter
 
 from llama_load.wire.address import Address
 from llama_load.wire.clock import SO_TIMESTAMPNS, wall_minus_mono_ns
-from llama_load.wire.exchange import CONNECTING, EventReader, Exchange, Request, Timeouts
+from llama_load.wire.exchange import CONNECTING, Exchange
+from llama_load.wire.request import EventReader, Request, Timeouts
 from llama_load.wire.tls import TlsLayer, TlsOptions
 from llama_load.wire.turns import Turns
 

@@ -1,0 +1,46 @@
+"""What to send, how long to wait, and who reads the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from llama_load.wire.address import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds; None means no limit. The defaults leave room for prompts that take a minute to process."""
+
+    connect_s: float | None = 10.0
+    first_token_s: float | None = 600.0
+    token_s: float | None = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to send: method, path below the base URL, header fields and body."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+
+    def head(self, address: Address) -> bytes:
+        """The header block as bytes, with Host, Content-Length and Connection filled in."""
+        fields = [
+            f"{self.method} {address.base_path}{self.path} HTTP/1.1",
+            f"Host: {address.host_header}",
+            "Accept-Encoding: identity",
+            "Connection: close",
+            f"Content-Length: {len(self.body)}",
+            *(f"{name}: {value}" for name, value in self.headers),
+        ]
+        return ("\r\n".join(fields) + "\r\n\r\n").encode("latin-1")
+
+
+class EventReader(Protocol):
+    """Who reads the events of an answer. Called from the event loop: it must neither block nor raise."""
+
+    def event(self, data: bytes, at_ns: int) -> bool:
+        """Take the data of one event, received at `at_ns`. True if it was progress (for chat: a token)."""
