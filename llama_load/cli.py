@@ -96,8 +96,8 @@ def _demo(arguments: argparse.Namespace) -> int:
         command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
         command += ["--host", server.url, "-u", str(DEMO_USERS), "--num-prompts", str(DEMO_PROMPTS), "--loglevel", "WARNING"]
         command += ["--label", "demo", *arguments.locust_args]
-        # Locust runs in the folder of the user, and gets Ctrl-C itself: it is in our process group.
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Locust is in our process group and gets Ctrl-C itself; we wait for its report. (Not SIG_IGN: it would inherit that.)
+        previous = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             return subprocess.call(command)
         finally:

@@ -78,7 +78,12 @@ def start(command: Sequence[str], url: str, log: Path) -> Running:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, preexec_fn=_in_the_child
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_in_the_child,
+            start_new_session=True,  # Ctrl-C in the terminal ends the client, and only then us
         )
     server = Running(process, url, log)
     deadline = time.monotonic() + READY_WITHIN_S
