@@ -52,10 +52,8 @@ class _Timings(msgspec.Struct):
     cache_n: Count | None = None
     prompt_n: Count | None = None
     prompt_ms: float | None = None
-    prompt_per_second: float | None = None
     predicted_n: Count | None = None
     predicted_ms: float | None = None
-    predicted_per_second: float | None = None
     draft_n: Count | None = None
     draft_n_accepted: Count | None = None
 

@@ -93,7 +93,6 @@ class Exchange:
     first_merged: bool = False
     reads: int = 0
     user_space_reads: int = 0
-    bytes_received: int = 0
 
     phase: int = CONNECTING
     fd: int = -1
@@ -244,7 +243,6 @@ class Exchange:
                 self.user_space_reads += 1
                 at = time.monotonic_ns()
             self.reads += 1
-            self.bytes_received += count
             self._read_ns = at
             if self._tls is None:
                 self._take(view[:count], at)

@@ -63,10 +63,8 @@ class Hub:
         self.pid = os.getpid()
         self.good_endpoint: dict[Address, int] = {}
         self.active: set[Exchange] = set()
-        self.streaming = 0
         self.gap_ns = math.inf
         self._gaps_to_learn = LEARNING_GAPS
-        self.batch_reads = 0
         self._tls_context: ssl.SSLContext | None = None
         self._tls_sessions: dict[Address, ssl.SSLSession] = {}
         self._by_fd: dict[int, Exchange] = {}
@@ -199,7 +197,6 @@ class Hub:
                 exchange.fail("client_error", f"llama-load itself failed: {error!r}")
 
     def _read_batch(self) -> None:
-        self.batch_reads += 1
         self._read(self._batch)
         self._retune()
 

@@ -28,9 +28,8 @@ MAX_TOTAL_TOKENS = 2048
 COUNT_AHEAD = 32
 
 
-class _Turn(msgspec.Struct, rename={"speaker": "from"}):
+class _Turn(msgspec.Struct):
     value: str | None = None
-    speaker: str = ""
 
 
 class _Entry(msgspec.Struct):
