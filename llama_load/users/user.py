@@ -18,8 +18,8 @@ from llama_load.users.measure import Asked, make_record, new_request_id
 from llama_load.users.session import Session
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.hub import Hub
-from llama_load.workloads.prompt import Workload
 from llama_load.wire.request import Request
+from llama_load.workloads.prompt import Workload
 
 # A user whose connection was refused does not try again in the same millisecond: a server that is gone would fill the disk with
 # thousands of refusals a second.
