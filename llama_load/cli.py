@@ -77,6 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     simulated.add_argument("--log", type=Path, help="write a JSON line a request: when it came, when each token was sent")
     serve.set_defaults(run=_serve)
 
+    flags = commands.add_parser("flags", help="the flags that llama-load adds to locust (its own --help cannot show them)")
+    flags.set_defaults(run=_flags)
+
     report = commands.add_parser("report", help="write the reports of runs anew; finishes a run that was killed")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
     report.set_defaults(run=_report)
@@ -153,6 +156,25 @@ def _serve_simulated(arguments: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: server.stop())
     print(f"listening on http://{arguments.host}:{server.port}", flush=True)
     server.serve()
+    return 0
+
+
+def _flags(_: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from llama_load.swarm.options import FLAGS
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for flag in FLAGS:
+        default = f" [{flag.default}]" if flag.default else ""
+        table.add_row(Text(flag.name, "bold"), Text(flag.help + default))
+    console = Console()
+    console.print(
+        "Flags for locust with a llama-load locustfile; each also as LLAMA_LOAD_… in the environment and in the web UI:\n"
+    )
+    console.print(table)
     return 0
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
+from llama_load.swarm.options import FLAGS
 from scripts.make_docs import flags_page
 from tests.conftest import REPOSITORY
 
@@ -22,7 +24,16 @@ def test_links_in_the_documentation_lead_somewhere() -> None:
             assert (page.parent / link).exists(), f"{page}: {link}"
 
 
+def test_the_flags_are_listed_at_80_columns() -> None:
+    environment = os.environ | {"COLUMNS": "80"}
+    done = subprocess.run(
+        [sys.executable, "-m", "llama_load.cli", "flags"], capture_output=True, text=True, check=True, env=environment
+    )
+    assert all(flag.name in done.stdout for flag in FLAGS)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
 def test_help_names_every_command() -> None:
     done = subprocess.run([sys.executable, "-m", "llama_load.cli", "--help"], capture_output=True, text=True, check=True)
-    for command in ("demo", "serve", "report"):
+    for command in ("demo", "serve", "flags", "report"):
         assert command in done.stdout
