@@ -15,6 +15,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from llama_load.errors import UsageError
 
@@ -156,9 +157,9 @@ def _texts(corpus: Path) -> list[str]:
     return [turn["value"] for entry in entries for turn in entry["conversations"]]
 
 
-def _speakable(tokenizer: object, index: int) -> bool:
+def _speakable(tokenizer: Any, index: int) -> bool:
     """Whether a token may be sampled: whole characters that can be printed, and no special token."""
     if index < len(SPECIAL):
         return False
-    text: str = tokenizer.decode([index])  # type: ignore[attr-defined]
+    text: str = tokenizer.decode([index])
     return bool(text) and "\ufffd" not in text and (text.isprintable() or text.isspace())
