@@ -174,9 +174,10 @@ def _cached(ok: Records, cache_meant: bool, head_tokens: int) -> Check:
     if not len(ok) or np.isnan(cached).all():
         return _check(name, None, "the server does not tell how many prompt tokens came from its cache")
     with np.errstate(invalid="ignore"):
-        ratio = float(np.nansum(cached - head_tokens > (prompt - head_tokens) / 2)) / len(ok)
+        mostly = int(np.nansum(cached - head_tokens > (prompt - head_tokens) / 2))
+    ratio = mostly / len(ok)
     tokens, total = int(np.nansum(cached)), int(np.nansum(prompt))
-    text = f"{tokens} of {total} prompt tokens came from the cache, {ratio:.1%} of prompts mostly"
+    text = f"{tokens} of {total} prompt tokens came from the cache; {mostly} of {len(ok)} prompts were mostly cached"
     if cache_meant:
         return Check(name, ratio, None, True, text + ", as asked")
     if ratio > LIMITS[name].limit:
