@@ -145,7 +145,7 @@ def test_a_repeated_prompt_is_told_and_a_random_prefix_helps(llama_server: Runni
     (tmp_path / "one.json").write_text(json.dumps([entry]))
     flags = ("-u", "2", "--num-prompts", "8", "--max-tokens", "8", "--dataset-path", str(tmp_path / "one.json"))
     cached = run_locust(llama_server.url, *flags, folder=tmp_path / "a").summary["llama_load"]["verdict"]
-    assert cached["word"] == "NOT COMPARABLE"
+    assert cached["word"] != "VALID"
     assert not next(check["ok"] for check in cached["checks"] if check["name"] == "cached_prompt_ratio")
     busted = run_locust(llama_server.url, *flags, "--bust-prefix-cache", folder=tmp_path / "b").summary["llama_load"]["verdict"]
     assert next(check["ok"] for check in busted["checks"] if check["name"] == "cached_prompt_ratio")
@@ -165,7 +165,8 @@ def test_prompts_longer_than_a_slot_are_replaced_or_kept_and_fail(tiny_model: Pa
         assert kept.code == 1
         assert kept.summary["completed"] + kept.summary["failed"] == 40
         assert kept.summary["llama_load"]["failures"][0]["kind"] == "context_exceeded"
-        assert kept.summary["llama_load"]["verdict"]["word"] == "NOT COMPARABLE"
+        checks = {check["name"]: check["ok"] for check in kept.summary["llama_load"]["verdict"]["checks"]}
+        assert not checks["failure_ratio"]
         assert "Error 0:" in kept.out
         none = run_locust(server.url, *flags[:-1], "600", folder=tmp_path / "none")
         assert none.code == 2
