@@ -194,12 +194,13 @@ def test_a_server_that_is_killed_mid_stream_leaves_a_complete_report(tiny_model:
 
 
 def interrupted(simulated: Simulated, folder: Path, how: signal.Signals) -> Finished:
-    command = locust_command(simulated.url, folder, "-u", "4", "--num-prompts", "400", "--max-tokens", "10")
+    # Requests of 2.1 s: the signal comes when the first four have ended and the next four are half-way.
+    command = locust_command(simulated.url, folder, "-u", "4", "--num-prompts", "400", "--max-tokens", "100")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
     deadline = time.monotonic() + 30
     while not (folder / "requests.arrows").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(1)
+    time.sleep(2.8)
     process.send_signal(how)
     out, err = process.communicate(timeout=60)
     return Finished(process.returncode, out.decode(), err.decode(), folder)
