@@ -15,7 +15,10 @@ Step = bytes | float | str  # bytes to send, seconds to wait, or "reset" / "hold
 
 @dataclass
 class ScriptedServer:
-    """Answers every connection with the same steps, after it has read a whole request; keeps what it was sent."""
+    """Answers every request with the same steps, after it has read it whole; keeps what it was sent.
+
+    A connection is closed after `per_connection` answers.
+    """
 
     steps: Sequence[Step]
     read_request: bool = True
@@ -23,6 +26,8 @@ class ScriptedServer:
     tls: ssl.SSLContext | None = None
     host: str = "127.0.0.1"
     resumed: list[bool] = field(default_factory=list)  # with TLS: whether each connection resumed a session
+    per_connection: int = 1
+    connections: int = 0
 
     def __enter__(self) -> ScriptedServer:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -45,6 +50,7 @@ class ScriptedServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self.connections += 1
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
@@ -54,19 +60,23 @@ class ScriptedServer:
                 if self.tls is not None:
                     connection = self.tls.wrap_socket(connection, server_side=True)
                     self.resumed.append(bool(connection.session_reused))
-                if self.read_request:
-                    self.requests.append(_whole_request(connection))
-                for step in self.steps:
-                    if isinstance(step, bytes):
-                        connection.sendall(step)
-                    elif step == "hold":
-                        self._over.wait(30)
-                    elif step == "reset":
-                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    else:
-                        time.sleep(float(step))
+                for _ in range(self.per_connection):
+                    if self.read_request:
+                        self.requests.append(_whole_request(connection))
+                    self._play(connection)
             except OSError:
                 pass
+
+    def _play(self, connection: socket.socket) -> None:
+        for step in self.steps:
+            if isinstance(step, bytes):
+                connection.sendall(step)
+            elif step == "hold":
+                self._over.wait(30)
+            elif step == "reset":
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            else:
+                time.sleep(float(step))
 
 
 def _whole_request(connection: socket.socket) -> bytes:

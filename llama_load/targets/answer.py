@@ -101,7 +101,7 @@ class AnswerReader:
             return False
         try:
             event = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             if self.bad_event is None:
                 self.bad_event = str(error)
             return False
@@ -188,6 +188,9 @@ class AnswerReader:
         if self.bad_event is not None:
             return "bad_event", f"an event of the stream is no valid chunk: {self.bad_event}"
         content_type = exchange.headers.get("content-type", "")
+        encoding = exchange.headers.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            return "no_stream", f"the answer came {encoding}-compressed although plain was asked for; switch that off in the proxy"
         if not content_type.lower().startswith("text/event-stream"):
             return "no_stream", f"the answer is {content_type or 'of no named type'}, not an event stream"
         if self.finish_reason is None:

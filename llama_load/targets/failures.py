@@ -5,7 +5,7 @@
     http_<status>      any other status outside 2xx
     error_event        the stream carried an error
     bad_event          an event is no valid JSON chunk
-    no_stream          2xx, but not an event stream
+    no_stream          2xx, but not an event stream, or a compressed one
     cut_off            the stream ended without a finish_reason
     empty_answer       the stream ended well, without a token
 
@@ -54,7 +54,7 @@ def describe_error(body: bytes) -> str:
     """The message of an error body, in any of the layouts that servers use; else the beginning of the body."""
     try:
         value: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = body.decode("utf-8", "replace")
     for key in ("error", "message", "detail"):
         if isinstance(value, dict) and key in value:

@@ -6,6 +6,7 @@ The offset between the two clocks is sampled with every batch of reads, so a ste
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import sys
@@ -13,7 +14,9 @@ import time
 from typing import Final
 
 # Linux' SO_TIMESTAMPNS (asm-generic/socket.h); Python's socket module does not export it.
-SO_TIMESTAMPNS: Final = 35 if sys.platform.startswith("linux") else None
+# LLAMA_LOAD_PORTABLE=1 does without, as on a platform that has none (see `llama_load.wire.readiness`).
+_KERNEL_STAMPS = sys.platform.startswith("linux") and not os.environ.get("LLAMA_LOAD_PORTABLE")
+SO_TIMESTAMPNS: Final = 35 if _KERNEL_STAMPS else None
 ANCILLARY_BYTES: Final = socket.CMSG_SPACE(16)
 # A sample of the offset is only as good as the time it took: over this, somebody preempted us in between.
 TIGHT_SAMPLE_NS: Final = 5_000

@@ -1,31 +1,27 @@
-"""One HTTP/1.1 request and its streamed answer, on a connection of its own.
+"""One HTTP/1.1 request and its streamed answer.
 
-    start ──► connecting ──► (TLS handshake) ──► sending ──► waiting ──► streaming ──► done
-                                                      (no progress yet)  (progress seen)
+    start ──► opening ──► sending ──► waiting ──► streaming ──► done
+                                 (no progress yet)  (progress seen)
 
-Every stamp is monotonic ns. `started`, `connected` and `sent` are taken here; `secured` (TLS done), `headers`, progress and
-`ended` are the kernel's receive stamps of the reads that brought them (see `llama_load.wire.clock`).
-The connection is closed after the answer: llama-server closes it anyway, whatever it announces, and a
-stale connection would count as the server's failure.
+Every stamp is monotonic ns. `started`, `connected` and `sent` are taken by the clock; `secured` (TLS done), `headers`,
+progress and `ended` are the kernel's receive stamps of the reads that brought them (see `llama_load.wire.clock`).
+
+Whether the connection is used again is the caller's policy (`Request.reuse`). A reused one that turns out to be dead before
+a byte of the answer is the client's bad luck: the request goes out once more on a fresh one. A fresh one that dies is the
+server's failure.
 """
 
 from __future__ import annotations
 
-import _socket
-import errno
-import socket
-import ssl
-import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, unpack_timespec
-from llama_load.wire.errors import WireFailure, connect_failure, tls_text
+from llama_load.wire.connection import OPENING, Connection
+from llama_load.wire.errors import WireFailure
 from llama_load.wire.request import EventReader, Request, Timeouts
 from llama_load.wire.response import Response
 from llama_load.wire.sse import EventStream, EventTooLarge
-from llama_load.wire.tls import TlsLayer
 
 if TYPE_CHECKING:
     from gevent.hub import Waiter
@@ -33,26 +29,14 @@ if TYPE_CHECKING:
     from llama_load.wire.address import Address
     from llama_load.wire.hub import Hub
 
-# Bodies that are no event stream: errors, and whole JSON answers such as a batch of embeddings.
+# A whole JSON answer, such as a batch of embeddings.
 MAX_BODY_BYTES = 64 * 1024 * 1024
+# Of a refusal's body the beginning is enough to tell why.
+MAX_REFUSAL_BYTES = 64 * 1024
+# All of one answer. A million tokens are 250 MB at most; a server that never ends must not fill the memory.
+MAX_ANSWER_BYTES = 512 * 1024 * 1024
 
-CONNECTING, SENDING, WAITING, STREAMING, DONE = range(5)
-
-_IN_PROGRESS = {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR}
-
-
-# struct tcp_info (linux/tcp.h): tcpi_rtt in us and tcpi_total_retrans, both u32.
-_TCP_INFO_BYTES, _RTT_OFFSET, _RETRANSMITTED_OFFSET = 104, 68, 100
-
-
-def _handshake_ns(sock: _socket.socket) -> int | None:
-    """Round trip of the connection's handshake, None where the kernel does not tell or a segment was repeated."""
-    if not hasattr(socket, "TCP_INFO"):
-        return None
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    if len(info) < _TCP_INFO_BYTES or any(info[_RETRANSMITTED_OFFSET:_TCP_INFO_BYTES]):
-        return None
-    return int.from_bytes(info[_RTT_OFFSET : _RTT_OFFSET + 4], sys.byteorder) * 1000
+WAITING, STREAMING, DONE = range(3)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +45,8 @@ class Exchange:
 
     `failure` is None exactly when a complete answer of any status came back. `merged` counts progress
     events that shared their read with a later one, so that their own arrival time is unknown.
-    `headers_alone` is true when the header block came in a read without any body.
+    `headers_alone` is true when the header block came in a read without any body. `reused` says that no connection had to
+    be opened (connected, secured and handshake are then None), `reopened` that a reused one was found dead.
     """
 
     hub: Hub
@@ -75,13 +60,15 @@ class Exchange:
     connected_ns: int | None = None
     secured_ns: int | None = None
     tls_resumed: bool = False
-    handshake_ns: int | None = None  # the round trip of the TCP handshake as the kernel saw it
+    handshake_ns: int | None = None
     sent_ns: int | None = None
     headers_ns: int | None = None
     headers_alone: bool = False
     first_progress_ns: int | None = None
     last_progress_ns: int | None = None
     ended_ns: int | None = None
+    reused: bool = False
+    reopened: bool = False
 
     response: Response = field(default_factory=Response)
     body: bytearray = field(default_factory=bytearray)
@@ -93,17 +80,12 @@ class Exchange:
     first_merged: bool = False
     reads: int = 0
     user_space_reads: int = 0
+    received_bytes: int = 0
 
-    phase: int = CONNECTING
-    fd: int = -1
+    phase: int = WAITING
     phase_since_ns: int = 0
-    _sock: _socket.socket | None = None
-    _endpoint: int = 0
-    _endpoints_tried: int = 0
-    _unsent: list[memoryview] = field(default_factory=list)
-    _tls: TlsLayer | None = None
+    _connection: Connection | None = None
     _events: EventStream | None = None
-    _read_ns: int = 0
 
     @property
     def status(self) -> int | None:
@@ -122,155 +104,36 @@ class Exchange:
     # ------------------------------------------------------------------ going out
 
     def start(self) -> None:
-        """Connect and send, without ever waiting. Failures end up in `failure`, none is raised."""
-        self._endpoint = self.hub.good_endpoint.get(self.address, 0)
-        self._connect()
+        """Connect if need be, and send, without ever waiting. Failures end up in `failure`, none is raised."""
+        head = self.request.head(self.address)
+        parked = self.hub.parked(self.address) if self.request.reuse else None
+        self.reused = parked is not None
+        self._connection = parked or Connection(self.hub, self.address)
+        self._connection.carry(self, head, self.request.body)
 
-    def _connect(self) -> None:
-        family, sockaddr = self.address.endpoints[self._endpoint]
-        self._endpoints_tried += 1
-        try:
-            sock = _socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if SO_TIMESTAMPNS is not None:
-                sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        except OSError as error:  # most likely out of file descriptors
-            self.started_ns = self.started_ns or time.monotonic_ns()
-            self.fail("connect_failed", f"no socket to be had: {error.strerror}")
-            return
-        self._sock, self.fd = sock, sock.fileno()
-        if self.address.scheme == "https":
-            self._tls = self.hub.tls_layer(self.address)
-            self._unsent = [memoryview(self._tls.hello())]
-        else:
-            self._unsent = [memoryview(part) for part in (self.request.head(self.address), self.request.body) if part]
+    def begins(self) -> None:
+        """The connection is about to connect or, if it is open, to send: the clock starts, once."""
         if not self.started_ns:
             self.started_ns = self.phase_since_ns = time.monotonic_ns()
-        code = sock.connect_ex(sockaddr)
-        if code and code not in _IN_PROGRESS:
-            self._connect_failed(code)
-            return
-        self._write()
-        if self.phase != DONE:
-            self.hub.watch(self, writable=bool(self._unsent))
 
-    def _connect_failed(self, code: int) -> None:
-        self._close()
-        if self._endpoints_tried < len(self.address.endpoints):
-            self._endpoint = (self._endpoint + 1) % len(self.address.endpoints)
-            self._connect()
-            return
-        self._fail_with(connect_failure(code))
+    def was_sent(self, at: int) -> None:
+        """The whole request is with the kernel."""
+        self.sent_ns = at
+        self.phase_since_ns = at
 
-    def _write(self) -> None:
-        assert self._sock is not None
-        try:
-            while self._unsent:
-                count = self._sock.sendmsg(self._unsent)
-                if self.phase == CONNECTING:
-                    self._connected()
-                while self._unsent and count >= len(self._unsent[0]):
-                    count -= len(self._unsent.pop(0))
-                if count:
-                    self._unsent[0] = self._unsent[0][count:]
-        except BlockingIOError:
-            return
-        except OSError as error:
-            if self.phase == CONNECTING:
-                if error.errno not in (errno.ENOTCONN, errno.EAGAIN):
-                    self._connect_failed(error.errno or 0)
-            elif error.errno in (errno.EPIPE, errno.ECONNRESET):
-                self._unsent.clear()  # an early answer may still be waiting to be read
-                self.hub.watch(self, writable=False)
-            else:
-                self.fail("reset", f"sending failed: {error.strerror}")
-            return
-        if self.sent_ns is None and (self._tls is None or self._tls.ready):
-            self.sent_ns = self._read_ns = time.monotonic_ns()
-            self._enter(WAITING)
-
-    def _connected(self) -> None:
-        assert self._sock is not None
-        self.connected_ns = time.monotonic_ns()
-        self.handshake_ns = _handshake_ns(self._sock)
-        self.hub.good_endpoint[self.address] = self._endpoint
-        self._enter(SENDING)
+    def _reopen(self) -> None:
+        """The parked connection was dead: once more, on a fresh one."""
+        self.reused, self.reopened = False, True
+        self.sent_ns = None
+        assert self._connection is not None
+        self._connection.close()
+        self._connection = Connection(self.hub, self.address)
+        self._connection.carry(self, self.request.head(self.address), self.request.body)
 
     # ------------------------------------------------------------------ coming in
 
-    def on_writable(self) -> None:
-        """The loop saw the socket writable (or in error) while bytes are left to send."""
-        assert self._sock is not None
-        if self.phase == CONNECTING:
-            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                self._connect_failed(code)
-                return
-            self._connected()
-        self._write()
-        if self.phase != DONE and not self._unsent:
-            self.hub.watch(self, writable=False)
-
-    def on_readable(self, buffer: bytearray, view: memoryview, wall_minus_mono_ns: int, now_ns: int) -> None:
-        """Read once what is there; a full buffer is read again. `now_ns` is when this batch of reads began."""
-        while self.phase != DONE:
-            assert self._sock is not None
-            try:
-                count, ancillary, _, _ = self._sock.recvmsg_into((buffer,), ANCILLARY_BYTES)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                if self.phase == CONNECTING:
-                    self._connect_failed(error.errno or 0)
-                elif self._tls is not None and not self._tls.ready:
-                    self.fail("tls", "the server reset the connection during the TLS handshake")
-                else:
-                    self.fail("reset", f"connection reset by the server {self._where()}")
-                return
-            if not count:
-                self._end_of_stream()
-                return
-            if ancillary:  # kernel_stamp_ns, in line: this is once a token
-                seconds, nanoseconds = unpack_timespec(ancillary[0][2])
-                at = seconds * 1_000_000_000 + nanoseconds - wall_minus_mono_ns
-                # A wall clock that was stepped between receipt and sampling must not put a stamp into the future,
-                # or before what came earlier on this connection.
-                if at > now_ns:
-                    at = min(at, time.monotonic_ns())
-                at = max(at, self._read_ns)
-            else:
-                self.user_space_reads += 1
-                at = time.monotonic_ns()
-            self.reads += 1
-            self._read_ns = at
-            if self._tls is None:
-                self._take(view[:count], at)
-            else:
-                self._take_encrypted(self._tls, view[:count], at)
-            if count < len(buffer):
-                return
-
-    def _take_encrypted(self, tls: TlsLayer, data: memoryview, at: int) -> None:
-        handshake = not tls.ready
-        try:
-            reply, plain = tls.received(data)
-            if handshake and tls.ready:
-                self.secured_ns = at
-                self.tls_resumed = tls.resumed
-                reply += tls.encrypt(self.request.head(self.address) + self.request.body)
-        except ssl.SSLError as error:
-            self.fail("tls", tls_text(error))
-            return
-        if reply:
-            self._unsent.append(memoryview(reply))
-            self._write()
-            if self._unsent and self.phase in (SENDING, CONNECTING):
-                self.hub.watch(self, writable=True)
-        if plain and self.phase != DONE:
-            self._take(memoryview(plain), at)
-
-    def _take(self, data: memoryview, at: int) -> None:
+    def take(self, data: memoryview, at: int) -> None:
+        """Bytes of the answer were received at `at`."""
         response = self.response
         body = response.feed(data)
         if type(body) is not bytes:
@@ -283,16 +146,20 @@ class Exchange:
             if response.is_event_stream:
                 self._events = EventStream()
         if body:
+            self.received_bytes += len(body)
             if self._events is None:
-                self._take_body(body)
+                self._take_body(body, at)
             else:
                 self._take_events(body, at)
         if response.complete and self.phase != DONE:
             self._finish_body(at)
 
-    def _take_body(self, body: bytes) -> None:
+    def _take_body(self, body: bytes, at: int) -> None:
         self.body += body
-        if len(self.body) > MAX_BODY_BYTES:
+        if len(self.body) > MAX_REFUSAL_BYTES and not self.response.is_success:
+            del self.body[MAX_REFUSAL_BYTES:]
+            self._finish_body(at)
+        elif len(self.body) > MAX_BODY_BYTES:
             self.fail("too_large", f"the answer's body is larger than {MAX_BODY_BYTES} bytes")
 
     def _take_events(self, body: bytes, at: int) -> None:
@@ -312,20 +179,23 @@ class Exchange:
             self.first_progress_ns = at
             self.first_merged = progress > 1
             self.phase = STREAMING
-            self.hub.now_streaming(self)
+            self.hub.now_streaming(self._connection)
         else:
             self.hub.saw_gap(at - self.last_progress_ns)
         self.last_progress_ns = self.phase_since_ns = at
         self.progress_events += progress
         self.merged += progress - 1
+        if self.received_bytes > MAX_ANSWER_BYTES:
+            self.fail("too_large", f"the answer did not end within {MAX_ANSWER_BYTES} bytes")
 
-    def _end_of_stream(self) -> None:
-        if self.response.ends_with_the_connection:
-            self._finish_body(self._read_ns)
-        elif self._tls is not None and not self._tls.ready:
-            self.fail("tls", "the server closed the connection during the TLS handshake")
+    def connection_lost(self, kind: str, text: str, last_read_ns: int) -> None:
+        """The connection is gone (`kind`: reset or cut_off), which ends some answers well."""
+        if kind == "cut_off" and self.response.ends_with_the_connection:
+            self._finish_body(last_read_ns)
+        elif self.reused and self.response.nothing_yet:
+            self._reopen()
         else:
-            self.fail("cut_off", f"the server closed the connection {self._where()}")
+            self.fail(kind, f"{text} {self._where()}")
 
     def _finish_body(self, at: int) -> None:
         if self._events is not None:
@@ -345,12 +215,11 @@ class Exchange:
         """Fail with the timeout of the present phase if it has run out."""
         waited_s = (now_ns - self.phase_since_ns) / 1e9
         limits = self.timeouts
-        if self.phase == CONNECTING or (self._tls is not None and not self._tls.ready):
+        connection = self._connection
+        if connection is not None and connection.state == OPENING:
             if limits.connect_s is not None and waited_s > limits.connect_s:
-                if self._endpoints_tried < len(self.address.endpoints):
-                    self.phase_since_ns = now_ns
-                    self._connect_failed(errno.ETIMEDOUT)  # the next address of this name
-                else:
+                self.phase_since_ns = now_ns
+                if connection.connected_ns is not None or not connection.try_next_endpoint():
                     self.fail("connect_timeout", f"no connection within {limits.connect_s:g} s")
         elif self.phase == STREAMING:
             if limits.token_s is not None and waited_s > limits.token_s:
@@ -375,23 +244,17 @@ class Exchange:
             self.ended_ns = time.monotonic_ns()
             self._done()
 
-    def _enter(self, phase: int) -> None:
-        self.phase = phase
-        if phase == WAITING:  # the first-token clock runs from the start of sending
-            return
-        self.phase_since_ns = time.monotonic_ns()
-
     def _done(self) -> None:
         self.phase = DONE
-        self._close()
+        self.begins()  # also of one that never got a socket
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if not self.reused:
+                self.connected_ns, self.secured_ns = connection.connected_ns, connection.secured_ns
+                self.tls_resumed, self.handshake_ns = connection.tls_resumed, connection.handshake_ns
+            if self.request.reuse and connection.all_sent and self.response.leaves_the_connection_open and not self.failure:
+                self.hub.park(connection)
+            else:
+                connection.close()
         self.response.release()
-        if self._tls is not None and self._tls.ready:
-            self.hub.keep_session(self.address, self._tls)
-        self._unsent.clear()
         self.hub.forget(self)
-
-    def _close(self) -> None:
-        if self._sock is not None:
-            self.hub.unwatch(self)
-            self._sock.close()
-            self._sock, self.fd = None, -1

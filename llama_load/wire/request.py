@@ -19,12 +19,13 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to send: method, path below the base URL, header fields and body."""
+    """What to send: method, path below the base URL, header fields and body; and whether connections are used again."""
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
+    reuse: bool = False
 
     def head(self, address: Address) -> bytes:
         """The header block as bytes, with Host, Content-Length and Connection filled in."""
@@ -32,7 +33,7 @@ class Request:
             f"{self.method} {address.base_path}{self.path} HTTP/1.1",
             f"Host: {address.host_header}",
             "Accept-Encoding: identity",
-            "Connection: close",
+            f"Connection: {'keep-alive' if self.reuse else 'close'}",
             f"Content-Length: {len(self.body)}",
             *(f"{name}: {value}" for name, value in self.headers),
         ]

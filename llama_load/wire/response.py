@@ -16,14 +16,16 @@ class Response:
     `status` is None until the header block is complete. Header names are in lower case.
     """
 
-    __slots__ = ("_head_bytes", "_parser", "_pieces", "complete", "headers", "status")
+    __slots__ = ("_keep_alive", "_overhead_bytes", "_parser", "_pieces", "_surplus", "complete", "headers", "status")
 
     def __init__(self) -> None:
         self.status: int | None = None
         self.headers: dict[str, str] = {}
         self.complete = False  # by its own framing; an answer without any is complete when the connection ends
         self._pieces: list[bytes] = []
-        self._head_bytes = 0
+        self._overhead_bytes = 0  # without any of the body: headers, chunk extensions, trailers
+        self._keep_alive = False
+        self._surplus = False  # bytes came after the end of the answer
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: memoryview) -> bytes | WireFailure:
@@ -33,16 +35,17 @@ class Response:
         except httptools.HttpParserUpgrade:
             return WireFailure("protocol", "the server wants to switch protocols")
         except httptools.HttpParserError as error:
-            return WireFailure("protocol", f"the answer is no valid HTTP/1.1: {error}")
+            if not self.complete:
+                return WireFailure("protocol", f"the answer is no valid HTTP/1.1: {error}")
+            self._surplus = True
         pieces = self._pieces
         if pieces:
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
             return body
-        if self.status is None:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEADER_BYTES:
-                return WireFailure("too_large", f"the answer's header block is larger than {MAX_HEADER_BYTES} bytes")
+        self._overhead_bytes += len(data)
+        if self._overhead_bytes > MAX_HEADER_BYTES:
+            return WireFailure("too_large", f"the answer's header block is larger than {MAX_HEADER_BYTES} bytes")
         return b""
 
     @property
@@ -52,10 +55,25 @@ class Response:
         return self.status is not None and not chunked and "content-length" not in self.headers
 
     @property
+    def nothing_yet(self) -> bool:
+        """Whether not a byte of an answer has come."""
+        return self.status is None and not self._overhead_bytes
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 2xx."""
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
     def is_event_stream(self) -> bool:
         """Whether this is a good answer made of server-sent events."""
-        good = self.status is not None and 200 <= self.status < 300
-        return good and self.headers.get("content-type", "").lower().startswith("text/event-stream")
+        plain = self.headers.get("content-encoding", "identity").lower() == "identity"
+        return self.is_success and plain and self.headers.get("content-type", "").lower().startswith("text/event-stream")
+
+    @property
+    def leaves_the_connection_open(self) -> bool:
+        """Whether the answer is over and another request may follow on its connection."""
+        return self.complete and self._keep_alive and not self._surplus
 
     def release(self) -> None:
         """Let go of the parser, which holds this object's methods: without that, only the garbage collector ends the cycle."""
@@ -63,23 +81,30 @@ class Response:
 
     # ------------------------------------------------------------------ httptools' callbacks
 
+    def on_message_begin(self) -> None:
+        """A message begins: the answer, or more than was asked for."""
+        self._surplus = self.complete
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header field is complete."""
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        """A header field is complete. (Fields that trail the body tell nothing of use.)"""
+        if self.status is None:
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """The header block is complete."""
         status = self._parser.get_status_code()
-        if status >= 200:
+        if status >= 200 and self.status is None:
             self.status = status
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        self._pieces.append(body)
+        if not self.complete:
+            self._pieces.append(body)
 
     def on_message_complete(self) -> None:
         """The message is complete."""
         if self.status is None:
             self.headers.clear()
-        else:
+        elif not self.complete:
             self.complete = True
+            self._keep_alive = self._parser.should_keep_alive()

@@ -1,0 +1,314 @@
+"""One TCP connection, with TLS if the address wants it: opening, sending, receiving with arrival times.
+
+    OPENING (connect, then the TLS handshake) ──► OPEN ──► CLOSED
+
+A connection carries one exchange at a time and is parked between two. It knows bytes and when they came, not what they mean.
+"""
+
+from __future__ import annotations
+
+import _socket
+import errno
+import socket
+import ssl
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, unpack_timespec
+from llama_load.wire.errors import WireFailure, connect_failure, tls_text
+
+if TYPE_CHECKING:
+    from llama_load.wire.address import Address
+    from llama_load.wire.exchange import Exchange
+    from llama_load.wire.hub import Hub
+    from llama_load.wire.tls import TlsLayer
+
+OPENING, OPEN, CLOSED = range(3)
+
+# A server that sends faster than we read must not keep the loop for itself: so many full buffers at one go.
+MOST_READS = 8
+
+_IN_PROGRESS = {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR}
+
+# struct tcp_info (linux/tcp.h): tcpi_rtt in us and tcpi_total_retrans, both u32.
+_TCP_INFO_BYTES, _RTT_OFFSET, _RETRANSMITTED_OFFSET = 104, 68, 100
+
+
+def _handshake_ns(sock: _socket.socket) -> int | None:
+    """Round trip of the connection's handshake, None where the kernel does not tell or a segment was repeated."""
+    if not sys.platform.startswith("linux"):
+        return None
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    if len(info) < _TCP_INFO_BYTES or any(info[_RETRANSMITTED_OFFSET:_TCP_INFO_BYTES]):
+        return None
+    return int.from_bytes(info[_RTT_OFFSET : _RTT_OFFSET + 4], sys.byteorder) * 1000
+
+
+class Connection:
+    """A connection to `address`, whose present `exchange` is told what happens. No method raises for what a peer does.
+
+    `exchanges` counts the exchanges it has carried to their end. `connected_ns` and `secured_ns` (TLS done) are None until
+    then; `handshake_ns` is the round trip of the TCP handshake as the kernel saw it.
+    """
+
+    __slots__ = (
+        "_endpoint",
+        "_endpoints_tried",
+        "_outgoing",
+        "_read_ns",
+        "_sock",
+        "_tls",
+        "_unsent",
+        "address",
+        "connected_ns",
+        "exchange",
+        "exchanges",
+        "fd",
+        "handshake_ns",
+        "hub",
+        "secured_ns",
+        "state",
+    )
+
+    def __init__(self, hub: Hub, address: Address) -> None:
+        self.hub = hub
+        self.address = address
+        self.exchange: Exchange | None = None
+        self.exchanges = 0
+        self.state = OPENING
+        self.fd = -1
+        self.connected_ns: int | None = None
+        self.secured_ns: int | None = None
+        self.handshake_ns: int | None = None
+        self._sock: _socket.socket | None = None
+        self._tls: TlsLayer | None = None
+        self._endpoint = hub.good_endpoint.get(address, 0)
+        self._endpoints_tried = 0
+        self._outgoing: tuple[bytes, bytes] = (b"", b"")
+        self._unsent: list[memoryview] = []
+        self._read_ns = 0
+
+    @property
+    def tls_resumed(self) -> bool:
+        """Whether the TLS handshake resumed an earlier session."""
+        return self._tls is not None and self._tls.resumed
+
+    @property
+    def all_sent(self) -> bool:
+        """Whether nothing is left to send."""
+        return not self._unsent
+
+    # ------------------------------------------------------------------ going out
+
+    def carry(self, exchange: Exchange, head: bytes, body: bytes) -> None:
+        """Send a request, connecting first if need be, without ever waiting. `exchange` hears what comes of it."""
+        self.exchange = exchange
+        self._outgoing = (head, body)
+        if self.state == OPENING:
+            self._connect()
+            return
+        if self._tls is None:
+            self._unsent = [memoryview(part) for part in self._outgoing if part]
+        else:
+            self._unsent = [memoryview(self._tls.encrypt(head + body))]
+        exchange.begins()
+        self._write()
+        if self._unsent:
+            self.hub.ready.watch(self.fd, writable=True)
+
+    def _connect(self) -> None:
+        family, sockaddr = self.address.endpoints[self._endpoint]
+        self._endpoints_tried += 1
+        try:
+            sock = _socket.socket(family, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if SO_TIMESTAMPNS is not None:
+                sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        except OSError as error:  # most likely out of file descriptors
+            self._fail(WireFailure("connect_failed", f"no socket to be had: {error.strerror}; raise the limit with ulimit -n"))
+            return
+        self._sock, self.fd = sock, sock.fileno()
+        if self.address.scheme == "https":
+            self._tls = self.hub.tls_layer(self.address)
+            self._unsent = [memoryview(self._tls.hello())]
+        else:
+            self._unsent = [memoryview(part) for part in self._outgoing if part]
+        assert self.exchange is not None
+        self.exchange.begins()
+        code = sock.connect_ex(sockaddr)
+        if code and code not in _IN_PROGRESS:
+            self._connect_failed(code)
+            return
+        self._write()
+        if self.state != CLOSED and self._sock is sock:
+            self.hub.adopt(self, writable=bool(self._unsent))
+
+    def _connect_failed(self, code: int) -> None:
+        self._release()
+        if self.try_next_endpoint():
+            return
+        self._fail(connect_failure(code))
+
+    def try_next_endpoint(self) -> bool:
+        """Connect to the next address of this name instead; False if all have been tried."""
+        if self._endpoints_tried >= len(self.address.endpoints):
+            return False
+        self._release()
+        self._endpoint = (self._endpoint + 1) % len(self.address.endpoints)
+        self._connect()
+        return True
+
+    def _write(self) -> None:
+        assert self._sock is not None
+        assert self.exchange is not None
+        try:
+            while self._unsent:
+                before = time.monotonic_ns() if self.connected_ns is None else 0
+                count = self._sock.sendmsg(self._unsent)
+                if before:  # it could be sent, so it was connected before
+                    self._connected(before)
+                while self._unsent and count >= len(self._unsent[0]):
+                    count -= len(self._unsent.pop(0))
+                if count:
+                    self._unsent[0] = self._unsent[0][count:]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if self.connected_ns is None:
+                if error.errno not in (errno.ENOTCONN, errno.EAGAIN):
+                    self._connect_failed(error.errno or 0)
+            elif error.errno in (errno.EPIPE, errno.ECONNRESET):
+                self._unsent.clear()  # an early answer may still be waiting to be read
+                if self.fd in self.hub.connections:
+                    self.hub.ready.watch(self.fd, writable=False)
+            else:
+                self._fail(WireFailure("reset", f"sending failed: {error.strerror}"))
+            return
+        if self.state == OPEN and self.exchange.sent_ns is None:
+            self._read_ns = time.monotonic_ns()
+            self.exchange.was_sent(self._read_ns)
+
+    def _connected(self, at: int) -> None:
+        assert self._sock is not None
+        self.connected_ns = at
+        self.handshake_ns = _handshake_ns(self._sock)
+        self.hub.good_endpoint[self.address] = self._endpoint
+        if self._tls is None:
+            self.state = OPEN
+
+    def on_writable(self) -> None:
+        """The loop saw the socket writable (or in error) while bytes are left to send."""
+        assert self._sock is not None
+        if self.connected_ns is None:
+            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._connect_failed(code)
+                return
+            self._connected(time.monotonic_ns())
+        self._write()
+        if self.state != CLOSED and not self._unsent:
+            self.hub.ready.watch(self.fd, writable=False)
+
+    # ------------------------------------------------------------------ coming in
+
+    def on_readable(self, buffer: bytearray, view: memoryview, wall_minus_mono_ns: int, now_ns: int) -> None:
+        """Read once what is there; a full buffer is read again. `now_ns` is when this batch of reads began."""
+        for _ in range(MOST_READS):
+            exchange, sock = self.exchange, self._sock
+            if exchange is None or sock is None:
+                if sock is not None:  # parked: whatever comes now, it is of no more use
+                    self.close()
+                return
+            try:
+                count, ancillary, _, _ = sock.recvmsg_into((buffer,), ANCILLARY_BYTES)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._broke(error)
+                return
+            if not count:
+                self._ended()
+                return
+            if ancillary:  # kernel_stamp_ns, in line: this is once a token
+                seconds, nanoseconds = unpack_timespec(ancillary[0][2])
+                at = seconds * 1_000_000_000 + nanoseconds - wall_minus_mono_ns
+                # A wall clock that was stepped between receipt and sampling must not put a stamp into the future,
+                # or before what came earlier on this connection.
+                if at > now_ns:
+                    at = min(at, time.monotonic_ns())
+                at = max(at, self._read_ns)
+            else:
+                exchange.user_space_reads += 1
+                at = time.monotonic_ns()
+            exchange.reads += 1
+            self._read_ns = at
+            if self._tls is None:
+                exchange.take(view[:count], at)
+            else:
+                self._take_encrypted(self._tls, exchange, view[:count], at)
+            if count < len(buffer):
+                return
+
+    def _take_encrypted(self, tls: TlsLayer, exchange: Exchange, data: memoryview, at: int) -> None:
+        try:
+            reply, plain = tls.received(data)
+            if self.state == OPENING and tls.ready:
+                self.secured_ns = at
+                self.state = OPEN
+                head, body = self._outgoing
+                reply += tls.encrypt(head + body)
+        except ssl.SSLError as error:
+            self._fail(WireFailure("tls", tls_text(error)))
+            return
+        if reply:
+            self._unsent.append(memoryview(reply))
+            self._write()
+            if self._unsent and self.state != CLOSED:
+                self.hub.ready.watch(self.fd, writable=True)
+        if plain and self.exchange is exchange:
+            exchange.take(memoryview(plain), at)
+
+    def _broke(self, error: OSError) -> None:
+        assert self.exchange is not None
+        if self.connected_ns is None:
+            self._connect_failed(error.errno or 0)
+        elif self.state == OPENING:
+            self._fail(WireFailure("tls", "the server reset the connection during the TLS handshake"))
+        else:
+            self.exchange.connection_lost("reset", "connection reset by the server", self._read_ns)
+
+    def _ended(self) -> None:
+        assert self.exchange is not None
+        if self.state == OPENING:
+            self._fail(WireFailure("tls", "the server closed the connection during the TLS handshake"))
+        else:
+            self.exchange.connection_lost("cut_off", "the server closed the connection", self._read_ns)
+
+    # ------------------------------------------------------------------ the end
+
+    def _fail(self, failure: WireFailure) -> None:
+        assert self.exchange is not None
+        self.exchange.fail(failure.kind, failure.text)
+
+    def park(self) -> None:
+        """The exchange is over and the connection stays open for another."""
+        self.exchange = None
+        self.exchanges += 1
+
+    def close(self) -> None:
+        """Close the socket, in whatever state it is. May be called again."""
+        if self.state != CLOSED:
+            if self._tls is not None and self._tls.ready:
+                self.hub.keep_session(self.address, self._tls)
+            self.state = CLOSED
+            self.exchange = None
+            self._unsent.clear()
+            self._release()
+
+    def _release(self) -> None:
+        if self._sock is not None:
+            self.hub.abandon(self)
+            self._sock.close()
+            self._sock, self.fd = None, -1
