@@ -73,7 +73,7 @@ class RequestRecord:
 
     # how much
     prompt_tokens: int | None = None
-    prompt_token_source: str | None = None  # "usage" or "timings" of the server, else "plan": counted before the run
+    prompt_token_source: str | None = None  # "usage", "timings" or "refusal" of the server, else "plan": counted before the run
     cached_tokens: int | None = None
     output_tokens: int | None = None
     token_events: int = 0
@@ -89,6 +89,9 @@ class RequestRecord:
     clock_source: str = "kernel"  # or "user" (no kernel stamps), "mixed"
     merged_events: int = 0  # token events that shared their read with a later one
     first_merged: bool = False
+    connection_reused: bool = False  # it was open already: connect_ms and tls_ms are None
+    connection_reopened: bool = False  # it was open, but dead; connect_ms is that of the fresh one
+    answered_by: str | None = None  # Server and Via of the answer's head
 
     # what the server said of itself
     server_prompt_tokens: int | None = None  # processed, without the cached ones

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from llama_load.errors import RunError, UsageError
+from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.table import Records
 from llama_load.metrics.verdict import WorkerHealth
 from llama_load.record import RequestRecord, schema, to_batch
@@ -67,6 +68,7 @@ class Manifest:
     preflight: list[PreflightRow] = field(default_factory=list)
     host: dict[str, Any] = field(default_factory=dict)
     workers: list[WorkerHealth] = field(default_factory=list)
+    speculation: Speculation | None = None  # what the servers counted during the measurement
     end: str = "running"  # then "complete", "time", "stopped", "interrupted"
 
 
@@ -155,6 +157,19 @@ def recover(run: Run) -> None:
     if run.manifest.end == "running":
         run.manifest.end = "interrupted"
     _finish_folder(run.path, run.manifest, len(run.records))
+
+
+def last_with_label(folder: Path, label: str) -> Manifest | None:
+    """The manifest of the newest run with this label among the folders in `folder`; None if there is none."""
+    found = []
+    for file in folder.glob(f"*/{MANIFEST}"):
+        try:
+            manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
+        except (OSError, msgspec.DecodeError):
+            continue  # not ours, or damaged: nothing to compare with
+        if manifest.label == label:
+            found.append(manifest)
+    return max(found, key=lambda manifest: manifest.date, default=None)
 
 
 def free_run_dir(wanted: Path) -> Path:

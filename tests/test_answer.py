@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +12,6 @@ from hypothesis import strategies as st
 
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.failures import describe_error, http_failure
-from llama_load.wire.errors import WireFailure
-from llama_load.wire.sse import EventStream
-
-DATA = Path(__file__).parent / "data"
 
 
 def read(*events: str | bytes) -> AnswerReader:
@@ -26,56 +21,10 @@ def read(*events: str | bytes) -> AnswerReader:
     return reader
 
 
-def capture(name: str) -> AnswerReader:
-    return read(*EventStream().feed((DATA / f"{name}.sse").read_bytes()))
-
-
 def complete(**changed: Any) -> Any:
     """An exchange that ended well, as far as the wire can tell."""
     whole = {"failure": None, "status": 200, "headers": {"content-type": "text/event-stream"}, "body": b""}
     return SimpleNamespace(**whole | changed)
-
-
-def test_llama_server_with_usage() -> None:
-    """Role with content null is no token; usage and timings come on an event without choices."""
-    reader = capture("llama_stream")
-    assert reader.failure(complete()) is None
-    assert len(reader.token_ns) == 60
-    assert reader.output_tokens() == (60, "usage")
-    assert (reader.prompt_tokens(), reader.cached_tokens) == ((40, "usage"), 39)
-    assert reader.finish_reason == "length"
-    assert reader.done
-    assert reader.timings is not None
-    assert reader.timings.predicted_n == 60
-
-
-def test_llama_server_without_usage() -> None:
-    """Without include_usage the timings of the finish event tell all; prompt tokens are the cached and the processed ones."""
-    reader = capture("llama_stream_no_usage")
-    assert reader.output_tokens() == (3, "timings")
-    assert (reader.prompt_tokens(), reader.cached_tokens) == ((19, "timings"), 6)
-    assert reader.text == " savo-"
-
-
-def test_llama_server_holds_back_partial_utf8() -> None:
-    """Four byte tokens make one event: one stamp, five tokens by usage (with the end-of-text one)."""
-    reader = capture("llama_stream_merged_utf8")
-    assert (reader.text, len(reader.token_ns), reader.output_tokens()) == ("😀", 1, (5, "usage"))
-    assert reader.cached_tokens == 18
-
-
-def test_llama_server_with_timings_per_token() -> None:
-    """Prompt progress events carry no token."""
-    reader = capture("llama_stream_timings_per_token")
-    assert (reader.text, len(reader.token_ns)) == ("- siV", 3)
-
-
-def test_llama_server_whose_rpc_worker_was_killed() -> None:
-    """The stream just ends: without finish_reason it is cut off even if the wire had seen a clean end."""
-    reader = capture("llama_rpc_worker_killed")
-    assert len(reader.token_ns) == 24
-    assert reader.failure(complete())[0] == "cut_off"
-    assert reader.failure(complete(failure=WireFailure("cut_off", "closed")))[0] == "cut_off"
 
 
 def test_reasoning_counts_as_tokens_and_the_answer_begins_after_it() -> None:

@@ -121,7 +121,10 @@ def test_informational_answers_are_passed_over() -> None:
         ("first_token_timeout", [STREAM, *[0.03, chunk(b":\n\n")] * 40]),
         ("token_timeout", [STREAM, token(), *[0.03, chunk(b":\n\n")] * 40]),
         ("bad_event", [STREAM, event('{"choices":' + "[" * 100_000), FINISH, DONE, END]),
-        ("no_stream", [STREAM.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n"), chunk(gzip.compress(b"0" * 10**8)), END]),
+        (
+            "no_stream",
+            [STREAM.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n"), chunk(gzip.compress(b"0" * 10**8)), END],
+        ),
         ("no_stream", [b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"]),
         ("http_500", [b'HTTP/1.1 500 X\r\nContent-Length: 19\r\n\r\n{"error":"no luck"}']),
         ("http_302", [b"HTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n"]),

@@ -52,7 +52,7 @@ def test_a_full_run_is_consistent_in_block_json_and_parquet(llama_server: Runnin
         "prompts",
         "too long",
     }
-    assert done.manifest["targets"][0]["props"]["total_slots"] == 4
+    assert done.manifest["targets"][0]["slots"] == 4
     assert done.manifest["backend"] == "llama-server"
 
 

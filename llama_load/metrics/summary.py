@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.rates import duration_s, peak_in_flight, peak_output_tok_per_s
 from llama_load.metrics.slo import Slo, meets
+from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.statistics import Distribution, describe
 from llama_load.metrics.table import Records
 
@@ -51,6 +52,9 @@ class Totals:
     max_concurrent_requests: int
     output_chars_per_s: float | None
     total_cached_tokens: int | None
+    speculation: Speculation | None
+    reused_connections: int
+    reopened_connections: int
     server_prompt_tok_per_s: float | None
     server_predict_tok_per_s: float | None
     distributions: dict[str, Distribution]
@@ -95,6 +99,9 @@ def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple
         max_concurrent_requests=peak_in_flight(records),
         output_chars_per_s=rate(_sum(ok.numbers("output_chars"))),
         total_cached_tokens=_sum(ok.numbers("cached_tokens")),
+        speculation=_speculation(ok),
+        reused_connections=int(records.equals("connection_reused", True).sum()),
+        reopened_connections=int(records.equals("connection_reopened", True).sum()),
         server_prompt_tok_per_s=_speed(ok.numbers("server_prompt_tokens"), ok.numbers("server_prompt_ms")),
         server_predict_tok_per_s=_speed(ok.numbers("output_tokens") - 1, ok.numbers("server_predict_ms")),
         distributions=distributions,
@@ -108,6 +115,12 @@ def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple
 def _sum(values: NDArray[np.float64]) -> int | None:
     """The sum of what was measured, None if nothing was."""
     return None if np.isnan(values).all() else int(np.nansum(values))
+
+
+def _speculation(ok: Records) -> Speculation | None:
+    """What llama-server's timings say of drafted tokens, over all requests; None if nothing was drafted."""
+    drafted, accepted = _sum(ok.numbers("draft_tokens")), _sum(ok.numbers("draft_accepted"))
+    return Speculation(drafted, accepted or 0) if drafted else None
 
 
 def _speed(tokens: NDArray[np.float64], took_ms: NDArray[np.float64]) -> float | None:

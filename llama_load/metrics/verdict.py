@@ -37,6 +37,9 @@ class Limit:
     reason: str
 
 
+# How LLM servers name themselves in the Server field; any other name is that of something in between.
+LLM_SERVERS = ("llama.cpp", "uvicorn")
+
 LIMITS = {
     "missing_records": Limit(INCOMPLETE, 0, "a request that is not in the records is in no figure"),
     "own_delay_p99_ms": Limit(CLIENT_BOUND, 5.0, "it is part of every TTFT, and users notice differences of tens of ms"),
@@ -113,6 +116,7 @@ def judge(
         _cut_by_context(ok, length_means_full),
         *_merged(ok),
         _clock(figures),
+        _connections(figures, len(records)),
         *_counted(figures),
         *_evidence(figures, shown),
     ]
@@ -207,7 +211,12 @@ def _merged(ok: Records) -> list[Check]:
     ratio = float(merged.sum()) / total
     text = f"{int(merged.sum())} of {int(total)} token events arrived together with a later one"
     if lumps > LIMITS["buffered_ratio"].limit:
-        lumpy = f"{lumps:.0%} of the streams arrived in lumps: a proxy (or the server) buffers them, so TTFT and ITL are its own"
+        proxies = [name for name in ok.values_of("answered_by") if not name.startswith(LLM_SERVERS) or ", via " in name]
+        who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
+        lumpy = (
+            f"{lumps:.0%} of the streams arrived in lumps: {who} buffers them, so TTFT and ITL are its own; "
+            "switch that off (nginx: proxy_buffering off)"
+        )
         return [_check("buffered_ratio", lumps, lumpy), _check("merged_ratio", ratio, text)]
     first = int(ok.equals("first_merged", True).sum())
     if first:
@@ -225,6 +234,18 @@ def _clock(figures: Totals) -> Check:
     else:
         text = f"{total - kernel} of {total} requests were timed in user space, at least in part: a busy client delays them"
     return Check("kernel_clock_ratio", kernel / total if total else None, None, True, text)
+
+
+def _connections(figures: Totals, requests: int) -> Check:
+    """How connections were used: opening them is part of TTFT, and a client that never does sees less."""
+    reused, reopened = figures.reused_connections, figures.reopened_connections
+    if not reused and not reopened:
+        text = "every request opened a connection of its own, which is part of its TTFT"
+    else:
+        text = f"{reused} of {requests} requests used a connection that was open already"
+        if reopened:
+            text += f"; {reopened} found it closed by the server and went out once more on a fresh one"
+    return Check("reused_connection_ratio", reused / requests if requests else None, None, True, text)
 
 
 def _counted(figures: Totals) -> list[Check]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Totals
-from llama_load.reports.result_json import percentile_word
+from llama_load.reports.result_json import percentile_word, speculation_told
 from llama_load.reports.results import Results
 from llama_load.runs import Manifest
 
@@ -82,8 +82,28 @@ def vllm_block(manifest: Manifest, figures: Totals) -> list[str]:
         if key in manifest.percentile_metrics:
             lines.append(headline(title, "-"))
             lines += _distribution(name, figures.distributions[key])
+    lines += _speculative(manifest, figures)
     lines.append("=" * WIDTH)
     return lines
+
+
+def _speculative(manifest: Manifest, figures: Totals) -> Iterable[str]:
+    """vLLM's section, from the servers' counters, else from what llama-server says in every answer."""
+    told = speculation_told(manifest, figures)
+    if told is None:
+        return
+    yield headline("Speculative Decoding", "-")
+    yield number("Acceptance rate (%):", None if told.acceptance_rate is None else told.acceptance_rate * 100)
+    if told.drafts is not None:
+        yield number("Acceptance length:", told.acceptance_length)
+        yield whole("Drafts:", told.drafts)
+    yield whole("Draft tokens:", told.draft_tokens)
+    yield whole("Accepted tokens:", told.accepted_tokens)
+    if told.per_position:
+        yield "Per-position acceptance (%):"
+        used = max((place for place, count in enumerate(told.per_position) if count), default=0)
+        for place, rate in enumerate(told.per_position_rates[: used + 1]):
+            yield number(f"  Position {place}:", rate * 100)
 
 
 def _distribution(name: str, sample: Distribution) -> list[str]:
@@ -104,11 +124,11 @@ def own_sections(results: Results) -> list[str]:
             lines.append(whole("cancelled when the run was cut:", figures.cancelled))
     lines += _more(figures)
     lines += _server_side(figures)
-    for title, parts in (("Workload", results.by_workload), ("Target", results.by_host)):
-        if len(parts) > 1:
-            for name, part in parts.items():
-                lines.append(headline(f"{title} {name}", "-"))
-                lines += _part(part)
+    if len(results.by_workload) > 1:
+        for name, part in results.by_workload.items():
+            lines.append(headline(f"Workload {name}", "-"))
+            lines += _part(part)
+    lines += _replicas(results)
     if manifest.prompts.get("replaced"):
         lines.append(headline("Prompts", "-"))
         lines.append(whole("Too long for a slot, replaced:", manifest.prompts["replaced"]))
@@ -143,6 +163,24 @@ def _server_side(figures: Totals) -> Iterable[str]:
     yield number("Prompt speed (tok/s):", figures.server_prompt_tok_per_s)
     yield number("Predict speed of a request (tok/s):", figures.server_predict_tok_per_s)
     yield whole("Prompt tokens from cache:", shown(figures.total_cached_tokens))
+
+
+def _replicas(results: Results) -> Iterable[str]:
+    """A row a replica, and how unevenly the work was spread."""
+    parts = results.by_host
+    if len(parts) < 2:
+        return
+    yield headline("Replicas", "-")
+    width = max(map(len, parts))
+    yield f"{'':<{width}} {'req':>6} {'failed':>6} {'tok/s':>9} {'TTFT (ms)':>9} {'TPOT (ms)':>9}"
+    for host, part in parts.items():
+        speed = part.total_output_tokens / results.total.duration_s if results.total.duration_s else None
+        figures = (speed, part.distributions["ttft"].median, part.distributions["tpot"].median)
+        cells = " ".join(f"{'n/a':>9}" if value is None else f"{value:>9.2f}" for value in figures)
+        yield f"{host:<{width}} {part.completed:>6} {part.failed:>6} {cells}"
+    yield "(output tokens over the whole run; TTFT and TPOT are medians)"
+    yield number("Request imbalance (1 is even):", results.request_imbalance)
+    yield number("Output token imbalance (1 is even):", results.token_imbalance)
 
 
 def _part(figures: Totals) -> Iterable[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import EXTRAS, LATENCIES, Totals
 from llama_load.runs import Manifest
@@ -61,7 +62,22 @@ def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
         for p, value in sample.percentiles.items():
             flat[f"{percentile_word(p)}_{key}_ms"] = value
     flat["failure_ratio"] = figures.failure_ratio
+    if (told := speculation_told(manifest, figures)) is not None:
+        flat |= {
+            "spec_decode_acceptance_rate": None if told.acceptance_rate is None else told.acceptance_rate * 100,
+            "spec_decode_acceptance_length": told.acceptance_length,
+            "spec_decode_num_drafts": told.drafts,
+            "spec_decode_draft_tokens": told.draft_tokens,
+            "spec_decode_accepted_tokens": told.accepted_tokens,
+            "spec_decode_per_position_acceptance_rates": told.per_position_rates,
+        }
     return flat
+
+
+def speculation_told(manifest: Manifest, figures: Totals) -> Speculation | None:
+    """What is known of speculative decoding: the servers' counters, else what llama-server says in every answer."""
+    counted = manifest.speculation
+    return counted if counted is not None and counted.draft_tokens else figures.speculation
 
 
 def result_json(results: Results) -> dict[str, Any]:
@@ -77,6 +93,8 @@ def result_json(results: Results) -> dict[str, Any]:
             **_ours(results.total),
             "prompts": manifest.prompts,
             "by_workload": {name: _part(manifest, part) for name, part in results.by_workload.items()},
+            "request_imbalance": results.request_imbalance,
+            "token_imbalance": results.token_imbalance,
             "by_host": {name: _part(manifest, part) for name, part in results.by_host.items()},
         }
     }
@@ -90,6 +108,8 @@ def _ours(figures: Totals) -> dict[str, Any]:
         "total_cached_tokens": figures.total_cached_tokens,
         "server_prompt_tok_per_s": figures.server_prompt_tok_per_s,
         "server_predict_tok_per_s": figures.server_predict_tok_per_s,
+        "reused_connections": figures.reused_connections,
+        "reopened_connections": figures.reopened_connections,
         "token_sources": figures.token_sources,
         "prompt_token_sources": figures.prompt_token_sources,
         "clock_sources": figures.clock_sources,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.slo import parse_slo
 from llama_load.metrics.summary import Totals, totals
 from llama_load.metrics.thresholds import ThresholdResult, evaluate, parse_threshold
@@ -24,6 +26,16 @@ class Results:
     thresholds: list[ThresholdResult]
 
     @property
+    def request_imbalance(self) -> float | None:
+        """How unevenly requests were spread over the replicas (see `metrics.replicas.imbalance`)."""
+        return imbalance([part.completed + part.failed for part in self.by_host.values()])
+
+    @property
+    def token_imbalance(self) -> float | None:
+        """The same for output tokens, which is the work that was done."""
+        return imbalance([part.total_output_tokens for part in self.by_host.values()])
+
+    @property
     def exit_code(self) -> int:
         """0 good, 1 a threshold came true, 3 the run is incomplete."""
         if self.verdict.word == INCOMPLETE:
@@ -40,8 +52,8 @@ def work_out(run: Run) -> Results:
     slos = tuple(parse_slo(text) for text in manifest.goodput)
     total = totals(measured, manifest.percentiles, slos)
 
-    def grouped(column: str) -> dict[str, Totals]:
-        values = measured.values_of(column)
+    def grouped(column: str, known: Sequence[str] = ()) -> dict[str, Totals]:
+        values = list(dict.fromkeys([*known, *measured.values_of(column)]))
         if len(values) == 1:
             return {values[0]: total}
         return {value: totals(measured.where(measured.equals(column, value)), manifest.percentiles, slos) for value in values}
@@ -57,6 +69,7 @@ def work_out(run: Run) -> Results:
         length_means_full=manifest.backend == "llama-server",
         shown=manifest.percentile_metrics,
     )
+    hosts = [str(target["url"]) for target in manifest.targets]  # also one that never got a request
     values: dict[str, Any] = flat_result(manifest, total)
     thresholds = [evaluate(parse_threshold(text), values) for text in manifest.fail_if]
-    return Results(run, total, grouped("workload"), grouped("host"), verdict, thresholds)
+    return Results(run, total, grouped("workload"), grouped("host", hosts), verdict, thresholds)

@@ -32,11 +32,18 @@ def main() -> None:
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.endpoint_props = True
+    params.kv_unified = wanted["shared_kv"]
+    if wanted["speculative"]:
+        params.speculative.types = [getattr(xllamacpp.common_speculative_type, _type_name(wanted["speculative"]))]
     if wanted["api_key"]:
         params.api_keys = [wanted["api_key"]]
     server = xllamacpp.Server(params)
     print(f"listening on {server.listening_address}", flush=True)
     signal.sigwait(signals)
+
+
+def _type_name(name: str) -> str:
+    return f"COMMON_SPECULATIVE_TYPE_{name.upper()}"
 
 
 if __name__ == "__main__":

@@ -23,6 +23,9 @@ STOPPED_WITHIN_S = 10.0
 NICE = 10
 
 
+_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "api_key", "shared_kv", "speculative")
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddedServer:
     """What the embedded llama-server is started with. Port 0 takes a free one; `threads` are for computing."""
@@ -35,10 +38,12 @@ class EmbeddedServer:
     threads: int = 1
     alias: str = "demo"
     api_key: str = ""
+    shared_kv: bool = False  # one KV pool of slots * ctx_per_slot tokens for all slots
+    speculative: str = ""  # how to draft tokens, such as "ngram_simple"
 
     def command(self, port: int) -> list[str]:
         """The command line that starts it on `port`."""
-        wanted = {name: getattr(self, name) for name in ("host", "slots", "ctx_per_slot", "threads", "alias", "api_key")}
+        wanted = {name: getattr(self, name) for name in _FIELDS}
         wanted |= {"model": str(self.model), "port": port}
         return [sys.executable, "-m", "llama_load.serving.embedded_server", json.dumps(wanted)]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import secrets
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import gevent
 
 from llama_load.errors import RunError, UsageError
+from llama_load.metrics.speculative import Speculation
 from llama_load.record import RequestRecord, to_batch
 from llama_load.reports.results import Results, work_out
 from llama_load.reports.write import write_reports
@@ -20,6 +22,8 @@ from llama_load.swarm.recorder import Recorder
 from llama_load.swarm.rows import show
 from llama_load.swarm.selfcheck import SelfCheck
 from llama_load.swarm.session import LocalSession
+from llama_load.targets.balance import Balancer
+from llama_load.targets.counters import speculation
 from llama_load.wire.hub import Hub
 
 WORKER = "local"
@@ -40,10 +44,11 @@ class ActiveRun:
         self._check = SelfCheck(WORKER)
         self._timers: list[gevent.Greenlet] = []
         self._fault: str | None = None
+        self._speculation_before: Speculation | None = None
         self.end_reason: str | None = None
         options = prepared.options
         self.session = LocalSession(
-            target=prepared.target,
+            balancer=Balancer(prepared.targets, options.balance),
             body_options=prepared.body_options,
             timeouts=options.timeouts,
             save_texts=options.save_texts,
@@ -85,6 +90,7 @@ class ActiveRun:
             timer.kill(block=False)
         for exchange in tuple(Hub.of_this_process().active):
             exchange.cancel()
+        Hub.of_this_process().close_parked()
         with gevent.Timeout(LAST_RECORDS_WITHIN_S, False):
             while self.session.counts.in_flight > 0:
                 gevent.sleep(0.01)
@@ -93,6 +99,8 @@ class ActiveRun:
         writer = self._prepared.writer
         writer.manifest.end = self.end_reason or "stopped"
         writer.manifest.workers = [self._check.health()]
+        if self._speculation_before is not None and (after := self._speculation()) is not None:
+            writer.manifest.speculation = after.since(self._speculation_before)
         if not written:
             raise RunError(
                 f"the records could not be written to {writer.path}; make room and run 'llama-load report {writer.path}'"
@@ -106,9 +114,17 @@ class ActiveRun:
 
     def _began(self) -> None:
         """The warm-up is over."""
+        self._speculation_before = self._speculation()
         self._check.start()
         if self._prepared.run_time_s is not None:
             self._timers.append(gevent.spawn_later(self._prepared.run_time_s, self.end, "time"))
+
+    def _speculation(self) -> Speculation | None:
+        """What the targets have counted of speculative decoding so far; None unless all that did when asked first do."""
+        prepared = self._prepared
+        counts = [speculation(target, prepared.options.tls) for target in prepared.targets if target.counts_drafts]
+        known = [count for count in counts if count is not None]
+        return reduce(Speculation.plus, known) if known and len(known) == len(counts) else None
 
     def _record(self, record: RequestRecord) -> None:
         self._recorder.add(record)

@@ -17,6 +17,7 @@ from llama_load.metrics.slo import parse_slo
 from llama_load.metrics.thresholds import DEFAULT, parse_threshold
 from llama_load.reports.block import SECTIONS
 from llama_load.reports.result_json import threshold_keys
+from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS
 from llama_load.targets.target import BACKENDS
 from llama_load.wire.request import Timeouts
@@ -55,11 +56,23 @@ FLAGS = (
     Flag("--seed", "0", "seed of everything random: the same seed samples the same prompts"),
     Flag("--model", "", "model name for the requests (default: the first that the server lists)"),
     Flag("--backend", "", "what the server is, if it is not recognised", choices=("", *BACKENDS)),
+    Flag("--balance", ROUND_ROBIN, "who of several servers in --host gets the next request", choices=BALANCES),
+    Flag(
+        "--connection-reuse",
+        "",
+        "requests share connections (default: on, but off for llama-server, which closes them)",
+        ("", "on", "off"),
+    ),
     Flag("--endpoint", CHAT, "chat (/v1/chat/completions) or completions (/v1/completions)"),
     Flag("--max-tokens", "", "length of every answer in tokens (default: as the workload says)"),
     Flag("--temperature", "", "sampling temperature (default: the server's)"),
     Flag("--ignore-eos", "", "answers run to their full length, whatever the model says", switch=True),
     Flag("--cache-prompt", "", "llama-server's prompt cache for our requests (default: as the server does)", ("", "on", "off")),
+    Flag(
+        "--kv-pool",
+        "",
+        "tokens of the KV pool that llama-server's slots share (its -c, if started with --kv-unified or without -np)",
+    ),
     Flag("--bust-prefix-cache", "", "begin every prompt with random text, so that no cache knows it", switch=True),
     Flag("--extra-body", "", "a JSON object that is merged into every request body"),
     Flag("--header", "", "a header 'Name: value' for every request; may be given several times", repeated=True, secret=True),
@@ -100,12 +113,15 @@ class LoadOptions:
     seed: int
     model: str | None
     backend: str | None
+    balance: str
+    connection_reuse: bool | None
     endpoint: str
     max_tokens: int | None
     temperature: float | None
     ignore_eos: bool
     cache_prompt: bool | None
     bust_prefix_cache: bool
+    kv_pool: int | None
     extra_body: dict[str, Any]
     headers: tuple[tuple[str, str], ...]
     tls: TlsOptions
@@ -184,7 +200,11 @@ def read(namespace: Any) -> LoadOptions:
         return given
 
     dataset, tokenizer, run_dir = text("dataset_path"), text("tokenizer"), text("run_dir")
-    cache = chosen("cache_prompt", ("on", "off"))
+
+    def switched(name: str) -> bool | None:
+        given = chosen(name, ("on", "off"))
+        return None if given is None else given == "on"
+
     options = LoadOptions(
         num_prompts=number("num_prompts", int, 1),
         max_concurrency=number("max_concurrency", int, 1),
@@ -196,11 +216,14 @@ def read(namespace: Any) -> LoadOptions:
         seed=number("seed", int, -(2**63)) or 0,
         model=text("model"),
         backend=chosen("backend", BACKENDS),
+        balance=chosen("balance", BALANCES) or ROUND_ROBIN,
+        connection_reuse=switched("connection_reuse"),
         endpoint=_endpoint(text("endpoint"), faults),
         max_tokens=number("max_tokens", int, 1),
         temperature=number("temperature", float, 0),
         ignore_eos=switch("ignore_eos"),
-        cache_prompt=None if cache is None else cache == "on",
+        cache_prompt=switched("cache_prompt"),
+        kv_pool=number("kv_pool", int, 1),
         bust_prefix_cache=switch("bust_prefix_cache"),
         extra_body=_extra_body(text("extra_body"), faults),
         headers=_headers(lines("header"), text("api_key"), faults),

@@ -13,14 +13,16 @@ from typing import Any
 
 from llama_load import __version__
 from llama_load.errors import UsageError
-from llama_load.runs import Manifest, PreflightRow, RunWriter, free_run_dir
+from llama_load.runs import Manifest, PreflightRow, RunWriter, free_run_dir, last_with_label
 from llama_load.swarm.leases import LeaseBook
 from llama_load.swarm.options import DEFAULT_NUM_PROMPTS, LoadOptions, without_secrets
 from llama_load.swarm.session import PREFIX_DIGITS
 from llama_load.targets.body import BodyOptions, asked_tokens
-from llama_load.targets.preflight import fits_slot, plan_rows, target_rows
+from llama_load.targets.preflight import change_rows, machine_rows, plan_rows, pool_rows, slot_budget, target_rows
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import Target
+from llama_load.wire.address import split_hosts
+from llama_load.wire.limits import raised_limits
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
 from llama_load.workloads.prompt import Plan, PlanRequest
 
@@ -30,7 +32,7 @@ class Prepared:
     """A run that could start now."""
 
     options: LoadOptions
-    target: Target
+    targets: list[Target]
     body_options: BodyOptions
     plans: Mapping[str, Plan]
     warmup: LeaseBook
@@ -44,16 +46,16 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
 
     Raises UsageError for whatever does not fit.
     """
-    if not environment.host:
-        raise UsageError("no server named; give its base URL with --host, such as --host http://127.0.0.1:8080")
+    hosts = _hosts(environment)
     num_prompts = options.num_prompts
     if num_prompts is None and run_time_s is None and headless:
         num_prompts = DEFAULT_NUM_PROMPTS
-    probe = Probe(Wanted(environment.host, options.headers, options.backend, options.model, options.tls))
-    target = probe.ask()
-    counter = _counter(probe, target, options)
-    fits = fits_slot(
-        target,
+    wanted_of = (options.headers, options.backend, options.model, options.connection_reuse, options.tls)
+    probes = [Probe(Wanted(host, *wanted_of)) for host in hosts]
+    targets = [probe.ask() for probe in probes]
+    counter = _counter(probes[0], targets[0], options)
+    budget = slot_budget(
+        targets,
         options.endpoint,
         max_tokens=asked_tokens(options.extra_body) or options.max_tokens,
         prefix_tokens=PREFIX_DIGITS if options.bust_prefix_cache else 0,
@@ -69,22 +71,20 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         counter=counter,
         dataset_path=options.dataset_path,
         output_len=options.sharegpt_output_len,
-        fits=None if options.keep_long_prompts else fits,
+        fits=None if options.keep_long_prompts or budget.context is None else budget.fits,
     )
     plans = {name: workload.plan(wanted) for name, workload in workloads.items()}
     users = environment.parsed_options.num_users
-    rows = target_rows(target, users)
+    rows = target_rows(targets, users) + machine_rows(targets, users, raised_limits())
     for plan in plans.values():
-        rows += plan_rows(plan, fits, open_ended=num_prompts is None)
-    print_table(rows)
-    model = options.model or target.model
+        rows += plan_rows(plan, budget, open_ended=num_prompts is None)
+        rows += pool_rows(plan, budget, targets, users, options.kv_pool)
     body_options = BodyOptions(
         endpoint=options.endpoint,
-        model=model,
         max_tokens=options.max_tokens,
         temperature=options.temperature,
         ignore_eos=options.ignore_eos,
-        cache_prompt=options.cache_prompt if target.backend == LLAMA_SERVER else None,
+        cache_prompt=options.cache_prompt,
         extra=options.extra_body,
     )
     manifest = Manifest(
@@ -94,8 +94,8 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         command=["locust", *without_secrets(sys.argv[1:])],
         options=options.told,
         endpoint=options.endpoint,
-        backend=target.backend,
-        model=model,
+        backend=targets[0].backend,
+        model=targets[0].model,
         label=options.label,
         tokenizer=counter.source,
         users=users,
@@ -108,12 +108,16 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         fail_if=options.fail_if,
         cache_meant=options.cache_prompt is True,
         prompts=_about(plans),
-        targets=[target.about],
+        targets=[target.about for target in targets],
         preflight=rows,
         host=_this_machine(),
     )
-    writer = RunWriter(_run_dir(options, manifest), manifest)
-    return Prepared(options, target, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), writer, run_time_s)
+    folder = _run_dir(options, manifest)
+    if options.label is not None and (before := last_with_label(folder.parent, options.label)) is not None:
+        rows += change_rows(before, manifest)
+    print_table(rows)
+    writer = RunWriter(folder, manifest)
+    return Prepared(options, targets, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), writer, run_time_s)
 
 
 def print_table(rows: list[PreflightRow]) -> None:
@@ -128,6 +132,17 @@ def print_table(rows: list[PreflightRow]) -> None:
         mark = {"ok": "✓", "note": "·", "warning": "!"}[row.level]
         table.add_row(Text(mark, styles[row.level]), Text(row.name), Text(row.value))
     Console(stderr=True).print(table)
+
+
+def _hosts(environment: Any) -> list[str]:
+    """The base URLs of the servers: --host, else what the locustfile's classes say. Raises UsageError when nobody says."""
+    said = [environment.host, *(getattr(user, "host", None) for user in environment.user_classes)]
+    hosts = split_hosts(next((host for host in said if host), ""))
+    if not hosts:
+        raise UsageError("no server named; give its base URL with --host, such as --host http://127.0.0.1:8080")
+    if twice := [host for host in dict.fromkeys(hosts) if hosts.count(host) > 1]:
+        raise UsageError(f"--host names {twice[0]} twice")
+    return hosts
 
 
 def _counter(probe: Probe, target: Target, options: LoadOptions) -> TokenCounter:

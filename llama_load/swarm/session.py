@@ -14,8 +14,8 @@ from locust.exception import StopUser
 from llama_load.record import CANCELLED, OK, RequestRecord
 from llama_load.swarm.leases import LeaseBook
 from llama_load.swarm.progress import Counts
+from llama_load.targets.balance import Balancer
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.target import Target
 from llama_load.users.session import Ticket
 from llama_load.wire.request import Timeouts
 from llama_load.workloads.prompt import Plan
@@ -33,7 +33,7 @@ class LocalSession:
     when a user says that the run makes no sense.
     """
 
-    target: Target
+    balancer: Balancer
     body_options: BodyOptions
     timeouts: Timeouts
     save_texts: bool
@@ -81,6 +81,7 @@ class LocalSession:
     def give_back(self, ticket: Ticket) -> None:
         """See `Session.give_back`."""
         self.counts.in_flight -= 1
+        self.balancer.ended(ticket.target)
         (self.warmup if ticket.warmup else self.measured).give_back(ticket.index)
         self._changed.set()
 
@@ -96,6 +97,7 @@ class LocalSession:
         else:
             book = self.warmup if ticket.warmup else self.measured
             book.end()
+            self.balancer.ended(ticket.target)
             counts = self.counts
             counts.in_flight -= 1
             counts.done += 1
@@ -112,7 +114,7 @@ class LocalSession:
     def _ticket(self, index: int, workload: str, *, warmup: bool) -> Ticket:
         self.counts.in_flight += 1
         plan = self.plans.get(workload)
-        return Ticket(index, warmup, plan.prompt(index, warmup=warmup) if plan else None)
+        return Ticket(index, warmup, plan.prompt(index, warmup=warmup) if plan else None, self.balancer.choose())
 
     def _begin_measuring(self) -> None:
         self.counts = Counts("measuring", total=self.measured.total, since=time.monotonic())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from llama_load.targets.failures import describe_error, http_failure
+from llama_load.targets.failures import context_numbers, describe_error, event_failure, http_failure
 
 if TYPE_CHECKING:
     from llama_load.wire.exchange import Exchange
@@ -151,6 +151,10 @@ class AnswerReader:
         """Everything that was generated, reasoning included."""
         return "".join(self.pieces)
 
+    def refused_prompt_tokens(self, exchange: Exchange) -> int | None:
+        """How many tokens the prompt had, if it was refused because of them and the server says so."""
+        return context_numbers(bytes(exchange.body))[0] if exchange.status == 400 else None
+
     def prompt_tokens(self) -> tuple[int | None, str | None]:
         """How many tokens the prompt had, and who says so: "usage", else llama-server's "timings" (processed and cached)."""
         if self.usage is not None and self.usage.prompt_tokens is not None:
@@ -178,13 +182,13 @@ class AnswerReader:
         """Class and sentence of the failure, None if this was a valid, complete answer."""
         if exchange.failure is not None:
             if exchange.failure.kind == "cut_off" and self.error is not None:
-                return "error_event", self.error
+                return event_failure(self.error)
             return exchange.failure.kind, exchange.failure.text
         status = exchange.status or 0
         if not 200 <= status < 300:
             return http_failure(status, bytes(exchange.body), exchange.headers)
         if self.error is not None:
-            return "error_event", self.error
+            return event_failure(self.error)
         if self.bad_event is not None:
             return "bad_event", f"an event of the stream is no valid chunk: {self.bad_event}"
         content_type = exchange.headers.get("content-type", "")
@@ -195,7 +199,7 @@ class AnswerReader:
             return "no_stream", f"the answer is {content_type or 'of no named type'}, not an event stream"
         if self.finish_reason is None:
             if not self.token_ns and not self.done:
-                return "empty_answer", "the stream was empty"
+                return "empty_answer", "the stream was empty (llama-cpp-python answers so when a prompt exceeds the context)"
             return "cut_off", "the stream ended without a finish_reason"
         if not self.token_ns:
             return "empty_answer", f"no token was generated (finish_reason {self.finish_reason})"

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from llama_load.targets.target import LLAMA_SERVER, Target
+
 CHAT, COMPLETIONS = ENDPOINTS = ("chat", "completions")
 PATHS = {CHAT: "/v1/chat/completions", COMPLETIONS: "/v1/completions"}
 
@@ -14,11 +16,10 @@ PATHS = {CHAT: "/v1/chat/completions", COMPLETIONS: "/v1/completions"}
 class BodyOptions:
     """What flags say about every request. `max_tokens` overrides the prompt's own; None leaves a field out.
 
-    `cache_prompt` is llama-server's field. `extra` is merged in last and wins.
+    `cache_prompt` is llama-server's field and goes to no other. `extra` is merged in last and wins.
     """
 
     endpoint: str = CHAT
-    model: str | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     ignore_eos: bool = False
@@ -36,15 +37,17 @@ def asked_tokens(body: Mapping[str, Any]) -> int | None:
     return min((value for value in asked if isinstance(value, int) and value >= 0), default=None)
 
 
-def stream_body(content: str | Sequence[Mapping[str, Any]], options: BodyOptions, max_tokens: int | None) -> dict[str, Any]:
-    """The JSON body of a streaming request: `content` is a text, or (chat) a list of messages.
+def stream_body(
+    content: str | Sequence[Mapping[str, Any]], target: Target, options: BodyOptions, max_tokens: int | None
+) -> dict[str, Any]:
+    """The JSON body of a streaming request to `target`: `content` is a text, or (chat) a list of messages.
 
     Chat and completions differ in `messages` against `prompt`; `max_tokens` is sent under that name, the one that all
     servers know.
     """
     body: dict[str, Any] = {}
-    if options.model is not None:
-        body["model"] = options.model
+    if target.model is not None:
+        body["model"] = target.model
     if options.endpoint == CHAT:
         body["messages"] = [{"role": "user", "content": content}] if isinstance(content, str) else list(content)
     else:
@@ -55,7 +58,7 @@ def stream_body(content: str | Sequence[Mapping[str, Any]], options: BodyOptions
         body["temperature"] = options.temperature
     if options.ignore_eos:
         body["ignore_eos"] = True
-    if options.cache_prompt is not None:
+    if options.cache_prompt is not None and target.backend == LLAMA_SERVER:
         body["cache_prompt"] = options.cache_prompt
     body["stream"] = True
     body["stream_options"] = {"include_usage": True}

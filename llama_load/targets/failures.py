@@ -1,6 +1,6 @@
 """Failure classes of answers that are complete HTTP, but no answer.
 
-    context_exceeded   the prompt does not fit the context
+    context_exceeded   the prompt does not fit the context, or the slots' shared KV pool was full in the middle of the answer
     overloaded         429 or 503
     http_<status>      any other status outside 2xx
     error_event        the stream carried an error
@@ -40,6 +40,43 @@ def http_failure(status: int, body: bytes, headers: Mapping[str, str] | None = N
     if status == 400 and _context_exceeded(body, message):
         return "context_exceeded", text
     return f"http_{status}", text
+
+
+def event_failure(message: str) -> tuple[str, str]:
+    """Class and sentence for an error that came as an event of the stream."""
+    if _CONTEXT.search(message):
+        return "context_exceeded", f"in the middle of the answer: {message} (slots that share one KV pool have filled it)"
+    return "error_event", message
+
+
+def context_numbers(body: bytes) -> tuple[int | None, int | None]:
+    """Tokens of the prompt and of the context, out of a refusal because the one does not fit the other; None where not told.
+
+    llama-server has fields for both, vLLM and llama-cpp-python a sentence.
+    """
+    try:
+        told = msgspec.json.decode(body, type=_Refusal).error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None, None
+    if told.n_prompt_tokens is not None:
+        return told.n_prompt_tokens, told.n_ctx
+    context = re.search(r"context length is (\d+)", told.message)
+    prompt = re.search(r"(\d+) (?:input tokens|in the messages)|requested (\d+) tokens", told.message)
+    return _first_number(prompt), _first_number(context)
+
+
+class _Details(msgspec.Struct):
+    message: str = ""
+    n_prompt_tokens: int | None = None
+    n_ctx: int | None = None
+
+
+class _Refusal(msgspec.Struct):
+    error: _Details = msgspec.field(default_factory=_Details)
+
+
+def _first_number(match: re.Match[str] | None) -> int | None:
+    return next((int(group) for group in match.groups() if group), None) if match else None
 
 
 def _inflated(body: bytes) -> bytes:

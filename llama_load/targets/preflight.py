@@ -1,62 +1,122 @@
-"""Before the run: does what was asked fit the server? As rows of a table, for the screen, the report and run.json."""
+"""Before the run: does what was asked fit the servers and this machine? Rows for the screen, the report and run.json."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from llama_load.runs import PreflightRow
+from llama_load.errors import UsageError
+from llama_load.runs import Manifest, PreflightRow
 from llama_load.targets.body import CHAT
-from llama_load.targets.target import Target
+from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
+from llama_load.wire.limits import Limits
 from llama_load.workloads.prompt import Plan
 
 # Used where the server does not tell its chat template: templates of today's models add 10 to 40 tokens.
 GUESSED_TEMPLATE_TOKENS = 40
+# What this process has open besides its connections: logs, the run folder, libraries' sockets.
+OTHER_FILES = 64
+# What a server tells of itself that changes what a run means, and what it is called.
+TRAITS = {
+    "backend": "server",
+    "build": "build",
+    "model": "model",
+    "slots": "slots",
+    "ctx_per_slot": "context",
+    "modalities": "modalities",
+    "chat_template_sha256": "chat template",
+    "sampling": "sampling defaults",
+}
+# Flags that name a run rather than change it.
+_NAMES = ("run_dir", "label")
 
 
-def fits_slot(
-    target: Target, endpoint: str, *, max_tokens: int | None = None, prefix_tokens: int = 0
-) -> Callable[[int, int], bool] | None:
-    """Whether a prompt of so many tokens and its answer fit the context of a slot; None if the context is not known.
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a request takes of a slot's context, in tokens. `context` is None where the server does not tell it.
 
-    prefix + template + prompt + answer <= context per slot. `-c` of llama-server is divided by its slots: 4096 over 16 slots
-    leaves 256 tokens a request. `max_tokens` is the answer's length if a flag sets it, whatever the prompt's own.
+    `overhead` is chat template and random prefix, `answer` the answer's length if a flag sets it, whatever the prompt's own.
     """
-    context = target.ctx_per_slot
-    if context is None:
-        return None
-    overhead = prefix_tokens
+
+    context: int | None
+    overhead: int
+    answer: int | None = None
+
+    def need(self, prompt_tokens: int, output_tokens: int) -> int:
+        """prefix + template + prompt + answer."""
+        return prompt_tokens + self.overhead + (self.answer or output_tokens)
+
+    def fits(self, prompt_tokens: int, output_tokens: int) -> bool:
+        """Whether prompt and answer fit a slot. `-c` of llama-server is divided by its slots: 4096 over 16 leaves 256 a request."""
+        return self.context is None or self.need(prompt_tokens, output_tokens) <= self.context
+
+
+def slot_budget(targets: Sequence[Target], endpoint: str, *, max_tokens: int | None = None, prefix_tokens: int = 0) -> Budget:
+    """The budget that holds on every replica."""
+    contexts = [target.ctx_per_slot for target in targets if target.ctx_per_slot is not None]
+    template = 0
     if endpoint == CHAT:
-        overhead += GUESSED_TEMPLATE_TOKENS if target.template_tokens is None else target.template_tokens
-    return lambda prompt_tokens, output_tokens: prompt_tokens + overhead + (max_tokens or output_tokens) <= context
+        told = [target.template_tokens for target in targets]
+        template = max(GUESSED_TEMPLATE_TOKENS if tokens is None else tokens for tokens in told)
+    return Budget(min(contexts, default=None), prefix_tokens + template, max_tokens)
 
 
-def target_rows(target: Target, users: int | None) -> list[PreflightRow]:
-    """What the server said of itself, and whether it has slots for so many concurrent requests."""
-    about = target.about
-    build = about.get("props", {}).get("build_info") or about.get("version", {}).get("version")
-    key = any(name.lower() == "authorization" for name, _ in target.headers)
-    rows = [
-        PreflightRow("server", f"{target.backend}{f' {build}' if build else ''} at {target.address.url}"),
-        PreflightRow("key", "accepted" if key else "none given, none asked for"),
-        PreflightRow("model", target.model or "the server names none"),
-    ]
-    if target.slots is not None:
-        row = PreflightRow("slots", f"{target.slots}")
-        if users is not None and users > target.slots:
-            row = PreflightRow(
-                "slots",
-                f"{target.slots} for {users} concurrent requests: up to {users - target.slots} wait in its queue",
-                "note",
-            )
+def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightRow]:
+    """What the servers said of themselves, and whether they have slots for so many concurrent requests."""
+    first = targets[0]
+    rows = [PreflightRow("server", _server(target)) for target in targets]
+    for other in targets[1:]:
+        if differing := differences(first.about, other.about):
+            rows.append(PreflightRow("replicas", f"not alike: {'; '.join(differing)}", "warning"))
+    key = any(name.lower() == "authorization" for name, _ in first.headers)
+    rows.append(PreflightRow("key", "accepted" if key else "none given, none asked for"))
+    rows.append(PreflightRow("model", first.model or "the server names none"))
+    if all(target.slots is not None for target in targets):
+        slots = sum(target.slots or 0 for target in targets)
+        row = PreflightRow("slots", f"{slots}")
+        if users is not None and users > slots:
+            text = f"{slots} for {users} concurrent requests: up to {users - slots} wait in the queue"
+            row = PreflightRow("slots", text, "note")
         rows.append(row)
-    if target.ctx_per_slot is not None:
-        rows.append(PreflightRow("context", f"{target.ctx_per_slot} tokens a request"))
+    elif first.backend == LLAMA_CPP_PYTHON:
+        text = "one request at a time; unless started with --interrupt_requests false, it cuts one off when the next comes"
+        rows.append(PreflightRow("slots", text, "note"))
+    context = min((target.ctx_per_slot for target in targets if target.ctx_per_slot is not None), default=None)
+    if context is not None:
+        rows.append(PreflightRow("context", f"{context} tokens a request"))
     else:
         rows.append(PreflightRow("context", "not told by the server; prompts that are too long will fail", "note"))
     return rows
 
 
-def plan_rows(plan: Plan, fits: Callable[[int, int], bool] | None, *, open_ended: bool) -> list[PreflightRow]:
+def _server(target: Target) -> str:
+    build = target.about.get("build")
+    return f"{target.backend}{f' {build}' if build else ''} at {target.address.url}"
+
+
+def machine_rows(targets: Sequence[Target], users: int | None, limits: Limits) -> list[PreflightRow]:
+    """Whether this machine can hold so many connections open. Raises UsageError where it cannot."""
+    if users is None:
+        return []
+    if limits.open_files is not None and users + OTHER_FILES > limits.open_files:
+        raise UsageError(
+            f"{users} concurrent requests need as many open files, this process may have {limits.open_files}; "
+            f"raise the limit first: ulimit -n {users + 1000}"
+        )
+    each = -(-users // len(targets))
+    if limits.local_ports is not None and each > limits.local_ports:
+        raise UsageError(
+            f"{each} connections to one server need as many local ports, this machine has {limits.local_ports}; "
+            "widen them first: sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
+        )
+    if limits.local_ports is not None and each > limits.local_ports / 2:
+        return [PreflightRow("ports", f"{each} of {limits.local_ports} local ports are needed at a time", "note")]
+    return []
+
+
+def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[PreflightRow]:
     """What the prompts are, and whether they fit a slot."""
     if not plan.measured:
         return [PreflightRow("prompts", "written in the locustfile")]
@@ -80,8 +140,8 @@ def plan_rows(plan: Plan, fits: Callable[[int, int], bool] | None, *, open_ended
         rows.append(
             PreflightRow("repeats", f"after {about['distinct']} different prompts they come again, out of the prompt cache", "note")
         )
-    if fits is not None:
-        long = sum(not fits(p.prompt_tokens or 0, p.max_tokens or 0) for p in plan.measured)
+    if budget.context is not None:
+        long = sum(not budget.fits(p.prompt_tokens or 0, p.max_tokens or 0) for p in plan.measured)
         if long:
             rows.append(
                 PreflightRow(
@@ -95,3 +155,68 @@ def plan_rows(plan: Plan, fits: Callable[[int, int], bool] | None, *, open_ended
         else:
             rows.append(PreflightRow("too long", "no prompt: all fit a slot with their answers"))
     return rows
+
+
+def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int | None, kv_pool: int | None) -> list[PreflightRow]:
+    """Whether the longest prompts that may be in flight together fit the KV pool that the slots of a llama-server share.
+
+    llama-server without `-np` (or with --kv-unified) gives every slot the whole context and all of them one pool of that
+    size; when the pool is full, every stream ends in an error. It tells its slots but not whether they share: `kv_pool` is
+    what the user says; None looks at the least that it can be, which is one slot's context.
+    """
+    pool = kv_pool or budget.context
+    counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
+    if pool is None or not plan.measured or not counted or targets[0].backend != LLAMA_SERVER:
+        return []
+    at_a_time = min(users or 1, targets[0].slots or 1)
+    needs = (budget.need(prompt.prompt_tokens or 0, prompt.max_tokens or 0) for prompt in plan.measured)
+    most = sum(heapq.nlargest(at_a_time, needs))
+    if most <= pool:
+        return [PreflightRow("KV pool", f"{most} of {pool} tokens at most")] if kv_pool else []
+    wanted = f"the {at_a_time} longest prompts with their answers need {most} tokens"
+    if kv_pool:
+        return [
+            PreflightRow(
+                "KV pool", f"{wanted}, the pool has {pool}: when it is full all streams fail (fewer -u, larger -c)", "warning"
+            )
+        ]
+    return [
+        PreflightRow(
+            "KV pool", f"if its slots share one (--kv-unified): {wanted}, it may have {pool}; --kv-pool says how much", "note"
+        )
+    ]
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What two descriptions of a server do not have in common: `slots 4 -> 8`."""
+    return [
+        _change(name, before.get(trait), now.get(trait)) for trait, name in TRAITS.items() if before.get(trait) != now.get(trait)
+    ]
+
+
+def change_rows(before: Manifest, now: Manifest) -> list[PreflightRow]:
+    """What differs from an earlier run with the same label: servers, flags, data, version, machine."""
+    found = [] if before.version == now.version else [_change("llama-load", before.version, now.version)]
+    if len(before.targets) != len(now.targets):
+        found.append(_change("replicas", len(before.targets), len(now.targets)))
+    for old, new in zip(before.targets, now.targets, strict=False):
+        found += differences(old, new)
+    for name in sorted(set(before.options) | set(now.options)):
+        old_value, new_value = before.options.get(name), now.options.get(name)
+        if name not in _NAMES and (old_value or None) != (new_value or None):
+            found.append(_change("--" + name.replace("_", "-"), old_value or "not given", new_value or "not given"))
+    if before.users != now.users:
+        found.append(_change("-u", before.users, now.users))
+    if before.prompts != now.prompts:
+        found.append("the prompts")
+    for name in ("name", "cores", "python"):
+        if before.host.get(name) != now.host.get(name):
+            found.append(_change(f"client's {name}", before.host.get(name), now.host.get(name)))
+    text = "; ".join(found) if found else "nothing"
+    return [PreflightRow("changed", f"since the run of {before.date} with this label: {text}", "note" if found else "ok")]
+
+
+def _change(name: str, before: object, now: object) -> str:
+    """A short change in full, a long one by its name."""
+    text = f"{name} {before} -> {now}"
+    return text if len(text) <= 80 else f"{name} (see run.json)"

@@ -6,9 +6,9 @@ so this is plain `requests`.
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import ssl
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ import msgspec
 import requests
 
 from llama_load.errors import UsageError
+from llama_load.targets.control import control_session
+from llama_load.targets.counters import speculation
 from llama_load.targets.failures import describe_error
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, Target
 from llama_load.targets.tokenize import ServerCounter
@@ -25,8 +27,11 @@ from llama_load.wire.tls import TlsOptions
 
 TIMEOUT_S = 10
 TLS_TIMEOUT_S = 5
-# /props tells a lot; these fields are the ones that change what a run means.
-PROPS = ("total_slots", "model_path", "model_alias", "build_info", "modalities", "chat_template", "default_generation_settings")
+# Of llama-server's sampling defaults those that change how long or how fast it answers.
+SAMPLING = (
+    *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos", "samplers"),
+    *("reasoning_format", "speculative.types", "backend_sampling"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Wanted:
     headers: tuple[tuple[str, str], ...] = ()
     backend: str | None = None
     model: str | None = None
+    reuse: bool | None = None
     tls: TlsOptions = field(default_factory=TlsOptions)
 
 
@@ -58,19 +64,13 @@ class Probe:
         if address.scheme == "https":
             _handshake(address, wanted.tls)
         self.wanted = wanted
-        self.session = requests.Session()
-        self.session.trust_env = False  # the load goes straight to the server, so the questions do, too
-        self.session.headers.update(dict(wanted.headers))
-        authorities = wanted.tls.ca_file or ssl.get_default_verify_paths().cafile
-        self.session.verify = False if wanted.tls.insecure else str(authorities) if authorities else True
+        self.session = control_session(wanted.headers, wanted.tls)
 
     def get(self, path: str) -> tuple[int, Any]:
         """Status and JSON value (None if it is no JSON) of a GET. Raises UsageError when the server cannot be reached."""
         url = self.address.url + path
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # urllib3 on --insecure, once a request
-                response = self.session.get(url, timeout=TIMEOUT_S, allow_redirects=False)
+            response = self.session.get(url, timeout=TIMEOUT_S, allow_redirects=False)
         except requests.Timeout:
             raise UsageError(f"{url} did not answer within {TIMEOUT_S} s") from None
         except requests.RequestException as error:
@@ -102,28 +102,44 @@ class Probe:
         props = props if props_status == 200 and isinstance(props, dict) else {}
         version = version if version_status == 200 and isinstance(version, dict) else {}
         backend = self.wanted.backend or _backend(props, version, listed)
-        about: dict[str, Any] = {"url": self.address.url, "backend": backend, "models": listed}
-        if props:
-            about["props"] = {name: props[name] for name in PROPS if name in props}
-        if version:
-            about["version"] = version
         if models_status == 404 and status != 200 and not props:
             raise UsageError(f"nothing at {self.address.url} looks like an LLM server: /v1/models and /health are not found there")
         settings = props.get("default_generation_settings") or {}
         context = settings.get("n_ctx")
         if context is None and listed:
             context = listed[0].get("max_model_len")
-        head, template = self._template_tokens(backend)
-        about["head_tokens"], about["template_tokens"] = head, template
-        return Target(
+        model = self._model(listed)
+        head, template = self._template_tokens(backend, model)
+        chat_template = props.get("chat_template")
+        about = {
+            "url": self.address.url,
+            "backend": backend,
+            "build": props.get("build_info") or version.get("version"),
+            "model": model,
+            "models": listed,
+            "model_path": props.get("model_path"),
+            "slots": props.get("total_slots"),
+            "ctx_per_slot": context,
+            "modalities": props.get("modalities"),
+            "chat_template_sha256": hashlib.sha256(chat_template.encode()).hexdigest() if isinstance(chat_template, str) else None,
+            "sampling": {name: value for name, value in (settings.get("params") or {}).items() if name in SAMPLING} or None,
+            "head_tokens": head,
+            "template_tokens": template,
+        }
+        target = Target(
             address=self.address,
             backend=backend,
-            model=self._model(listed),
+            model=model,
             headers=self.wanted.headers,
             slots=props.get("total_slots"),
             ctx_per_slot=context,
             template_tokens=template,
             about=about,
+        )
+        return replace(
+            target,
+            reuse=target.keeps_connections if self.wanted.reuse is None else self.wanted.reuse,
+            counts_drafts=speculation(target, self.wanted.tls) is not None,
         )
 
     def counter(self, target: Target) -> ServerCounter | None:
@@ -140,20 +156,22 @@ class Probe:
             raise UsageError(f"{self.address.url} does not serve a model {self.wanted.model!r}; it has {', '.join(known)}")
         return self.wanted.model
 
-    def _template_tokens(self, backend: str) -> tuple[int | None, int | None]:
-        """What llama-server's chat template puts before a question, and in all around it, in tokens."""
-        if backend != LLAMA_SERVER:
-            return None, None
+    def _template_tokens(self, backend: str, model: str | None) -> tuple[int | None, int | None]:
+        """What the server's chat template puts before a question, and in all around it, in tokens; None where it does not tell."""
         question = "question"
+        messages = [{"role": "user", "content": question}]
+        counter = ServerCounter(self.session, self.address.url, backend, model)
         try:
-            messages = [{"role": "user", "content": question}]
-            url = self.address.url + "/apply-template"
-            prompt = self.session.post(url, json={"messages": messages}, timeout=TIMEOUT_S).json()["prompt"]
-            parts = [prompt.rpartition(question)[0], prompt, question]
-            head, whole, bare = ServerCounter(self.session, self.address.url, backend, None).count(parts)
+            if backend == VLLM:
+                return None, max(0, counter.count_messages(messages) - counter.count([question])[0])
+            if backend == LLAMA_SERVER:
+                url = self.address.url + "/apply-template"
+                prompt = self.session.post(url, json={"messages": messages}, timeout=TIMEOUT_S).json()["prompt"]
+                head, whole, bare = counter.count([prompt.rpartition(question)[0], prompt, question])
+                return head, max(0, whole - bare)
         except (requests.RequestException, ValueError, KeyError, UsageError):
-            return None, None
-        return head, max(0, whole - bare)
+            pass
+        return None, None
 
 
 def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[dict[str, Any]]) -> str:

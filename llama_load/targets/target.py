@@ -15,6 +15,8 @@ class Target:
     """One server: where it is, what it is, and what it told. `headers` go with every request (key included).
 
     `ctx_per_slot` is in tokens; `template_tokens` is what the chat template adds to a prompt; None where not told.
+    `reuse` says whether a connection carries one request after the other, `counts_drafts` whether /metrics tells of
+    speculative decoding.
     """
 
     address: Address
@@ -22,9 +24,16 @@ class Target:
     model: str | None
     headers: tuple[tuple[str, str], ...] = ()
     slots: int | None = None
+    reuse: bool = False
+    counts_drafts: bool = False
     ctx_per_slot: int | None = None
     template_tokens: int | None = None
     about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def keeps_connections(self) -> bool:
+        """Whether the server keeps a connection after a streamed answer. llama-server announces it and closes it nevertheless."""
+        return self.backend != LLAMA_SERVER
 
     @property
     def holds_headers(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,18 +36,22 @@ class ServerCounter:
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             return list(pool.map(self._one, texts))
 
+    def count_messages(self, messages: Sequence[Mapping[str, Any]]) -> int:
+        """The number of tokens of a conversation with its chat template; vLLM's alone counts those."""
+        return self._ask("/tokenize", {"model": self._model or "", "messages": list(messages)})
+
     def _one(self, text: str) -> int:
-        path, body = "/tokenize", {"content": text, "add_special": True}
         if self._backend == VLLM:
-            body = {"model": self._model or "", "prompt": text}
-        elif self._backend == LLAMA_CPP_PYTHON:
-            path, body = "/extras/tokenize/count", {"input": text}
+            return self._ask("/tokenize", {"model": self._model or "", "prompt": text})
+        if self._backend == LLAMA_CPP_PYTHON:
+            return self._ask("/extras/tokenize/count", {"input": text})
+        return self._ask("/tokenize", {"content": text, "add_special": True})
+
+    def _ask(self, path: str, body: dict[str, Any]) -> int:
         try:
             response = self._session.post(self._url + path, json=body, timeout=TIMEOUT_S)
             response.raise_for_status()
             answer: dict[str, Any] = response.json()
         except (requests.RequestException, ValueError) as error:
             raise UsageError(f"the server does not count tokens at {path}: {error}; give --tokenizer instead") from None
-        if "tokens" in answer:
-            return len(answer["tokens"])
-        return int(answer["count"])
+        return int(answer["count"]) if "count" in answer else len(answer["tokens"])

@@ -49,6 +49,8 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
     timings = answer.timings
     prompt = ticket.prompt
     prompt_tokens, prompt_token_source = answer.prompt_tokens()
+    if failure is not None and (told := answer.refused_prompt_tokens(exchange)) is not None:
+        prompt_tokens, prompt_token_source = told, "refusal"
     if prompt_tokens is None and prompt is not None:
         prompt_tokens, prompt_token_source = prompt.prompt_tokens, "plan"
     output = answer.text
@@ -59,9 +61,9 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         workload=asked.workload,
         name=asked.name,
         stage=ticket.stage,
-        host=session.target.address.url,
+        host=ticket.target.address.url,
         endpoint=asked.endpoint,
-        model=session.body_options.model,
+        model=ticket.target.model,
         warmup=ticket.warmup,
         prompt_index=ticket.index,
         conversation=prompt.conversation if prompt else None,
@@ -82,12 +84,17 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         ended_mono_ns=exchange.ended_ns or time.monotonic_ns(),
         started_wall_ns=time.time_ns() - (time.monotonic_ns() - started),
         queue_ms=metric.queue_ms(
-            exchange.sent_ns, exchange.headers_ns, headers_alone=exchange.headers_alone, held=session.target.holds_headers
+            exchange.sent_ns, exchange.headers_ns, headers_alone=exchange.headers_alone, held=ticket.target.holds_headers
         ),
         connect_ms=metric.connect_ms(started, exchange.connected_ns),
         tls_ms=metric.tls_ms(exchange.connected_ns, exchange.secured_ns),
         tls_resumed=exchange.tls_resumed if exchange.secured_ns is not None else None,
-        own_delay_ms=metric.own_delay_ms(started, exchange.connected_ns, exchange.handshake_ns),
+        own_delay_ms=metric.own_delay_ms(
+            started, exchange.connected_ns, exchange.handshake_ns, sent_ns=exchange.sent_ns if exchange.reused else None
+        ),
+        connection_reused=exchange.reused,
+        connection_reopened=exchange.reopened,
+        answered_by=_answered_by(exchange),
         ttft_ms=ttft,
         answer_ttft_ms=metric.answer_ttft_ms(started, answer.first_answer_ns) if ok else None,
         tpot_ms=metric.tpot_ms(ttft, e2el, output_tokens),
@@ -121,6 +128,12 @@ def _without_prompt(error: str, prompt: str, *, keep: bool) -> str:
     if keep or len(prompt) < QUOTE_CHARS or prompt[:QUOTE_CHARS] not in error:
         return error
     return error.partition(prompt[:QUOTE_CHARS])[0] + "… (the prompt is quoted here; --save-texts keeps it)"
+
+
+def _answered_by(exchange: Exchange) -> str | None:
+    """What the answer's head says of who sent it: the fields Server and Via."""
+    names = (exchange.headers.get("server"), exchange.headers.get("via"))
+    return ", via ".join(name for name in names if name) or None
 
 
 def _digest(text: str) -> str:

@@ -14,11 +14,12 @@ from llama_load.workloads.prompt import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Permission to send one request: its place in the plan, and its prompt if the workload brings one."""
+    """Permission to send one request: its place in the plan, whom to ask, and its prompt if the workload brings one."""
 
     index: int
     warmup: bool
     prompt: Prompt | None
+    target: Target
     stage: int = 0
     scheduled_ns: int | None = None
 
@@ -26,7 +27,6 @@ class Ticket:
 class Session(Protocol):
     """The run as its users see it."""
 
-    target: Target
     body_options: BodyOptions
     timeouts: Timeouts
     worker: str

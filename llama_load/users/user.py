@@ -16,6 +16,7 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.body import CHAT, COMPLETIONS, PATHS, asked_tokens, stream_body
 from llama_load.users.measure import Asked, make_record, new_request_id
 from llama_load.users.session import Session
+from llama_load.wire.address import split_hosts
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.hub import Hub
 from llama_load.wire.request import Request
@@ -51,6 +52,13 @@ class LlamaUser(HttpUser):
 
     abstract = True
     workload: ClassVar[Workload | None] = None
+
+    def __init__(self, environment: Any) -> None:
+        """With several URLs in --host, `self.client` talks to the first."""
+        if self.host:
+            self.host = split_hosts(self.host)[0]
+        begin: Any = super().__init__  # Locust's is untyped
+        begin(environment)
 
     @property
     def _session(self) -> Session:
@@ -94,7 +102,7 @@ class LlamaUser(HttpUser):
             wanted = options.max_tokens or max_tokens or (ticket.prompt.max_tokens if prompt is None and ticket.prompt else None)
             content = _prefixed(content, session.prefix(ticket))
             text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
-            payload = stream_body(content, options, wanted) | body
+            payload = stream_body(content, ticket.target, options, wanted) | body
             request_id = new_request_id()
             asked = Asked(
                 request_id=request_id,
@@ -105,14 +113,14 @@ class LlamaUser(HttpUser):
                 text=text,
                 max_tokens=asked_tokens(payload),
             )
-            headers = (*session.target.headers, ("Content-Type", "application/json"), ("X-Request-Id", request_id))
+            headers = (*ticket.target.headers, ("Content-Type", "application/json"), ("X-Request-Id", request_id))
             try:
                 encoded = msgspec.json.encode(payload)
             except (TypeError, ValueError) as error:
                 session.abort(f"the body of a {workload} request cannot be sent as JSON: {error}")
-            request = Request("POST", PATHS[options.endpoint], headers, encoded)
+            request = Request("POST", PATHS[options.endpoint], headers, encoded, reuse=ticket.target.reuse)
             reader = AnswerReader()
-            exchange = Hub.of_this_process().begin(session.target.address, request, reader, session.timeouts)
+            exchange = Hub.of_this_process().begin(ticket.target.address, request, reader, session.timeouts)
             exchange.wait()
         except GreenletExit:
             raise

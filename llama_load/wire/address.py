@@ -40,6 +40,11 @@ class Address:
         return Address(self.scheme, self.host, self.port, self.base_path, endpoints)
 
 
+def split_hosts(text: str) -> list[str]:
+    """The URLs in a --host that may name several replicas, separated by commas or blanks; empty if there is none."""
+    return text.replace(",", " ").split()
+
+
 def parse_url(url: str) -> Address:
     """Read a base URL such as `http://[::1]:8080/llm`. Raises ValueError with a sentence when it is none."""
     text = url.strip()

@@ -1,0 +1,52 @@
+"""Speculative decoding: how many drafted tokens the model accepted, as the server counts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Counts over a time. `drafts` is None where the server tells tokens only; `per_position` may be empty.
+
+    `per_position[i]` counts the drafts whose token i was accepted.
+    """
+
+    draft_tokens: int
+    accepted_tokens: int
+    drafts: int | None = None
+    per_position: list[int] = field(default_factory=list)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted / drafted tokens, 0 to 1. 60 of 100: 0.6. Source: vLLM benchmarks/serve.py."""
+        return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
+
+    @property
+    def acceptance_length(self) -> float | None:
+        """Mean tokens that a step of the model brings: 1 + accepted tokens / drafts. 60 accepted in 30 drafts: 3.0."""
+        return 1 + self.accepted_tokens / self.drafts if self.drafts else None
+
+    @property
+    def per_position_rates(self) -> list[float]:
+        """For each place in a draft the share of drafts, 0 to 1, whose token there was accepted."""
+        return [count / self.drafts for count in self.per_position] if self.drafts else []
+
+    def plus(self, other: Speculation) -> Speculation:
+        """Both together (two replicas)."""
+        return self._combined(other, 1)
+
+    def since(self, earlier: Speculation) -> Speculation:
+        """What was added since `earlier` (counters only grow, unless the server was started anew)."""
+        return self._combined(earlier, -1)
+
+    def _combined(self, other: Speculation, sign: int) -> Speculation:
+        longest = max(len(self.per_position), len(other.per_position))
+        mine, theirs = (counts + [0] * (longest - len(counts)) for counts in (self.per_position, other.per_position))
+        drafts = None if self.drafts is None or other.drafts is None else self.drafts + sign * other.drafts
+        return Speculation(
+            self.draft_tokens + sign * other.draft_tokens,
+            self.accepted_tokens + sign * other.accepted_tokens,
+            drafts,
+            [a + sign * b for a, b in zip(mine, theirs, strict=True)],
+        )

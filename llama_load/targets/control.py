@@ -1,0 +1,22 @@
+"""Plain HTTP for questions to a server, where speed does not matter: trusts and names itself as the load does."""
+
+from __future__ import annotations
+
+import ssl
+
+import requests
+import urllib3
+
+from llama_load.wire.tls import TlsOptions
+
+
+def control_session(headers: tuple[tuple[str, str], ...], tls: TlsOptions) -> requests.Session:
+    """A session that goes straight to the server, whatever proxy the environment names, because the load does, too."""
+    session = requests.Session()
+    session.trust_env = False
+    session.headers.update(dict(headers))
+    authorities = tls.ca_file or ssl.get_default_verify_paths().cafile
+    session.verify = False if tls.insecure else str(authorities) if authorities else True
+    if tls.insecure:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return session

@@ -1,0 +1,125 @@
+"""What is told before the run: budgets, pools, limits of the machine, changes since the last run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llama_load.errors import UsageError
+from llama_load.runs import RunWriter, last_with_label
+from llama_load.serving.process import EmbeddedServer, embedded_llama_server
+from llama_load.targets.preflight import Budget, change_rows, machine_rows, pool_rows, slot_budget
+from llama_load.targets.target import LLAMA_SERVER, VLLM, Target
+from llama_load.wire import parse_url
+from llama_load.wire.limits import Limits, raised_limits
+from llama_load.workloads.prompt import Plan, Prompt
+from tests.conftest import Finished
+from tests.records import manifest
+
+SERVER = Target(parse_url("http://h"), LLAMA_SERVER, "m", slots=4, ctx_per_slot=4096, template_tokens=10)
+PLAN = Plan([Prompt(f"p{n}", 100 * n, 100) for n in range(1, 11)], [])
+
+
+def test_a_budget_counts_template_prefix_prompt_and_answer() -> None:
+    """10 of template, 24 of prefix, 4000 of prompt: 62 are left for the answer."""
+    budget = slot_budget([SERVER], "chat", prefix_tokens=24)
+    assert budget.need(4000, 62) == 4096
+    assert (budget.fits(4000, 62), budget.fits(4000, 63)) == (True, False)
+    assert slot_budget([SERVER], "completions").need(4000, 62) == 4062
+    assert not slot_budget([SERVER], "chat", max_tokens=500).fits(4000, 1)
+
+
+def test_the_budget_of_replicas_is_the_tightest() -> None:
+    other = replace(SERVER, ctx_per_slot=2048, template_tokens=30)
+    assert slot_budget([SERVER, other], "chat") == Budget(2048, 30)
+
+
+def test_an_unknown_context_takes_everything() -> None:
+    assert Budget(None, 0).fits(10**9, 1)
+
+
+def test_a_shared_pool_is_held_against_the_longest_prompts_together() -> None:
+    """4 slots, 8 users: the prompts of 700 to 1000 with 100 of answer and 10 of template need 3840 tokens at a time."""
+    budget = slot_budget([SERVER], "chat")
+    assert pool_rows(PLAN, budget, [SERVER], 8, None) == []
+    assert pool_rows(PLAN, budget, [SERVER], 8, 3840)[0].level == "ok"
+    row = pool_rows(PLAN, budget, [SERVER], 8, 3839)[0]
+    assert (row.level, "need 3840 tokens" in row.value) == ("warning", True)
+    assert pool_rows(PLAN, budget, [SERVER], 2, 3839)[0].level == "ok"
+
+
+def test_a_pool_that_may_be_shared_is_a_note() -> None:
+    small = replace(SERVER, ctx_per_slot=2000)
+    row = pool_rows(PLAN, slot_budget([small], "chat"), [small], 8, None)[0]
+    assert (row.level, "--kv-pool" in row.value) == ("note", True)
+    assert pool_rows(PLAN, slot_budget([small], "chat"), [replace(small, backend=VLLM)], 8, None) == []
+
+
+def test_too_many_users_for_the_machine_are_refused() -> None:
+    with pytest.raises(UsageError, match="ulimit -n 6000"):
+        machine_rows([SERVER], 5000, Limits(1024, 28000))
+    with pytest.raises(UsageError, match="ip_local_port_range"):
+        machine_rows([SERVER], 30000, Limits(None, 28000))
+    assert machine_rows([SERVER], 20000, Limits(None, 28000))[0].level == "note"
+    assert machine_rows([SERVER, SERVER], 20000, Limits(None, 28000)) == []
+    assert machine_rows([SERVER], 5000, Limits(20000, 28000)) == []
+
+
+def test_limits_of_this_process_are_raised_and_read() -> None:
+    import resource
+
+    limits = raised_limits()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == hard
+    assert limits.open_files == (None if soft == resource.RLIM_INFINITY else soft)
+    assert limits.local_ports is None or limits.local_ports > 1000
+
+
+def test_what_changed_since_the_last_run_with_this_label_is_told(tmp_path: Path) -> None:
+    about = {"build": "b1", "slots": 4, "ctx_per_slot": 4096, "url": "http://a"}
+    before = manifest(label="nightly", targets=[about], options={"seed": "0", "run_dir": "x"}, date="20261120-120000")
+    older = manifest(label="nightly", targets=[about], date="20261119-120000")
+    for name, each in (("a", older), ("b", before), ("c", manifest(label="other", date="20261121-120000"))):
+        RunWriter(tmp_path / name, each).finish()
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "run.json").write_text("{")
+    found = last_with_label(tmp_path, "nightly")
+    assert found is not None
+    assert found.date == before.date
+    now = manifest(label="nightly", targets=[about | {"build": "b2", "slots": 8}], options={"seed": "1", "run_dir": "y"}, users=8)
+    (row,) = change_rows(found, now)
+    assert row.value == ("since the run of 20261120-120000 with this label: build b1 -> b2; slots 4 -> 8; --seed 0 -> 1; -u 4 -> 8")
+    assert change_rows(before, before)[0].value.endswith("nothing")
+    assert last_with_label(tmp_path, "weekly") is None
+
+
+def test_a_shared_pool_that_overflows_is_foretold_and_named(
+    run_locust: Callable[..., Finished], tiny_model: Path, tmp_path: Path
+) -> None:
+    """A real llama-server whose slots share 1024 tokens: all streams end in an error when it is full."""
+    server = EmbeddedServer(tiny_model, alias="tiny", ctx_per_slot=256, shared_kv=True)
+    with embedded_llama_server(server, tmp_path / "log") as running:
+        arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "600", "--ignore-eos", "--kv-pool", "1024")
+        done = run_locust(running.url, *arguments)
+    assert done.code == 1, done.err
+    assert "the pool has 1024" in " ".join(done.err.split())
+    failed = done.records.failed()
+    assert set(failed.strings("status")) == {"context_exceeded"}
+    assert "share one KV pool" in failed.strings("error")[0]
+
+
+def test_what_the_server_is_goes_into_the_manifest(run_locust: Callable[..., Finished], llama_server) -> None:
+    done = run_locust(llama_server.url, "--num-prompts", "2", "--max-tokens", "4", "--label", "a label")
+    (target,) = done.manifest["targets"]
+    assert (target["slots"], target["ctx_per_slot"], target["model"]) == (4, 4096, "tiny")
+    assert target["modalities"]["vision"] is False
+    assert len(target["chat_template_sha256"]) == 64
+    assert {"temperature", "top_k", "top_p"} <= set(target["sampling"])
+    again = run_locust(
+        llama_server.url, "--num-prompts", "2", "--max-tokens", "5", "--label", "a label", folder=done.folder.parent / "again"
+    )
+    text = " ".join(again.err.split())
+    assert "with this label: --max-tokens 4 -> 5" in text

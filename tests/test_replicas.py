@@ -1,0 +1,94 @@
+"""Several servers in --host: balanced, a row each, and what is not alike is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_load.metrics.replicas import imbalance
+from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
+from llama_load.targets.balance import LEAST_IN_FLIGHT, Balancer
+from llama_load.targets.target import OPENAI, Target
+from llama_load.wire import parse_url
+from tests.conftest import Finished, Simulated
+
+THREE = [Target(parse_url(f"http://127.0.0.1:{port}"), OPENAI, None) for port in (1, 2, 3)]
+
+
+def test_round_robin_takes_turns_whoever_is_busy() -> None:
+    balancer = Balancer(THREE)
+    assert [balancer.choose().address.port for _ in range(7)] == [1, 2, 3, 1, 2, 3, 1]
+
+
+def test_least_in_flight_takes_the_idlest_and_takes_turns_among_equals() -> None:
+    balancer = Balancer(THREE, LEAST_IN_FLIGHT)
+    first = [balancer.choose() for _ in range(4)]
+    assert [target.address.port for target in first] == [1, 2, 3, 1]
+    balancer.ended(THREE[2])
+    balancer.ended(THREE[2].__class__(THREE[1].address, OPENAI, None))
+    assert [balancer.choose().address.port for _ in range(3)] == [2, 3, 2]
+
+
+@given(st.lists(st.booleans(), max_size=60))
+def test_least_in_flight_never_differs_by_more_than_one_while_nothing_ends(starts: list[bool]) -> None:
+    """However many start: the fullest replica holds at most one more than the emptiest."""
+    balancer = Balancer(THREE, LEAST_IN_FLIGHT)
+    counts = Counter(balancer.choose().address.port for _ in starts)
+    held = [counts.get(port, 0) for port in (1, 2, 3)]
+    assert max(held) - min(held) <= 1
+
+
+def test_imbalance() -> None:
+    """30 and 10: the busier did 1.5 times its even share. One alone: even. All on one of two: 2."""
+    assert (imbalance([30, 10]), imbalance([7]), imbalance([5, 0]), imbalance([0, 0])) == (1.5, 1.0, 2.0, None)
+
+
+@pytest.mark.parametrize(("how", "even"), [("round-robin", True), ("least-in-flight", False)])
+def test_a_slow_replica(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], how: str, even: bool) -> None:
+    """One answers in 0.1 s, the other in 0.9 s: taking turns gives each half, least in flight gives the fast one more."""
+    fast = simulate("--first-token-ms", "50", "--interval-ms", "5", "--tokens", "10")
+    slow = simulate("--first-token-ms", "400", "--interval-ms", "50", "--tokens", "10")
+    hosts = f"{fast.url}, {slow.url}"
+    arguments = ("--num-prompts", "24", "-u", "4", "--max-tokens", "10", "--balance", how)
+    done = run_locust(hosts, *arguments, "--fail-if", "failed>0")
+    assert done.code == 0, done.err
+    ours = done.summary["llama_load"]
+    requests = {url: ours["by_host"][url]["completed"] for url in (fast.url, slow.url)}
+    assert sum(requests.values()) == 24
+    assert (requests[fast.url] == 12) == even
+    assert (ours["request_imbalance"] == 1.0) == even
+    assert ours["by_host"][slow.url]["median_ttft_ms"] > ours["by_host"][fast.url]["median_ttft_ms"]
+    section = done.out.partition("Replicas")[2].partition("Verdict")[0]
+    assert fast.url in section
+    assert slow.url in section
+    assert "Request imbalance (1 is even):" in section
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_two_real_servers_that_are_not_alike(
+    run_locust: Callable[..., Finished], llama_server: Running, tiny_model: Path, tmp_path: Path
+) -> None:
+    """Both answer; that one has half the context is told before the run, and prompts are chosen to fit it."""
+    with embedded_llama_server(EmbeddedServer(tiny_model, alias="tiny", ctx_per_slot=2048), tmp_path / "log") as other:
+        done = run_locust(f"{llama_server.url} {other.url}", "--num-prompts", "12", "-u", "4", "--max-tokens", "16")
+    assert done.code == 0, done.err
+    assert "not alike: context 4096 -> 2048" in " ".join(done.err.split())
+    assert set(done.records.measured().strings("host")) == {llama_server.url, other.url}
+    assert [target["ctx_per_slot"] for target in done.manifest["targets"]] == [4096, 2048]
+
+
+def test_a_dead_replica_is_named_before_the_run(run_locust: Callable[..., Finished], llama_server: Running) -> None:
+    done = run_locust(f"{llama_server.url},http://127.0.0.1:9", "--num-prompts", "4")
+    assert done.code == 2
+    assert "cannot reach http://127.0.0.1:9" in done.err
+
+
+def test_the_same_server_twice_is_refused(run_locust: Callable[..., Finished], llama_server: Running) -> None:
+    done = run_locust(f"{llama_server.url},{llama_server.url}", "--num-prompts", "4")
+    assert done.code == 2
+    assert "twice" in done.err

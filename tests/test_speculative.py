@@ -1,0 +1,99 @@
+"""Speculative decoding: the server's counters, and vLLM's section of the block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llama_load.metrics.speculative import Speculation
+from llama_load.reports.block import block
+from llama_load.reports.results import work_out
+from llama_load.runs import Run
+from llama_load.serving.process import EmbeddedServer, embedded_llama_server
+from llama_load.targets.counters import parse_speculation
+from tests.conftest import Finished
+from tests.records import manifest, record, table
+from tests.transcripts import FOLDER
+
+
+def test_rates() -> None:
+    """30 drafts of 4 tokens, 60 accepted: half of all, 3 tokens a step; the first place was accepted 27 times of 30."""
+    told = Speculation(120, 60, 30, [27, 18, 9, 6])
+    assert (told.acceptance_rate, told.acceptance_length) == (0.5, 3.0)
+    assert told.per_position_rates == [0.9, 0.6, 0.3, 0.2]
+    assert Speculation(0, 0, 0).acceptance_rate is None
+
+
+def test_counters_are_subtracted_and_added() -> None:
+    before, after = Speculation(10, 5, 2, [2]), Speculation(30, 20, 7, [6, 4])
+    assert after.since(before) == Speculation(20, 15, 5, [4, 4])
+    assert after.plus(before) == Speculation(40, 25, 9, [8, 4])
+    assert after.plus(Speculation(1, 1)).drafts is None
+
+
+def test_counters_are_read_from_vllms_metrics() -> None:
+    text = """
+# TYPE vllm:spec_decode_num_drafts counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 30.0
+vllm:spec_decode_num_drafts_created{engine="0",model_name="m"} 1.7e+09
+# TYPE vllm:spec_decode_num_draft_tokens counter
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 60.0
+vllm:spec_decode_num_draft_tokens_total{engine="1",model_name="m"} 30.0
+# TYPE vllm:spec_decode_num_accepted_tokens counter
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 45.0
+# TYPE vllm:spec_decode_num_accepted_tokens_per_pos counter
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 28.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 17.0
+"""
+    assert parse_speculation(text) == Speculation(90, 45, 30, [28, 17])
+
+
+def test_servers_without_speculation_and_pages_that_are_no_metrics() -> None:
+    assert parse_speculation((FOLDER / "vllm_metrics.txt").read_text()) is None
+    assert parse_speculation((FOLDER / "llama_metrics.txt").read_text()) == Speculation(0, 0, 0)
+    for page in ("", "<html>not found</html>", "{}", "a b c d\n", "x{y"):
+        assert parse_speculation(page) is None
+
+
+def test_the_section_has_vllms_layout(tmp_path: Path) -> None:
+    run = Run(tmp_path, manifest(speculation=Speculation(120, 60, 30, [27, 18, 0])), table(record()), recovered=False)
+    text = block(work_out(run))
+    section = text.partition("Speculative Decoding")[2].partition("=====")[0].splitlines()[1:]
+    assert section == [
+        "Acceptance rate (%):                     50.00     ",
+        "Acceptance length:                       3.00      ",
+        "Drafts:                                  30        ",
+        "Draft tokens:                            120       ",
+        "Accepted tokens:                         60        ",
+        "Per-position acceptance (%):",
+        "  Position 0:                            90.00     ",
+        "  Position 1:                            60.00     ",
+    ]
+
+
+def test_without_counters_what_llama_server_says_in_its_answers_is_summed(tmp_path: Path) -> None:
+    rows = table(record(0, draft_tokens=10, draft_accepted=4), record(1, draft_tokens=6, draft_accepted=4), record(2))
+    text = block(work_out(Run(tmp_path, manifest(), rows, recovered=False)))
+    assert "Acceptance rate (%):                     50.00" in text
+    assert "Drafts:" not in text
+
+
+@pytest.fixture
+def drafting(tiny_model: Path, tmp_path: Path):
+    server = EmbeddedServer(tiny_model, alias="tiny", speculative="ngram_map_k")
+    with embedded_llama_server(server, tmp_path / "log") as running:
+        yield running
+
+
+def test_a_real_server_that_drafts(run_locust: Callable[..., Finished], drafting) -> None:
+    """llama-server drafts from what it has read. The section holds the counters' growth over the measurement."""
+    arguments = ("--num-prompts", "6", "-u", "2", "--max-tokens", "300", "--ignore-eos", "--temperature", "0")
+    done = run_locust(drafting.url, *arguments)
+    assert done.code == 0, done.err
+    counted, records = done.manifest["speculation"], done.records.measured()
+    told = records.numbers("draft_tokens")
+    assert counted["draft_tokens"] == int(told[told == told].sum()) > 0
+    assert done.summary["spec_decode_draft_tokens"] == counted["draft_tokens"]
+    assert "Speculative Decoding" in done.out
