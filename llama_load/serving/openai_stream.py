@@ -12,6 +12,17 @@ def frame(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
+def unframed(data: bytes) -> bytes:
+    """What whole chunks hold, for a client of HTTP/1.0, which knows no chunks."""
+    pieces = []
+    while data:
+        length, _, data = data.partition(b"\r\n")
+        size = int(length, 16)
+        pieces.append(data[:size])
+        data = data[size + 2 :]
+    return b"".join(pieces)
+
+
 def event(value: object) -> bytes:
     """A chunk that holds one event with this JSON."""
     return frame(b"data: " + msgspec.json.encode(value) + b"\n\n")
@@ -28,6 +39,7 @@ def _chunk(chat: bool, delta: dict[str, object], finish: str | None = None) -> d
 
 
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+OLD_STREAM_HEAD = b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 ROLE = {True: event(_chunk(True, {"role": "assistant", "content": None})), False: b""}
 TOKEN = {chat: event(_chunk(chat, {"content": " tok"})) for chat in (True, False)}
 

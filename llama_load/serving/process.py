@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,8 +75,8 @@ def free_port(host: str = "127.0.0.1") -> int:
         return port
 
 
-def start(command: Sequence[str], url: str, log: Path) -> Running:
-    """Start `command` and wait until `url`/health answers 200.
+def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health", env: Mapping[str, str] | None = None) -> Running:
+    """Start `command` and wait until the path `ready` below `url` answers 200. `env` is added to the environment.
 
     Raises RunError with the end of the log when it dies or is not ready in time.
     """
@@ -88,6 +88,7 @@ def start(command: Sequence[str], url: str, log: Path) -> Running:
             stdout=output,
             stderr=subprocess.STDOUT,
             preexec_fn=_in_the_child,
+            env=os.environ | dict(env or {}),
             start_new_session=True,  # Ctrl-C in the terminal ends the client, and only then us
         )
     server = Running(process, url, log)
@@ -96,7 +97,7 @@ def start(command: Sequence[str], url: str, log: Path) -> Running:
         if process.poll() is not None:
             raise RunError(f"the server ended while starting (exit code {process.returncode}); {log} ends with:\n{_tail(log)}")
         try:
-            if requests.get(f"{url}/health", timeout=2).status_code == 200:
+            if requests.get(url + ready, timeout=2).status_code == 200:
                 return server
         except requests.RequestException:
             pass

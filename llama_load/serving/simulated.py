@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 import httptools
 import msgspec
 
-from llama_load.serving.openai_stream import MODEL, ROLE, STREAM_HEAD, TOKEN, event, frame, tail
+from llama_load.serving.openai_stream import MODEL, OLD_STREAM_HEAD, ROLE, STREAM_HEAD, TOKEN, event, frame, tail, unframed
 from llama_load.units import s_to_ns
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns, wall_minus_mono_ns
 
@@ -82,7 +82,7 @@ class _Stream:
 class _Connection:
     """A client's connection and the request being parsed on it (httptools calls the on_… methods)."""
 
-    __slots__ = ("body", "close", "closing", "headers", "parser", "path", "pending", "read_ns", "server", "sock", "stream")
+    __slots__ = ("body", "close", "closing", "headers", "old", "parser", "path", "pending", "read_ns", "server", "sock", "stream")
 
     def __init__(self, server: SimulatedServer, sock: socket.socket) -> None:
         self.server = server
@@ -110,6 +110,7 @@ class _Connection:
 
     def on_message_complete(self) -> None:
         self.close = not self.parser.should_keep_alive()
+        self.old = self.parser.get_http_version() == "1.0"
         self.server.request(self)
 
 
@@ -222,6 +223,9 @@ class SimulatedServer:
         if connection.pending or not data:
             self._epoll.modify(connection.sock.fileno(), mask)
 
+    def _chunks(self, connection: _Connection, chunks: bytes) -> None:
+        self._write(connection, unframed(chunks) if connection.old else chunks)
+
     def _close_when_sent(self, connection: _Connection) -> None:
         if connection.pending:
             connection.closing = True
@@ -292,7 +296,7 @@ class SimulatedServer:
             moved = first + index * interval + (self._random.randint(-jitter, jitter) if jitter else 0)
             previous = max(previous, moved)
             stream.offsets_ns.append(previous)
-        self._write(stream.connection, STREAM_HEAD)
+        self._write(stream.connection, OLD_STREAM_HEAD if stream.connection.old else STREAM_HEAD)
         self._plan(stream, 0)
 
     def _plan(self, stream: _Stream, index: int) -> None:
@@ -315,7 +319,7 @@ class SimulatedServer:
             frames.append(tail(chat=stream.chat, tokens=stream.total, include_usage=stream.include_usage, fault=stream.fault))
         now = time.monotonic_ns()
         stream.sent_ns += [now] * count
-        self._write(connection, b"".join(frames))
+        self._chunks(connection, b"".join(frames))
         if last:
             self._end(stream, stream.fault or "ok")
         elif connection.stream is stream:
@@ -330,11 +334,11 @@ class SimulatedServer:
             return True
         if stream.fault == "garbage":
             stream.fault = ""
-            self._write(connection, frame(b'data: {"choices": [{"delta"\n\n'))
+            self._chunks(connection, frame(b'data: {"choices": [{"delta"\n\n'))
             return False
         if stream.fault == "error":
             failure = {"error": {"code": 500, "message": "a simulated failure", "type": "server_error"}}
-            self._write(connection, event(failure) + b"0\r\n\r\n")
+            self._chunks(connection, event(failure) + b"0\r\n\r\n")
             self._end(stream, "error")
             return True
         if stream.fault == "reset":

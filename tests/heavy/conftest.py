@@ -1,0 +1,92 @@
+"""Real servers that take minutes to install: `make test-heavy` does that and says where they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from llama_load.bundled import bundled
+from llama_load.serving.model_maker import cache_folder
+from llama_load.serving.process import Running, free_port, start
+
+HERE = Path(__file__).parent
+
+
+def python_of(name: str) -> Path:
+    folder = os.environ.get(name)
+    if not folder:
+        pytest.skip(f"{name} is not set: run 'make test-heavy'")
+    return Path(folder) / "bin" / "python"
+
+
+@pytest.fixture(scope="session")
+def vllm_python() -> Path:
+    return python_of("HEAVY_VLLM")
+
+
+@pytest.fixture(scope="session")
+def hf_model(vllm_python: Path) -> Path:
+    """A model of 0.4 million parameters for vLLM, kept with the other made models."""
+    folder = cache_folder() / f"hf-{(HERE / 'make_hf_model.py').stat().st_size}"
+    if not (folder / "config.json").exists():
+        corpus = bundled("datasets/sharegpt_sample.json")
+        subprocess.run([str(vllm_python), str(HERE / "make_hf_model.py"), str(folder), str(corpus)], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def start_vllm(vllm_python: Path, hf_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Running]]:
+    """Start vLLM on one core: start_vllm("--stream-interval", "5")."""
+    env = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "OMP_NUM_THREADS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+    }
+    with ExitStack() as stack:
+
+        def begin(*arguments: str) -> Running:
+            port = free_port()
+            command = [str(vllm_python.parent / "vllm"), "serve", str(hf_model), "--host", "127.0.0.1", "--port", str(port)]
+            command += ["--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"]
+            command += ["--max-model-len", "4096", "--max-num-seqs", "16", *arguments]
+            log = tmp_path_factory.mktemp("vllm") / "server.log"
+            server = start(command, f"http://127.0.0.1:{port}", log, env=env)
+            stack.callback(server.stop)
+            return server
+
+        yield begin
+
+
+@pytest.fixture(scope="session")
+def vllm(start_vllm: Callable[..., Running]) -> Running:
+    return start_vllm()
+
+
+@pytest.fixture(scope="session")
+def llama_cpp_python() -> Path:
+    return python_of("HEAVY_LLAMA_CPP_PYTHON")
+
+
+@pytest.fixture
+def start_llama_cpp_python(llama_cpp_python: Path, tiny_model: Path, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Start llama-cpp-python's server: start_llama_cpp_python("--interrupt_requests", "false", rpc="HOST:PORT")."""
+    with ExitStack() as stack:
+
+        def begin(*arguments: str, rpc: str = "", model: Path = tiny_model) -> Running:
+            port = free_port()
+            script = [str(HERE / "llama_cpp_python_rpc.py"), "head", rpc] if rpc else ["-m", "llama_cpp.server"]
+            command = [str(llama_cpp_python), *script, "--host", "127.0.0.1", "--port", str(port)]
+            command += ["--model", str(model), "--model_alias", "tiny", "--n_threads", "1", *arguments]
+            server = start(command, f"http://127.0.0.1:{port}", tmp_path / f"server-{port}.log", ready="/v1/models")
+            stack.callback(server.stop)
+            return server
+
+        yield begin

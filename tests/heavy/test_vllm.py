@@ -1,0 +1,126 @@
+"""Whole runs against a real vLLM, held against what vLLM and its own bench say."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import requests
+
+from llama_load.bundled import bundled
+from llama_load.serving.process import Running
+from llama_load.targets.probe import Probe, Wanted
+from tests.conftest import Finished
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
+
+
+def test_a_run_is_whole_and_counted_by_vllm(run_locust: Callable[..., Finished], vllm: Running) -> None:
+    """Recognised, connections used again, tokens by usage, and prompt tokens just as planned with the chat template."""
+    done = run_locust(vllm.url, "--num-prompts", "32", "-u", "8", "--max-tokens", "24", "--ignore-eos", "--fail-if", "failed>0")
+    assert done.code == 0, done.err
+    (target,) = done.manifest["targets"]
+    assert (target["backend"], target["model"], target["ctx_per_slot"]) == ("vllm", "tiny", 4096)
+    assert target["build"].startswith("0.")
+    records = done.records.measured()
+    assert (records.numbers("output_tokens") == 24).all()
+    assert records.values_of("token_source") == ["usage"]
+    assert records.values_of("answered_by") == ["uvicorn"]
+    assert records.equals("connection_reused", True).sum() >= 32 - 8
+    assert done.summary["llama_load"]["reopened_connections"] == 0
+    assert "requests used a connection that was open already" in " ".join(done.out.split())
+
+
+def test_templated_lengths_are_exact(vllm: Running) -> None:
+    probe = Probe(Wanted(vllm.url))
+    target = probe.ask()
+    counter = probe.counter(target)
+    assert counter is not None
+    for text in ("hello", "写一首关于春天的短诗 😀", "x = [1, 2, 3]\n" * 20):
+        messages = [{"role": "user", "content": text}]
+        body = {"model": "tiny", "messages": messages, "max_tokens": 1}
+        usage = requests.post(f"{vllm.url}/v1/chat/completions", json=body, timeout=30).json()["usage"]
+        assert counter.count([text])[0] + target.template_tokens == usage["prompt_tokens"]
+
+
+def test_the_block_has_the_rows_of_vllm_bench_serve_and_agrees_with_it(
+    run_locust: Callable[..., Finished], vllm: Running, vllm_python: Path, hf_model: Path, tmp_path: Path
+) -> None:
+    """Same server, same 24 ShareGPT prompts, same seed: the same rows in the same order, the same number of generated tokens."""
+    bench = [
+        *(str(vllm_python.parent / "vllm"), "bench", "serve", "--base-url", vllm.url, "--model", "tiny"),
+        *("--tokenizer", str(hf_model), "--backend", "openai-chat", "--endpoint", "/v1/chat/completions", "--seed", "7"),
+        *("--dataset-name", "sharegpt", "--dataset-path", str(bundled("datasets/sharegpt_sample.json"))),
+        *("--num-prompts", "24", "--max-concurrency", "4", "--ignore-eos", "--sharegpt-output-len", "16"),
+        *("--save-result", "--result-dir", str(tmp_path), "--result-filename", "bench.json"),
+    ]
+    theirs = subprocess.run(bench, capture_output=True, text=True, timeout=300, check=True).stdout
+    done = run_locust(
+        *(vllm.url, "--num-prompts", "24", "-u", "4", "--ignore-eos", "--sharegpt-output-len", "16", "--seed", "7"),
+        *("--tokenizer", str(hf_model), "--bust-prefix-cache"),
+    )
+    assert done.code == 0, done.err
+    rows = [re.split(r" {2,}", line)[0] for line in _block(theirs)]
+    assert [re.split(r" {2,}", line)[0] for line in _block(done.out)] == rows
+    result = json.loads((tmp_path / "bench.json").read_text())
+    assert done.summary["total_output_tokens"] == result["total_output_tokens"] == 24 * 16
+    assert done.summary["completed"] == result["completed"] == 24
+    missing = {key for key in result if key not in done.summary}
+    assert missing <= {"ramp_up_strategy", "start_times", "rtfx"}, missing
+
+
+def _block(text: str) -> list[str]:
+    lines = text.splitlines()
+    first = next(index for index, line in enumerate(lines) if "Serving Benchmark Result" in line)
+    last = next(index for index, line in enumerate(lines) if index > first and line == "=" * 50)
+    return lines[first : last + 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--model", "gpt-4"), "does not serve a model 'gpt-4'; it has tiny"),
+        (("--endpoint", "embeddings"), "--endpoint must be one of"),
+    ],
+)
+def test_wrong_use_is_one_sentence(
+    run_locust: Callable[..., Finished], vllm: Running, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = run_locust(vllm.url, "--num-prompts", "2", *arguments)
+    assert done.code == 2
+    assert sentence in done.err
+
+
+def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], start_vllm: Callable[..., Running]) -> None:
+    """--stream-interval 5: usage counts all, and TPOT divides by tokens while ITL counts events. Speculation is told too."""
+    speculative = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1})
+    server = start_vllm("--stream-interval", "5", "--speculative-config", speculative)
+    done = run_locust(server.url, "--num-prompts", "8", "-u", "2", "--max-tokens", "61", "--ignore-eos", "--temperature", "0")
+    server.stop()
+    assert done.code == 0, done.err
+    records = done.records.measured()
+    assert (records.numbers("output_tokens") == 61).all()
+    assert (records.numbers("token_events") < 30).all()
+    counted = done.manifest["speculation"]
+    assert counted["drafts"] > 0
+    assert f"{'Drafts:':<40} {counted['drafts']}" in done.out
+    assert "Per-position acceptance (%):" in done.out
+
+
+def test_a_vllm_that_is_killed_mid_stream(run_locust: Callable[..., Finished], start_vllm: Callable[..., Running]) -> None:
+    """What was under way is cut off or reset, the rest refused; the report is whole."""
+    import threading
+
+    server = start_vllm()
+    killer = threading.Timer(8, server.process.kill)
+    killer.start()
+    done = run_locust(server.url, "--num-prompts", "400", "-u", "4", "--max-tokens", "400", "--ignore-eos", "-t", "15s")
+    killer.cancel()
+    assert done.code == 1, done.err
+    kinds = set(done.records.measured().failed().strings("status"))
+    assert kinds <= {"cut_off", "reset", "connect_refused", "error_event"}
+    assert "connect_refused" in kinds
