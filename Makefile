@@ -1,10 +1,10 @@
-# make demo | test | bench | install | lint     each sets up what it needs
+# make demo | test | test-heavy | bench | bench-peers | install | lint     each sets up what it needs
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test bench install lint clean
+.PHONY: demo test test-heavy bench bench-peers install lint clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -13,6 +13,18 @@ demo: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/pytest
 
+# vLLM and llama-cpp-python live in the user's cache, in folders named by a hash of what was asked for.
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/llama-load/venvs
+folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(1).txt | sha256sum | cut -c1-12)
+
+test-heavy: $(VENV)/.dev
+	@scripts/install.sh nginx
+	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
+	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
+	@$(PIP) -e '.[heavy]'
+	HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy tests/heavy
+	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest
+
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.clients
 
@@ -20,6 +32,15 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench-peers: $(VENV)/.dev
+	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
+	@PYTHON=$(PYTHON) scripts/install.sh aiperf $(call folder_of,aiperf)
+	@PYTHON=$(PYTHON) scripts/install.sh guidellm $(call folder_of,guidellm)
+	@[ -e $(CACHE)/tokenizer/config.json ] || \
+		$(call folder_of,vllm)/bin/python tests/heavy/make_hf_model.py $(CACHE)/tokenizer datasets/sharegpt_sample.json
+	PEER_VLLM=$(call folder_of,vllm) PEER_AIPERF=$(call folder_of,aiperf) PEER_GUIDELLM=$(call folder_of,guidellm) \
+		PEER_TOKENIZER=$(CACHE)/tokenizer $(BIN)/python -m benchmarks.peers
 
 install: $(VENV)/.dev
 

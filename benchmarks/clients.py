@@ -11,37 +11,37 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import resource
-import subprocess
 import sys
-import tempfile
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from llama_load.serving.process import free_port, start
-from llama_load.serving.simulated import read_log
+from benchmarks.harness import Bench, Cost, bench, heading, pair
 
 HERE = Path(__file__).resolve().parent
 TOKENS = 200
 ROUNDS = 2  # requests a stream
-ENDS_WITHIN_S = 180
 CLIENTS = ("gevent floor", "HttpUser", "llama-load")
+COLUMNS = (
+    *("streams x 50 tok/s", "client", "CPU us/token", "with start-up and report", "TTFT error p50 / p99 (ms)"),
+    *("ITL error p50 / p99 (ms)", "first request after (s)", "memory (MiB)", "loop lag p99 (ms)"),
+)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One run of one client: us of CPU a token, errors in ms."""
+    """One run of one client: us of CPU a token from the first request on; absolute errors in ms; loop lag in ms."""
 
     cpu_us: float
-    whole_cpu_us: float
-    ttft: tuple[float, float] | None
-    itl: tuple[float, float] | None
+    cost: Cost
+    tokens: int
+    ttft: Sequence[float]
+    itl: Sequence[float]
+    lag_ms: float | None
 
 
 def main() -> None:
@@ -50,89 +50,69 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[64, 400, 800])
     parser.add_argument("--repeat", type=int, default=3)
     arguments = parser.parse_args()
-    print(f"{time.strftime('%Y-%m-%d')}, {platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
-    print(
-        "| streams x 50 tok/s | client | CPU us/token | with start-up and report | TTFT error p50 / p99 (ms) | ITL error p50 / p99 (ms) |"
-    )
-    print("|---:|---|---:|---:|---:|---:|")
+    print(heading())
+    print(f"| {' | '.join(COLUMNS)} |")
+    print("|---:|---|" + "---:|" * (len(COLUMNS) - 2))
     for streams in arguments.streams:
         for client in CLIENTS:
             runs = [measure(client, streams) for _ in range(arguments.repeat)]
             best = min(runs, key=lambda run: run.cpu_us)
-            errors = [
-                f"{min(pair[0] for pair in pairs):.2f} / {min(pair[1] for pair in pairs):.2f}" if pairs else ""
-                for pairs in ([r.ttft for r in runs if r.ttft], [r.itl for r in runs if r.itl])
+            truest = min(runs, key=lambda run: float(np.percentile(run.ttft, 99)) if len(run.ttft) else 0.0)
+            row = [
+                str(streams),
+                client,
+                f"{best.cpu_us:.1f}",
+                f"{best.cost.cpu_s / best.tokens * 1e6:.1f}",
+                pair(truest.ttft) if len(truest.ttft) else "",
+                pair(truest.itl) if len(truest.itl) else "",
+                f"{min(run.cost.startup_s for run in runs):.2f}",
+                f"{min(run.cost.memory_mib for run in runs):.0f}",
+                "" if truest.lag_ms is None else f"{truest.lag_ms:.2f}",
             ]
-            row = [str(streams), client, f"{best.cpu_us:.1f}", f"{best.whole_cpu_us:.1f}", *errors]
             print(f"| {' | '.join(row)} |", flush=True)
 
 
 def measure(client: str, streams: int) -> Figures:
-    """One run of one client against a fresh simulated server."""
+    """One run of one client."""
     requests = streams * ROUNDS
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        port = free_port()
-        log = folder / "truth.jsonl"
-        serve = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(port), "--log", str(log)]
-        server = start(serve, f"http://127.0.0.1:{port}", folder / "server.out")
-        locust = [
-            sys.executable,
-            "-m",
-            "locust",
-            "--headless",
-            "--host",
-            server.url,
-            "-u",
-            str(streams),
-            "--loglevel",
-            "ERROR",
-            "-f",
-        ]
+    with bench() as against:
+        out, run = against.folder / "out.json", against.folder / "run"
+        locust = [sys.executable, "-m", "locust", "--headless", "--host", against.server.url, "--loglevel", "ERROR"]
+        port = against.server.url.rpartition(":")[2]
         command = {
-            "gevent floor": [sys.executable, str(HERE / "gevent_floor.py"), str(port), str(streams), str(requests), str(TOKENS)],
-            "HttpUser": [*locust, str(HERE / "http_user.py"), "-r", str(streams), "--only-summary"],
+            "gevent floor": [sys.executable, str(HERE / "gevent_floor.py"), port, str(streams), str(requests), str(TOKENS)],
+            "HttpUser": [
+                *(*locust, "-f", str(HERE / "http_user.py"), "--only-summary"),
+                *("-u", str(streams), "-r", str(streams)),
+            ],
             "llama-load": [
-                *locust,
-                str(HERE / "llama_load_user.py"),
-                "--num-prompts",
-                str(requests),
-                "--run-dir",
-                str(folder / "run"),
+                *(*locust, "-f", str(HERE / "llama_load_user.py"), "-u", str(streams)),
+                *("--num-prompts", str(requests), "--run-dir", str(run)),
             ],
         }[client]
-        env = os.environ | {"BENCH_OUT": str(folder / "out.json"), "BENCH_REQUESTS": str(requests), "BENCH_TOKENS": str(TOKENS)}
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        process.wait(ENDS_WITHIN_S)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        whole_cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        server.stop()
-        out = json.loads((folder / "out.json").read_text())
-        rows = out["rows"]
+        cost = against.run(command, {"BENCH_OUT": str(out), "BENCH_REQUESTS": str(requests), "BENCH_TOKENS": str(TOKENS)})
+        told = json.loads(out.read_text())
+        rows, lag_ms = told["rows"], None
         if client == "llama-load":
-            table = pq.read_table(folder / "run" / "requests.parquet", columns=["request_id", "ttft_ms", "itl_ms", "warmup"])
-            rows = [row for row in table.to_pylist() if not row["warmup"]]
+            columns = ["request_id", "ttft_ms", "itl_ms", "warmup"]
+            rows = [row for row in pq.read_table(run / "requests.parquet", columns=columns).to_pylist() if not row["warmup"]]
+            lag_ms = json.loads((run / "run.json").read_text())["workers"][0]["loop_lag_p99_ms"]
         tokens = requests * TOKENS
-        ttft, itl = errors(rows, log) if rows else (None, None)
-        return Figures(out["cpu_s"] / tokens * 1e6, whole_cpu_s / tokens * 1e6, ttft, itl)
+        ttft, itl = errors(rows, against)
+        return Figures(told["cpu_s"] / tokens * 1e6, cost, tokens, ttft, itl, lag_ms)
 
 
-def errors(rows: list[dict], log: Path) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Absolute errors of TTFT and ITL against the server's log: (p50, p99) each, ms."""
-    truth = {entry["request_id"]: entry for entry in read_log(log)}
-    ttft, itl = [], []
+def errors(rows: list[dict[str, Any]], against: Bench) -> tuple[Sequence[float], Sequence[float]]:
+    """Absolute errors of TTFT and ITL against the server's log, ms."""
+    truth = {entry["request_id"]: entry for entry in against.truth()}
+    ttft, itl = [], [np.zeros(0)]
     for row in rows:
         entry = truth[row["request_id"]]
         sent = np.array(entry["sent_mono_ns"]) / 1e6
         ttft.append(abs(row["ttft_ms"] - (sent[0] - entry["received_mono_ns"] / 1e6)))
         if len(row["itl_ms"]) == len(sent) - 1:
             itl.append(np.abs(np.array(row["itl_ms"]) - np.diff(sent)))
-    gaps = np.concatenate(itl)
-    return (
-        (float(np.percentile(ttft, 50)), float(np.percentile(ttft, 99))),
-        (float(np.percentile(gaps, 50)), float(np.percentile(gaps, 99))),
-    )
+    return ttft, np.concatenate(itl)
 
 
 if __name__ == "__main__":

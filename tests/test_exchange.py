@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import gevent
 import pytest
-from gevent.hub import Waiter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llama_load.targets.answer import AnswerReader
 from llama_load.wire import Exchange, Hub, Request, Timeouts, parse_url
 from llama_load.wire.clock import SO_TIMESTAMPNS
+from tests.anything import exchange_of, record_of
 from tests.scripted import DONE, END, FINISH, GOOD_STREAM, STREAM, ScriptedServer, Step, chunk, event, token
 
 KERNEL_STAMPS = SO_TIMESTAMPNS is not None
@@ -209,28 +209,34 @@ def test_any_segmentation_of_an_answer_gives_the_same_events(cuts: list[int]) ->
     """Fed by hand into an exchange, so that hypothesis decides where every read ends."""
     whole = b"".join(GOOD_STREAM)
     edges = [0, *sorted(set(cuts)), len(whole)]
-    reader = _feed([whole[a:b] for a, b in zip(edges, edges[1:], strict=False)])
+    reader = exchange_of([whole[a:b] for a, b in zip(edges, edges[1:], strict=False)])[1]
     assert (reader.text, reader.finish_reason, reader.done) == ("ab", "stop", True)
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=200), st.booleans())
-def test_any_bytes_end_in_a_failure_never_in_a_traceback(data: bytes, after_head: bool) -> None:
-    _feed([STREAM + data if after_head else data])
+@given(st.lists(st.binary(max_size=60), max_size=8), st.booleans())
+def test_any_bytes_end_in_a_record_never_in_a_traceback(pieces: list[bytes], after_head: bool) -> None:
+    record = record_of([STREAM, *pieces] if after_head else pieces)
+    assert record.status != "ok"
 
 
-class NoHub:
-    """Stands in for the hub, because hypothesis and not a socket decides where every read ends."""
+answers = st.lists(
+    st.sampled_from(
+        [token("a"), token("é😀"), FINISH, DONE, event('{"usage":{"completion_tokens":7}}'), event('{"error":"no"}'), END]
+    )
+)
 
-    def __getattr__(self, name: str) -> object:
-        return lambda *_, **__: None
 
-
-def _feed(pieces: Sequence[bytes]) -> AnswerReader:
-    reader = AnswerReader()
-    exchange = Exchange(NoHub(), parse_url("http://127.0.0.1:9"), Request("POST", "/"), reader, QUICK, Waiter())
-    for at, piece in enumerate(pieces, start=1):
-        if exchange.failure is not None or exchange.ended_ns is not None:
-            break
-        exchange.take(memoryview(piece), at)
-    return reader
+@given(answers, st.lists(st.integers(min_value=1, max_value=900), max_size=12))
+def test_any_order_of_good_events_ends_in_a_record(events: list[bytes], cuts: list[int]) -> None:
+    """It is a good answer exactly if a token came, a finish_reason came, no error came, and the body had its end."""
+    whole = b"".join([STREAM, *events])
+    edges = [0, *sorted({cut for cut in cuts if cut < len(whole)}), len(whole)]
+    record = record_of([whole[a:b] for a, b in zip(edges, edges[1:], strict=False)])
+    heard = events[: events.index(END) + 1] if END in events else []
+    tokens = [each for each in heard if each in (token("a"), token("é😀"))]
+    good = bool(tokens) and FINISH in heard and event('{"error":"no"}') not in heard
+    assert (record.status == "ok") == good
+    if good:
+        assert record.token_events == len(tokens)
+        assert len(record.itl_ms) == len(tokens) - 1

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +57,7 @@ class Running:
     log: Path
 
     def stop(self) -> None:
-        """Ask the process to end, and end it if it does not."""
+        """Ask the process to end, and end it if it does not; and whatever it has started (vLLM has workers)."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -65,6 +65,8 @@ class Running:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def free_port(host: str = "127.0.0.1") -> int:

@@ -85,6 +85,8 @@ def start_llama_cpp_python(llama_cpp_python: Path, tiny_model: Path, tmp_path: P
             script = [str(HERE / "llama_cpp_python_rpc.py"), "head", rpc] if rpc else ["-m", "llama_cpp.server"]
             command = [str(llama_cpp_python), *script, "--host", "127.0.0.1", "--port", str(port)]
             command += ["--model", str(model), "--model_alias", "tiny", "--n_threads", "1", *arguments]
+            if rpc:  # layers go to devices other than the CPU, which the workers are, only if asked
+                command += ["--n_gpu_layers", "-1"]
             server = start(command, f"http://127.0.0.1:{port}", tmp_path / f"server-{port}.log", ready="/v1/models")
             stack.callback(server.stop)
             return server

@@ -1,0 +1,95 @@
+"""One client against a fresh simulated server: what it cost, and what the server's log says of the same requests."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from llama_load.serving.process import Running, free_port, start
+from llama_load.serving.simulated import read_log
+
+ENDS_WITHIN_S = 300
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The client process and its children: CPU seconds, largest memory of one process (MiB), and how long after its start
+    the server received the first request (s)."""
+
+    cpu_s: float
+    memory_mib: float
+    startup_s: float
+
+
+@dataclass
+class Bench:
+    """A server under load: its URL and log, and a folder for what the client leaves."""
+
+    server: Running
+    log: Path
+    folder: Path
+
+    def run(self, command: list[str], env: Mapping[str, str] | None = None) -> Cost:
+        """Run the client to its end."""
+        began = time.monotonic_ns()
+        with (self.folder / "client.out").open("wb") as out:
+            process = subprocess.Popen(command, env=os.environ | dict(env or {}), stdout=out, stderr=out, cwd=self.folder)
+        _, status, usage = _wait(process.pid)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.server.stop()
+        rows = self.truth()
+        if not rows:
+            tail = (self.folder / "client.out").read_text(errors="replace")[-2000:]
+            raise SystemExit(f"{' '.join(command)} sent nothing:\n{tail}")
+        first = min(entry["received_mono_ns"] for entry in rows)
+        return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, (first - began) / 1e9)
+
+    def truth(self) -> list[dict[str, Any]]:
+        """What the server logged, a dict a request."""
+        return list(read_log(self.log))
+
+
+def _wait(pid: int) -> tuple[int, int, Any]:
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while time.monotonic() < deadline:
+        found = os.wait4(pid, os.WNOHANG)
+        if found[0]:
+            return found
+        time.sleep(0.05)
+    os.kill(pid, 9)
+    return os.wait4(pid, 0)
+
+
+@contextmanager
+def bench(*arguments: str) -> Iterator[Bench]:
+    """A fresh simulated server with these flags."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        port, log = free_port(), folder / "truth.jsonl"
+        serve = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(port), "--log", str(log), *arguments]
+        server = start(serve, f"http://127.0.0.1:{port}", folder / "server.out")
+        try:
+            yield Bench(server, log, folder)
+        finally:
+            server.stop()
+
+
+def heading() -> str:
+    """Where and when this was measured."""
+    return f"{time.strftime('%Y-%m-%d')}, {platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}\n"
+
+
+def pair(values: Any, spell: Callable[[float], str] = "{:.2f}".format) -> str:
+    """`p50 / p99` of a sample."""
+    return " / ".join(spell(float(np.percentile(values, p))) for p in (50, 99))

@@ -1,0 +1,40 @@
+"""A minute of fuzzing, beginning from what real servers sent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.transcripts import errors, timed, titled
+
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
+SECONDS = 60
+
+
+def test_nothing_that_a_server_sends_raises(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    seeds = [bytes([0, 64]) + b"".join(step for step in timed(name).steps) for name in ("llama_stream", "vllm_stream")]
+    seeds += [bytes([0, 200]) + b"".join(capture.steps) for capture in titled("llama_cpp_server_rpc").values()]
+    seeds += [bytes([4, 255]) + line[6:].encode() for line in timed("llama_stream_no_usage").body.split("\n\n") if line]
+    seeds += [bytes([6, 0]) + body for _, body in [*errors("llama_errors").values(), *errors("vllm_errors").values()]]
+    for number, seed in enumerate(seeds):
+        (corpus / str(number)).write_bytes(seed[:8192])
+    command = [
+        sys.executable,
+        "-m",
+        "tests.heavy.fuzz",
+        f"-max_total_time={SECONDS}",
+        "-max_len=8192",
+        "-rss_limit_mb=2048",
+        str(corpus),
+    ]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", check=False, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
