@@ -75,7 +75,8 @@ def test_gaps_shorter_than_the_batch_period_are_not_batched(
         ttft, itl = errors_ms(records, server)
         assert np.percentile(np.abs(ttft), 90) <= 0.5
         assert np.percentile(np.abs(itl), 50) <= 0.5
-        assert records.numbers("merged_events").sum() <= 0.05 * records.numbers("token_events").sum()
+        # (Batched, two of three would be.)
+        assert records.numbers("merged_events").sum() <= 0.2 * records.numbers("token_events").sum()
 
     eventually(attempt, tmp_path)
 

@@ -267,7 +267,9 @@ def without_secrets(command: list[str]) -> list[str]:
 
 def _readable(given: str | None, faults: list[str]) -> Path | None:
     """A file of authorities that OpenSSL can use."""
-    path = Path(given) if given is not None else None
+    if given is None:
+        return None
+    path = Path(given)
     try:
         TlsOptions(path).context()
     except OSError as error:  # ssl.SSLError is one

@@ -14,6 +14,7 @@ def control_session(headers: tuple[tuple[str, str], ...], tls: TlsOptions) -> re
     """A session that goes straight to the server, whatever proxy the environment names, because the load does, too."""
     session = requests.Session()
     session.trust_env = False
+    session.headers["Connection"] = "close"  # llama-server closes connections that it has announced to keep
     session.headers.update(dict(headers))
     authorities = tls.ca_file or ssl.get_default_verify_paths().cafile
     session.verify = False if tls.insecure else str(authorities) if authorities else True

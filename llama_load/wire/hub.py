@@ -44,6 +44,7 @@ class Hub:
         self.saw_gap = self.ready.saw_gap
         self.turns = Turns(loop)
         self._parked: dict[Address, list[Connection]] = {}
+        self._tls_options = TlsOptions()
         self._tls_context: ssl.SSLContext | None = None
         self._tls_sessions: dict[Address, ssl.SSLSession] = {}
         self._buffer = bytearray(READ_BUFFER_BYTES)
@@ -89,8 +90,8 @@ class Hub:
         return exchange
 
     def trust(self, options: TlsOptions) -> None:
-        """Whom https:// connections trust from now on. Raises OSError when the file of authorities is of no use."""
-        self._tls_context = options.context()
+        """Whom https:// connections trust from now on. Loading the system's authorities takes 40 ms, so not before it is needed."""
+        self._tls_options, self._tls_context = options, None
         self._tls_sessions.clear()
         self.close_parked()
 
@@ -140,8 +141,7 @@ class Hub:
     def tls_layer(self, address: Address) -> TlsLayer:
         """A fresh TLS connection's state, which will try to resume the last session with this address."""
         if self._tls_context is None:
-            self.trust(TlsOptions())
-        assert self._tls_context is not None
+            self._tls_context = self._tls_options.context()
         return TlsLayer(self._tls_context, address.host, self._tls_sessions.get(address))
 
     def keep_session(self, address: Address, tls: TlsLayer) -> None:
