@@ -118,6 +118,19 @@ def schema() -> pa.Schema:
     return pa.schema([(item.name, of(hints[item.name])) for item in fields(RequestRecord)])
 
 
+def aligned(table: pa.Table) -> pa.Table:
+    """The table with exactly the columns of `schema`: what an older version did not write is null. Raises pa.ArrowInvalid
+    where a column holds something else."""
+    import pyarrow as pa
+
+    wanted = schema()
+    columns = [
+        table[item.name].cast(item.type) if item.name in table.column_names else pa.nulls(table.num_rows, item.type)
+        for item in wanted
+    ]
+    return pa.Table.from_arrays(columns, schema=wanted)
+
+
 def to_batch(records: Sequence[RequestRecord]) -> pa.RecordBatch:
     """Records as packed columns."""
     import pyarrow as pa

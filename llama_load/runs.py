@@ -20,7 +20,7 @@ from llama_load.errors import RunError, UsageError
 from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.table import Records
 from llama_load.metrics.verdict import WorkerHealth
-from llama_load.record import RequestRecord, schema, to_batch
+from llama_load.record import RequestRecord, aligned, schema, to_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,15 +139,15 @@ def load_run(path: Path) -> Run:
         raise UsageError(f"{path} is no run folder: it has no {MANIFEST}")
     try:
         manifest = msgspec.json.decode(manifest_file.read_bytes(), type=Manifest)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RunError(f"{manifest_file} cannot be read: {error}") from None
     if (path / TABLE).is_file():
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
-            return Run(path, manifest, Records(pq.read_table(path / TABLE)), recovered=False)
-        except pa.ArrowInvalid as error:
+            return Run(path, manifest, Records(aligned(pq.read_table(path / TABLE))), recovered=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise RunError(f"{path / TABLE} cannot be read: {error}") from None
     return Run(path, manifest, Records(_read_journal(path / JOURNAL)), recovered=True)
 
@@ -165,7 +165,7 @@ def last_with_label(folder: Path, label: str) -> Manifest | None:
     for file in folder.glob(f"*/{MANIFEST}"):
         try:
             manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             continue  # not ours, or damaged: nothing to compare with
         if manifest.label == label:
             found.append(manifest)
@@ -219,4 +219,4 @@ def _read_journal(path: Path) -> pa.Table:
                     batches.append(batch)
         except (pa.ArrowInvalid, OSError):
             pass  # the torn end of the journal; what came before it is whole
-    return pa.Table.from_batches(batches, schema=schema())
+    return aligned(pa.Table.from_batches(batches)) if batches else schema().empty_table()

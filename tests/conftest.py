@@ -20,12 +20,15 @@ from llama_load.bundled import bundled
 from llama_load.metrics.table import Records
 from llama_load.serving.model_maker import TINY, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
+from llama_load.wire.clock import SO_TIMESTAMPNS
 
 # A deadline would be an assertion on wall-clock time.
 settings.register_profile("llama-load", deadline=None)
 settings.load_profile("llama-load")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# Whether the suite runs without epoll and kernel stamps, as on macOS (see `llama_load.wire.readiness`).
+PORTABLE = SO_TIMESTAMPNS is None
 SHAREGPT = REPOSITORY / "locustfiles" / "sharegpt_chat.py"
 
 
@@ -53,7 +56,7 @@ class Finished:
 
 def environment() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LLAMA_LOAD_", "LOCUST_"))}
-    return kept | {"COLUMNS": "100"}
+    return kept | {"COLUMNS": "100"} | ({"LLAMA_LOAD_PORTABLE": "1"} if PORTABLE else {})
 
 
 def locust_command(host: str, folder: Path, *arguments: str, locustfile: Path = SHAREGPT) -> list[str]:

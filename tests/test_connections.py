@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ssl
+import time
 from pathlib import Path
 
 import gevent
 import pytest
 import trustme
 
+from llama_load.metrics.request import own_delay_ms
 from llama_load.targets.answer import AnswerReader
 from llama_load.wire import Exchange, Hub, Request, Timeouts, TlsOptions, parse_url
 from tests.scripted import END, GOOD_STREAM, STREAM, ScriptedServer, chunk, token
@@ -145,3 +147,70 @@ def test_a_chunk_after_the_last_one_never_reaches_the_next_answer() -> None:
         second = ask(server.url)
     assert (first[1], second[1]) == (None, None)
     assert server.connections == 2
+
+
+def test_a_reused_connection_that_dies_late_is_the_servers_failure() -> None:
+    """It had a second to work on the request: a gateway's time-out or a crash, not a stale connection."""
+
+    class Slow(ScriptedServer):
+        def _play(self, connection) -> None:
+            if len(self.requests) == 2:
+                time.sleep(1.1)
+                raise OSError
+            super()._play(connection)
+
+    with Slow(GOOD_STREAM, per_connection=3) as server:
+        ask(server.url)
+        exchange, failure = ask(server.url)
+    assert failure[0] == "cut_off"
+    assert not exchange.reopened
+
+
+def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that says 408 and closes while the connection is parked, and a loop that has not seen it yet."""
+    farewell = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with ScriptedServer((*GOOD_STREAM, 0.05, farewell)) as server:
+        ask(server.url)
+        time.sleep(0.2)  # the loop does not run
+        exchange, failure = ask(server.url)
+    assert failure is None
+    assert not exchange.reused
+
+
+def test_a_large_body_on_an_open_connection_is_no_delay_of_ours() -> None:
+    """12 MB to a server that begins to read 0.3 s late: the own delay ends with the first write."""
+
+    class Late(ScriptedServer):
+        def _play(self, connection) -> None:
+            super()._play(connection)
+            if len(self.requests) == 1:
+                time.sleep(0.3)
+
+    with Late(GOOD_STREAM, per_connection=2) as server:
+        ask(server.url)
+        reader = AnswerReader()
+        request = Request("POST", "/v1/chat/completions", (), b"x" * 12_000_000, reuse=True)
+        exchange = Hub.of_this_process().send(parse_url(server.url).resolved(), request, reader, Timeouts(2, 5, 2))
+    assert exchange.reused
+    assert own_delay_ms(exchange.started_ns, None, None, first_write_ns=exchange.first_write_ns) < 250
+    assert exchange.sent_ns - exchange.started_ns > 250e6
+
+
+def test_an_early_answer_does_not_stop_the_rest_of_the_body() -> None:
+    """The server answers its first token before it has read the request: the rest is sent nevertheless."""
+
+    class Early(ScriptedServer):
+        def _play(self, connection) -> None:
+            connection.sendall(STREAM + token("a"))
+            time.sleep(0.2)
+            got = 0
+            while got < 20_000_000:
+                got += len(connection.recv(1 << 20))
+            connection.sendall(b"".join(GOOD_STREAM[1:]))
+
+    with Early(GOOD_STREAM, read_request=False) as server:
+        reader = AnswerReader()
+        request = Request("POST", "/v1/chat/completions", (), b"x" * 20_000_000)
+        exchange = Hub.of_this_process().send(parse_url(server.url).resolved(), request, reader, Timeouts(2, 5, 5))
+    assert reader.failure(exchange) is None
+    assert reader.text == "aab"

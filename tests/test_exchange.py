@@ -240,3 +240,12 @@ def test_any_order_of_good_events_ends_in_a_record(events: list[bytes], cuts: li
     if good:
         assert record.token_events == len(tokens)
         assert len(record.itl_ms) == len(tokens) - 1
+
+
+def test_framing_in_reads_of_its_own_is_no_header() -> None:
+    """60,000 chunks whose size, data and end come one by one: 300 KB of framing in all, never much in a row."""
+    pieces = [STREAM]
+    for _ in range(60_000):
+        pieces += [b"b\r\n", b": nothing\n\n", b"\r\n"]
+    exchange, _ = exchange_of([*pieces, token(), FINISH, DONE, END])
+    assert exchange.failure is None

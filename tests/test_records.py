@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import resource
 from dataclasses import fields, replace
 from pathlib import Path
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.errors import RunError, UsageError
 from llama_load.record import RequestRecord, from_batch, schema, to_batch
+from llama_load.reports.block import block
+from llama_load.reports.results import work_out
 from llama_load.runs import JOURNAL, TABLE, RunWriter, free_run_dir, load_run, recover
+from llama_load.users.measure import _without_prompt
 from tests.records import manifest, record
 
 
@@ -111,3 +118,42 @@ def test_an_unwritable_folder_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write the run folder"):
         RunWriter(tmp_path / "file" / "run", manifest())
+
+
+def test_a_run_of_an_older_version_can_be_reported(tmp_path: Path) -> None:
+    """Columns that it did not write are not known; its manifest lacks what came later. The same for a journal."""
+    old = to_batch([record(0), record(1)])
+    wanted = [name for name in old.schema.names if name not in ("connection_reused", "answered_by", "tls_ms", "first_merged")]
+    table = pa.Table.from_batches([old]).select(wanted)
+    for name in ("finished", "killed"):
+        folder = tmp_path / name
+        folder.mkdir()
+        text = msgspec.json.encode(manifest(num_prompts=2)).decode().replace('"workers":[]', '"workers":[{"worker":"local"}]')
+        (folder / "run.json").write_text(text)
+    pq.write_table(table, tmp_path / "finished" / "requests.parquet")
+    with pa.OSFile(str(tmp_path / "killed" / "requests.arrows"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    for name in ("finished", "killed"):
+        run = load_run(tmp_path / name)
+        text = block(work_out(run))
+        assert "Successful requests:                     2" in text
+
+
+def test_a_quoted_prompt_is_kept_out_of_the_error() -> None:
+    """However the server has escaped, shortened or re-spaced it."""
+    prompt = 'Line one of the secret\nprompt says "hello", 你好，这是一个关于自行车的很长的问题 and more text that follows here'
+    collapsed = " ".join(prompt.split())
+    quotes = [
+        prompt,
+        collapsed,
+        json.dumps(prompt),
+        json.dumps(prompt, ensure_ascii=False),
+        collapsed[20:90],
+        json.dumps(collapsed)[10:120],
+    ]
+    for quote in quotes:
+        kept = _without_prompt(f"HTTP 422: input {quote} is bad", prompt, keep=False)
+        assert kept == "HTTP 422: … (the server quotes the prompt; --save-texts keeps that)"
+        assert _without_prompt(f"HTTP 422: {quote}", prompt, keep=True).endswith(quote)
+    assert _without_prompt("HTTP 500: out of memory on device 0, try again", prompt, keep=False).endswith("try again")
+    assert _without_prompt("HTTP 500: hi is no good", "hi", keep=False) == "HTTP 500: hi is no good"

@@ -92,3 +92,10 @@ def test_the_same_server_twice_is_refused(run_locust: Callable[..., Finished], l
     done = run_locust(f"{llama_server.url},{llama_server.url}", "--num-prompts", "4")
     assert done.code == 2
     assert "twice" in done.err
+
+
+def test_least_in_flight_leaves_a_replica_alone_that_refuses() -> None:
+    balancer = Balancer(THREE, LEAST_IN_FLIGHT)
+    assert balancer.choose() is THREE[0]
+    balancer.ended(THREE[0], refused=True)
+    assert [balancer.choose().address.port for _ in range(6)] == [2, 3, 2, 3, 2, 3]

@@ -97,3 +97,20 @@ def test_a_real_server_that_drafts(run_locust: Callable[..., Finished], drafting
     assert counted["draft_tokens"] == int(told[told == told].sum()) > 0
     assert done.summary["spec_decode_draft_tokens"] == counted["draft_tokens"]
     assert "Speculative Decoding" in done.out
+
+
+def test_a_server_that_was_started_anew_tells_nothing() -> None:
+    assert Speculation(5, 1, 1, [1]).since(Speculation(55, 41, 21, [20])) is None
+
+
+def test_counts_that_cannot_be_are_passed_over() -> None:
+    lines = [
+        "spec_decode_num_draft_tokens_total 4",
+        "spec_decode_num_accepted_tokens_total +Inf",
+        "spec_decode_num_drafts_total 1e400",
+    ]
+    page = "".join(f"vllm:{line}\n" for line in lines)
+    page += 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="1000000000"} 1\n'
+    told = parse_speculation(page)
+    assert told is not None
+    assert (told.draft_tokens, told.accepted_tokens, told.drafts, len(told.per_position)) == (4, 0, None, 256)

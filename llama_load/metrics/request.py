@@ -63,17 +63,17 @@ def tls_ms(connected_ns: int | None, secured_ns: int | None) -> float | None:
 
 
 def own_delay_ms(
-    started_ns: int, connected_ns: int | None, handshake_ns: int | None, *, sent_ns: int | None = None
+    started_ns: int, connected_ns: int | None, handshake_ns: int | None, *, first_write_ns: int | None = None
 ) -> float | None:
     """The client's own delay before a request was sent, ms: (connected - started) - the kernel's handshake time.
 
     The kernel completes the TCP handshake by itself and knows how long that took (tcpi_rtt of TCP_INFO); the rest is
     the time until the client noticed. Connected after 3.0 ms, round trip 0.2 ms: 2.8. None where the kernel does not tell or had to
-    repeat its SYN (a full backlog is the server's doing). On a connection that was open already (`sent_ns` is given):
-    sent - started.
+    repeat its SYN (a full backlog is the server's doing). On a connection that was open already
+    (`first_write_ns` is given): first bytes handed to the kernel - started.
     """
-    if sent_ns is not None:
-        return ns_to_ms(sent_ns - started_ns)
+    if first_write_ns is not None:
+        return ns_to_ms(first_write_ns - started_ns)
     if connected_ns is None or handshake_ns is None:
         return None
     return max(0.0, ns_to_ms(connected_ns - started_ns - handshake_ns))

@@ -36,9 +36,11 @@ class Speculation:
         """Both together (two replicas)."""
         return self._combined(other, 1)
 
-    def since(self, earlier: Speculation) -> Speculation:
-        """What was added since `earlier` (counters only grow, unless the server was started anew)."""
-        return self._combined(earlier, -1)
+    def since(self, earlier: Speculation) -> Speculation | None:
+        """What was added since `earlier`; None if the server was started anew meanwhile, which its counters show by shrinking."""
+        grown = self._combined(earlier, -1)
+        shrunk = min(grown.draft_tokens, grown.accepted_tokens, grown.drafts or 0, *grown.per_position, 0) < 0
+        return None if shrunk else grown
 
     def _combined(self, other: Speculation, sign: int) -> Speculation:
         longest = max(len(self.per_position), len(other.per_position))

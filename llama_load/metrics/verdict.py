@@ -81,9 +81,9 @@ class WorkerHealth:
     """
 
     worker: str
-    loop_lag_p99_ms: float | None
-    loop_lag_max_ms: float | None
-    core_busy: float | None
+    loop_lag_p99_ms: float | None = None
+    loop_lag_max_ms: float | None = None
+    core_busy: float | None = None
     stolen_ratio: float | None = None
 
 

@@ -27,8 +27,8 @@ class Results:
 
     @property
     def request_imbalance(self) -> float | None:
-        """How unevenly requests were spread over the replicas (see `metrics.replicas.imbalance`)."""
-        return imbalance([part.completed + part.failed for part in self.by_host.values()])
+        """How unevenly successful requests were spread over the replicas (see `metrics.replicas.imbalance`)."""
+        return imbalance([part.completed for part in self.by_host.values()])
 
     @property
     def token_imbalance(self) -> float | None:
@@ -65,8 +65,8 @@ def work_out(run: Run) -> Results:
         manifest.workers,
         interrupted=manifest.end in ("interrupted", "running"),
         cache_meant=manifest.cache_meant,
-        head_tokens=manifest.targets[0].get("head_tokens") or 0 if manifest.targets else 0,
-        length_means_full=manifest.backend == "llama-server",
+        head_tokens=min((target.get("head_tokens") or 0 for target in manifest.targets), default=0),
+        length_means_full=all(target.get("backend") == "llama-server" for target in manifest.targets) and bool(manifest.targets),
         shown=manifest.percentile_metrics,
     )
     hosts = [str(target["url"]) for target in manifest.targets]  # also one that never got a request

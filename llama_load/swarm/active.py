@@ -57,7 +57,7 @@ class ActiveRun:
             warmup=prepared.warmup,
             measured=prepared.measured,
             nonce=secrets.token_hex(8) if options.bust_prefix_cache else None,
-            began=self._began,
+            warmed_up=lambda: self._spawn(self._begin_measuring),
             finished=lambda: self.end("complete"),
             ended=self._record,
             aborted=self._abort,
@@ -112,19 +112,28 @@ class ActiveRun:
             raise UsageError(self._fault)
         return results, text
 
-    def _began(self) -> None:
+    def _spawn(self, what: Callable[[], None]) -> None:
+        """Not in a user's greenlet, which may be killed or have a timeout of its own."""
+        self._timers.append(gevent.spawn(what))
+
+    def _begin_measuring(self) -> None:
         """The warm-up is over."""
-        self._speculation_before = self._speculation()
+        try:
+            self._speculation_before = self._speculation()
+        finally:
+            self.session.measure()
         self._check.start()
         if self._prepared.run_time_s is not None:
             self._timers.append(gevent.spawn_later(self._prepared.run_time_s, self.end, "time"))
 
     def _speculation(self) -> Speculation | None:
-        """What the targets have counted of speculative decoding so far; None unless all that did when asked first do."""
+        """What the targets have counted of speculative decoding so far; None unless all of them count."""
         prepared = self._prepared
-        counts = [speculation(target, prepared.options.tls) for target in prepared.targets if target.counts_drafts]
+        if not all(target.counts_drafts for target in prepared.targets):
+            return None
+        counts = [speculation(target, prepared.options.tls) for target in prepared.targets]
         known = [count for count in counts if count is not None]
-        return reduce(Speculation.plus, known) if known and len(known) == len(counts) else None
+        return reduce(Speculation.plus, known) if len(known) == len(counts) else None
 
     def _record(self, record: RequestRecord) -> None:
         self._recorder.add(record)

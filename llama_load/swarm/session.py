@@ -28,8 +28,8 @@ PREFIX_DIGITS = 24
 class LocalSession:
     """A `Session` (see `llama_load.users.session`) whose leases are in this process.
 
-    Warm-up first: its requests go out, and no measured one before the last of them has ended. `began` is called when
-    the measurement begins, `finished` when its last request has ended, `ended` with every record, `aborted`
+    Warm-up first: its requests go out, and no measured one before the last of them has ended. `warmed_up` is called then,
+    and `measure` wanted; `finished` is called when the last measured request has ended, `ended` with every record, `aborted`
     when a user says that the run makes no sense.
     """
 
@@ -42,11 +42,12 @@ class LocalSession:
     warmup: LeaseBook
     measured: LeaseBook
     nonce: str | None  # set: begin every prompt with random text drawn from it
-    began: Callable[[], None]
+    warmed_up: Callable[[], None]
     finished: Callable[[], None]
     ended: Callable[[RequestRecord], None]
     aborted: Callable[[str], None]
     counts: Counts = field(default_factory=Counts)
+    _warm: bool = False
     _measuring: bool = False
     _closing: bool = False
     _changed: Event = field(default_factory=Event)  # set when a user that found no ticket should look again
@@ -54,8 +55,7 @@ class LocalSession:
     def open(self) -> None:
         """Let the users begin."""
         self.counts = Counts("warm-up", total=self.warmup.total, since=time.monotonic())
-        if self.warmup.finished:
-            self._begin_measuring()
+        self._check_warmup()
 
     def close(self) -> None:
         """Hand out no more tickets; users that wait for one stop."""
@@ -97,7 +97,7 @@ class LocalSession:
         else:
             book = self.warmup if ticket.warmup else self.measured
             book.end()
-            self.balancer.ended(ticket.target)
+            self.balancer.ended(ticket.target, refused=record.status.startswith("connect_"))
             counts = self.counts
             counts.in_flight -= 1
             counts.done += 1
@@ -106,8 +106,8 @@ class LocalSession:
         try:
             self.ended(record)
         finally:  # whatever a listener raises, the run must go on and come to its end
-            if ticket.warmup and self.warmup.finished and not self._measuring:
-                self._begin_measuring()
+            if ticket.warmup:
+                self._check_warmup()
             elif not ticket.warmup and self.measured.finished:
                 self.finished()
 
@@ -116,8 +116,13 @@ class LocalSession:
         plan = self.plans.get(workload)
         return Ticket(index, warmup, plan.prompt(index, warmup=warmup) if plan else None, self.balancer.choose())
 
-    def _begin_measuring(self) -> None:
+    def measure(self) -> None:
+        """Begin the measurement: from now on tickets are for measured requests."""
         self.counts = Counts("measuring", total=self.measured.total, since=time.monotonic())
-        self.began()
         self._measuring = True
         self._changed.set()
+
+    def _check_warmup(self) -> None:
+        if self.warmup.finished and not self._warm:
+            self._warm = True
+            self.warmed_up()

@@ -7,21 +7,17 @@ without `choices`, llama-server's `timings`, error events, `[DONE]`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from llama_load.targets.failures import context_numbers, describe_error, event_failure, http_failure
+from llama_load.targets.failures import Count, context_numbers, describe_error, event_failure, http_failure
 
 if TYPE_CHECKING:
     from llama_load.wire.exchange import Exchange
 
 DONE = b"[DONE]"
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
-
-
-# A count as a server may tell it; anything else makes the event a bad one.
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class _Delta(msgspec.Struct, gc=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from typing import Any
 
 import requests
 import urllib3
@@ -10,9 +11,17 @@ import urllib3
 from llama_load.wire.tls import TlsOptions
 
 
-def control_session(headers: tuple[tuple[str, str], ...], tls: TlsOptions) -> requests.Session:
+class ControlSession(requests.Session):
+    """A session that follows no redirect: keys in headers go to the server that was named, and nowhere else."""
+
+    def request(self, *args: Any, **settings: Any) -> requests.Response:
+        """See requests.Session.request."""
+        return super().request(*args, **settings | {"allow_redirects": False})
+
+
+def control_session(headers: tuple[tuple[str, str], ...], tls: TlsOptions) -> ControlSession:
     """A session that goes straight to the server, whatever proxy the environment names, because the load does, too."""
-    session = requests.Session()
+    session = ControlSession()
     session.trust_env = False
     session.headers["Connection"] = "close"  # llama-server closes connections that it has announced to keep
     session.headers.update(dict(headers))

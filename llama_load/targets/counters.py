@@ -13,6 +13,9 @@ TIMEOUT_S = 5
 # llama-server and vLLM use the same names behind their prefixes.
 _DRAFTS, _DRAFT_TOKENS = "spec_decode_num_drafts", "spec_decode_num_draft_tokens"
 _ACCEPTED, _PER_POSITION = "spec_decode_num_accepted_tokens", "spec_decode_num_accepted_tokens_per_pos"
+_NAMES = (_DRAFTS, _DRAFT_TOKENS, _ACCEPTED, _PER_POSITION)
+# No count of a server is larger, no draft longer; what claims to be is nonsense.
+MOST, LONGEST_DRAFT = 2**53, 255
 
 
 def speculation(target: Target, tls: TlsOptions) -> Speculation | None:
@@ -35,10 +38,12 @@ def parse_speculation(text: str) -> Speculation | None:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 name = sample.name.partition(":")[2].removesuffix("_total")
+                if name not in _NAMES or not 0 <= sample.value < MOST:
+                    continue
                 if name == _PER_POSITION:
-                    place = int(sample.labels.get("position", 0))
+                    place = min(int(sample.labels.get("position", 0)), LONGEST_DRAFT)
                     positions[place] = positions.get(place, 0) + int(sample.value)
-                elif name in (_DRAFTS, _DRAFT_TOKENS, _ACCEPTED):
+                else:
                     sums[name] = sums.get(name, 0) + int(sample.value)
     except ValueError:
         return None

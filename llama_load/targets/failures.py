@@ -17,9 +17,12 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+# A count as a server may tell it; anything else makes what it stands in a bad one.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 LONGEST_MESSAGE = 300
 MOST_INFLATED_BYTES = 64 * 1024
@@ -60,15 +63,15 @@ def context_numbers(body: bytes) -> tuple[int | None, int | None]:
         return None, None
     if told.n_prompt_tokens is not None:
         return told.n_prompt_tokens, told.n_ctx
-    context = re.search(r"context length is (\d+)", told.message)
-    prompt = re.search(r"(\d+) (?:input tokens|in the messages)|requested (\d+) tokens", told.message)
+    context = re.search(r"context length is (\d{1,15})\b", told.message)
+    prompt = re.search(r"\b(\d{1,15}) (?:input tokens|in the messages)|requested (\d{1,15}) tokens", told.message)
     return _first_number(prompt), _first_number(context)
 
 
 class _Details(msgspec.Struct):
     message: str = ""
-    n_prompt_tokens: int | None = None
-    n_ctx: int | None = None
+    n_prompt_tokens: Count | None = None
+    n_ctx: Count | None = None
 
 
 class _Refusal(msgspec.Struct):

@@ -73,14 +73,14 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
     key = any(name.lower() == "authorization" for name, _ in first.headers)
     rows.append(PreflightRow("key", "accepted" if key else "none given, none asked for"))
     rows.append(PreflightRow("model", first.model or "the server names none"))
-    if all(target.slots is not None for target in targets):
-        slots = sum(target.slots or 0 for target in targets)
-        row = PreflightRow("slots", f"{slots}")
-        if users is not None and users > slots:
-            text = f"{slots} for {users} concurrent requests: up to {users - slots} wait in the queue"
-            row = PreflightRow("slots", text, "note")
+    if known := [target.slots for target in targets if target.slots is not None]:
+        each = -(-(users or 1) // len(targets))
+        waiting = sum(max(0, each - slots) for slots in known)
+        row = PreflightRow("slots", " + ".join(map(str, known)))
+        if users is not None and waiting:
+            row = PreflightRow("slots", f"{row.value} for {users} concurrent requests: up to {waiting} wait in a queue", "note")
         rows.append(row)
-    elif first.backend == LLAMA_CPP_PYTHON:
+    if any(target.backend == LLAMA_CPP_PYTHON for target in targets):
         text = "one request at a time; unless started with --interrupt_requests false, it cuts one off when the next comes"
         rows.append(PreflightRow("slots", text, "note"))
     context = min((target.ctx_per_slot for target in targets if target.ctx_per_slot is not None), default=None)
@@ -100,10 +100,12 @@ def machine_rows(targets: Sequence[Target], users: int | None, limits: Limits) -
     """Whether this machine can hold so many connections open. Raises UsageError where it cannot."""
     if users is None:
         return []
-    if limits.open_files is not None and users + OTHER_FILES > limits.open_files:
+    # Connections that are used again wait with each replica.
+    files = users * sum(target.reuse for target in targets) or users
+    if limits.open_files is not None and files + OTHER_FILES > limits.open_files:
         raise UsageError(
-            f"{users} concurrent requests need as many open files, this process may have {limits.open_files}; "
-            f"raise the limit first: ulimit -n {users + 1000}"
+            f"{users} concurrent requests need {files} open files, this process may have {limits.open_files}; "
+            f"raise the limit first: ulimit -n {files + 1000}"
         )
     each = -(-users // len(targets))
     if limits.local_ports is not None and each > limits.local_ports:
@@ -166,9 +168,10 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
     """
     pool = kv_pool or budget.context
     counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
-    if pool is None or not plan.measured or not counted or targets[0].backend != LLAMA_SERVER:
+    slots = max((target.slots or 1 for target in targets if target.backend == LLAMA_SERVER), default=0)
+    if pool is None or not plan.measured or not counted or not slots:
         return []
-    at_a_time = min(users or 1, targets[0].slots or 1)
+    at_a_time = min(-(-(users or 1) // len(targets)), slots)
     needs = (budget.need(prompt.prompt_tokens or 0, prompt.max_tokens or 0) for prompt in plan.measured)
     most = sum(heapq.nlargest(at_a_time, needs))
     if most <= pool:
@@ -190,7 +193,9 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What two descriptions of a server do not have in common: `slots 4 -> 8`."""
     return [
-        _change(name, before.get(trait), now.get(trait)) for trait, name in TRAITS.items() if before.get(trait) != now.get(trait)
+        _change(name, before[trait], now[trait])
+        for trait, name in TRAITS.items()
+        if trait in before and trait in now and before[trait] != now[trait]
     ]
 
 

@@ -18,6 +18,7 @@ import requests
 from llama_load.errors import UsageError
 from llama_load.targets.control import control_session
 from llama_load.targets.counters import speculation
+from llama_load.targets.documents import ListedModel, count, fields, listed_models, text
 from llama_load.targets.failures import describe_error
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, Target
 from llama_load.targets.tokenize import ServerCounter
@@ -66,16 +67,17 @@ class Probe:
         self.wanted = wanted
         self.session = control_session(wanted.headers, wanted.tls)
 
-    def get(self, path: str) -> tuple[int, Any]:
-        """Status and JSON value (None if it is no JSON) of a GET. Raises UsageError when the server cannot be reached."""
+    def get(self, path: str, *, needed: bool = True) -> tuple[int, Any]:
+        """Status and JSON value (None if it is no JSON) of a GET. Raises UsageError when the server cannot be reached, and
+        for a redirect if the path is `needed`."""
         url = self.address.url + path
         try:
-            response = self.session.get(url, timeout=TIMEOUT_S, allow_redirects=False)
+            response = self.session.get(url, timeout=TIMEOUT_S)
         except requests.Timeout:
             raise UsageError(f"{url} did not answer within {TIMEOUT_S} s") from None
         except requests.RequestException as error:
             raise UsageError(f"cannot reach {self.address.url}: {_reason(error)}; is the server running there?") from None
-        if response.is_redirect:
+        if response.is_redirect and needed:
             where = response.headers["location"]
             raise UsageError(f"{url} redirects to {where}; point --host at where the server really is")
         try:
@@ -85,44 +87,44 @@ class Probe:
 
     def ask(self) -> Target:
         """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
-        status, health = self.get("/health")
+        status, health = self.get("/health", needed=False)
         if status == 503:
-            said = describe_error(msgspec.json.encode(health))
-            raise UsageError(f"{self.address.url} is not ready ({said}); wait until it has loaded its model")
+            said = f" ({describe_error(msgspec.json.encode(health))})" if health else ""
+            raise UsageError(f"{self.address.url} is not ready{said}; wait until it has loaded its model")
         models_status, models = self.get("/v1/models")
-        props_status, props = self.get("/props")
-        version_status, version = self.get("/version")
-        for path, answer in (("/v1/models", models_status), ("/props", props_status)):
+        props_status, props = self.get("/props", needed=False)
+        version_status, version = self.get("/version", needed=False)
+        listed = listed_models(models)
+        # llama-server lets everybody list its models; a gateway may hide everything else.
+        asked = {"/v1/models": models_status} | ({"/props": props_status} if _is_llama_server(listed) else {})
+        for path, answer in asked.items():
             if answer in (401, 403):
                 raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {answer}); set --api-key or LLAMA_LOAD_API_KEY")
         if models_status >= 300 and models_status != 404:
             raise UsageError(f"{self.address.url}/v1/models answers HTTP {models_status}; is this an OpenAI-compatible server?")
-        data = models.get("data") if isinstance(models, dict) else None
-        listed = [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
-        props = props if props_status == 200 and isinstance(props, dict) else {}
-        version = version if version_status == 200 and isinstance(version, dict) else {}
-        backend = self.wanted.backend or _backend(props, version, listed)
+        props = fields(props) if props_status == 200 else {}
+        version = fields(version) if version_status == 200 else {}
         if models_status == 404 and status != 200 and not props:
             raise UsageError(f"nothing at {self.address.url} looks like an LLM server: /v1/models and /health are not found there")
-        settings = props.get("default_generation_settings") or {}
-        context = settings.get("n_ctx")
-        if context is None and listed:
-            context = listed[0].get("max_model_len")
+        backend = self.wanted.backend or _backend(props, version, listed)
         model = self._model(listed)
+        settings = fields(props.get("default_generation_settings"))
+        context = count(settings.get("n_ctx")) or next((each.context for each in listed if each.name == model), None)
         head, template = self._template_tokens(backend, model)
-        chat_template = props.get("chat_template")
+        chat_template = text(props.get("chat_template"))
+        sampling = {name: value for name, value in fields(settings.get("params")).items() if name in SAMPLING}
         about = {
             "url": self.address.url,
             "backend": backend,
-            "build": props.get("build_info") or version.get("version"),
+            "build": text(props.get("build_info")) or text(version.get("version")),
             "model": model,
-            "models": listed,
-            "model_path": props.get("model_path"),
-            "slots": props.get("total_slots"),
+            "models": fields(models).get("data"),
+            "model_path": text(props.get("model_path")),
+            "slots": count(props.get("total_slots")),
             "ctx_per_slot": context,
             "modalities": props.get("modalities"),
-            "chat_template_sha256": hashlib.sha256(chat_template.encode()).hexdigest() if isinstance(chat_template, str) else None,
-            "sampling": {name: value for name, value in (settings.get("params") or {}).items() if name in SAMPLING} or None,
+            "chat_template_sha256": hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else None,
+            "sampling": sampling or None,
             "head_tokens": head,
             "template_tokens": template,
         }
@@ -131,7 +133,7 @@ class Probe:
             backend=backend,
             model=model,
             headers=self.wanted.headers,
-            slots=props.get("total_slots"),
+            slots=count(props.get("total_slots")),
             ctx_per_slot=context,
             template_tokens=template,
             about=about,
@@ -148,8 +150,8 @@ class Probe:
             return None
         return ServerCounter(self.session, self.address.url, target.backend, target.model)
 
-    def _model(self, listed: list[dict[str, Any]]) -> str | None:
-        known = [name for entry in listed for name in [entry.get("id"), *(entry.get("aliases") or [])] if name]
+    def _model(self, listed: list[ListedModel]) -> str | None:
+        known = [name for each in listed for name in (each.name, *each.aliases)]
         if self.wanted.model is None:
             return known[0] if known else None
         if known and self.wanted.model not in known:
@@ -169,18 +171,20 @@ class Probe:
                 prompt = self.session.post(url, json={"messages": messages}, timeout=TIMEOUT_S).json()["prompt"]
                 head, whole, bare = counter.count([prompt.rpartition(question)[0], prompt, question])
                 return head, max(0, whole - bare)
-        except (requests.RequestException, ValueError, KeyError, UsageError):
+        except (requests.RequestException, ValueError, KeyError, TypeError, AttributeError, UsageError):
             pass
         return None, None
 
 
-def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[dict[str, Any]]) -> str:
-    owners = {entry.get("owned_by") for entry in listed}
-    if "total_slots" in props or "llamacpp" in owners:
+def _is_llama_server(listed: list[ListedModel]) -> bool:
+    return any(each.owner == "llamacpp" for each in listed)
+
+
+def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[ListedModel]) -> str:
+    owners = {each.owner for each in listed}
+    if "total_slots" in props or _is_llama_server(listed):
         return LLAMA_SERVER
-    if "vllm" in owners:
-        return VLLM
-    if version and "version" in version and any("max_model_len" in entry for entry in listed):
+    if "vllm" in owners or ("version" in version and any(each.context for each in listed)):
         return VLLM
     return LLAMA_CPP_PYTHON if owners == {"me"} else OPENAI
 

@@ -51,7 +51,7 @@ class ServerCounter:
         try:
             response = self._session.post(self._url + path, json=body, timeout=TIMEOUT_S)
             response.raise_for_status()
-            answer: dict[str, Any] = response.json()
-        except (requests.RequestException, ValueError) as error:
+            answer: Any = response.json()
+            return int(answer["count"]) if "count" in answer else len(answer["tokens"])
+        except (requests.RequestException, ValueError, TypeError, KeyError) as error:
             raise UsageError(f"the server does not count tokens at {path}: {error}; give --tokenizer instead") from None
-        return int(answer["count"]) if "count" in answer else len(answer["tokens"])

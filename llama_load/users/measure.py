@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 import uuid
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.exchange import Exchange
 
-# A prompt is taken to be quoted in an error if so many of its first characters are.
+# A prompt is taken to be quoted in an error if so many letters and digits of it stand there in a row, however they are escaped.
 QUOTE_CHARS = 24
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,14 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         queue_ms=metric.queue_ms(
             exchange.sent_ns, exchange.headers_ns, headers_alone=exchange.headers_alone, held=ticket.target.holds_headers
         ),
-        connect_ms=metric.connect_ms(started, exchange.connected_ns),
+        connect_ms=metric.connect_ms(exchange.attempt_ns, exchange.connected_ns),
         tls_ms=metric.tls_ms(exchange.connected_ns, exchange.secured_ns),
         tls_resumed=exchange.tls_resumed if exchange.secured_ns is not None else None,
         own_delay_ms=metric.own_delay_ms(
-            started, exchange.connected_ns, exchange.handshake_ns, sent_ns=exchange.sent_ns if exchange.reused else None
+            started,
+            None if exchange.reopened else exchange.connected_ns,
+            exchange.handshake_ns,
+            first_write_ns=exchange.first_write_ns if exchange.reused else None,
         ),
         connection_reused=exchange.reused,
         connection_reopened=exchange.reopened,
@@ -125,9 +130,21 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
 
 def _without_prompt(error: str, prompt: str, *, keep: bool) -> str:
     """The failure's sentence; servers quote the prompt in some, and no prompt goes to disk unasked."""
-    if keep or len(prompt) < QUOTE_CHARS or prompt[:QUOTE_CHARS] not in error:
+    if keep or not prompt:
         return error
-    return error.partition(prompt[:QUOTE_CHARS])[0] + "… (the prompt is quoted here; --save-texts keeps it)"
+    said, asked = _letters(error), _letters(prompt)
+    # Any quotation of 1.5 times the length holds one of these windows; a short prompt is one window.
+    size = min(QUOTE_CHARS, len(asked))
+    windows = (said[at : at + size] for at in range(0, max(1, len(said) - size + 1), max(1, size // 2)))
+    if size < QUOTE_CHARS // 2 or not any(window in asked for window in windows):
+        return error
+    return error.partition(":")[0] + ": … (the server quotes the prompt; --save-texts keeps that)"
+
+
+def _letters(text: str) -> str:
+    """Letters and digits alone, JSON's escapes undone: what a quotation keeps."""
+    plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace("\\n", " ").replace("\\t", " ")
+    return "".join(filter(str.isalnum, plain))
 
 
 def _answered_by(exchange: Exchange) -> str | None:

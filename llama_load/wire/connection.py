@@ -121,11 +121,7 @@ class Connection:
         family, sockaddr = self.address.endpoints[self._endpoint]
         self._endpoints_tried += 1
         try:
-            sock = _socket.socket(family, socket.SOCK_STREAM)
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if SO_TIMESTAMPNS is not None:
-                sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            sock = self._new_socket(family)
         except OSError as error:  # most likely out of file descriptors
             self._fail(WireFailure("connect_failed", f"no socket to be had: {error.strerror}; raise the limit with ulimit -n"))
             return
@@ -144,6 +140,20 @@ class Connection:
         self._write()
         if self.state != CLOSED and self._sock is sock:
             self.hub.adopt(self, writable=bool(self._unsent))
+
+    def _new_socket(self, family: int) -> _socket.socket:
+        try:
+            sock = _socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self.hub.close_parked()  # those that wait for their next use can be opened again
+            sock = _socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if SO_TIMESTAMPNS is not None:
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        return sock
 
     def _connect_failed(self, code: int) -> None:
         self._release()
@@ -169,6 +179,8 @@ class Connection:
                 count = self._sock.sendmsg(self._unsent)
                 if before:  # it could be sent, so it was connected before
                     self._connected(before)
+                if self.exchange.first_write_ns is None:
+                    self.exchange.first_write_ns = time.monotonic_ns()
                 while self._unsent and count >= len(self._unsent[0]):
                     count -= len(self._unsent.pop(0))
                 if count:
@@ -291,6 +303,16 @@ class Connection:
     def _fail(self, failure: WireFailure) -> None:
         assert self.exchange is not None
         self.exchange.fail(failure.kind, failure.text)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has come on this parked connection, not even its end. (The loop may not have seen it yet.)"""
+        try:
+            return self._sock is not None and self._sock.recv(1, socket.MSG_PEEK) is None
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
 
     def park(self) -> None:
         """The exchange is over and the connection stays open for another."""

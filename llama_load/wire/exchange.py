@@ -36,6 +36,10 @@ MAX_REFUSAL_BYTES = 64 * 1024
 # All of one answer. A million tokens are 250 MB at most; a server that never ends must not fill the memory.
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
 
+# A parked connection that the server closed in that very moment is found dead at once. One that dies later has cost the
+# server work, and that is its failure.
+REOPEN_WITHIN_NS = 1_000_000_000
+
 WAITING, STREAMING, DONE = range(3)
 
 
@@ -57,6 +61,8 @@ class Exchange:
     waiter: Waiter
 
     started_ns: int = 0
+    attempt_ns: int = 0  # when the connection that was used in the end was tried: `started_ns`, unless reopened
+    first_write_ns: int | None = None
     connected_ns: int | None = None
     secured_ns: int | None = None
     tls_resumed: bool = False
@@ -112,9 +118,10 @@ class Exchange:
         self._connection.carry(self, head, self.request.body)
 
     def begins(self) -> None:
-        """The connection is about to connect or, if it is open, to send: the clock starts, once."""
+        """The connection is about to connect or, if it is open, to send: the clock starts. (A second try has started already.)"""
+        self.attempt_ns = self.phase_since_ns = time.monotonic_ns()
         if not self.started_ns:
-            self.started_ns = self.phase_since_ns = time.monotonic_ns()
+            self.started_ns = self.attempt_ns
 
     def was_sent(self, at: int) -> None:
         """The whole request is with the kernel."""
@@ -124,7 +131,7 @@ class Exchange:
     def _reopen(self) -> None:
         """The parked connection was dead: once more, on a fresh one."""
         self.reused, self.reopened = False, True
-        self.sent_ns = None
+        self.sent_ns = self.first_write_ns = None
         assert self._connection is not None
         self._connection.close()
         self._connection = Connection(self.hub, self.address)
@@ -192,7 +199,7 @@ class Exchange:
         """The connection is gone (`kind`: reset or cut_off), which ends some answers well."""
         if kind == "cut_off" and self.response.ends_with_the_connection:
             self._finish_body(last_read_ns)
-        elif self.reused and self.response.nothing_yet:
+        elif self.reused and self.response.nothing_yet and time.monotonic_ns() - self.attempt_ns < REOPEN_WITHIN_NS:
             self._reopen()
         else:
             self.fail(kind, f"{text} {self._where()}")
@@ -235,18 +242,23 @@ class Exchange:
         """Close the connection now; the exchange is neither success nor failure."""
         if self.phase != DONE:
             self.cancelled = True
+            self._surely_begun()
             self.ended_ns = time.monotonic_ns()
             self._done()
 
     def _fail_with(self, failure: WireFailure) -> None:
         if self.phase != DONE:
             self.failure = failure
+            self._surely_begun()
             self.ended_ns = time.monotonic_ns()
             self._done()
 
+    def _surely_begun(self) -> None:
+        if not self.started_ns:  # it never got a socket
+            self.begins()
+
     def _done(self) -> None:
         self.phase = DONE
-        self.begins()  # also of one that never got a socket
         connection, self._connection = self._connection, None
         if connection is not None:
             if not self.reused:

@@ -107,7 +107,12 @@ class Hub:
     def parked(self, address: Address) -> Connection | None:
         """An open connection to `address` that nobody uses, the one used last; None if there is none."""
         waiting = self._parked.get(address)
-        return waiting.pop() if waiting else None
+        while waiting:
+            connection = waiting.pop()
+            if connection.is_quiet:
+                return connection
+            connection.close()
+        return None
 
     def park(self, connection: Connection) -> None:
         """Keep the connection for the next exchange with its address."""
@@ -130,7 +135,7 @@ class Hub:
 
     def now_streaming(self, connection: Connection | None) -> None:
         """The first progress came: from now on the connection may be read in batches."""
-        if connection is not None:
+        if connection is not None and connection.all_sent:
             self.ready.stream(connection.fd)
 
     def forget(self, exchange: Exchange) -> None:

@@ -115,7 +115,7 @@ class Batches:
         """See `Readiness.saw_gap`."""
         if self._gaps_to_learn:
             self._gaps_to_learn -= 1
-            self.gap_ns = min(self.gap_ns, gap_ns)
+            self.gap_ns = min(self.gap_ns, max(gap_ns, 1))
         else:
             self.gap_ns *= GAP_DOWN if gap_ns < self.gap_ns else GAP_UP
 

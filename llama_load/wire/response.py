@@ -40,6 +40,7 @@ class Response:
             self._surplus = True
         pieces = self._pieces
         if pieces:
+            self._overhead_bytes = 0
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             pieces.clear()
             return body
