@@ -19,7 +19,7 @@ import msgspec
 from llama_load.errors import RunError, UsageError
 from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.table import Records
-from llama_load.metrics.verdict import WorkerHealth
+from llama_load.metrics.verdict import LostWorker, WorkerHealth
 from llama_load.record import RequestRecord, aligned, schema, to_batch
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Manifest:
     preflight: list[PreflightRow] = field(default_factory=list)
     host: dict[str, Any] = field(default_factory=dict)
     workers: list[WorkerHealth] = field(default_factory=list)
+    lost: list[LostWorker] = field(default_factory=list)
     speculation: Speculation | None = None  # what the servers counted during the measurement
     end: str = "running"  # then "complete", "time", "stopped", "interrupted"
 

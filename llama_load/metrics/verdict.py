@@ -12,7 +12,7 @@ The word is that of the first group, in the order of `WORDS`, with a check that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,10 +38,12 @@ class Limit:
 
 
 # How LLM servers name themselves in the Server field; any other name is that of something in between.
+MOST_NAMED = 12
 LLM_SERVERS = ("llama.cpp", "uvicorn")
 
 LIMITS = {
     "missing_records": Limit(INCOMPLETE, 0, "a request that is not in the records is in no figure"),
+    "lost_requests": Limit(INCOMPLETE, 0, "the server may have worked on them, and nobody knows how"),
     "own_delay_p99_ms": Limit(CLIENT_BOUND, 5.0, "it is part of every TTFT, and users notice differences of tens of ms"),
     "loop_lag_p99_ms": Limit(CLIENT_BOUND, 5.0, "requests leave this late when the client's loop is busy"),
     "stolen_ratio": Limit(CLIENT_BOUND, 0.05, "while the hypervisor gives the CPU to others, neither client nor clock moves on"),
@@ -87,12 +89,21 @@ class WorkerHealth:
     stolen_ratio: float | None = None
 
 
+@dataclass(slots=True)
+class LostWorker:
+    """A worker that went away: the measured requests that it may have sent and of which no record came."""
+
+    worker: str
+    possibly_sent: list[int] = field(default_factory=list)
+
+
 def judge(
     records: Records,
     figures: Totals,
     planned: int | None,
     health: Sequence[WorkerHealth],
     *,
+    lost: Sequence[LostWorker] = (),
     interrupted: bool = False,
     cache_meant: bool = False,
     head_tokens: int = 0,
@@ -101,14 +112,15 @@ def judge(
 ) -> Verdict:
     """The verdict on measured `records` and their figures.
 
-    `planned` is how many requests there should be (None: as many as fit the time), `interrupted` whether the run was cut
-    before its end, `cache_meant` whether cached prompts are part of what is measured, `head_tokens` how many tokens the chat
+    `planned` is how many requests there should be (None: as many as fit the time), `lost` which workers went away,
+    `interrupted` whether the run was cut before its end, `cache_meant` whether cached prompts are part of what is measured, `head_tokens` how many tokens the chat
     template puts before every prompt, `length_means_full` whether a finish by length without max_tokens means a full context
     (llama-server), `shown` the latencies whose percentiles are printed.
     """
     ok = records.ok()
     checks = [
         _missing(planned, len(records) - figures.cancelled, interrupted),
+        *_lost(lost),
         _own_delay(records),
         *_health(health),
         _check("failure_ratio", figures.failure_ratio, f"{figures.failed} of {figures.completed + figures.failed} requests failed"),
@@ -139,6 +151,20 @@ def _missing(planned: int | None, ended: int, interrupted: bool) -> Check:
     missing = max(0, planned - ended)
     text = f"{missing} of {planned} planned requests did not end" if missing else f"all {planned} requests are on record"
     return _check("missing_records", missing, text)
+
+
+def _lost(lost: Sequence[LostWorker]) -> list[Check]:
+    """Workers that went away, and what they may have sent without a record."""
+    checks = []
+    for gone in lost:
+        some = ", ".join(map(str, gone.possibly_sent[:MOST_NAMED])) + (", …" if len(gone.possibly_sent) > MOST_NAMED else "")
+        text = f"worker {gone.worker} was lost"
+        if gone.possibly_sent:
+            text += f" with {len(gone.possibly_sent)} requests that it may have sent (prompts {some})"
+        else:
+            text += "; it had no request under way"
+        checks.append(_check("lost_requests", len(gone.possibly_sent), text))
+    return checks
 
 
 def _own_delay(records: Records) -> Check:

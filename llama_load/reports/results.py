@@ -63,6 +63,7 @@ def work_out(run: Run) -> Results:
         total,
         None if manifest.end == "time" else manifest.num_prompts,
         manifest.workers,
+        lost=manifest.lost,
         interrupted=manifest.end in ("interrupted", "running"),
         cache_meant=manifest.cache_meant,
         head_tokens=min((target.get("head_tokens") or 0 for target in manifest.targets), default=0),

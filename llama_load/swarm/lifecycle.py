@@ -25,7 +25,7 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.swarm import options as flags
-from llama_load.swarm.active import ActiveRun
+from llama_load.swarm.local import LocalRun
 from llama_load.swarm.prepare import Prepared, prepare
 
 # Locust writes its CSV files once a second and not once more at the end.
@@ -53,7 +53,7 @@ class Lifecycle:
         self.options = environment.parsed_options
         self.headless = bool(self.options.headless)
         self.run_time_s: float | None = None
-        self.active: ActiveRun | None = None
+        self.active: LocalRun | None = None
         self.prepared: Prepared | None = None
         self.exit_code: int | None = None
         self._reported = Event()
@@ -112,8 +112,7 @@ class Lifecycle:
                 self.prepared = self._prepare()
             prepared, self.prepared = self.prepared, None
             prepared.writer.manifest.users = self.environment.runner.target_user_count or self.options.num_users
-            self.active = ActiveRun(self.environment, prepared, self._stop)
-            self.environment.llama_load = self.active.session
+            self.active = LocalRun(self.environment, prepared, self._stop)
             self.active.open()
         except LlamaLoadError as error:
             self._refuse(error, error.exit_code)
@@ -129,8 +128,7 @@ class Lifecycle:
     def on_test_stopping(self, **_: Any) -> None:
         """Whoever waits for a ticket shall go."""
         if self.active is not None:
-            self.active.end_reason = self.active.end_reason or "stopped"
-            self.active.session.close()
+            self.active.stopping("stopped")
 
     def on_test_stop(self, **_: Any) -> None:
         """All users are gone: write and print the results. Ctrl-C waits for that."""
@@ -163,7 +161,7 @@ class Lifecycle:
     def on_quitting(self, environment: Any, **_: Any) -> None:
         """Locust ends, by itself or by Ctrl-C: end the run if there still is one, and set the exit code."""
         if self.active is not None and self._reported.is_set():
-            self.active.end_reason = self.active.end_reason or "interrupted"
+            self.active.stopping("interrupted")
             environment.runner.stop()
         self._reported.wait(REPORTED_WITHIN_S)
         if self.exit_code is not None:

@@ -1,75 +1,117 @@
-"""The run as its users see it, in one process: hands out tickets, passes records on."""
+"""The run as the users of one process see it: tickets in, records out. Where the books are kept is the link's business."""
 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
-from gevent.event import Event
+from gevent.lock import Semaphore
 from locust.exception import StopUser
 
-from llama_load.record import CANCELLED, OK, RequestRecord
-from llama_load.swarm.leases import LeaseBook
-from llama_load.swarm.progress import Counts
+from llama_load.record import CANCELLED, RequestRecord
+from llama_load.swarm.coordinator import Lease
 from llama_load.targets.balance import Balancer
 from llama_load.targets.body import BodyOptions
 from llama_load.users.session import Ticket
 from llama_load.wire.request import Timeouts
-from llama_load.workloads.prompt import Plan
 
 # Enough hex digits that no two prompts of a server's life begin alike.
 PREFIX_DIGITS = 24
 
 
-@dataclass(slots=True, kw_only=True)
-class LocalSession:
-    """A `Session` (see `llama_load.users.session`) whose leases are in this process.
+class Link(Protocol):
+    """The way to the coordinator: a call in one process, messages in a swarm. Nothing here blocks."""
 
-    Warm-up first: its requests go out, and no measured one before the last of them has ended. `warmed_up` is called then,
-    and `measure` wanted; `finished` is called when the last measured request has ended, `ended` with every record, `aborted`
-    when a user says that the run makes no sense.
+    def want(self, workload: str, count: int) -> None:
+        """So many users of this workload could send; leases come by `WorkerSession.receive`, at once or later."""
+
+    def begun(self, lease: Lease) -> None:
+        """A user sends this request now."""
+
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        """Nobody here will send these."""
+
+    def ended(self, lease: Lease, record: RequestRecord) -> None:
+        """The request is over: well, badly, or cancelled."""
+
+    def abort(self, sentence: str) -> None:
+        """A user says that the run makes no sense."""
+
+
+@dataclass(slots=True)
+class _Desk:
+    """Where the users of one workload wait for leases."""
+
+    stock: deque[Lease] = field(default_factory=deque)
+    asked: int = 0  # leases that were asked for and have not come
+    waiting: int = 0
+    ready: Semaphore = field(default_factory=lambda: Semaphore(0))
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkerSession:
+    """A `Session` (see `llama_load.users.session`).
+
+    No lease is kept that no user waits for: it goes back, so that the last ones lie on nobody's desk. `measuring` is
+    called with the first measured lease, `heard` with every record.
     """
 
+    link: Link
+    worker: str
     balancer: Balancer
     body_options: BodyOptions
     timeouts: Timeouts
     save_texts: bool
-    worker: str
-    plans: Mapping[str, Plan]
-    warmup: LeaseBook
-    measured: LeaseBook
     nonce: str | None  # set: begin every prompt with random text drawn from it
-    warmed_up: Callable[[], None]
-    finished: Callable[[], None]
-    ended: Callable[[RequestRecord], None]
-    aborted: Callable[[str], None]
-    counts: Counts = field(default_factory=Counts)
-    _warm: bool = False
+    measuring: Callable[[], None]
+    heard: Callable[[RequestRecord], None]
+    in_flight: int = 0
+    _desks: dict[str, _Desk] = field(default_factory=dict)
+    _leases: dict[tuple[bool, int], Lease] = field(default_factory=dict)  # of the tickets that users hold
     _measuring: bool = False
     _closing: bool = False
-    _changed: Event = field(default_factory=Event)  # set when a user that found no ticket should look again
 
-    def open(self) -> None:
-        """Let the users begin."""
-        self.counts = Counts("warm-up", total=self.warmup.total, since=time.monotonic())
-        self._check_warmup()
+    def receive(self, leases: Sequence[Lease]) -> None:
+        """Leases have come."""
+        if self._closing:
+            self.link.give_back(leases)
+            return
+        for lease in leases:
+            if not lease.warmup and not self._measuring:
+                self._measuring = True
+                self.measuring()
+            desk = self._desk(lease.workload)
+            desk.stock.append(lease)
+            desk.asked = max(0, desk.asked - 1)
+            desk.ready.release()
+            self._return_surplus(desk)
 
     def close(self) -> None:
-        """Hand out no more tickets; users that wait for one stop."""
+        """Begin no more requests; users that wait for a lease stop."""
         self._closing = True
-        self._changed.set()
+        for desk in self._desks.values():
+            if desk.stock:
+                self.link.give_back(tuple(desk.stock))
+                desk.stock.clear()
+            for _ in range(desk.waiting):
+                desk.ready.release()
 
     def take(self, workload: str) -> Ticket:
         """See `Session.take`."""
-        while not self._closing:
-            book = self.measured if self._measuring else self.warmup
-            if batch := book.take(1):
-                return self._ticket(batch[0], workload, warmup=not self._measuring)
-            self._changed.clear()
-            self._changed.wait()
+        desk = self._desk(workload)
+        desk.waiting += 1
+        try:
+            while not self._closing:
+                self._ask(workload, desk)
+                desk.ready.acquire()
+                if desk.stock:
+                    return self._ticket(desk.stock.popleft())
+        finally:
+            desk.waiting -= 1
+            self._return_surplus(desk)  # this user may have been killed with a lease on its desk
         raise StopUser
 
     def prefix(self, ticket: Ticket) -> str:
@@ -80,49 +122,41 @@ class LocalSession:
 
     def give_back(self, ticket: Ticket) -> None:
         """See `Session.give_back`."""
-        self.counts.in_flight -= 1
+        self.in_flight -= 1
         self.balancer.ended(ticket.target)
-        (self.warmup if ticket.warmup else self.measured).give_back(ticket.index)
-        self._changed.set()
+        self.link.give_back([self._leases.pop((ticket.warmup, ticket.index))])
 
     def abort(self, sentence: str) -> NoReturn:
         """See `Session.abort`."""
-        self.aborted(sentence)
+        self.link.abort(sentence)
         raise StopUser
 
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
         """See `Session.done`."""
-        if record.status == CANCELLED:
-            self.give_back(ticket)
-        else:
-            book = self.warmup if ticket.warmup else self.measured
-            book.end()
-            self.balancer.ended(ticket.target, refused=record.status.startswith("connect_"))
-            counts = self.counts
-            counts.in_flight -= 1
-            counts.done += 1
-            counts.failed += record.status != OK
-            counts.output_tokens += record.output_tokens or 0
+        self.in_flight -= 1
+        refused = record.status.startswith("connect_")
+        self.balancer.ended(ticket.target, refused=refused and record.status != CANCELLED)
+        lease = self._leases.pop((ticket.warmup, ticket.index))
         try:
-            self.ended(record)
+            self.heard(record)
         finally:  # whatever a listener raises, the run must go on and come to its end
-            if ticket.warmup:
-                self._check_warmup()
-            elif not ticket.warmup and self.measured.finished:
-                self.finished()
+            self.link.ended(lease, record)
 
-    def _ticket(self, index: int, workload: str, *, warmup: bool) -> Ticket:
-        self.counts.in_flight += 1
-        plan = self.plans.get(workload)
-        return Ticket(index, warmup, plan.prompt(index, warmup=warmup) if plan else None, self.balancer.choose())
+    def _desk(self, workload: str) -> _Desk:
+        return self._desks.setdefault(workload, _Desk())
 
-    def measure(self) -> None:
-        """Begin the measurement: from now on tickets are for measured requests."""
-        self.counts = Counts("measuring", total=self.measured.total, since=time.monotonic())
-        self._measuring = True
-        self._changed.set()
+    def _ask(self, workload: str, desk: _Desk) -> None:
+        missing = desk.waiting - len(desk.stock) - desk.asked
+        if missing > 0:
+            desk.asked += missing
+            self.link.want(workload, missing)
 
-    def _check_warmup(self) -> None:
-        if self.warmup.finished and not self._warm:
-            self._warm = True
-            self.warmed_up()
+    def _return_surplus(self, desk: _Desk) -> None:
+        while len(desk.stock) > desk.waiting and desk.ready.acquire(blocking=False):
+            self.link.give_back([desk.stock.pop()])
+
+    def _ticket(self, lease: Lease) -> Ticket:
+        self.in_flight += 1
+        self._leases[lease.key] = lease
+        self.link.begun(lease)
+        return Ticket(lease.index, lease.warmup, lease.prompt, self.balancer.choose())

@@ -1,0 +1,135 @@
+"""The books' side of a run: who sends what, what has come in, when it is over, and the report. In one process or on the master."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import gevent
+
+from llama_load.errors import RunError, UsageError
+from llama_load.metrics.speculative import Speculation
+from llama_load.metrics.verdict import WorkerHealth
+from llama_load.record import OK
+from llama_load.reports.results import Results, work_out
+from llama_load.reports.write import write_reports
+from llama_load.runs import load_run
+from llama_load.swarm.coordinator import Coordinator, Lease
+from llama_load.swarm.prepare import Prepared
+from llama_load.swarm.progress import Counts, Progress
+from llama_load.targets.counters import speculation
+
+# A run in which nobody has sent anything for so long never will: its tasks do not call self.chat.
+FIRST_REQUEST_WITHIN_S = 60.0
+
+
+class Books:
+    """One run's books. `stop` is called once, from a greenlet of its own, when the run should end by itself."""
+
+    def __init__(self, prepared: Prepared, deliver: Callable[[str, list[Lease]], None], stop: Callable[[], None]) -> None:
+        self.prepared = prepared
+        self._stop = stop
+        self._greenlets: list[gevent.Greenlet] = []
+        self._fault: str | None = None
+        self._speculation_before: Speculation | None = None
+        self._since = time.monotonic()
+        self._failed = self._output_tokens = self._seen = 0
+        self.end_reason: str | None = None
+        self.coordinator = Coordinator(
+            prepared.plans,
+            prepared.warmup,
+            prepared.measured,
+            deliver=deliver,
+            warmed_up=lambda: self.spawn(self._begin_measuring),
+            finished=lambda: self.end("complete"),
+        )
+        self._progress = Progress(self._counts)
+
+    def open(self) -> None:
+        """Let the workers begin."""
+        patience_s = max(FIRST_REQUEST_WITHIN_S, self.prepared.run_time_s or 0)
+        self._greenlets.append(gevent.spawn_later(patience_s, self._anybody_there))
+        self.coordinator.open()
+
+    def spawn(self, what: Callable[[], None]) -> None:
+        """Do something for this run in a greenlet of its own. (A user's may be killed, or have a timeout.)"""
+        self._greenlets.append(gevent.spawn(what))
+
+    def heard(self, status: str, output_tokens: int | None) -> None:
+        """A record has come in: what the progress display counts."""
+        self._seen += 1
+        self._failed += status != OK
+        self._output_tokens += output_tokens or 0
+
+    def end(self, reason: str) -> None:
+        """The run is over, for this reason, unless it already was for another."""
+        if self.end_reason is None:
+            self.end_reason = reason
+            gevent.spawn(self._stop)  # not from a user's own greenlet, which stopping would kill half-way
+
+    def abort(self, sentence: str) -> None:
+        """The run makes no sense: end it, and say why."""
+        if self._fault is None:
+            self._fault = sentence
+            self.end("stopped")
+
+    def finish(self, health: Sequence[WorkerHealth], *, written: bool) -> tuple[Results, str]:
+        """Everything has come in: write the folder. The results and the text of the block.
+
+        Raises UsageError if the locustfile made the run impossible, RunError or OSError if results cannot be written.
+        """
+        for greenlet in self._greenlets:
+            greenlet.kill(block=False)
+        self._progress.close()
+        writer = self.prepared.writer
+        writer.manifest.end = self.end_reason or "stopped"
+        writer.manifest.workers = list(health)
+        writer.manifest.lost = self.coordinator.lost
+        if self._speculation_before is not None and (after := self._speculation()) is not None:
+            writer.manifest.speculation = after.since(self._speculation_before)
+        if not written:
+            raise RunError(
+                f"the records could not be written to {writer.path}; make room and run 'llama-load report {writer.path}'"
+            )
+        writer.finish()
+        results = work_out(load_run(writer.path))
+        text = write_reports(results)
+        if self._fault is not None:
+            raise UsageError(self._fault)
+        return results, text
+
+    def _begin_measuring(self) -> None:
+        """The warm-up is over."""
+        try:
+            self._speculation_before = self._speculation()
+        finally:
+            self._since, self._failed, self._output_tokens = time.monotonic(), 0, 0
+            self.coordinator.measure()
+        if self.prepared.run_time_s is not None:
+            self._greenlets.append(gevent.spawn_later(self.prepared.run_time_s, self.end, "time"))
+
+    def _speculation(self) -> Speculation | None:
+        """What the targets have counted of speculative decoding so far; None unless all of them count."""
+        targets = self.prepared.targets
+        if not all(target.counts_drafts for target in targets):
+            return None
+        counts = [speculation(target, self.prepared.options.tls) for target in targets]
+        known = [count for count in counts if count is not None]
+        return reduce(Speculation.plus, known) if len(known) == len(counts) else None
+
+    def _counts(self) -> Counts:
+        coordinator = self.coordinator
+        return Counts(
+            phase="measuring" if coordinator.measuring else "warm-up",
+            done=coordinator.book.ended,
+            total=coordinator.book.total,
+            in_flight=coordinator.held,
+            failed=self._failed,
+            output_tokens=self._output_tokens,
+            since=self._since,
+        )
+
+    def _anybody_there(self) -> None:
+        if not self.coordinator.measuring and not self._seen and not self.coordinator.held:
+            self.abort("no request was sent; do the tasks of the locustfile call self.chat or self.complete?")

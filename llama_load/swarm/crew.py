@@ -1,0 +1,93 @@
+"""The users' side of a run in one process: their session, the wire, and how busy this process is."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+
+from llama_load.metrics.verdict import WorkerHealth
+from llama_load.record import RequestRecord, to_batch
+from llama_load.swarm.options import LoadOptions
+from llama_load.swarm.rows import show
+from llama_load.swarm.selfcheck import SelfCheck
+from llama_load.swarm.session import Link, WorkerSession
+from llama_load.targets.balance import Balancer
+from llama_load.targets.body import BodyOptions
+from llama_load.targets.target import Target
+from llama_load.wire.hub import Hub
+
+# How long users that were stopped may take to write down what they were doing.
+LAST_RECORDS_WITHIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a crew must know of a run."""
+
+    targets: Sequence[Target]
+    options: LoadOptions
+    body_options: BodyOptions
+    nonce: str | None
+
+
+class Crew:
+    """The users of one process during one run. `heard` is called with every record."""
+
+    def __init__(self, environment: Any, worker: str, orders: Orders, link: Link, heard: Callable[[RequestRecord], None]) -> None:
+        self._environment = environment
+        self._heard = heard
+        self._check = SelfCheck(worker)
+        options = orders.options
+        self.session = WorkerSession(
+            link=link,
+            worker=worker,
+            balancer=Balancer(orders.targets, options.balance),
+            body_options=orders.body_options,
+            timeouts=options.timeouts,
+            save_texts=options.save_texts,
+            nonce=orders.nonce,
+            measuring=self._check.start,
+            heard=self._record,
+        )
+        _settle()
+        Hub.of_this_process().trust(options.tls)
+
+    def stop_checking(self) -> None:
+        """What comes now is no part of the measurement: stopping keeps Locust busy for some 70 ms."""
+        self._check.stop()
+
+    def finish(self) -> WorkerHealth:
+        """Begin nothing more, cut what is in flight, and wait until every record is written down."""
+        self.session.close()
+        self._check.stop()
+        for exchange in tuple(Hub.of_this_process().active):
+            exchange.cancel()
+        Hub.of_this_process().close_parked()
+        with gevent.Timeout(LAST_RECORDS_WITHIN_S, False):
+            while self.session.in_flight > 0:
+                gevent.sleep(0.01)
+        return self._check.health()
+
+    def _record(self, record: RequestRecord) -> None:
+        self._heard(record)
+        self._environment.events.llm_request.fire(record=record)
+        if not record.warmup:
+            show(self._environment, record, record.output_chars)
+
+
+def _settle() -> None:
+    """Get out of the way whatever would stop the event loop later.
+
+    The first record that is encoded makes pyarrow import pandas: 0.4 s in which every stream's tokens pile up. A full
+    garbage collection over all that Locust has loaded takes some tens of ms.
+    """
+    to_batch([RequestRecord(
+        request_id="", worker="", user="", workload="", name="", host="", endpoint="", status="ok",
+        started_mono_ns=0, ended_mono_ns=0, started_wall_ns=0, itl_ms=[1.0],
+    )])  # fmt: skip
+    gc.collect()
+    gc.freeze()
