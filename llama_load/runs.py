@@ -83,6 +83,32 @@ class Run:
     recovered: bool
 
 
+class Journal:
+    """An Arrow stream of record batches on disk, appended to; what was appended survives `kill -9`."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError when the file cannot be made."""
+        self._file: IO[bytes] = path.open("wb", buffering=0)
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Add a batch; it is with the kernel when this returns. Raises OSError when the disk refuses; the journal is then
+        as it was before."""
+        end = self._file.tell()
+        data = batch.serialize()
+        try:
+            if not end:
+                _write_all(self._file, schema().serialize())
+            _write_all(self._file, data)
+        except OSError:
+            self._file.seek(end)  # a batch that did not fit on the disk must not stand in the way of the next
+            self._file.truncate()
+            raise
+
+    def close(self) -> None:
+        """No more batches."""
+        self._file.close()
+
+
 class RunWriter:
     """Writes one run folder. `append` as records come, `finish` once."""
 
@@ -91,7 +117,7 @@ class RunWriter:
         self.path = path
         self.manifest = manifest
         self.appended = 0
-        self._journal: IO[bytes] | None = None
+        self._journal: Journal | None = None
         try:
             if (path / MANIFEST).exists():
                 raise UsageError(f"{path} already holds a run; choose another --run-dir or move it away")
@@ -105,23 +131,15 @@ class RunWriter:
         _write_manifest(self.path, self.manifest)
 
     def append(self, records: Sequence[RequestRecord]) -> None:
-        """Add records to the journal; they are with the kernel when this returns, and survive `kill -9`.
+        """Add records to the journal. Raises OSError when the disk refuses."""
+        self.append_batch(to_batch(records))
 
-        Raises OSError when the disk refuses; the journal is then as it was before.
-        """
+    def append_batch(self, batch: pa.RecordBatch) -> None:
+        """The same for packed columns."""
         if self._journal is None:
-            self._journal = (self.path / JOURNAL).open("wb", buffering=0)
-        end = self._journal.tell()
-        data = to_batch(records).serialize()
-        try:
-            if not end:
-                _write_all(self._journal, schema().serialize())
-            _write_all(self._journal, data)
-        except OSError:
-            self._journal.seek(end)  # a batch that did not fit on the disk must not stand in the way of the next
-            self._journal.truncate()
-            raise
-        self.appended += len(records)
+            self._journal = Journal(self.path / JOURNAL)
+        self._journal.append(batch)
+        self.appended += batch.num_rows
 
     def finish(self) -> None:
         """Turn the journal into requests.parquet and write the manifest for the last time.

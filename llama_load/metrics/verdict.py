@@ -113,9 +113,9 @@ def judge(
     """The verdict on measured `records` and their figures.
 
     `planned` is how many requests there should be (None: as many as fit the time), `lost` which workers went away,
-    `interrupted` whether the run was cut before its end, `cache_meant` whether cached prompts are part of what is measured, `head_tokens` how many tokens the chat
-    template puts before every prompt, `length_means_full` whether a finish by length without max_tokens means a full context
-    (llama-server), `shown` the latencies whose percentiles are printed.
+    `interrupted` whether the run was cut before its end, `cache_meant` whether cached prompts are part of what is measured,
+    `head_tokens` how many tokens the chat template puts before every prompt, `length_means_full` whether a finish by length
+    without max_tokens means a full context (llama-server), `shown` the latencies whose percentiles are printed.
     """
     ok = records.ok()
     checks = [
