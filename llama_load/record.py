@@ -101,6 +101,9 @@ class RequestRecord:
     draft_accepted: int | None = None
 
 
+INSTANTS = frozenset(item.name for item in fields(RequestRecord) if item.name.endswith("_mono_ns"))
+
+
 def schema() -> pa.Schema:
     """The Arrow schema of records: a column a field, in the dataclass's order."""
     import pyarrow as pa

@@ -75,11 +75,12 @@ class Verdict:
     checks: list[Check]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkerHealth:
     """What a worker noticed of itself during the measurement.
 
-    `core_busy` is 0 to 1, of one core; `stolen_ratio` the share of all CPU time that the machine's hypervisor gave to others.
+    `core_busy` is 0 to 1, of one core; `stolen_ratio` the share of all CPU time that the machine's hypervisor gave to others;
+    `clock_offset_ms` what was added to its instants to bring them onto the master's clock, None in one process.
     """
 
     worker: str
@@ -87,6 +88,8 @@ class WorkerHealth:
     loop_lag_max_ms: float | None = None
     core_busy: float | None = None
     stolen_ratio: float | None = None
+    clock_offset_ms: float | None = None
+    clock_uncertainty_ms: float | None = None
 
 
 @dataclass(slots=True)
@@ -128,6 +131,7 @@ def judge(
         _cut_by_context(ok, length_means_full),
         *_merged(ok),
         _clock(figures),
+        *_swarm_clock(health),
         _connections(figures, len(records)),
         *_counted(figures),
         *_evidence(figures, shown),
@@ -260,6 +264,15 @@ def _clock(figures: Totals) -> Check:
     else:
         text = f"{total - kernel} of {total} requests were timed in user space, at least in part: a busy client delays them"
     return Check("kernel_clock_ratio", kernel / total if total else None, None, True, text)
+
+
+def _swarm_clock(health: Sequence[WorkerHealth]) -> list[Check]:
+    """How well the workers' clocks are known: it is the error of instants between workers, and of no latency."""
+    worst = _worst([worker.clock_uncertainty_ms for worker in health])
+    if worst is None:
+        return []
+    text = f"clocks of {len(health)} workers are on one axis within {worst:.2f} ms; latencies do not depend on it"
+    return [Check("clock_uncertainty_ms", worst, None, True, text)]
 
 
 def _connections(figures: Totals, requests: int) -> Check:

@@ -97,13 +97,18 @@ class Coordinator:
                 self._book_of(key).give_back(key[1])
         self._serve()
 
-    def end(self, worker: str, key: Key) -> bool:
-        """The record of a leased request has come. False if it must not count: it has come before, or from another worker."""
+    def counts(self, worker: str, key: Key) -> bool:
+        """Whether a record of this request by this worker is the one that counts: it holds the lease, or was given up for lost
+        with it and nobody has repeated the request."""
+        return key in self._held.get(worker, {}) or self._loss_of(worker, key) is not None
+
+    def end(self, worker: str, key: Key) -> None:
+        """The record of a leased request that `counts` has come."""
         if self._held.get(worker, {}).pop(key, None) is not None:
             self._book_of(key).end()
             self._look_at_the_end()
-            return True
-        return self._found_again(worker, key)
+        elif (loss := self._loss_of(worker, key)) is not None:
+            loss.possibly_sent.remove(key[1])
 
     def lose(self, worker: str, begun: Iterable[Key]) -> None:
         """The worker is gone. What it had `begun` may have been sent and is not sent again; the rest goes to others."""
@@ -119,13 +124,9 @@ class Coordinator:
         self._look_at_the_end()
         self._serve()
 
-    def _found_again(self, worker: str, key: Key) -> bool:
-        """A worker that was given up for lost has come back with the record of a request that nobody has repeated."""
-        for gone in self.lost:
-            if gone.worker == worker and not key[0] and key[1] in gone.possibly_sent:
-                gone.possibly_sent.remove(key[1])
-                return True
-        return False
+    def _loss_of(self, worker: str, key: Key) -> LostWorker | None:
+        missing = (gone for gone in self.lost if gone.worker == worker and not key[0] and key[1] in gone.possibly_sent)
+        return next(missing, None)
 
     def _book_of(self, key: Key) -> LeaseBook:
         return self._warmup if key[0] else self._measured

@@ -24,9 +24,12 @@ from locust.event import EventHook
 from locust.runners import MasterRunner, WorkerRunner
 
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.swarm import messages
 from llama_load.swarm import options as flags
 from llama_load.swarm.local import LocalRun
+from llama_load.swarm.master import MasterRun
 from llama_load.swarm.prepare import Prepared, prepare
+from llama_load.swarm.worker import WorkerLife
 
 # Locust writes its CSV files once a second and not once more at the end.
 CSV_LAST_WRITE_S = 1.2
@@ -42,7 +45,11 @@ def install() -> None:
         return
     events.llm_request = EventHook()
     events.init_command_line_parser.add_listener(lambda parser, **_: flags.declare(parser))
-    events.init.add_listener(lambda environment, **_: Lifecycle(environment))
+    events.init.add_listener(lambda environment, **_: _begin(environment))
+
+
+def _begin(environment: Any) -> Lifecycle | WorkerLife:
+    return WorkerLife(environment) if isinstance(environment.runner, WorkerRunner) else Lifecycle(environment)
 
 
 class Lifecycle:
@@ -53,7 +60,7 @@ class Lifecycle:
         self.options = environment.parsed_options
         self.headless = bool(self.options.headless)
         self.run_time_s: float | None = None
-        self.active: LocalRun | None = None
+        self.active: LocalRun | MasterRun | None = None
         self.prepared: Prepared | None = None
         self.exit_code: int | None = None
         self._reported = Event()
@@ -63,6 +70,10 @@ class Lifecycle:
         events.test_stopping.add_listener(self.on_test_stopping)
         events.test_stop.add_listener(self.on_test_stop)
         events.quitting.add_listener(self.on_quitting)
+        if isinstance(environment.runner, MasterRunner):
+            for kind in messages.TO_MASTER:
+                environment.runner.register_message(kind, self._on_message)
+            events.worker_connect.add_listener(self._on_worker)
         try:
             self._take_over_options()
             if self.headless:
@@ -72,8 +83,6 @@ class Lifecycle:
             sys.exit(error.exit_code)
 
     def _take_over_options(self) -> None:
-        if isinstance(self.environment.runner, MasterRunner | WorkerRunner):
-            raise UsageError("runs on several workers (--master, --worker, --processes) are not supported yet; run one process")
         given = flags.read(self.options)
         users, most = self.options.num_users, given.max_concurrency
         if users is not None and most is not None and users != most:
@@ -112,7 +121,8 @@ class Lifecycle:
                 self.prepared = self._prepare()
             prepared, self.prepared = self.prepared, None
             prepared.writer.manifest.users = self.environment.runner.target_user_count or self.options.num_users
-            self.active = LocalRun(self.environment, prepared, self._stop)
+            run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
+            self.active = run(self.environment, prepared, self._stop)
             self.active.open()
         except LlamaLoadError as error:
             self._refuse(error, error.exit_code)
@@ -124,6 +134,14 @@ class Lifecycle:
         logger.error("%s", what)  # the log is what the web UI shows
         gevent.spawn(self.environment.runner.stop)
         raise GreenletExit  # ends the greenlet that would spawn the users, without a traceback
+
+    def _on_message(self, msg: Any, **_: Any) -> None:
+        if isinstance(self.active, MasterRun):
+            self.active.hear(msg.type, msg.node_id, msg.data)
+
+    def _on_worker(self, client_id: str, **_: Any) -> None:
+        if isinstance(self.active, MasterRun) and self.active.end_reason is None:
+            self.active.welcome(client_id)
 
     def on_test_stopping(self, **_: Any) -> None:
         """Whoever waits for a ticket shall go."""

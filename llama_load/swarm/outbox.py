@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from llama_load.record import RequestRecord, to_batch
 from llama_load.runs import JOURNAL, MANIFEST, Journal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 RESEND_AFTER_S = 5.0
 
@@ -36,15 +42,24 @@ class Outbox:
         self._send = send
         self._journal: Journal | None = None
         self._unacknowledged: dict[int, _Batch] = {}
+        self._spools = True
         self.batches = 0
 
     def append(self, records: Sequence[RequestRecord]) -> None:
-        """Spool these records and send them. Raises OSError when the disk refuses (they have been sent nevertheless)."""
+        """Send these records and spool them. A disk that refuses costs the spool, not the records."""
         batch = to_batch(records)
         self.batches += 1
         data = batch.serialize().to_pybytes()
         self._unacknowledged[self.batches] = _Batch(self.batches, data, time.monotonic())
         self._send(self.batches, data)
+        if self._spools:
+            try:
+                self._spool(batch)
+            except OSError as error:
+                self._spools = False
+                logger.warning("cannot spool to %s: %s; records are kept in memory alone", self.path, error.strerror)
+
+    def _spool(self, batch: pa.RecordBatch) -> None:
         if self._journal is None:
             self.path.mkdir(parents=True, exist_ok=True)
             (self.path / MANIFEST).write_bytes(msgspec.json.encode(self._about))

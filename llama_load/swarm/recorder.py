@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
 
 import gevent
 
 from llama_load.record import RequestRecord
-from llama_load.runs import RunWriter
 
 logger = logging.getLogger(__name__)
 
@@ -19,11 +21,21 @@ BATCH_RECORDS = 32
 PAUSE_S = 0.002
 
 
-class Recorder:
-    """Buffers records and appends them to the run's journal. What cannot be written is kept and tried again."""
+class Sink(Protocol):
+    """Where records go: the run folder, or a worker's outbox. `path` is what to call it."""
 
-    def __init__(self, writer: RunWriter) -> None:
+    path: Path
+
+    def append(self, records: Sequence[RequestRecord]) -> None:
+        """Take records. Raises OSError when the disk refuses."""
+
+
+class Recorder:
+    """Buffers records and appends them to a sink. What cannot be written is kept and tried again."""
+
+    def __init__(self, writer: Sink, every_s: float = FLUSH_EVERY_S) -> None:
         self._writer = writer
+        self._every_s = every_s
         self._buffer: list[RequestRecord] = []
         self._greenlet = gevent.spawn(self._run)
         self.write_error: OSError | None = None
@@ -66,6 +78,6 @@ class Recorder:
 
     def _run(self) -> None:
         while True:
-            gevent.sleep(FLUSH_EVERY_S)
+            gevent.sleep(self._every_s)
             while self._buffer and self._write():
                 gevent.sleep(PAUSE_S)

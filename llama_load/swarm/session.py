@@ -89,6 +89,12 @@ class WorkerSession:
             desk.ready.release()
             self._return_surplus(desk)
 
+    def ask_again(self) -> None:
+        """What was asked for and has not come may have got lost on its way. (What comes twice goes back.)"""
+        for workload, desk in self._desks.items():
+            desk.asked = 0
+            self._ask(workload, desk)
+
     def close(self) -> None:
         """Begin no more requests; users that wait for a lease stop."""
         self._closing = True

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from llama_load.errors import UsageError
 from llama_load.wire.address import Address
 
 LLAMA_SERVER, VLLM, LLAMA_CPP_PYTHON, OPENAI = BACKENDS = ("llama-server", "vllm", "llama-cpp-python", "openai")
@@ -29,6 +30,13 @@ class Target:
     ctx_per_slot: int | None = None
     template_tokens: int | None = None
     about: dict[str, Any] = field(default_factory=dict)
+
+    def resolved_here(self) -> Target:
+        """The same target with its name looked up on this machine. Raises UsageError when it cannot be."""
+        try:
+            return replace(self, address=self.address.resolved())
+        except OSError as error:
+            raise UsageError(f"the name {self.address.host!r} cannot be resolved: {error}") from None
 
     @property
     def keeps_connections(self) -> bool:

@@ -1,0 +1,215 @@
+"""The master's side of a swarm: keeps the books, hands out leases by message, takes records in, knows who is still there."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
+from locust.runners import STATE_MISSING
+
+from llama_load import __version__
+from llama_load.metrics.verdict import WorkerHealth
+from llama_load.record import CANCELLED, INSTANTS, schema
+from llama_load.reports.results import Results
+from llama_load.swarm import messages
+from llama_load.swarm.books import Books
+from llama_load.swarm.clocks import WorkerClock
+from llama_load.swarm.coordinator import Key, Lease
+from llama_load.swarm.local import new_nonce
+from llama_load.swarm.prepare import Prepared
+
+WATCH_EVERY_S = 0.5
+PING_EVERY_S = 2.0
+FIRST_PINGS = 8
+# How long the last records may take. Requests in flight are cut first, so this is the network's time alone.
+FLUSHED_WITHIN_S = 30.0
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What the master knows of one worker in this run."""
+
+    clock: WorkerClock = field(default_factory=WorkerClock)
+    begun: set[Key] = field(default_factory=set)
+    received: set[int] = field(default_factory=set)
+    last_word: messages.Flushed | None = None
+    lost: bool = False
+    pings: int = 0
+    pinged_s: float = 0.0
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether everything that it has sent has arrived."""
+        return self.last_word is not None and len(self.received) >= self.last_word.batches
+
+
+class MasterRun:
+    """One run of a swarm; the same to Locust's life as `LocalRun`."""
+
+    def __init__(self, environment: Any, prepared: Prepared, stop: Callable[[], None]) -> None:
+        self._runner = environment.runner
+        self._prepared = prepared
+        self._books = Books(prepared, self._deliver, stop)
+        nonce = new_nonce(prepared.options.bust_prefix_cache)
+        self._orders = messages.pack(messages.RunOrders(__version__, prepared.targets, prepared.body_options, nonce))
+        self._workers: dict[str, _Worker] = {}
+        self._told_of_disk = False
+        self._watcher: gevent.Greenlet | None = None
+
+    @property
+    def end_reason(self) -> str | None:
+        """Why the run is over; None while it is not."""
+        return self._books.end_reason
+
+    def open(self) -> None:
+        """Tell the workers that are there, and begin."""
+        for client_id in list(self._runner.clients):
+            self.welcome(client_id)
+        self._watcher = gevent.spawn(self._watch)
+        self._books.open()
+
+    def welcome(self, client_id: str) -> None:
+        """A worker is there, perhaps late: it gets its orders before Locust gives it users."""
+        self._workers.setdefault(client_id, _Worker())
+        self._send(messages.RUN, {"orders": self._orders}, client_id)
+
+    def stopping(self, reason: str) -> None:
+        """Locust stops the users: nothing new begins, everything is to be sent."""
+        self._books.end_reason = self._books.end_reason or reason
+        self._books.coordinator.close()
+        for client_id in self._workers:
+            self._send(messages.END, {}, client_id)
+
+    def finish(self) -> tuple[Results, str]:
+        """Wait for every worker's last word, then see `Books.finish`."""
+        with gevent.Timeout(FLUSHED_WITHIN_S, False):
+            while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
+                gevent.sleep(0.02)
+                self._look_for_lost()
+        if self._watcher is not None:
+            self._watcher.kill(block=False)
+        for client_id, worker in self._workers.items():
+            if not worker.is_flushed and not worker.lost:
+                self._lose(client_id, worker)
+        return self._books.finish(self._health(), written=True)
+
+    # ------------------------------------------------------------------ messages of workers
+
+    def hear(self, kind: str, client_id: str, data: dict[str, Any]) -> None:
+        """A worker said something."""
+        worker = self._workers.get(client_id)
+        if worker is None:
+            return
+        coordinator = self._books.coordinator
+        if kind == messages.WANT:
+            coordinator.want(client_id, data["workload"], data["count"])
+        elif kind == messages.BEGUN:
+            worker.begun.update((bool(warmup), index) for warmup, index in data["keys"])
+        elif kind == messages.BACK:
+            coordinator.give_back(client_id, [(bool(warmup), index) for warmup, index in data["keys"]])
+        elif kind == messages.RECORDS:
+            self._take_records(client_id, worker, data["number"], data["batch"])
+        elif kind == messages.PONG:
+            worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
+        elif kind == messages.FLUSHED:
+            worker.last_word = messages.unpack_flushed(data["last_word"])
+        elif kind == messages.REFUSE:
+            self._books.abort(f"worker {short(client_id)}: {data['sentence']}")
+
+    def _take_records(self, client_id: str, worker: _Worker, number: int, data: bytes) -> None:
+        import pyarrow as pa
+
+        if number not in worker.received:
+            batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema())
+            columns = ("warmup", "prompt_index", "status", "output_tokens")
+            rows = list(zip(*(batch.column(name).to_pylist() for name in columns), strict=True))
+            coordinator = self._books.coordinator
+            new = [status == CANCELLED or coordinator.counts(client_id, (warmup, index)) for warmup, index, status, _ in rows]
+            try:
+                self._prepared.writer.append_batch(_shifted(batch.filter(pa.array(new)), worker.clock))
+            except OSError as error:  # not acknowledged, so it comes again
+                if not self._told_of_disk:
+                    print(
+                        f"cannot write to {self._prepared.writer.path}: {error.strerror}; workers keep their records",
+                        file=sys.stderr,
+                    )
+                self._told_of_disk = True
+                return
+            worker.received.add(number)
+            for (warmup, index, status, output_tokens), counts in zip(rows, new, strict=True):
+                key = (warmup, index)
+                worker.begun.discard(key)
+                if status == CANCELLED:
+                    coordinator.give_back(client_id, [key])
+                elif counts:
+                    self._books.heard(status, output_tokens)
+                    coordinator.end(client_id, key)
+        self._send(messages.ACK, {"number": number}, client_id)
+
+    # ------------------------------------------------------------------ what the master does by itself
+
+    def _deliver(self, client_id: str, leases: list[Lease]) -> None:
+        self._send(messages.LEASES, {"leases": messages.pack(leases)}, client_id)
+
+    def _watch(self) -> None:
+        while True:
+            self._look_for_lost()
+            now = time.monotonic()
+            for client_id, worker in self._workers.items():
+                if not worker.lost and (worker.pings < FIRST_PINGS or now - worker.pinged_s > PING_EVERY_S):
+                    worker.pings += 1
+                    worker.pinged_s = now
+                    self._send(messages.PING, {"asked_ns": time.monotonic_ns()}, client_id)
+            gevent.sleep(WATCH_EVERY_S / 10 if any(w.pings < FIRST_PINGS for w in self._workers.values()) else WATCH_EVERY_S)
+
+    def _look_for_lost(self) -> None:
+        for client_id, worker in self._workers.items():
+            node = self._runner.clients.get(client_id)
+            gone = node is None or node.state == STATE_MISSING
+            if gone and not worker.lost and not worker.is_flushed:
+                self._lose(client_id, worker)
+            elif worker.lost and not gone:
+                worker.lost = False  # it is back; what it sends of what nobody has repeated counts
+
+    def _lose(self, client_id: str, worker: _Worker) -> None:
+        worker.lost = True
+        print(f"worker {short(client_id)} is gone; what it had not begun goes to others", file=sys.stderr)
+        self._books.coordinator.lose(client_id, worker.begun)
+
+    def _health(self) -> list[WorkerHealth]:
+        found = []
+        for client_id, worker in self._workers.items():
+            health = worker.last_word.health if worker.last_word is not None else WorkerHealth(short(client_id))
+            best = worker.clock.best
+            if best is not None:
+                health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, best.uncertainty_ns / 1e6
+            found.append(health)
+        return found
+
+    def _send(self, kind: str, data: dict[str, Any], client_id: str) -> None:
+        self._runner.send_message(kind, data, client_id)
+
+
+def short(client_id: str) -> str:
+    """Locust's name of a worker, host_32 hex digits, as people can read it: host_8."""
+    host, _, digits = client_id.rpartition("_")
+    return f"{host}_{digits[:8]}"
+
+
+def _shifted(batch: Any, clock: WorkerClock) -> Any:
+    """The batch with its instants on the master's monotonic clock."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    best = clock.best
+    if best is None:
+        return batch
+    columns = [
+        pc.add(column, best.offset_ns) if name in INSTANTS else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
