@@ -85,6 +85,18 @@ def run_locust(tmp_path: Path) -> Callable[..., Finished]:
     return run
 
 
+@pytest.fixture
+def run_report() -> Callable[..., Finished]:
+    """`llama-load report` on a run folder."""
+
+    def run(folder: Path, *arguments: str) -> Finished:
+        command = [sys.executable, "-m", "llama_load.cli", "report", str(folder), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+        return Finished(done.returncode, done.stdout, done.stderr, folder)
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def tiny_model() -> Path:
     """A model of 0.6 million parameters that answers about 3000 tokens a second."""

@@ -73,7 +73,6 @@ class Lifecycle:
         if isinstance(environment.runner, MasterRunner):
             for kind in messages.TO_MASTER:
                 environment.runner.register_message(kind, self._on_message)
-            events.worker_connect.add_listener(self._on_worker)
         try:
             self._take_over_options()
             if self.headless:
@@ -138,10 +137,6 @@ class Lifecycle:
     def _on_message(self, msg: Any, **_: Any) -> None:
         if isinstance(self.active, MasterRun):
             self.active.hear(msg.type, msg.node_id, msg.data)
-
-    def _on_worker(self, client_id: str, **_: Any) -> None:
-        if isinstance(self.active, MasterRun) and self.active.end_reason is None:
-            self.active.welcome(client_id)
 
     def on_test_stopping(self, **_: Any) -> None:
         """Whoever waits for a ticket shall go."""

@@ -68,14 +68,9 @@ class MasterRun:
     def open(self) -> None:
         """Tell the workers that are there, and begin."""
         for client_id in list(self._runner.clients):
-            self.welcome(client_id)
+            self._welcome(client_id)
         self._watcher = gevent.spawn(self._watch)
         self._books.open()
-
-    def welcome(self, client_id: str) -> None:
-        """A worker is there, perhaps late: it gets its orders before Locust gives it users."""
-        self._workers.setdefault(client_id, _Worker())
-        self._send(messages.RUN, {"orders": self._orders}, client_id)
 
     def stopping(self, reason: str) -> None:
         """Locust stops the users: nothing new begins, everything is to be sent."""
@@ -101,6 +96,8 @@ class MasterRun:
 
     def hear(self, kind: str, client_id: str, data: dict[str, Any]) -> None:
         """A worker said something."""
+        if kind == messages.HELLO and self.end_reason is None:
+            self._welcome(client_id)
         worker = self._workers.get(client_id)
         if worker is None:
             return
@@ -151,6 +148,11 @@ class MasterRun:
         self._send(messages.ACK, {"number": number}, client_id)
 
     # ------------------------------------------------------------------ what the master does by itself
+
+    def _welcome(self, client_id: str) -> None:
+        """A worker is there, perhaps late: it gets its orders."""
+        self._workers.setdefault(client_id, _Worker())
+        self._send(messages.RUN, {"orders": self._orders}, client_id)
 
     def _deliver(self, client_id: str, leases: list[Lease]) -> None:
         self._send(messages.LEASES, {"leases": messages.pack(leases)}, client_id)

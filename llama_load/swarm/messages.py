@@ -1,6 +1,7 @@
 """What master and workers say to each other, as Locust's custom messages. One type of message a kind; bodies are JSON or Arrow
 in bytes, because Locust's msgpack knows no dataclasses. Every one names the run, so that a late one disturbs no later run.
 
+    hello    worker -> master   this worker listens now. (Locust connects it before locustfiles can register for messages.)
     run      master -> worker   orders: targets, flags, who may measure what
     refuse   worker -> master   a sentence why this worker cannot take part
     want     worker -> master   a workload and how many leases
@@ -27,9 +28,10 @@ from llama_load.swarm.coordinator import Lease
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 
-RUN, REFUSE, WANT, LEASES, BACK, BEGUN = (f"llama_load_{kind}" for kind in ("run", "refuse", "want", "leases", "back", "begun"))
+HELLO, RUN, REFUSE, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "want"))
+LEASES, BACK, BEGUN = (f"llama_load_{kind}" for kind in ("leases", "back", "begun"))
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
-TO_MASTER = (REFUSE, WANT, BACK, BEGUN, RECORDS, PONG, FLUSHED)
+TO_MASTER = (HELLO, REFUSE, WANT, BACK, BEGUN, RECORDS, PONG, FLUSHED)
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
 

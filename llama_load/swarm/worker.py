@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
 from llama_load import __version__
 from llama_load.errors import LlamaLoadError
+from llama_load.metrics.verdict import WorkerHealth
 from llama_load.record import RequestRecord
 from llama_load.swarm import messages
 from llama_load.swarm import options as flags
@@ -37,11 +39,13 @@ class WorkerLife:
         self._runner = environment.runner
         self._orders: messages.RunOrders | None = None
         self._run: WorkerRun | None = None
+        environment.llama_load = None
         for kind in messages.TO_WORKER:
             self._runner.register_message(kind, self._heard, concurrent=kind == messages.END)
         environment.events.test_start.add_listener(self._on_test_start)
         environment.events.test_stop.add_listener(self._on_test_stop)
         environment.events.quitting.add_listener(self._on_test_stop)
+        self._runner.send_message(messages.HELLO, {})
 
     def _heard(self, msg: Any, **_: Any) -> None:
         if msg.type == messages.RUN:
@@ -50,6 +54,9 @@ class WorkerLife:
             self._runner.send_message(messages.PONG, {"asked_ns": msg.data["asked_ns"], "worker_ns": time.monotonic_ns()})
         elif self._run is not None:
             self._run.hear(msg.type, msg.data)
+        elif msg.type == messages.END:  # it never had users: there is nothing to wait for
+            last_word = messages.Flushed(0, WorkerHealth(short(self._runner.client_id)))
+            self._runner.send_message(messages.FLUSHED, {"last_word": messages.pack(last_word)})
 
     def _take_orders(self, data: bytes) -> None:
         self._orders = None
@@ -62,8 +69,13 @@ class WorkerLife:
             self._refuse(f"runs llama-load {__version__}, the master {theirs}; install the same on both")
             return
         self._orders = orders
+        if self._runner.worker_state in (STATE_SPAWNING, STATE_RUNNING):
+            self._begin()  # a late worker: its users are there already, and wait
 
     def _on_test_start(self, **_: Any) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         if self._orders is None or self._run is not None:
             return
         try:
@@ -74,7 +86,7 @@ class WorkerLife:
     def _on_test_stop(self, **_: Any) -> None:
         if self._run is not None:
             self._run.finish()
-            self._run = None
+            self._run = self._orders = self._environment.llama_load = None
 
     def _refuse(self, sentence: str) -> None:
         logger.error("%s", sentence)

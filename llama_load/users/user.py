@@ -28,6 +28,8 @@ from llama_load.workloads.prompt import Workload
 # thousands of refusals a second.
 AFTER_REFUSAL_S = 0.1
 
+ORDERS_EVERY_S = 0.02
+
 Messages = Sequence[Mapping[str, Any]]
 
 
@@ -82,6 +84,8 @@ class LlamaUser(HttpUser):
 
     @property
     def _session(self) -> Session:
+        while self.environment.llama_load is None:  # a worker that came late has users before it has orders
+            gevent.sleep(ORDERS_EVERY_S)
         return cast(Session, self.environment.llama_load)
 
     def chat(

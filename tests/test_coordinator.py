@@ -1,0 +1,116 @@
+"""The books of a swarm, whatever workers do: every index ends once, or is named."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_load.swarm.coordinator import Coordinator, Lease
+from llama_load.swarm.leases import LeaseBook
+from llama_load.workloads.prompt import Plan, Prompt
+
+
+class Swarm:
+    """Workers made of lists."""
+
+    def __init__(self, total: int | None, warmup: int = 0) -> None:
+        self.hands: dict[str, list[Lease]] = {}
+        self.over = False
+        plan = Plan([Prompt(f"p{n}") for n in range(5)], [Prompt(f"w{n}") for n in range(3)])
+        self.books = Coordinator(
+            {"chat": plan},
+            LeaseBook(warmup),
+            LeaseBook(total),
+            deliver=lambda worker, leases: self.hands.setdefault(worker, []).extend(leases),
+            warmed_up=self._measure,
+            finished=self._finish,
+        )
+        self.books.open()
+
+    def _measure(self) -> None:
+        self.books.measure()
+
+    def _finish(self) -> None:
+        self.over = True
+
+
+def test_leases_are_handed_out_in_turn_with_their_prompts() -> None:
+    swarm = Swarm(3)
+    swarm.books.want("a", "chat", 5)
+    assert [(lease.index, lease.prompt.text) for lease in swarm.hands["a"]] == [(0, "p0"), (1, "p1"), (2, "p2")]
+    swarm.books.want("b", "own", 1)
+    assert "b" not in swarm.hands
+    swarm.books.give_back("a", [(False, 1)])
+    assert swarm.hands["a"][3].index == 1  # it had asked for five, before b
+    swarm.books.give_back("a", [(False, 1)])
+    swarm.books.give_back("a", [(False, 2)])
+    assert Lease(1, False, "own", None) in swarm.hands["b"] or Lease(2, False, "own", None) in swarm.hands["b"]
+
+
+def test_nothing_is_measured_before_the_warm_up_is_over() -> None:
+    swarm = Swarm(10, warmup=2)
+    swarm.books.want("a", "chat", 1)
+    swarm.books.want("b", "chat", 4)
+    swarm.books.want("a", "chat", 3)
+    assert all(lease.warmup for lease in swarm.hands["a"] + swarm.hands["b"])
+    swarm.books.end("a", (True, 0))
+    assert not swarm.books.measuring
+    swarm.books.end("b", (True, 1))
+    assert swarm.books.measuring
+    assert sorted(lease.index for hand in swarm.hands.values() for lease in hand if not lease.warmup) == list(range(6))
+
+
+def test_what_a_lost_worker_had_begun_is_named_and_the_rest_goes_to_others() -> None:
+    swarm = Swarm(4)
+    swarm.books.want("a", "chat", 3)
+    swarm.books.want("b", "chat", 4)
+    swarm.books.lose("a", [(False, 0)])
+    assert swarm.books.lost[0].possibly_sent == [0]
+    assert sorted(lease.index for lease in swarm.hands["b"]) == [1, 2, 3]
+    for index in (1, 2, 3):
+        swarm.books.end("b", (False, index))
+    assert swarm.over
+    assert swarm.books.counts("a", (False, 0))  # it comes back after all
+    swarm.books.end("a", (False, 0))
+    assert swarm.books.lost[0].possibly_sent == []
+    assert not swarm.books.counts("a", (False, 0))
+
+
+steps = st.lists(st.tuples(st.sampled_from(["want", "end", "back", "lose"]), st.integers(0, 3), st.integers(0, 5)), max_size=120)
+
+
+@given(st.integers(1, 30), st.integers(0, 3), steps)
+def test_every_request_ends_once_or_is_named(total: int, warmup: int, steps: list[tuple[str, int, int]]) -> None:
+    """Workers want, end, give back and die in any order; then one good worker does what is left."""
+    swarm = Swarm(total, warmup)
+    books, ended = swarm.books, []
+
+    def end(worker: str, lease: Lease) -> None:
+        if books.counts(worker, lease.key):
+            books.end(worker, lease.key)
+            ended.append(lease.key)
+
+    for what, number, amount in steps:
+        worker = f"w{number}"
+        hand = swarm.hands.setdefault(worker, [])
+        if what == "want":
+            books.want(worker, "chat", amount)
+        elif what == "end" and hand:
+            end(worker, hand.pop(amount % len(hand)))
+        elif what == "back" and hand:
+            books.give_back(worker, [hand.pop(amount % len(hand)).key])
+        elif what == "lose":
+            books.lose(worker, [lease.key for lease in hand[:amount]])
+            hand.clear()
+    for worker in list(swarm.hands):
+        books.lose(worker, [])
+        swarm.hands[worker].clear()
+    while not swarm.over:
+        books.want("good", "chat", 3)
+        assert swarm.hands["good"]
+        for lease in list(swarm.hands["good"]):
+            swarm.hands["good"].remove(lease)
+            end("good", lease)
+    measured = [index for is_warmup, index in ended if not is_warmup]
+    named = [index for gone in books.lost for index in gone.possibly_sent]
+    assert sorted(measured + named) == list(range(total))

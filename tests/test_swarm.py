@@ -1,0 +1,171 @@
+"""Many workers add up to one client, and lose nothing: real masters and workers on this machine."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from llama_load import __version__
+from tests.conftest import Finished, Simulated
+from tests.swarms import prompts_of, swarm, wait_until
+
+QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
+
+
+def test_the_same_prompts_at_one_two_and_five_workers(
+    run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    """60 requests and 3 of warm-up whatever the number of workers; the summary is numpy's on the union of all records."""
+    server = simulate(*QUICK)
+    arguments = (
+        "--num-prompts",
+        "60",
+        "-u",
+        "10",
+        "--warmup",
+        "3",
+        "--max-tokens",
+        "12",
+        "--seed",
+        "5",
+        "--metric-percentiles",
+        "50,90",
+    )
+    alone = run_locust(server.url, *arguments, folder=tmp_path / "alone")
+    expected = prompts_of(alone)
+    assert [index for index, _ in expected] == list(range(60))
+    for workers in (2, 5):
+        with swarm(tmp_path / str(workers), server.url, workers, *arguments) as running:
+            done = running.finish()
+        assert done.code == 0, done.err
+        assert prompts_of(done) == expected
+        records = done.records
+        assert int(records.equals("warmup", True).sum()) == 3
+        measured = records.measured()
+        assert len(set(measured.strings("worker"))) == workers
+        assert done.summary["completed"] == 60
+        for p in (50, 90):
+            assert done.summary[f"p{p}_ttft_ms"] == pytest.approx(np.percentile(measured.numbers("ttft_ms"), p))
+            assert done.summary[f"p{p}_itl_ms"] == pytest.approx(np.percentile(measured.gaps_ms(), p), rel=1e-5)
+        # The barrier: nothing is measured before the warm-up is over, on one time axis (give or take its uncertainty).
+        warmup = records.where(records.equals("warmup", True))
+        uncertainty = max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"]) * 2e6
+        assert measured.instants("started_mono_ns").min() >= warmup.instants("ended_mono_ns").max() - uncertainty
+        assert done.summary["max_concurrent_requests"] <= 10
+        assert not list((tmp_path / str(workers)).glob("worker-*/runs/spool-*"))
+
+
+def test_fewer_users_than_workers(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 3, "--num-prompts", "9", "-u", "2", "--max-tokens", "4") as running:
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert [index for index, _ in prompts_of(done)] == list(range(9))
+
+
+def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated]) -> None:
+    done = run_locust(simulate(*QUICK).url, "--processes", "2", "--num-prompts", "20", "-u", "4", "--max-tokens", "6")
+    assert done.code == 0, done.err
+    assert [index for index, _ in prompts_of(done)] == list(range(20))
+    assert len(set(done.records.measured().strings("worker"))) == 2
+
+
+def test_a_late_worker_gets_work(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """It joins in the middle of a run, and every prompt is still sent once."""
+    server = simulate("--first-token-ms", "50", "--interval-ms", "20")
+    arguments = ("--num-prompts", "120", "-u", "6", "--max-tokens", "25")
+    with swarm(tmp_path / "s", server.url, 1, *arguments) as running:
+        wait_until(running.has_records)
+        running.add_worker()
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert [index for index, _ in prompts_of(done)] == list(range(120))
+    assert len(set(done.records.measured().strings("worker"))) == 2
+
+
+def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """kill -9 of one of two: the other sends the rest; what the dead one may have sent is named; INCOMPLETE, exit code 3."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "20")
+    arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        wait_until(running.has_records)
+        time.sleep(0.8)
+        running.workers[0].kill()
+        done = running.finish()
+    assert done.code == 3, done.err
+    (lost,) = done.manifest["lost"]
+    ended = [index for index, _ in prompts_of(done)]
+    assert len(ended) == len(set(ended))
+    assert sorted(ended + lost["possibly_sent"]) == list(range(60))
+    assert 1 <= len(lost["possibly_sent"]) <= 6
+    assert "Verdict:                                 INCOMPLETE" in done.out
+    assert f"was lost with {len(lost['possibly_sent'])} requests that it may have sent" in " ".join(done.out.split())
+
+
+def test_a_master_that_is_killed_leaves_everything_acknowledged(
+    simulate: Callable[..., Simulated], tmp_path: Path, run_report: Callable[..., Finished]
+) -> None:
+    server = simulate(*QUICK)
+    with swarm(tmp_path / "s", server.url, 2, "--num-prompts", "5000", "-u", "6", "--max-tokens", "12") as running:
+        wait_until(lambda: running.records_on_disk() > 30_000)
+        running.master.kill()
+        running.master.wait()
+        done = run_report(running.run_dir)
+    assert done.code == 3
+    assert len(done.records.ok()) > 10
+    assert "INCOMPLETE" in done.out
+
+
+@pytest.mark.parametrize("end", ["-t", "Ctrl-C"])
+def test_requests_in_flight_at_the_end_are_on_record(simulate: Callable[..., Simulated], tmp_path: Path, end: str) -> None:
+    """Answers take 30 s; after 3 s the run ends. Each of 4 users leaves a cancelled record, and nothing hangs."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "300")
+    arguments = ["--num-prompts", "50", "-u", "4", "--max-tokens", "100", "--warmup", "0"]
+    if end == "-t":
+        arguments += ["-t", "3s"]
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        if end == "Ctrl-C":
+            wait_until((running.run_dir / "run.json").exists)
+            time.sleep(4)
+            running.master.send_signal(signal.SIGINT)
+        done = running.finish(40)
+    assert done.code == 3, done.err  # nothing ended within the time
+    assert done.manifest["end"] == ("time" if end == "-t" else "interrupted")
+    assert len(done.records.cancelled()) == 4
+    assert not done.manifest["lost"]
+
+
+def test_a_worker_of_another_version_is_refused(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """One sentence that says what to do."""
+    other = tmp_path / "other.py"
+    other.write_text(
+        "import llama_load.swarm.worker\nllama_load.swarm.worker.__version__ = '0.0.9'\n"
+        "from locust import task\nfrom llama_load import LlamaUser\n\n\n"
+        "class Chat(LlamaUser):\n    @task\n    def ask(self):\n        self.chat('hello', max_tokens=2)\n"
+    )
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 1, "--num-prompts", "4", locustfile=other) as running:
+        done = running.finish()
+    assert done.code == 2
+    assert f"runs llama-load 0.0.9, the master {__version__}; install the same on both" in done.err
+
+
+def test_a_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """A time namespace whose monotonic clock is 1000 s ahead: records are on the master's axis all the same."""
+    server = simulate(*QUICK)
+    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "30", "-u", "4", "--max-tokens", "6", expect=2) as running:
+        shifted = running.add_worker("unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child")
+        time.sleep(1)
+        if shifted.poll() is not None:
+            pytest.skip(f"no time namespaces here: {running.log(1)}")
+        done = running.finish()
+    assert done.code == 0, done.err
+    offsets = sorted(worker["clock_offset_ms"] for worker in done.manifest["workers"])
+    assert offsets[0] == pytest.approx(-1_000_000, abs=100)
+    assert offsets[1] == pytest.approx(0, abs=100)
+    assert done.summary["duration"] < 60
+    started = done.records.measured().instants("started_mono_ns")
+    assert (started.max() - started.min()) / 1e9 < 60
