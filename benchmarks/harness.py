@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ ENDS_WITHIN_S = 300
 
 @dataclass(frozen=True)
 class Cost:
-    """The client process and its children: CPU seconds, largest memory of one process (MiB), and how long after its start
+    """The client process and its children: CPU seconds; the most memory of the process itself (MiB); and how long after its start
     the server received the first request (s)."""
 
     cpu_s: float
@@ -45,7 +45,7 @@ class Bench:
         began = time.monotonic_ns()
         with (self.folder / "client.out").open("wb") as out:
             process = subprocess.Popen(command, env=os.environ | dict(env or {}), stdout=out, stderr=out, cwd=self.folder)
-        _, status, usage = _wait(process.pid)
+        status, usage, memory_mib = _wait(process.pid)
         process.returncode = os.waitstatus_to_exitcode(status)
         self.server.stop()
         rows = self.truth()
@@ -53,22 +53,28 @@ class Bench:
             tail = (self.folder / "client.out").read_text(errors="replace")[-2000:]
             raise SystemExit(f"{' '.join(command)} sent nothing:\n{tail}")
         first = min(entry["received_mono_ns"] for entry in rows)
-        return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, (first - began) / 1e9)
+        return Cost(usage.ru_utime + usage.ru_stime, memory_mib, (first - began) / 1e9)
 
     def truth(self) -> list[dict[str, Any]]:
         """What the server logged, a dict a request."""
         return list(read_log(self.log))
 
 
-def _wait(pid: int) -> tuple[int, int, Any]:
+def _wait(pid: int) -> tuple[int, Any, float]:
+    """Status, usage and the most memory it has had, MiB. (ru_maxrss would also count what this process had when it forked.)"""
     deadline = time.monotonic() + ENDS_WITHIN_S
+    most = 0.0
     while time.monotonic() < deadline:
-        found = os.wait4(pid, os.WNOHANG)
-        if found[0]:
-            return found
+        found, status, usage = os.wait4(pid, os.WNOHANG)
+        if found:
+            return status, usage, most
+        with suppress(OSError, StopIteration):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            most = max(most, int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024)
         time.sleep(0.05)
     os.kill(pid, 9)
-    return os.wait4(pid, 0)
+    _, status, usage = os.wait4(pid, 0)
+    return status, usage, most
 
 
 @contextmanager

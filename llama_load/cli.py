@@ -82,6 +82,14 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="write the reports of runs anew; finishes a run that was killed")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
+    report.add_argument(
+        "--add",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="SPOOL",
+        help="bring in what a worker of this run could not deliver",
+    )
     report.set_defaults(run=_report)
     return parser
 
@@ -181,11 +189,16 @@ def _flags(_: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     from llama_load.reports.results import work_out
     from llama_load.reports.write import write_reports
-    from llama_load.runs import load_run, recover
+    from llama_load.runs import add_spool, load_run, recover
 
+    if arguments.add and len(arguments.runs) > 1:
+        raise UsageError("--add brings a worker's records into one run; name that run alone")
     code = 0
     for path in arguments.runs:
         run = load_run(path)
+        for spool in arguments.add:
+            print(f"{add_spool(run, spool)} requests added from {spool}", file=sys.stderr)
+            run = load_run(path)
         if run.recovered:
             recover(run)
         results = work_out(run)

@@ -20,7 +20,7 @@ from llama_load.errors import RunError, UsageError
 from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.table import Records
 from llama_load.metrics.verdict import LostWorker, WorkerHealth
-from llama_load.record import RequestRecord, aligned, schema, to_batch
+from llama_load.record import CANCELLED, INSTANTS, RequestRecord, aligned, schema, to_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +71,13 @@ class Manifest:
     lost: list[LostWorker] = field(default_factory=list)
     speculation: Speculation | None = None  # what the servers counted during the measurement
     end: str = "running"  # then "complete", "time", "stopped", "interrupted"
+
+
+@dataclass(slots=True)
+class SpoolManifest:
+    """Whose records a spool holds."""
+
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +185,44 @@ def recover(run: Run) -> None:
     _finish_folder(run.path, run.manifest, len(run.records))
 
 
+def add_spool(run: Run, spool: Path) -> int:
+    """Bring what a worker could not deliver into the run's table, and say how many requests that were.
+
+    A request that is on record already is left out, from whichever worker. Instants go onto the master's clock if the run
+    knows how far this worker's was from it. Raises UsageError when the folder is no spool.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        worker = msgspec.json.decode((spool / MANIFEST).read_bytes(), type=SpoolManifest).worker
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        raise UsageError(f"{spool} is no spool of a worker: it has no {MANIFEST} that names one") from None
+    found = Records(_read_journal(spool / JOURNAL))
+    on_record = set(run.records.strings("request_id"))
+    ended = run.records.where(~run.records.equals("status", CANCELLED))
+    keys = set(zip(ended.strings("warmup"), ended.strings("prompt_index"), strict=True))
+    new = [
+        request_id not in on_record and (status == CANCELLED or (warmup, index) not in keys)
+        for request_id, status, warmup, index in zip(
+            *(found.strings(name) for name in ("request_id", "status", "warmup", "prompt_index")), strict=True
+        )
+    ]
+    table = found.table.filter(pa.array(new, pa.bool_()))
+    offset_ms = next((health.clock_offset_ms for health in run.manifest.workers if health.worker == worker), None)
+    for name in INSTANTS if offset_ms else ():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(place), pc.add(table[name], round((offset_ms or 0) * 1e6)))
+    returned = set(Records(table).strings("prompt_index"))
+    for gone in run.manifest.lost:
+        gone.possibly_sent = [index for index in gone.possibly_sent if index not in returned]
+    if run.manifest.end == "running":
+        run.manifest.end = "interrupted"
+    _write_table(run.path, pa.concat_tables([run.records.table, table]))
+    _write_manifest(run.path, run.manifest)
+    return int(table.num_rows)
+
+
 def last_with_label(folder: Path, label: str) -> Manifest | None:
     """The manifest of the newest run with this label among the folders in `folder`; None if there is none."""
     found = []
@@ -214,16 +259,21 @@ def _write_all(file: IO[bytes], data: Any) -> None:
 
 
 def _finish_folder(folder: Path, manifest: Manifest, expected: int) -> None:
-    import pyarrow.parquet as pq
-
     table = _read_journal(folder / JOURNAL)
     if table.num_rows < expected:
         raise RunError(f"{folder / JOURNAL} holds {table.num_rows} of {expected} records; it is kept as it is")
+    _write_table(folder, table)
+    _write_manifest(folder, manifest)
+
+
+def _write_table(folder: Path, table: pa.Table) -> None:
+    """The table, whole or not at all; then the journal is of no more use."""
+    import pyarrow.parquet as pq
+
     unfinished = folder / (TABLE + ".part")
     pq.write_table(table, unfinished, compression="zstd")
     unfinished.replace(folder / TABLE)
     (folder / JOURNAL).unlink(missing_ok=True)
-    _write_manifest(folder, manifest)
 
 
 def _read_journal(path: Path) -> pa.Table:

@@ -169,3 +169,52 @@ def test_a_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], t
     assert done.summary["duration"] < 60
     started = done.records.measured().instants("started_mono_ns")
     assert (started.max() - started.min()) / 1e9 < 60
+
+
+def test_waiting_at_the_end_lets_every_answer_come(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """--at-end wait: answers of 3 s are under way when the time is over; none is cut."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "100")
+    arguments = ("-u", "4", "--max-tokens", "30", "-t", "4s", "--at-end", "wait")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        done = running.finish()
+    assert done.code == 0, done.err
+    records = done.records.measured()
+    assert len(records.cancelled()) == 0
+    assert len(records.ok()) == len(records) >= 8
+    ended = records.instants("ended_mono_ns")
+    assert (ended.max() - records.instants("started_mono_ns").min()) / 1e9 > 4
+
+
+def test_what_a_worker_could_not_deliver_is_brought_in(
+    simulate: Callable[..., Simulated], tmp_path: Path, run_report: Callable[..., Finished]
+) -> None:
+    """The master is stopped (SIGSTOP) and killed while the worker goes on; its spool completes the run."""
+    server = simulate("--first-token-ms", "50", "--interval-ms", "20")
+    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "40", "-u", "4", "--max-tokens", "40") as running:
+        wait_until(running.has_records)
+        time.sleep(1)
+        running.master.send_signal(signal.SIGSTOP)
+        time.sleep(2)  # answers that the master never hears of
+        running.master.kill()
+        running.master.wait()
+        (spool,) = (tmp_path / "s" / "worker-0").rglob("spool-*")
+        running.workers[0].kill()
+        before = run_report(running.run_dir)
+        had = len(before.records.ok())
+        done = run_report(running.run_dir, "--add", str(spool))
+    added = len(done.records.ok()) - had
+    assert added > 0
+    assert f"{added} requests added" in done.err
+    assert len(set(done.records.strings("request_id"))) == len(done.records)
+    again = run_report(running.run_dir, "--add", str(spool))
+    assert "0 requests added" in again.err
+    assert len(again.records) == len(done.records)
+
+
+def test_a_folder_that_is_no_spool_is_refused(
+    run_report: Callable[..., Finished], run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    done = run_locust(simulate(*QUICK).url, "--num-prompts", "2", "--max-tokens", "2")
+    refused = run_report(done.folder, "--add", str(tmp_path))
+    assert refused.code == 2
+    assert "is no spool of a worker" in refused.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,9 +61,16 @@ class Crew:
         """What comes now is no part of the measurement: stopping keeps Locust busy for some 70 ms."""
         self._check.stop()
 
-    def finish(self) -> WorkerHealth:
-        """Begin nothing more, cut what is in flight, and wait until every record is written down."""
+    def drain(self, wait_s: float) -> None:
+        """Begin nothing more, and wait so long for what is in flight."""
         self.session.close()
+        with gevent.Timeout(wait_s, False) if wait_s else nullcontext():
+            while wait_s and self.session.in_flight > 0:
+                gevent.sleep(0.01)
+
+    def finish(self, wait_s: float = 0) -> WorkerHealth:
+        """Drain, cut what is still in flight, and wait until every record is written down."""
+        self.drain(wait_s)
         self._check.stop()
         for exchange in tuple(Hub.of_this_process().active):
             exchange.cancel()

@@ -22,6 +22,7 @@ class LocalRun:
 
     def __init__(self, environment: Any, prepared: Prepared, stop: Callable[[], None]) -> None:
         options = prepared.options
+        self._wait_s = options.wait_at_end_s
         self._recorder = Recorder(prepared.writer)
         self._books = Books(prepared, lambda _worker, leases: self._crew.session.receive(leases), lambda: self._stop(stop))
         orders = Orders(prepared.targets, options, prepared.body_options, new_nonce(options.bust_prefix_cache))
@@ -40,7 +41,8 @@ class LocalRun:
     def stopping(self, reason: str) -> None:
         """Locust stops the users: for this reason, if the run had not come to its end by itself."""
         self._books.end_reason = self._books.end_reason or reason
-        self._crew.session.close()
+        self._books.coordinator.close()
+        self._crew.drain(self._wait_s)
 
     def finish(self) -> tuple[Results, str]:
         """See `Books.finish`."""

@@ -76,21 +76,27 @@ class MasterRun:
         """Locust stops the users: nothing new begins, everything is to be sent."""
         self._books.end_reason = self._books.end_reason or reason
         self._books.coordinator.close()
+        wait_s = self._prepared.options.wait_at_end_s
         for client_id in self._workers:
-            self._send(messages.END, {}, client_id)
+            self._send(messages.END, {"wait_s": wait_s}, client_id)
+        if wait_s:  # Locust kills the users next
+            self._hear_last_words(wait_s)
 
     def finish(self) -> tuple[Results, str]:
         """Wait for every worker's last word, then see `Books.finish`."""
-        with gevent.Timeout(FLUSHED_WITHIN_S, False):
-            while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
-                gevent.sleep(0.02)
-                self._look_for_lost()
+        self._hear_last_words(0)
         if self._watcher is not None:
             self._watcher.kill(block=False)
         for client_id, worker in self._workers.items():
             if not worker.is_flushed and not worker.lost:
                 self._lose(client_id, worker)
         return self._books.finish(self._health(), written=True)
+
+    def _hear_last_words(self, wait_s: float) -> None:
+        with gevent.Timeout(wait_s + FLUSHED_WITHIN_S, False):
+            while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
+                gevent.sleep(0.02)
+                self._look_for_lost()
 
     # ------------------------------------------------------------------ messages of workers
 

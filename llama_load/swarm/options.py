@@ -25,6 +25,9 @@ from llama_load.wire.tls import TlsOptions
 
 # As `vllm bench serve`: what a headless run without --num-prompts and without -t does.
 DEFAULT_NUM_PROMPTS = 1000
+CANCEL, WAIT = "cancel", "wait"
+# With --at-end wait: what takes longer than the longest answer that anybody waits for is cut all the same.
+LONGEST_WAIT_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,12 @@ FLAGS = (
         f"exit with 1 if this holds, such as 'p99_ttft_ms>500'; {DEFAULT} always does unless changed",
         repeated=True,
     ),
+    Flag(
+        "--at-end",
+        CANCEL,
+        "what is in flight when -t, Ctrl-C or a stop ends the run: cancel it, or wait for it",
+        choices=(CANCEL, WAIT),
+    ),
     Flag("--connect-timeout", "10", "seconds to wait for a connection"),
     Flag("--first-token-timeout", "600", "seconds to wait for the first token"),
     Flag("--token-timeout", "120", "seconds to wait between tokens"),
@@ -132,6 +141,7 @@ class LoadOptions:
     percentiles: list[float]
     fail_if: list[str]
     timeouts: Timeouts
+    wait_at_end_s: float
     save_texts: bool
     told: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
 
@@ -239,6 +249,7 @@ def read(namespace: Any) -> LoadOptions:
             number("first_token_timeout", float, 0, above=True),
             number("token_timeout", float, 0, above=True),
         ),
+        wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
         save_texts=switch("save_texts"),
         told={flag.dest: raw[flag.dest] for flag in FLAGS if not flag.secret},
     )

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from llama_load.record import RequestRecord, to_batch
-from llama_load.runs import JOURNAL, MANIFEST, Journal
+from llama_load.runs import JOURNAL, MANIFEST, Journal, SpoolManifest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ class Outbox:
     else `llama-load report RUN --add SPOOL` brings it in.
     """
 
-    def __init__(self, spool: Path, about: dict[str, Any], send: Callable[[int, bytes], None]) -> None:
+    def __init__(self, spool: Path, about: SpoolManifest, send: Callable[[int, bytes], None]) -> None:
         self.path = spool
         self._about = about
         self._send = send

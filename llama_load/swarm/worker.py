@@ -15,6 +15,7 @@ from llama_load import __version__
 from llama_load.errors import LlamaLoadError
 from llama_load.metrics.verdict import WorkerHealth
 from llama_load.record import RequestRecord
+from llama_load.runs import SpoolManifest
 from llama_load.swarm import messages
 from llama_load.swarm import options as flags
 from llama_load.swarm.coordinator import Key, Lease
@@ -102,7 +103,7 @@ class WorkerRun:
         name = short(self._runner.client_id)
         targets = [target.resolved_here() for target in orders.targets]
         spool = Path(options.run_dir or "runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        self._outbox = Outbox(spool, {"worker": name}, self._send_batch)
+        self._outbox = Outbox(spool, SpoolManifest(name), self._send_batch)
         self._recorder = Recorder(self._outbox, FLUSH_EVERY_S)
         self._crew = Crew(environment, name, Orders(targets, options, orders.body_options, orders.nonce), self, self._recorder.add)
         environment.llama_load = self._crew.session
@@ -117,14 +118,14 @@ class WorkerRun:
         elif kind == messages.ACK:
             self._outbox.acknowledged(data["number"])
         elif kind == messages.END:
-            self.finish()
+            self.finish(wait_s=data["wait_s"])
 
-    def finish(self) -> None:
-        """Begin nothing more, cut what is in flight, send everything and say so."""
+    def finish(self, wait_s: float = 0) -> None:
+        """Begin nothing more, wait so long for what is in flight, cut the rest, send everything and say so."""
         if self._over:
             return
         self._over = True
-        health = self._crew.finish()
+        health = self._crew.finish(wait_s)
         self._recorder.close()
         self._send(messages.FLUSHED, {"last_word": messages.pack(messages.Flushed(self._outbox.batches, health))})
         gevent.spawn(self._tidy)
