@@ -15,12 +15,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from benchmarks.harness import Bench, Cost, bench, heading, pair
+from benchmarks.harness import Cost, bench, heading, pair
+from llama_load.metrics.truth import COLUMNS as TRUTH_COLUMNS
+from llama_load.metrics.truth import errors_ms
+from llama_load.runs import load_run
 
 HERE = Path(__file__).resolve().parent
 TOKENS = 200
@@ -94,25 +95,11 @@ def measure(client: str, streams: int) -> Figures:
         told = json.loads(out.read_text())
         rows, lag_ms = told["rows"], None
         if client == "llama-load":
-            columns = ["request_id", "ttft_ms", "itl_ms", "warmup"]
-            rows = [row for row in pq.read_table(run / "requests.parquet", columns=columns).to_pylist() if not row["warmup"]]
+            rows = load_run(run).records.measured().table.select(TRUTH_COLUMNS).to_pylist()
             lag_ms = json.loads((run / "run.json").read_text())["workers"][0]["loop_lag_p99_ms"]
         tokens = requests * TOKENS
-        ttft, itl = errors(rows, against)
+        ttft, itl = map(np.abs, errors_ms(rows, against.truth()))
         return Figures(told["cpu_s"] / tokens * 1e6, cost, tokens, ttft, itl, lag_ms)
-
-
-def errors(rows: list[dict[str, Any]], against: Bench) -> tuple[Sequence[float], Sequence[float]]:
-    """Absolute errors of TTFT and ITL against the server's log, ms."""
-    truth = {entry["request_id"]: entry for entry in against.truth()}
-    ttft, itl = [], [np.zeros(0)]
-    for row in rows:
-        entry = truth[row["request_id"]]
-        sent = np.array(entry["sent_mono_ns"]) / 1e6
-        ttft.append(abs(row["ttft_ms"] - (sent[0] - entry["received_mono_ns"] / 1e6)))
-        if len(row["itl_ms"]) == len(sent) - 1:
-            itl.append(np.abs(np.array(row["itl_ms"]) - np.diff(sent)))
-    return ttft, np.concatenate(itl)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     simulated.add_argument("--log", type=Path, help="write a JSON line a request: when it came, when each token was sent")
     serve.set_defaults(run=_serve)
 
+    calibrate = commands.add_parser(
+        "calibrate", help="how many streams one worker on this machine carries truthfully, and how many workers a load needs"
+    )
+    calibrate.add_argument("--for", dest="load", default="", metavar="STREAMSxTOK/S", help="a planned load, such as 2000x50")
+    calibrate.set_defaults(run=_calibrate)
+
     flags = commands.add_parser("flags", help="the flags that llama-load adds to locust (its own --help cannot show them)")
     flags.set_defaults(run=_flags)
 
@@ -164,6 +170,31 @@ def _serve_simulated(arguments: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: server.stop())
     print(f"listening on http://{arguments.host}:{server.port}", flush=True)
     server.serve()
+    return 0
+
+
+def _calibrate(arguments: argparse.Namespace) -> int:
+    from llama_load.experiments.calibrate import LIMITS_MS, TOK_PER_S, Step, calibrate, keep, parse_load
+
+    load = parse_load(arguments.load) if arguments.load else None
+    print(f"More and more streams of {TOK_PER_S} tokens/s on one worker, against a server with a known schedule (some minutes):")
+    print(f"{'streams':>8} {'tokens/s':>9} {'TTFT error p99 (ms)':>20} {'core':>6}", flush=True)
+
+    def tell(step: Step) -> None:
+        core = "" if step.core_busy is None else f"{step.core_busy:.0%}"
+        print(f"{step.streams:>8} {step.streams * TOK_PER_S:>9} {step.ttft_error_p99_ms:>20.2f} {core:>6}", flush=True)
+
+    found = calibrate(tell)
+    for limit_ms in LIMITS_MS:
+        streams = found.carried(limit_ms)
+        print(f"within {limit_ms:g} ms: {streams} streams, {streams * TOK_PER_S} tokens/s a worker")
+    if load is not None:
+        workers = found.workers_for(*load)
+        enough = f"{workers} workers" if workers else "a faster machine: one worker carries nothing here"
+        print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms need {enough}")
+        if workers and workers > (found.cores or 1):
+            print(f"this machine has {found.cores} cores: spread them over machines like it with --master and --worker")
+    print(f"Kept in {keep(found)}; the preflight uses it.")
     return 0
 
 

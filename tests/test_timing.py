@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llama_load.metrics.table import Records
+from llama_load.metrics.truth import COLUMNS, errors_ms
 from llama_load.serving.simulated import read_log
 from tests.conftest import PORTABLE, Finished, Simulated
 
@@ -29,18 +29,6 @@ def eventually(attempt: Callable[[Path], None], folder: Path, tries: int = 5) ->
             time.sleep(2)
 
 
-def errors_ms(records: Records, server: Simulated) -> tuple[np.ndarray, np.ndarray]:
-    """TTFT errors and ITL errors, ms, of the measured requests against the server's log."""
-    log = {entry["request_id"]: entry for entry in read_log(server.log)}
-    ttft, itl = [], []
-    for row in records.table.select(["request_id", "ttft_ms", "itl_ms"]).to_pylist():
-        entry = log[row["request_id"]]
-        sent = np.array(entry["sent_mono_ns"]) / 1e6
-        ttft.append(row["ttft_ms"] - (sent[0] - entry["received_mono_ns"] / 1e6))
-        itl.append(np.array(row["itl_ms"]) - np.diff(sent))
-    return np.array(ttft), np.concatenate(itl)
-
-
 @stamped
 def test_400_streams_on_one_worker_are_timed_truthfully(
     simulate: Callable[..., Simulated], run_locust: Callable[..., Finished], tmp_path: Path
@@ -56,7 +44,7 @@ def test_400_streams_on_one_worker_are_timed_truthfully(
         assert done.code in (0, 1), done.err
         records = done.records.measured()
         assert len(records.ok()) == 800
-        ttft, itl = errors_ms(records, server)
+        ttft, itl = errors_ms(records.table.select(COLUMNS).to_pylist(), read_log(server.log))
         assert np.percentile(np.abs(ttft), 50) <= 0.5
         assert np.percentile(np.abs(ttft), 90) <= 5  # the tail is the benchmark's: here others use the machine, too
         assert np.percentile(np.abs(itl), 50) <= 0.5
@@ -76,7 +64,7 @@ def test_gaps_shorter_than_the_batch_period_are_not_batched(
         server = simulate("--first-token-ms", "30", "--interval-ms", interval_ms)
         done = run_locust(server.url, "-u", "12", "--num-prompts", "60", "--max-tokens", "60", folder=folder)
         records = done.records.measured()
-        ttft, itl = errors_ms(records, server)
+        ttft, itl = errors_ms(records.table.select(COLUMNS).to_pylist(), read_log(server.log))
         assert np.percentile(np.abs(ttft), 90) <= 0.5
         assert np.percentile(np.abs(itl), 50) <= 0.5
         # (Batched, two of three would be.)

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from locust.runners import MasterRunner
+
 from llama_load import __version__
 from llama_load.errors import UsageError
+from llama_load.experiments.calibrate import LOOSE_MS, Calibration, kept
 from llama_load.runs import Manifest, PreflightRow, RunWriter, free_run_dir, last_with_label
 from llama_load.swarm.leases import LeaseBook
 from llama_load.swarm.options import DEFAULT_NUM_PROMPTS, LoadOptions, without_secrets
@@ -76,6 +79,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     plans = {name: workload.plan(wanted) for name, workload in workloads.items()}
     users = environment.parsed_options.num_users
     rows = target_rows(targets, users) + machine_rows(targets, users, raised_limits())
+    rows += client_rows(kept(), users, _workers(environment))
     for plan in plans.values():
         rows += plan_rows(plan, budget, open_ended=num_prompts is None)
         rows += pool_rows(plan, budget, targets, users, options.kv_pool)
@@ -120,6 +124,18 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     return Prepared(options, targets, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), writer, run_time_s)
 
 
+def client_rows(calibration: Calibration | None, users: int | None, workers: int) -> list[PreflightRow]:
+    """Whether this machine's workers carry so many streams, if that was ever measured (`llama-load calibrate`)."""
+    if calibration is None or users is None:
+        return []
+    needed = calibration.workers_for(users, calibration.tok_per_s_each)
+    carried = f"a worker here carries {calibration.carried(LOOSE_MS)} streams of {calibration.tok_per_s_each} tok/s truthfully"
+    if needed is not None and needed <= workers:
+        return [PreflightRow("client", carried)]
+    more = f"use {needed} (--processes)" if needed else "use another machine"
+    return [PreflightRow("client", f"{carried}: {workers} may be too few for {users}, {more}", "note")]
+
+
 def print_table(rows: list[PreflightRow]) -> None:
     """The preflight table on stderr."""
     from rich.console import Console
@@ -132,6 +148,12 @@ def print_table(rows: list[PreflightRow]) -> None:
         mark = {"ok": "✓", "note": "·", "warning": "!"}[row.level]
         table.add_row(Text(mark, styles[row.level]), Text(row.name), Text(row.value))
     Console(stderr=True).print(table)
+
+
+def _workers(environment: Any) -> int:
+    """How many processes will send, as far as is known now."""
+    master = isinstance(environment.runner, MasterRunner)
+    return max(environment.runner.worker_count, environment.parsed_options.expect_workers) if master else 1
 
 
 def _hosts(environment: Any) -> list[str]:

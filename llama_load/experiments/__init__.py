@@ -1,0 +1,1 @@
+"""Plans of several runs: how much this machine carries."""
