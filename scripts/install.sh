@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # install.sh NAME FOLDER    what scripts/requirements/NAME.txt lists, in a virtual environment of its own
-# install.sh nginx          Debian's, if there is none
+# install.sh debian         Debian's nginx, iproute2 and curl, if they are not there
 set -euo pipefail
-if [ "$1" = nginx ]; then
-    if ! PATH=$PATH:/usr/sbin command -v nginx >/dev/null; then
-        echo "Installing nginx …"
-        apt-get update -qq && apt-get install -y -qq --no-install-recommends nginx-light >/dev/null
+if [ "$1" = debian ]; then
+    missing=()
+    export PATH=$PATH:/usr/sbin
+    for pair in nginx:nginx-light ip:iproute2 curl:curl; do
+        command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+    done
+    if [ ${#missing[@]} -gt 0 ]; then
+        echo "Installing ${missing[*]} …"
+        apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
     fi
     exit 0
 fi

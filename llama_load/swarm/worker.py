@@ -102,7 +102,7 @@ class WorkerRun:
         options = flags.read(environment.parsed_options)
         name = short(self._runner.client_id)
         targets = [target.resolved_here() for target in orders.targets]
-        spool = Path(options.run_dir or "runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._outbox = Outbox(spool, SpoolManifest(name), self._send_batch)
         self._recorder = Recorder(self._outbox, FLUSH_EVERY_S)
         self._crew = Crew(environment, name, Orders(targets, options, orders.body_options, orders.nonce), self, self._recorder.add)

@@ -32,8 +32,8 @@ from llama_load.wire.clock import SO_TIMESTAMPNS
 FEW_STREAMS = 8  # below this, a wake-up a token is affordable and the freshest
 LONGEST_PERIOD_NS = 3_000_000
 SHORTEST_PERIOD_NS = 1_000_000  # libev's timers on epoll are no finer
-# 1 to 2 ms of work. Streams that began together bring their tokens together, 400 at a time; who wants to send need not
-# wait for all of them.
+# 1 to 2 ms of work. Streams that began together bring their tokens together, 400 at a time; who wants to send, or waits
+# for a first token, need not wait for all of them.
 MOST_EVENTS = 64
 # So many gaps are read at once; the shortest of them is what the estimate begins with.
 LEARNING_GAPS = 64
@@ -120,7 +120,8 @@ class Batches:
             self.gap_ns *= GAP_DOWN if gap_ns < self.gap_ns else GAP_UP
 
     def _read_urgent(self) -> None:
-        self._handler(self._urgent.poll(0, MOST_EVENTS))
+        # All of them: a first token that is not read before the second comes has lost its own time.
+        self._handler(self._urgent.poll(0))
 
     def _read_batch(self) -> None:
         events = self._batch.poll(0, MOST_EVENTS)

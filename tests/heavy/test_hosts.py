@@ -50,12 +50,12 @@ def network() -> Iterator[Network]:
     hub = f"{name}-hub"
     try:
         ip("netns", "add", hub)
-        ip("-n", hub, "link", "add", "br", "type", "bridge")
-        ip("-n", hub, "link", "set", "br", "up")
+        ip("-n", hub, "link", "add", "name", "bridge0", "type", "bridge")
+        ip("-n", hub, "link", "set", "bridge0", "up")
         for host in range(1, 6):
             ip("netns", "add", f"{name}-{host}")
             ip("-n", hub, "link", "add", f"to{host}", "type", "veth", "peer", "name", "eth", "netns", f"{name}-{host}")
-            ip("-n", hub, "link", "set", f"to{host}", "master", "br", "up")
+            ip("-n", hub, "link", "set", f"to{host}", "master", "bridge0", "up")
             ip("-n", f"{name}-{host}", "addr", "add", f"10.77.0.{host}/24", "dev", "eth")
             for device in ("eth", "lo"):
                 ip("-n", f"{name}-{host}", "link", "set", device, "up")
