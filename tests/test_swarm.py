@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,9 @@ from tests.swarms import prompts_of, swarm, wait_until
 QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
 
 
-def test_the_same_prompts_at_one_two_and_five_workers(
-    run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path
+@pytest.mark.parametrize("workers", [2, pytest.param(5, marks=pytest.mark.heavy)])
+def test_the_same_prompts_at_any_number_of_workers(
+    run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path, workers: int
 ) -> None:
     """60 requests and 3 of warm-up whatever the number of workers; the summary is numpy's on the union of all records."""
     server = simulate(*QUICK)
@@ -39,25 +42,24 @@ def test_the_same_prompts_at_one_two_and_five_workers(
     alone = run_locust(server.url, *arguments, folder=tmp_path / "alone")
     expected = prompts_of(alone)
     assert [index for index, _ in expected] == list(range(60))
-    for workers in (2, 5):
-        with swarm(tmp_path / str(workers), server.url, workers, *arguments) as running:
-            done = running.finish()
-        assert done.code == 0, done.err
-        assert prompts_of(done) == expected
-        records = done.records
-        assert int(records.equals("warmup", True).sum()) == 3
-        measured = records.measured()
-        assert len(set(measured.strings("worker"))) == workers
-        assert done.summary["completed"] == 60
-        for p in (50, 90):
-            assert done.summary[f"p{p}_ttft_ms"] == pytest.approx(np.percentile(measured.numbers("ttft_ms"), p))
-            assert done.summary[f"p{p}_itl_ms"] == pytest.approx(np.percentile(measured.gaps_ms(), p), rel=1e-5)
-        # The barrier: nothing is measured before the warm-up is over, on one time axis (give or take its uncertainty).
-        warmup = records.where(records.equals("warmup", True))
-        uncertainty = max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"]) * 2e6
-        assert measured.instants("started_mono_ns").min() >= warmup.instants("ended_mono_ns").max() - uncertainty
-        assert done.summary["max_concurrent_requests"] <= 10
-        assert not list((tmp_path / str(workers)).glob("worker-*/runs/spool-*"))
+    with swarm(tmp_path / str(workers), server.url, workers, *arguments) as running:
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert prompts_of(done) == expected
+    records = done.records
+    assert int(records.equals("warmup", True).sum()) == 3
+    measured = records.measured()
+    assert len(set(measured.strings("worker"))) == workers
+    assert done.summary["completed"] == 60
+    for p in (50, 90):
+        assert done.summary[f"p{p}_ttft_ms"] == pytest.approx(np.percentile(measured.numbers("ttft_ms"), p))
+        assert done.summary[f"p{p}_itl_ms"] == pytest.approx(np.percentile(measured.gaps_ms(), p), rel=1e-5)
+    # The barrier: nothing is measured before the warm-up is over, on one time axis (give or take its uncertainty).
+    warmup = records.where(records.equals("warmup", True))
+    uncertainty = max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"]) * 2e6
+    assert measured.instants("started_mono_ns").min() >= warmup.instants("ended_mono_ns").max() - uncertainty
+    assert done.summary["max_concurrent_requests"] <= 10
+    assert not list((tmp_path / str(workers)).glob("worker-*/runs/spool-*"))
 
 
 def test_fewer_users_than_workers(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
@@ -77,13 +79,13 @@ def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate:
 def test_a_late_worker_gets_work(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """It joins in the middle of a run, and every prompt is still sent once."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "20")
-    arguments = ("--num-prompts", "120", "-u", "6", "--max-tokens", "25")
+    arguments = ("--num-prompts", "90", "-u", "6", "--max-tokens", "25")
     with swarm(tmp_path / "s", server.url, 1, *arguments) as running:
         wait_until(running.has_records)
         running.add_worker()
         done = running.finish()
     assert done.code == 0, done.err
-    assert [index for index, _ in prompts_of(done)] == list(range(120))
+    assert [index for index, _ in prompts_of(done)] == list(range(90))
     assert len(set(done.records.measured().strings("worker"))) == 2
 
 
@@ -218,3 +220,50 @@ def test_a_folder_that_is_no_spool_is_refused(
     refused = run_report(done.folder, "--add", str(tmp_path))
     assert refused.code == 2
     assert "is no spool of a worker" in refused.err
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 160 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(place)], check=False, capture_output=True
+    ).returncode:
+        pytest.skip("mounting needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=False)
+
+
+def test_a_full_disk_at_the_master_loses_nothing(simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path) -> None:
+    """It says so once and acknowledges nothing; when there is room again, the workers' records come in after all."""
+    server = simulate("--first-token-ms", "20", "--interval-ms", "2")
+    arguments = ("--num-prompts", "300", "-u", "8", "--max-tokens", "100", "--run-dir", str(small_disk / "run"))
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        journal = small_disk / "run" / "requests.arrows"
+        wait_until(lambda: journal.exists() and journal.stat().st_size > 100_000)
+        time.sleep(3)
+        subprocess.run(["mount", "-o", "remount,size=50m", str(small_disk)], check=True)
+        done = running.finish()
+    done = replace(done, folder=small_disk / "run")
+    assert done.code == 0, done.err
+    assert done.err.count("No space left on device; workers keep their records") == 1
+    assert [index for index, _ in prompts_of(done)] == list(range(300))
+
+
+def test_a_shape_in_a_swarm(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Two users, then four, then the end: Locust's shapes work, and every request is on record once."""
+    file = tmp_path / "shaped.py"
+    file.write_text(
+        "from locust import LoadTestShape, task\nfrom llama_load import LlamaUser, ShareGPT\n\n\n"
+        "class Chat(LlamaUser):\n    workload = ShareGPT()\n\n    @task\n    def ask(self):\n        self.chat(max_tokens=4)\n\n\n"
+        "class Steps(LoadTestShape):\n    def tick(self):\n        now = self.get_run_time()\n"
+        "        return (2, 2) if now < 2 else (4, 4) if now < 5 else None\n"
+    )
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 2, "--num-prompts", "100000", locustfile=file) as running:
+        done = running.finish()
+    assert done.manifest["end"] == "stopped", done.err
+    indices = [index for index, _ in prompts_of(done)]
+    assert indices == list(range(len(indices))) or len(set(indices)) == len(indices)
+    assert len(indices) > 20
+    assert not done.manifest["lost"]
