@@ -27,6 +27,7 @@ test-heavy: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.clients
+	$(BIN)/python -m benchmarks.swarm
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

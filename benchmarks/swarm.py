@@ -47,6 +47,7 @@ class Sender:
         self.leases: list = []
         self.sent = self.number = 0
         self.over = False
+        self.state = "ready"
         gaps = tuple(np.random.default_rng(number).gamma(4, 5, GAPS).tolist())
         now = time.monotonic_ns()
         self.pattern = RequestRecord(
@@ -63,7 +64,7 @@ class Sender:
 
     def beat(self) -> None:
         while True:
-            self.say("heartbeat", {"state": "running", "current_cpu_usage": 1.0, "current_memory_usage": 1})
+            self.say("heartbeat", {"state": self.state, "current_cpu_usage": 1.0, "current_memory_usage": 1})
             gevent.sleep(1)
 
     def listen(self) -> None:
@@ -75,7 +76,12 @@ class Sender:
                 self.say(messages.PONG, {"asked_ns": message.data["asked_ns"], "worker_ns": time.monotonic_ns()})
             elif message.type == messages.RUN:
                 gevent.spawn(self.work)
+            elif message.type == "spawn":
+                self.state = "running"
+                users = message.data["user_classes_count"]
+                self.say("spawning_complete", {"user_classes_count": users, "user_count": sum(users.values())})
             elif message.type == messages.END:
+                self.state = "ready"
                 self.over = True
                 last = messages.Flushed(self.number, WorkerHealth(self.name))
                 self.say(messages.FLUSHED, {"last_word": messages.pack(last)})

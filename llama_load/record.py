@@ -11,6 +11,7 @@ import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class RequestRecord:
 INSTANTS = frozenset(item.name for item in fields(RequestRecord) if item.name.endswith("_mono_ns"))
 
 
+@cache
 def schema() -> pa.Schema:
     """The Arrow schema of records: a column a field, in the dataclass's order."""
     import pyarrow as pa

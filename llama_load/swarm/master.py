@@ -133,7 +133,7 @@ class MasterRun:
             coordinator = self._books.coordinator
             new = [status == CANCELLED or coordinator.counts(client_id, (warmup, index)) for warmup, index, status, _ in rows]
             try:
-                self._prepared.writer.append_batch(_shifted(batch.filter(pa.array(new)), worker.clock))
+                self._prepared.writer.append_batch(_shifted(batch if all(new) else batch.filter(pa.array(new)), worker.clock))
             except OSError as error:  # not acknowledged, so it comes again
                 if not self._told_of_disk:
                     print(
