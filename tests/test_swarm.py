@@ -264,6 +264,6 @@ def test_a_shape_in_a_swarm(simulate: Callable[..., Simulated], tmp_path: Path) 
         done = running.finish()
     assert done.manifest["end"] == "stopped", done.err
     indices = [index for index, _ in prompts_of(done)]
-    assert indices == list(range(len(indices))) or len(set(indices)) == len(indices)
+    assert len(set(indices)) == len(indices)
     assert len(indices) > 20
     assert not done.manifest["lost"]

@@ -1,6 +1,5 @@
 """How an exchange can fail on the wire. A failure is data: it ends up in a record, it is never raised.
 
-dns                  the name does not resolve
 connect_refused      nobody listens at the address
 connect_timeout      no connection within the connect timeout
 connect_failed       any other refusal of the network (no route, address not available)
