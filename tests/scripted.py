@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-Step = bytes | float | str  # bytes to send, seconds to wait, or "reset" / "hold"
+Step = bytes | float | str  # bytes to send, seconds to wait, or "reset" / "hold" / "read" (until something comes)
 
 
 @dataclass
@@ -73,6 +73,8 @@ class ScriptedServer:
                 connection.sendall(step)
             elif step == "hold":
                 self._over.wait(30)
+            elif step == "read":
+                connection.recv(1)
             elif step == "reset":
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             else:

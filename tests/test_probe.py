@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from llama_load.errors import UsageError
 from llama_load.targets.documents import listed_models
 from llama_load.targets.probe import Probe, Wanted
+from tests.scripted import ScriptedServer
 
 
 class Told(http.server.ThreadingHTTPServer):
@@ -144,3 +145,11 @@ def test_keys_do_not_follow_redirects() -> None:
             Probe(Wanted(server.url, headers=(("x-api-key", "SECRET"),))).ask()
         assert other.headers == []
         assert all(headers.get("x-api-key") == "SECRET" for headers in server.headers)
+
+
+def test_connections_that_are_announced_to_be_kept_but_are_closed() -> None:
+    """The server would reset the connection if a second question came on it."""
+    body = json.dumps(GOOD["/v1/models"]).encode()
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with ScriptedServer([answer + body, "read", "reset"]) as server:
+        Probe(Wanted(server.url)).ask()

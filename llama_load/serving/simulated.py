@@ -374,7 +374,8 @@ class SimulatedServer:
 
     def _answer(self, connection: _Connection, status: int, value: object) -> None:
         body = msgspec.json.encode(value)
-        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        then = "close" if connection.close else "keep-alive"
+        head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: {then}\r\n\r\n"
         self._write(connection, head.encode() + body)
         if connection.close:
             self._close_when_sent(connection)
