@@ -47,6 +47,7 @@ class Sender:
         self.leases: list = []
         self.sent = self.number = 0
         self.over = False
+        self.run = ""
         self.state = "ready"
         gaps = tuple(np.random.default_rng(number).gamma(4, 5, GAPS).tolist())
         now = time.monotonic_ns()
@@ -60,7 +61,7 @@ class Sender:
         gevent.spawn(self.beat)
 
     def say(self, kind: str, data: object) -> None:
-        self.client.send(Message(kind, data, self.name))
+        self.client.send(Message(kind, data | {"run": self.run} if isinstance(data, dict) else data, self.name))
 
     def beat(self) -> None:
         while True:
@@ -75,6 +76,7 @@ class Sender:
             elif message.type == messages.PING:
                 self.say(messages.PONG, {"asked_ns": message.data["asked_ns"], "worker_ns": time.monotonic_ns()})
             elif message.type == messages.RUN:
+                self.run = message.data["run"]
                 gevent.spawn(self.work)
             elif message.type == "spawn":
                 self.state = "running"

@@ -251,6 +251,25 @@ def test_a_full_disk_at_the_master_loses_nothing(simulate: Callable[..., Simulat
     assert [index for index, _ in prompts_of(done)] == list(range(300))
 
 
+def test_a_slow_disk_at_the_master_holds_up_nobody(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Every write takes 0.4 s (a wrapper's sleep: there is no slow disk here), some 20 batches a second come: the master goes on
+    handing out leases and hearing heartbeats, and everything is on record at the end."""
+    file = tmp_path / "slow.py"
+    file.write_text(
+        "from gevent import monkey\nfrom locust import task\nfrom llama_load import LlamaUser, ShareGPT, runs\n\n"
+        "append, sleep = runs.Journal.append, monkey.get_original('time', 'sleep')\n"
+        "runs.Journal.append = lambda self, batch: (sleep(0.4), append(self, batch))[1]\n\n\n"
+        "class Chat(LlamaUser):\n    workload = ShareGPT()\n\n    @task\n    def ask(self):\n        self.chat(max_tokens=12)\n"
+    )
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 2, "-t", "6s", "-u", "8", locustfile=file) as running:
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert "is gone" not in done.err
+    assert "not delivered" not in running.log(0) + running.log(1)
+    assert len(done.records.measured().ok()) > 300
+    assert len(set(done.records.strings("request_id"))) == len(done.records)
+
+
 def test_a_shape_in_a_swarm(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Two users, then four, then the end: Locust's shapes work, and every request is on record once."""
     file = tmp_path / "shaped.py"

@@ -12,7 +12,7 @@ from llama_load.swarm.books import Books
 from llama_load.swarm.coordinator import Lease
 from llama_load.swarm.crew import Crew, Orders
 from llama_load.swarm.prepare import Prepared
-from llama_load.swarm.recorder import Recorder
+from llama_load.swarm.recorder import InThread, Recorder
 
 WORKER = "local"
 
@@ -23,7 +23,7 @@ class LocalRun:
     def __init__(self, environment: Any, prepared: Prepared, stop: Callable[[], None]) -> None:
         options = prepared.options
         self._wait_s = options.wait_at_end_s
-        self._recorder = Recorder(prepared.writer)
+        self._recorder = Recorder(InThread(prepared.writer))
         self._books = Books(prepared, lambda _worker, leases: self._crew.session.receive(leases), lambda: self._stop(stop))
         orders = Orders(prepared.targets, options, prepared.body_options, new_nonce(options.bust_prefix_cache))
         self._crew = Crew(environment, WORKER, orders, self, self._recorder.add)

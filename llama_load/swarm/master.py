@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from locust.runners import STATE_MISSING
@@ -19,13 +20,18 @@ from llama_load.swarm import messages
 from llama_load.swarm.books import Books
 from llama_load.swarm.clocks import WorkerClock
 from llama_load.swarm.coordinator import Key, Lease
+from llama_load.swarm.intake import Delivery, Intake
 from llama_load.swarm.local import new_nonce
 from llama_load.swarm.prepare import Prepared
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 WATCH_EVERY_S = 0.5
 PING_EVERY_S = 2.0
 FIRST_PINGS = 8
-# How long the last records may take. Requests in flight are cut first, so this is the network's time alone.
+# How long nothing may come before the last records are given up. Requests in flight are cut first, so this is the time of network
+# and disk alone.
 FLUSHED_WITHIN_S = 30.0
 
 
@@ -55,9 +61,10 @@ class MasterRun:
         self._prepared = prepared
         self._books = Books(prepared, self._deliver, stop)
         nonce = new_nonce(prepared.options.bust_prefix_cache)
-        self._orders = messages.pack(messages.RunOrders(__version__, prepared.targets, prepared.body_options, nonce))
+        self._name = secrets.token_hex(8)
+        self._orders = messages.pack(messages.RunOrders(__version__, self._name, prepared.targets, prepared.body_options, nonce))
         self._workers: dict[str, _Worker] = {}
-        self._told_of_disk = False
+        self._intake = Intake(prepared.writer, self._admit, self._stored)
         self._watcher: gevent.Greenlet | None = None
 
     @property
@@ -85,6 +92,7 @@ class MasterRun:
     def finish(self) -> tuple[Results, str]:
         """Wait for every worker's last word, then see `Books.finish`."""
         self._hear_last_words(0)
+        self._intake.close()
         if self._watcher is not None:
             self._watcher.kill(block=False)
         for client_id, worker in self._workers.items():
@@ -93,10 +101,16 @@ class MasterRun:
         return self._books.finish(self._health(), written=True)
 
     def _hear_last_words(self, wait_s: float) -> None:
-        with gevent.Timeout(wait_s + FLUSHED_WITHIN_S, False):
-            while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
-                gevent.sleep(0.02)
-                self._look_for_lost()
+        arrived = -1
+        patience = time.monotonic() + wait_s
+        while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
+            now = sum(len(worker.received) for worker in self._workers.values())
+            if now != arrived:
+                arrived, patience = now, max(patience, time.monotonic() + FLUSHED_WITHIN_S)
+            elif time.monotonic() > patience:
+                return
+            gevent.sleep(0.02)
+            self._look_for_lost()
 
     # ------------------------------------------------------------------ messages of workers
 
@@ -105,7 +119,7 @@ class MasterRun:
         if kind == messages.HELLO and self.end_reason is None:
             self._welcome(client_id)
         worker = self._workers.get(client_id)
-        if worker is None:
+        if worker is None or data.get("run", self._name) != self._name:
             return
         coordinator = self._books.coordinator
         if kind == messages.WANT:
@@ -126,32 +140,33 @@ class MasterRun:
     def _take_records(self, client_id: str, worker: _Worker, number: int, data: bytes) -> None:
         import pyarrow as pa
 
-        if number not in worker.received:
-            batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema())
-            columns = ("warmup", "prompt_index", "status", "output_tokens")
-            rows = list(zip(*(batch.column(name).to_pylist() for name in columns), strict=True))
-            coordinator = self._books.coordinator
-            new = [status == CANCELLED or coordinator.counts(client_id, (warmup, index)) for warmup, index, status, _ in rows]
-            try:
-                self._prepared.writer.append_batch(_shifted(batch if all(new) else batch.filter(pa.array(new)), worker.clock))
-            except OSError as error:  # not acknowledged, so it comes again
-                if not self._told_of_disk:
-                    print(
-                        f"cannot write to {self._prepared.writer.path}: {error.strerror}; workers keep their records",
-                        file=sys.stderr,
-                    )
-                self._told_of_disk = True
-                return
-            worker.received.add(number)
-            for (warmup, index, status, output_tokens), counts in zip(rows, new, strict=True):
-                key = (warmup, index)
-                worker.begun.discard(key)
-                if status == CANCELLED:
-                    coordinator.give_back(client_id, [key])
-                elif counts:
-                    self._books.heard(status, output_tokens)
-                    coordinator.end(client_id, key)
-        self._send(messages.ACK, {"number": number}, client_id)
+        if number in worker.received:
+            self._send(messages.ACK, {"number": number}, client_id)
+        else:
+            self._intake.put(Delivery(client_id, number, pa.ipc.read_record_batch(pa.py_buffer(data), schema())))
+
+    def _admit(self, delivery: Delivery) -> pa.RecordBatch:
+        """What of a delivery counts, on the master's clock."""
+        import pyarrow as pa
+
+        worker, counts, rows = self._workers[delivery.worker], self._books.coordinator.counts, _rows(delivery.batch)
+        worker.begun.update(key for key, _, _ in rows)  # should the worker get lost while they are being written
+        new = [status == CANCELLED or counts(delivery.worker, key) for key, status, _ in rows]
+        return _shifted(delivery.batch if all(new) else delivery.batch.filter(pa.array(new)), worker.clock)
+
+    def _stored(self, delivery: Delivery, batch: pa.RecordBatch) -> None:
+        """These records are on the disk."""
+        worker, coordinator = self._workers[delivery.worker], self._books.coordinator
+        worker.received.add(delivery.number)
+        for key, _, _ in _rows(delivery.batch):
+            worker.begun.discard(key)
+        for key, status, output_tokens in _rows(batch):
+            if status == CANCELLED:
+                coordinator.give_back(delivery.worker, [key])
+            else:
+                self._books.heard(status, output_tokens)
+                coordinator.end(delivery.worker, key)
+        self._send(messages.ACK, {"number": delivery.number}, delivery.worker)
 
     # ------------------------------------------------------------------ what the master does by itself
 
@@ -199,7 +214,7 @@ class MasterRun:
         return found
 
     def _send(self, kind: str, data: dict[str, Any], client_id: str) -> None:
-        self._runner.send_message(kind, data, client_id)
+        self._runner.send_message(kind, data | {"run": self._name}, client_id)
 
 
 def short(client_id: str) -> str:
@@ -208,7 +223,14 @@ def short(client_id: str) -> str:
     return f"{host}_{digits[:8]}"
 
 
-def _shifted(batch: Any, clock: WorkerClock) -> Any:
+def _rows(batch: pa.RecordBatch) -> list[tuple[Key, str, int | None]]:
+    """Of each record: which request it is of, its status, its output tokens."""
+    names = ("warmup", "prompt_index", "status", "output_tokens")
+    columns = (batch.column(name).to_pylist() for name in names)
+    return [((warmup, index), status, tokens) for warmup, index, status, tokens in zip(*columns, strict=True)]
+
+
+def _shifted(batch: pa.RecordBatch, clock: WorkerClock) -> pa.RecordBatch:
     """The batch with its instants on the master's monotonic clock."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,5 +1,6 @@
 """What master and workers say to each other, as Locust's custom messages. One type of message a kind; bodies are JSON or Arrow
-in bytes, because Locust's msgpack knows no dataclasses. Every one names the run, so that a late one disturbs no later run.
+in bytes, because Locust's msgpack knows no dataclasses. All but hello and refuse name their run, so that a late one disturbs no
+later run.
 
     hello    worker -> master   this worker listens now. (Locust connects it before locustfiles can register for messages.)
     run      master -> worker   orders: targets, flags, who may measure what
@@ -40,6 +41,7 @@ class RunOrders:
     """What the master sends before Locust starts the users. (The flags come with Locust's own message.)"""
 
     version: str
+    run: str  # names the run in every message of it
     targets: list[Target]
     body_options: BodyOptions
     nonce: str | None

@@ -1,4 +1,4 @@
-"""A worker's records on their way to the master: numbered, kept and spooled until the master has them on its disk."""
+"""A worker's records on their way to the master: numbered, and kept until the master has them on its disk."""
 
 from __future__ import annotations
 
@@ -7,64 +7,50 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from llama_load.record import RequestRecord, to_batch
+from llama_load.record import RequestRecord, schema, to_batch
 from llama_load.runs import JOURNAL, MANIFEST, Journal, SpoolManifest
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
 RESEND_AFTER_S = 5.0
+# What the master acknowledges within this time is never spooled: a healthy run writes nothing on the workers' disks.
+SPOOL_AFTER_S = 0.5
 
 
 @dataclass(slots=True)
 class _Batch:
     number: int
     data: bytes
+    made_s: float
     sent_s: float
+    spooled: bool = False
 
 
 class Outbox:
-    """Takes batches from a `Recorder` and sends them; what is not acknowledged is sent again.
+    """Takes batches from a `Recorder` and sends them; what is not acknowledged is sent again, and spooled.
 
     The spool is a small run folder beside the worker: a journal and who wrote it. It is removed when everything has arrived;
     else `llama-load report RUN --add SPOOL` brings it in.
     """
 
-    def __init__(self, spool: Path, about: SpoolManifest, send: Callable[[int, bytes], None]) -> None:
-        self.path = spool
+    def __init__(self, path: Path, about: SpoolManifest, send: Callable[[int, bytes], None]) -> None:
+        self.path = path
         self._about = about
         self._send = send
         self._journal: Journal | None = None
         self._unacknowledged: dict[int, _Batch] = {}
-        self._spools = True
+        self._told = False
         self.batches = 0
 
     def append(self, records: Sequence[RequestRecord]) -> None:
-        """Send these records and spool them. A disk that refuses costs the spool, not the records."""
-        batch = to_batch(records)
+        """Send these records."""
         self.batches += 1
-        data = batch.serialize().to_pybytes()
-        self._unacknowledged[self.batches] = _Batch(self.batches, data, time.monotonic())
+        data, now = to_batch(records).serialize().to_pybytes(), time.monotonic()
+        self._unacknowledged[self.batches] = _Batch(self.batches, data, now, now)
         self._send(self.batches, data)
-        if self._spools:
-            try:
-                self._spool(batch)
-            except OSError as error:
-                self._spools = False
-                logger.warning("cannot spool to %s: %s; records are kept in memory alone", self.path, error.strerror)
-
-    def _spool(self, batch: pa.RecordBatch) -> None:
-        if self._journal is None:
-            self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / MANIFEST).write_bytes(msgspec.json.encode(self._about))
-            self._journal = Journal(self.path / JOURNAL)
-        self._journal.append(batch)
 
     def acknowledged(self, number: int) -> None:
         """The master has this batch on its disk."""
@@ -82,6 +68,28 @@ class Outbox:
     def all_arrived(self) -> bool:
         """Whether the master has everything."""
         return not self._unacknowledged
+
+    def spool(self, older_than_s: float = SPOOL_AFTER_S) -> None:
+        """Write down what has waited for its acknowledgement for so long. Blocks while the disk does: call it in a thread. A disk
+        that refuses costs the spool, not the records."""
+        since = time.monotonic() - older_than_s
+        try:
+            for batch in [batch for batch in self._unacknowledged.values() if not batch.spooled and batch.made_s <= since]:
+                self._write(batch)
+                batch.spooled = True
+        except OSError as error:
+            if not self._told:
+                logger.warning("cannot spool to %s: %s; records are kept in memory alone", self.path, error.strerror)
+            self._told = True
+
+    def _write(self, batch: _Batch) -> None:
+        import pyarrow as pa
+
+        if self._journal is None:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / MANIFEST).write_bytes(msgspec.json.encode(self._about))
+            self._journal = Journal(self.path / JOURNAL)
+        self._journal.append(pa.ipc.read_record_batch(pa.py_buffer(batch.data), schema()))
 
     def discard_spool(self) -> None:
         """Everything has arrived: the spool is of no more use."""

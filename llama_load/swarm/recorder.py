@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import gevent
+from gevent.event import Event
 
 from llama_load.record import RequestRecord
 
@@ -30,6 +31,18 @@ class Sink(Protocol):
         """Take records. Raises OSError when the disk refuses."""
 
 
+class InThread:
+    """A sink whose disk may be slow: records are appended in a thread, while the event loop goes on."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.path = sink.path
+        self._sink = sink
+
+    def append(self, records: Sequence[RequestRecord]) -> None:
+        """See Sink.append. Blocks the calling greenlet alone."""
+        gevent.get_hub().threadpool.apply(self._sink.append, (records,))
+
+
 class Recorder:
     """Buffers records and appends them to a sink. What cannot be written is kept and tried again."""
 
@@ -37,6 +50,7 @@ class Recorder:
         self._writer = writer
         self._every_s = every_s
         self._buffer: list[RequestRecord] = []
+        self._closing = Event()
         self._greenlet = gevent.spawn(self._run)
         self.write_error: OSError | None = None
 
@@ -70,14 +84,14 @@ class Recorder:
 
     def close(self) -> bool:
         """Stop the regular flushing and write the rest; False if that failed."""
-        self._greenlet.kill(block=False)
+        self._closing.set()
+        self._greenlet.join()  # not killed: it may be in the middle of a batch
         while self._buffer:
             if not self._write():
                 return False
         return True
 
     def _run(self) -> None:
-        while True:
-            gevent.sleep(self._every_s)
+        while not self._closing.wait(self._every_s):
             while self._buffer and self._write():
                 gevent.sleep(PAUSE_S)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+from gevent.event import Event
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
 from llama_load import __version__
@@ -21,7 +22,7 @@ from llama_load.swarm import options as flags
 from llama_load.swarm.coordinator import Key, Lease
 from llama_load.swarm.crew import Crew, Orders
 from llama_load.swarm.master import short
-from llama_load.swarm.outbox import Outbox
+from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.recorder import Recorder
 
 FLUSH_EVERY_S = 0.1
@@ -40,24 +41,29 @@ class WorkerLife:
         self._runner = environment.runner
         self._orders: messages.RunOrders | None = None
         self._run: WorkerRun | None = None
+        self._last_run: WorkerRun | None = None
         environment.llama_load = None
         for kind in messages.TO_WORKER:
             self._runner.register_message(kind, self._heard, concurrent=kind == messages.END)
         environment.events.test_start.add_listener(self._on_test_start)
         environment.events.test_stop.add_listener(self._on_test_stop)
-        environment.events.quitting.add_listener(self._on_test_stop)
+        environment.events.quitting.add_listener(self._on_quitting)
         self._runner.send_message(messages.HELLO, {})
 
     def _heard(self, msg: Any, **_: Any) -> None:
         if msg.type == messages.RUN:
             self._take_orders(msg.data["orders"])
-        elif msg.type == messages.PING:
-            self._runner.send_message(messages.PONG, {"asked_ns": msg.data["asked_ns"], "worker_ns": time.monotonic_ns()})
-        elif self._run is not None:
-            self._run.hear(msg.type, msg.data)
+            return
+        name = msg.data["run"]
+        run = next((run for run in (self._run, self._last_run) if run is not None and run.name == name), None)
+        if msg.type == messages.PING:
+            answer = {"run": name, "asked_ns": msg.data["asked_ns"], "worker_ns": time.monotonic_ns()}
+            self._runner.send_message(messages.PONG, answer)
+        elif run is not None:
+            run.hear(msg.type, msg.data)
         elif msg.type == messages.END:  # it never had users: there is nothing to wait for
             last_word = messages.Flushed(0, WorkerHealth(short(self._runner.client_id)))
-            self._runner.send_message(messages.FLUSHED, {"last_word": messages.pack(last_word)})
+            self._runner.send_message(messages.FLUSHED, {"run": name, "last_word": messages.pack(last_word)})
 
     def _take_orders(self, data: bytes) -> None:
         self._orders = None
@@ -86,8 +92,14 @@ class WorkerLife:
 
     def _on_test_stop(self, **_: Any) -> None:
         if self._run is not None:
-            self._run.finish()
-            self._run = self._orders = self._environment.llama_load = None
+            self._last_run, self._run = self._run, None
+            self._orders = self._environment.llama_load = None
+            self._last_run.finish()
+
+    def _on_quitting(self, **_: Any) -> None:
+        self._on_test_stop()
+        if self._last_run is not None:
+            self._last_run.leave()
 
     def _refuse(self, sentence: str) -> None:
         logger.error("%s", sentence)
@@ -98,6 +110,7 @@ class WorkerRun:
     """One run on this worker, and the `Link` of its crew to the master."""
 
     def __init__(self, environment: Any, orders: messages.RunOrders) -> None:
+        self.name = orders.run
         self._runner = environment.runner
         options = flags.read(environment.parsed_options)
         name = short(self._runner.client_id)
@@ -109,7 +122,9 @@ class WorkerRun:
         environment.llama_load = self._crew.session
         self._begun: list[Key] = []
         self._over = False
-        self._keeper = gevent.spawn(self._keep)
+        self._flushed = Event()
+        self._keepers = [gevent.spawn(self._keep), gevent.spawn(self._spool)]
+        self._tidying: gevent.Greenlet | None = None
 
     def hear(self, kind: str, data: dict[str, Any]) -> None:
         """The master said something."""
@@ -123,12 +138,20 @@ class WorkerRun:
     def finish(self, wait_s: float = 0) -> None:
         """Begin nothing more, wait so long for what is in flight, cut the rest, send everything and say so."""
         if self._over:
+            self._flushed.wait()
             return
         self._over = True
         health = self._crew.finish(wait_s)
         self._recorder.close()
         self._send(messages.FLUSHED, {"last_word": messages.pack(messages.Flushed(self._outbox.batches, health))})
-        gevent.spawn(self._tidy)
+        self._tidying = gevent.spawn(self._tidy)
+        self._flushed.set()
+
+    def leave(self) -> None:
+        """This process ends: see that nothing is lost with it."""
+        self.finish()
+        if self._tidying is not None:
+            self._tidying.join()
 
     # ------------------------------------------------------------------ the link
 
@@ -165,17 +188,27 @@ class WorkerRun:
                 self._crew.session.ask_again()
                 self._outbox.send_again()
 
+    def _spool(self) -> None:
+        while not self._over:
+            gevent.sleep(SPOOL_AFTER_S / 2)
+            self._write_spool()
+
+    def _write_spool(self, older_than_s: float = SPOOL_AFTER_S) -> None:
+        gevent.get_hub().threadpool.apply(self._outbox.spool, (older_than_s,))
+
     def _tidy(self) -> None:
+        gevent.joinall(self._keepers)
         with gevent.Timeout(ACKNOWLEDGED_WITHIN_S, False):
             while not self._outbox.all_arrived:
                 gevent.sleep(0.05)
         if self._outbox.all_arrived:
             self._outbox.discard_spool()
         else:
+            self._write_spool(older_than_s=0)
             logger.error("the master has not got everything: 'llama-load report RUN --add %s' brings it in", self._outbox.path)
 
     def _send_batch(self, number: int, data: bytes) -> None:
         self._send(messages.RECORDS, {"number": number, "batch": data})
 
     def _send(self, kind: str, data: dict[str, Any]) -> None:
-        self._runner.send_message(kind, data)
+        self._runner.send_message(kind, data | {"run": self.name})

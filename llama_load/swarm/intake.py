@@ -1,0 +1,83 @@
+"""Records on their way from a message to the master's disk: written in a thread, so that a slow disk holds up nobody else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import gevent
+from gevent.event import Event
+
+from llama_load.runs import RunWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# What waits for a slow disk at most. More is not taken in; the workers keep it and send it again.
+MOST_WAITING_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A numbered batch of a worker's records."""
+
+    worker: str
+    number: int
+    batch: pa.RecordBatch
+
+
+class Intake:
+    """A queue before the run folder, emptied in one write at a time. `admit` says which rows of a delivery are written, just before
+    they are; `stored` is called when they are with the kernel, and until then the delivery is not acknowledged."""
+
+    def __init__(
+        self, writer: RunWriter, admit: Callable[[Delivery], pa.RecordBatch], stored: Callable[[Delivery, pa.RecordBatch], None]
+    ) -> None:
+        self._writer = writer
+        self._admit = admit
+        self._stored = stored
+        self._queue: list[Delivery] = []
+        self._waiting: set[tuple[str, int]] = set()
+        self._bytes = 0
+        self._there = Event()
+        self._told = False
+        self._greenlet = gevent.spawn(self._work)
+
+    def put(self, delivery: Delivery) -> None:
+        """Take a delivery, unless it waits here already or too much does."""
+        key = (delivery.worker, delivery.number)
+        if key not in self._waiting and self._bytes < MOST_WAITING_BYTES:
+            self._waiting.add(key)
+            self._bytes += delivery.batch.nbytes
+            self._queue.append(delivery)
+            self._there.set()
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._greenlet.kill()
+
+    def _work(self) -> None:
+        import pyarrow as pa
+
+        threads = gevent.get_hub().threadpool
+        while True:
+            self._there.wait()
+            self._there.clear()
+            deliveries = list(self._queue)  # all in one write: what comes meanwhile is the next one
+            self._queue.clear()
+            batches = [self._admit(delivery) for delivery in deliveries]
+            try:
+                for batch in pa.Table.from_batches(batches).combine_chunks().to_batches():
+                    threads.apply(self._writer.append_batch, (batch,))
+            except OSError as error:  # not acknowledged, so it comes again
+                if not self._told:
+                    print(f"cannot write to {self._writer.path}: {error.strerror}; workers keep their records", file=sys.stderr)
+                self._told = True
+            else:
+                for delivery, batch in zip(deliveries, batches, strict=True):
+                    self._stored(delivery, batch)
+            for delivery in deliveries:
+                self._waiting.discard((delivery.worker, delivery.number))
+                self._bytes -= delivery.batch.nbytes
