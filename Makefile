@@ -18,7 +18,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/llama-load/venvs
 folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(1).txt | sha256sum | cut -c1-12)
 
 test-heavy: $(VENV)/.dev
-	@scripts/install.sh debian
+	@scripts/debian.sh
 	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
 	@$(PIP) -e '.[heavy]'

@@ -1,19 +1,6 @@
 #!/usr/bin/env bash
 # install.sh NAME FOLDER    what scripts/requirements/NAME.txt lists, in a virtual environment of its own
-# install.sh debian         Debian's nginx, iproute2 and curl, if they are not there
 set -euo pipefail
-if [ "$1" = debian ]; then
-    missing=()
-    export PATH=$PATH:/usr/sbin
-    for pair in nginx:nginx-light ip:iproute2 curl:curl; do
-        command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
-    done
-    if [ ${#missing[@]} -gt 0 ]; then
-        echo "Installing ${missing[*]} …"
-        apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-    fi
-    exit 0
-fi
 requirements=$(cd "$(dirname "$0")" && pwd)/requirements/$1.txt
 folder=$2
 [ -e "$folder/.ready" ] && exit 0

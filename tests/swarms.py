@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import queue
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import requests
 
 from llama_load.serving.process import free_port
 from tests.conftest import SHAREGPT, Finished, environment
@@ -28,13 +33,13 @@ class Swarm:
     def run_dir(self) -> Path:
         return self.folder / "run"
 
-    def add_worker(self, *before: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """One more worker; `before` is put before its command (unshare, ip netns exec)."""
+    def add_worker(self, *before: str, env: Mapping[str, str] | None = None, port: int | None = None) -> subprocess.Popen[str]:
+        """One more worker; `before` is put before its command (unshare); `port` leads to the master by another way."""
         number = len(self.workers)
         place = self.folder / f"worker-{number}"
         place.mkdir()
         command = [*before, sys.executable, "-m", "locust", "-f", str(self.locustfile), "--worker"]
-        command += ["--master-host", "127.0.0.1", "--master-port", str(self.port), "--loglevel", "WARNING"]
+        command += ["--master-host", "127.0.0.1", "--master-port", str(port or self.port), "--loglevel", "WARNING"]
         log = (place / "log").open("w")
         process = subprocess.Popen(command, stdout=log, stderr=log, text=True, cwd=place, env=environment() | dict(env or {}))
         self.workers.append(process)
@@ -59,13 +64,20 @@ class Swarm:
 
 @contextmanager
 def swarm(
-    folder: Path, host: str, workers: int, *arguments: str, expect: int | None = None, locustfile: Path = SHAREGPT
+    folder: Path,
+    host: str,
+    workers: int,
+    *arguments: str,
+    expect: int | None = None,
+    locustfile: Path = SHAREGPT,
+    web_port: int | None = None,
 ) -> Iterator[Swarm]:
-    """Start a master, and so many workers."""
+    """Start a master, with its web UI if that has a port, and so many workers."""
     folder.mkdir(exist_ok=True)
     port = free_port()
-    command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--master", "--headless", "--host", host]
-    command += ["--master-bind-port", str(port), "--expect-workers", str(expect or workers), "--loglevel", "WARNING"]
+    command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--master", "--host", host]
+    command += ["--master-bind-port", str(port), "--loglevel", "WARNING"]
+    command += ["--headless", "--expect-workers", str(expect or workers)] if web_port is None else web_ui(web_port)
     command += ["--run-dir", str(folder / "run"), *arguments]
     pipe = subprocess.PIPE
     master = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=folder, env=environment())
@@ -81,11 +93,66 @@ def swarm(
             process.wait()
 
 
+def web_ui(port: int) -> list[str]:
+    """Flags for Locust's web page on this machine alone."""
+    return ["--web-port", str(port), "--web-host", "127.0.0.1"]
+
+
 def wait_until(true: Callable[[], bool], timeout_s: float = 30) -> None:
+    """Also while a page that is asked does not answer yet."""
     deadline = time.monotonic() + timeout_s
-    while not true():
+    while True:
+        with suppress(requests.RequestException):
+            if true():
+                return
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.05)
+
+
+@contextmanager
+def slow_link(port: int, there_s: float, back_s: float) -> Iterator[int]:
+    """A port that leads to another with a delay each way. (There is no netem in every kernel.)"""
+
+    def carry(source: socket.socket, sink: socket.socket, delay_s: float) -> None:
+        waiting: queue.Queue[tuple[float, bytes]] = queue.Queue()
+
+        def deliver() -> None:
+            with suppress(OSError):
+                while True:
+                    due, data = waiting.get()
+                    time.sleep(max(0.0, due - time.monotonic()))
+                    if not data:
+                        sink.shutdown(socket.SHUT_WR)
+                        return
+                    sink.sendall(data)
+
+        threading.Thread(target=deliver, daemon=True).start()
+        with suppress(OSError):
+            while data := source.recv(65536):
+                waiting.put((time.monotonic() + delay_s, data))
+        waiting.put((time.monotonic() + delay_s, b""))
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", port))
+                except OSError:  # nobody listens there yet: the worker will try again
+                    near.close()
+                    continue
+                for way in ((near, far, there_s), (far, near, back_s)):
+                    threading.Thread(target=carry, args=way, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def places_of(done: Finished) -> list[int]:
+    """The places in the plan of all measured requests that ended, in order."""
+    return [index for index, _ in prompts_of(done)]
 
 
 def prompts_of(done: Finished) -> Sequence[tuple[int, str]]:

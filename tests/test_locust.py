@@ -15,6 +15,7 @@ import requests
 
 from llama_load.serving.process import Running, free_port
 from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment
+from tests.swarms import wait_until, web_ui
 
 Run = Callable[..., Finished]
 
@@ -111,23 +112,23 @@ assert sum(b.num_reqs_per_sec.values()) == len(values) and other.total.num_reque
 def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Two runs from the form, each in a folder of its own; the second is stopped by the button."""
     url, port = simulate("--interval-ms", "5").url, free_port()
-    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), "--web-port", str(port), "--web-host", "127.0.0.1"]
+    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(port)]
     command += ["--run-dir", str(tmp_path / "ui"), "--host", url, "--warmup", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path)
     ui = f"http://127.0.0.1:{port}"
     try:
-        wait_for(lambda: requests.get(ui, timeout=1).ok)
+        wait_until(lambda: requests.get(ui, timeout=1).ok)
         form = {"user_count": "3", "spawn_rate": "3", "host": url, "num_prompts": "9", "max_tokens": "5"}
         assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
-        wait_for((tmp_path / "ui" / "summary.json").exists)
+        wait_until((tmp_path / "ui" / "summary.json").exists)
         names = {(row["name"], row["method"]) for row in requests.get(f"{ui}/stats/requests", timeout=5).json()["stats"]}
         assert {("sharegpt", "chat"), ("sharegpt", "TTFT"), ("sharegpt", "TPOT"), ("sharegpt", "ITL")} <= names
         form |= {"num_prompts": "", "max_tokens": "50"}
         assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
-        wait_for((tmp_path / "ui-2" / "requests.arrows").exists)
+        wait_until((tmp_path / "ui-2" / "requests.arrows").exists)
         time.sleep(2)  # Locust's page remembers the last run's table for two seconds
         assert requests.post(f"{ui}/stop", timeout=10).ok
-        wait_for((tmp_path / "ui-2" / "summary.json").exists)
+        wait_until((tmp_path / "ui-2" / "summary.json").exists)
         form |= {"num_prompts": "nonsense"}
         requests.post(f"{ui}/swarm", data=form, timeout=5)
         time.sleep(0.5)
@@ -222,15 +223,3 @@ def test_a_shape_that_ends_the_run_while_csv_is_written_leaves_a_report(
     assert done.code == 0, done.err
     assert done.summary["completed"] == 20
     assert sorted(set(done.records.measured().numbers("prompt_index"))) == list(range(20))
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        try:
-            if condition():
-                return
-        except requests.RequestException:
-            pass
-        time.sleep(0.1)
-    raise AssertionError("timed out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import requests
 
 from llama_load import __version__
+from llama_load.serving.process import free_port
 from tests.conftest import Finished, Simulated
-from tests.swarms import prompts_of, swarm, wait_until
+from tests.swarms import places_of, prompts_of, slow_link, swarm, wait_until
 
 QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
 
@@ -25,20 +28,8 @@ def test_the_same_prompts_at_any_number_of_workers(
 ) -> None:
     """60 requests and 3 of warm-up whatever the number of workers; the summary is numpy's on the union of all records."""
     server = simulate(*QUICK)
-    arguments = (
-        "--num-prompts",
-        "60",
-        "-u",
-        "10",
-        "--warmup",
-        "3",
-        "--max-tokens",
-        "12",
-        "--seed",
-        "5",
-        "--metric-percentiles",
-        "50,90",
-    )
+    arguments = ["--num-prompts", "60", "-u", "10", "--warmup", "3", "--max-tokens", "12", "--seed", "5"]
+    arguments += ["--metric-percentiles", "50,90"]
     alone = run_locust(server.url, *arguments, folder=tmp_path / "alone")
     expected = prompts_of(alone)
     assert [index for index, _ in expected] == list(range(60))
@@ -66,13 +57,13 @@ def test_fewer_users_than_workers(simulate: Callable[..., Simulated], tmp_path: 
     with swarm(tmp_path / "s", simulate(*QUICK).url, 3, "--num-prompts", "9", "-u", "2", "--max-tokens", "4") as running:
         done = running.finish()
     assert done.code == 0, done.err
-    assert [index for index, _ in prompts_of(done)] == list(range(9))
+    assert places_of(done) == list(range(9))
 
 
 def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated]) -> None:
     done = run_locust(simulate(*QUICK).url, "--processes", "2", "--num-prompts", "20", "-u", "4", "--max-tokens", "6")
     assert done.code == 0, done.err
-    assert [index for index, _ in prompts_of(done)] == list(range(20))
+    assert places_of(done) == list(range(20))
     assert len(set(done.records.measured().strings("worker"))) == 2
 
 
@@ -85,7 +76,7 @@ def test_a_late_worker_gets_work(simulate: Callable[..., Simulated], tmp_path: P
         running.add_worker()
         done = running.finish()
     assert done.code == 0, done.err
-    assert [index for index, _ in prompts_of(done)] == list(range(90))
+    assert places_of(done) == list(range(90))
     assert len(set(done.records.measured().strings("worker"))) == 2
 
 
@@ -100,7 +91,7 @@ def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: P
         done = running.finish()
     assert done.code == 3, done.err
     (lost,) = done.manifest["lost"]
-    ended = [index for index, _ in prompts_of(done)]
+    ended = places_of(done)
     assert len(ended) == len(set(ended))
     assert sorted(ended + lost["possibly_sent"]) == list(range(60))
     assert 1 <= len(lost["possibly_sent"]) <= 6
@@ -171,6 +162,71 @@ def test_a_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], t
     assert done.summary["duration"] < 60
     started = done.records.measured().instants("started_mono_ns")
     assert (started.max() - started.min()) / 1e9 < 60
+
+
+def test_a_worker_behind_a_slow_and_lopsided_link(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """150 ms to the master, 50 ms back: each prompt is sent once, and the clock is off by no more than the verdict tells."""
+    server = simulate(*QUICK)
+    arguments = ("--num-prompts", "40", "-u", "4", "--max-tokens", "6")
+    with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running, slow_link(running.port, 0.15, 0.05) as port:
+        running.add_worker(port=port)
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert places_of(done) == list(range(40))
+    near, far = sorted(done.manifest["workers"], key=lambda worker: worker["clock_uncertainty_ms"])
+    assert near["clock_uncertainty_ms"] < 50
+    assert 100 <= far["clock_uncertainty_ms"] < 300
+    assert abs(far["clock_offset_ms"]) <= far["clock_uncertainty_ms"]
+    assert f"on one axis within {far['clock_uncertainty_ms']:.2f} ms" in " ".join(done.out.split())
+
+
+def test_workers_need_no_data(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """The data set is gone once the master has read it: workers get their prompts from the master."""
+    data = tmp_path / "data.json"
+    pairs = [
+        {"conversations": [{"from": "human", "value": f"问题 {n} please"}, {"from": "gpt", "value": "words " * 20}]}
+        for n in range(30)
+    ]
+    data.write_text(json.dumps(pairs, ensure_ascii=False), encoding="utf-8")
+    arguments = ("--num-prompts", "12", "-u", "4", "--max-tokens", "4", "--dataset-path", str(data))
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 0, *arguments, expect=2) as running:
+        wait_until((running.run_dir / "run.json").exists)
+        data.unlink()
+        running.add_worker()
+        running.add_worker()
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert places_of(done) == list(range(12))
+
+
+def test_runs_from_the_web_page_of_a_master(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """The first run ends by itself, the second by the stop button with requests of 30 s in flight: all are on record, each run in a
+    folder of its own, and the same workers serve both."""
+    server, port = simulate("--first-token-ms", "20", "--interval-ms", "300"), free_port()
+    with swarm(tmp_path / "s", server.url, 2, "--warmup", "0", web_port=port) as running:
+        page, folder = f"http://127.0.0.1:{port}", running.run_dir
+        second = folder.with_name("run-2")
+        wait_until(lambda: requests.get(f"{page}/stats/requests", timeout=5).json().get("workers", [{}])[1:] != [])
+        form = {"user_count": "4", "spawn_rate": "4", "host": server.url, "num_prompts": "9", "max_tokens": "2"}
+        assert requests.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
+        wait_until((folder / "summary.json").exists)
+        form |= {"num_prompts": "", "max_tokens": "100"}
+        wait_until(lambda: requests.get(f"{page}/stats/requests", timeout=5).json()["state"] == "stopped")
+        assert requests.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
+        wait_until((second / "run.json").exists)
+        time.sleep(3)
+        assert requests.post(f"{page}/stop", timeout=20).ok
+        wait_until((second / "summary.json").exists)
+        running.master.terminate()
+        out, err = running.master.communicate(timeout=30)
+    first, stopped = Finished(0, out, err, folder), Finished(0, out, err, second)
+    assert places_of(first) == list(range(9))
+    assert stopped.manifest["end"] == "stopped"
+    assert len(stopped.records.cancelled()) == 4
+    assert not stopped.manifest["lost"]
+    assert set(first.records.strings("worker")) == set(stopped.records.strings("worker"))
+    assert "could not" not in running.log(0) + running.log(1)
+    assert "has not got everything" not in running.log(0) + running.log(1)
 
 
 def test_waiting_at_the_end_lets_every_answer_come(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
@@ -248,7 +304,7 @@ def test_a_full_disk_at_the_master_loses_nothing(simulate: Callable[..., Simulat
     done = replace(done, folder=small_disk / "run")
     assert done.code == 0, done.err
     assert done.err.count("No space left on device; workers keep their records") == 1
-    assert [index for index, _ in prompts_of(done)] == list(range(300))
+    assert places_of(done) == list(range(300))
 
 
 def test_a_slow_disk_at_the_master_holds_up_nobody(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
@@ -282,7 +338,7 @@ def test_a_shape_in_a_swarm(simulate: Callable[..., Simulated], tmp_path: Path) 
     with swarm(tmp_path / "s", simulate(*QUICK).url, 2, "--num-prompts", "100000", locustfile=file) as running:
         done = running.finish()
     assert done.manifest["end"] == "stopped", done.err
-    indices = [index for index, _ in prompts_of(done)]
+    indices = places_of(done)
     assert len(set(indices)) == len(indices)
     assert len(indices) > 20
     assert not done.manifest["lost"]

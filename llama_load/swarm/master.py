@@ -98,6 +98,8 @@ class MasterRun:
         for client_id, worker in self._workers.items():
             if not worker.is_flushed and not worker.lost:
                 self._lose(client_id, worker)
+        for gone in self._books.coordinator.lost:
+            gone.worker = short(gone.worker)
         return self._books.finish(self._health(), written=True)
 
     def _hear_last_words(self, wait_s: float) -> None:
