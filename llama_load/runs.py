@@ -75,9 +75,10 @@ class Manifest:
 
 @dataclass(slots=True)
 class SpoolManifest:
-    """Whose records a spool holds."""
+    """Whose records a spool holds, and what must be added to their instants to bring them onto the master's clock."""
 
     worker: str
+    clock_offset_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,16 +189,18 @@ def recover(run: Run) -> None:
 def add_spool(run: Run, spool: Path) -> int:
     """Bring what a worker could not deliver into the run's table, and say how many requests that were.
 
-    A request that is on record already is left out, from whichever worker. Instants go onto the master's clock if the run
-    knows how far this worker's was from it. Raises UsageError when the folder is no spool.
+    A request that is on record already is left out, from whichever worker. Instants go onto the master's clock. Raises
+    UsageError when the folder is no spool, or does not say how far its clock was from the master's.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
-        worker = msgspec.json.decode((spool / MANIFEST).read_bytes(), type=SpoolManifest).worker
+        about = msgspec.json.decode((spool / MANIFEST).read_bytes(), type=SpoolManifest)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         raise UsageError(f"{spool} is no spool of a worker: it has no {MANIFEST} that names one") from None
+    if about.clock_offset_ns is None:
+        raise UsageError(f"{spool} was written before the worker knew the master's clock: its records cannot be put in order")
     found = Records(_read_journal(spool / JOURNAL))
     on_record = set(run.records.strings("request_id"))
     ended = run.records.where(~run.records.equals("status", CANCELLED))
@@ -209,11 +212,10 @@ def add_spool(run: Run, spool: Path) -> int:
         )
     ]
     table = found.table.filter(pa.array(new, pa.bool_()))
-    offset_ms = next((health.clock_offset_ms for health in run.manifest.workers if health.worker == worker), None)
-    for name in INSTANTS if offset_ms else ():
+    for name in INSTANTS:
         place = table.schema.get_field_index(name)
-        table = table.set_column(place, table.schema.field(place), pc.add(table[name], round((offset_ms or 0) * 1e6)))
-    returned = set(Records(table).strings("prompt_index"))
+        table = table.set_column(place, table.schema.field(place), pc.add(table[name], about.clock_offset_ns))
+    returned = set(Records(table).measured().strings("prompt_index"))
     for gone in run.manifest.lost:
         gone.possibly_sent = [index for index in gone.possibly_sent if index not in returned]
     if run.manifest.end == "running":

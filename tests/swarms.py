@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -109,9 +110,26 @@ def wait_until(true: Callable[[], bool], timeout_s: float = 30) -> None:
         time.sleep(0.05)
 
 
+@dataclass
+class Link:
+    """A port that leads to another, and the connections through it."""
+
+    port: int
+    open: list[socket.socket] = field(default_factory=list)
+
+    def blip(self) -> None:
+        """Reset all connections: what is under way on them is lost, new ones can be made at once."""
+        for sock in self.open:
+            with suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sock.shutdown(socket.SHUT_RDWR)
+                sock.close()
+        self.open.clear()
+
+
 @contextmanager
-def slow_link(port: int, there_s: float, back_s: float) -> Iterator[int]:
-    """A port that leads to another with a delay each way. (There is no netem in every kernel.)"""
+def slow_link(port: int, there_s: float, back_s: float) -> Iterator[Link]:
+    """A way to a port with a delay in each direction. (There is no netem in every kernel.)"""
 
     def carry(source: socket.socket, sink: socket.socket, delay_s: float) -> None:
         waiting: queue.Queue[tuple[float, bytes]] = queue.Queue()
@@ -141,12 +159,14 @@ def slow_link(port: int, there_s: float, back_s: float) -> Iterator[int]:
                 except OSError:  # nobody listens there yet: the worker will try again
                     near.close()
                     continue
+                link.open += [near, far]
                 for way in ((near, far, there_s), (far, near, back_s)):
                     threading.Thread(target=carry, args=way, daemon=True).start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        link = Link(listener.getsockname()[1])
         threading.Thread(target=accept, daemon=True).start()
-        yield listener.getsockname()[1]
+        yield link
         listener.shutdown(socket.SHUT_RDWR)
 
 

@@ -21,11 +21,14 @@ class Swarm:
             {"chat": plan},
             LeaseBook(warmup),
             LeaseBook(total),
-            deliver=lambda worker, leases: self.hands.setdefault(worker, []).extend(leases),
+            deliver=self._deliver,
             warmed_up=self._measure,
             finished=self._finish,
         )
         self.books.open()
+
+    def _deliver(self, worker: str, leases: list[Lease]) -> None:
+        self.hands.setdefault(worker, []).extend(leases)
 
     def _measure(self) -> None:
         self.books.measure()
@@ -76,7 +79,32 @@ def test_what_a_lost_worker_had_begun_is_named_and_the_rest_goes_to_others() -> 
     assert not swarm.books.counts("a", (False, 0))
 
 
-steps = st.lists(st.tuples(st.sampled_from(["want", "end", "back", "lose"]), st.integers(0, 3), st.integers(0, 5)), max_size=120)
+def test_a_delivery_that_is_still_on_its_way_is_not_taken_for_lost() -> None:
+    """The worker's report answers a question asked before the second delivery: only what the first brought can be missing."""
+    swarm = Swarm(10)
+    swarm.books.want("a", "chat", 2)
+    swarm.books.want("a", "chat", 1)
+    swarm.books.reconcile("a", 1, [(False, 0)], {"chat": 2})
+    assert [lease.index for lease in swarm.hands["a"]] == [0, 1, 2, 1]  # of two that it wants, one was coming
+    swarm.books.reconcile("a", 3, [(False, 0), (False, 1), (False, 2)], {"chat": 0})
+    assert swarm.books.held == 3
+
+
+def test_who_has_left_gets_no_more() -> None:
+    swarm = Swarm(4)
+    swarm.books.want("a", "chat", 2)
+    swarm.books.end("a", (False, 0))
+    swarm.books.leave("a")
+    swarm.books.want("a", "chat", 2)
+    assert [lease.index for lease in swarm.hands["a"]] == [0, 1]
+    swarm.books.want("b", "chat", 4)
+    assert [lease.index for lease in swarm.hands["b"]] == [1, 2, 3]
+    assert not swarm.books.lost
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["want", "end", "back", "lose", "drop", "leave"]), st.integers(0, 3), st.integers(0, 5)), max_size=120
+)
 
 
 @given(st.integers(1, 30), st.integers(0, 3), steps)
@@ -99,6 +127,11 @@ def test_every_request_ends_once_or_is_named(total: int, warmup: int, steps: lis
             end(worker, hand.pop(amount % len(hand)))
         elif what == "back" and hand:
             books.give_back(worker, [hand.pop(amount % len(hand)).key])
+        elif what == "drop" and hand:  # a lease was lost on its way, which the next report of the worker shows
+            hand.pop(amount % len(hand))
+            books.reconcile(worker, books.deliveries(worker), [lease.key for lease in hand], {"chat": amount % 2})
+        elif what == "leave" and not hand:
+            books.leave(worker)
         elif what == "lose":
             books.lose(worker, [lease.key for lease in hand[:amount]])
             hand.clear()

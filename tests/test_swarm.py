@@ -164,12 +164,13 @@ def test_a_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], t
     assert (started.max() - started.min()) / 1e9 < 60
 
 
+@pytest.mark.heavy
 def test_a_worker_behind_a_slow_and_lopsided_link(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """150 ms to the master, 50 ms back: each prompt is sent once, and the clock is off by no more than the verdict tells."""
     server = simulate(*QUICK)
     arguments = ("--num-prompts", "40", "-u", "4", "--max-tokens", "6")
-    with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running, slow_link(running.port, 0.15, 0.05) as port:
-        running.add_worker(port=port)
+    with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running, slow_link(running.port, 0.15, 0.05) as link:
+        running.add_worker(port=link.port)
         done = running.finish()
     assert done.code == 0, done.err
     assert places_of(done) == list(range(40))
@@ -178,6 +179,51 @@ def test_a_worker_behind_a_slow_and_lopsided_link(simulate: Callable[..., Simula
     assert 100 <= far["clock_uncertainty_ms"] < 300
     assert abs(far["clock_offset_ms"]) <= far["clock_uncertainty_ms"]
     assert f"on one axis within {far['clock_uncertainty_ms']:.2f} ms" in " ".join(done.out.split())
+
+
+@pytest.mark.heavy
+def test_connections_that_are_reset_in_the_middle(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """A worker's connection breaks five times while messages are under way on it: leases and records that were lost with it are
+    found missing, and every prompt is on record once."""
+    arguments = ("--num-prompts", "250", "-u", "12", "--max-tokens", "8")
+    with (
+        swarm(tmp_path / "s", simulate(*QUICK).url, 1, *arguments, expect=2) as running,
+        slow_link(running.port, 0.04, 0.04) as link,
+    ):
+        running.add_worker(port=link.port)
+        wait_until(running.has_records)
+        for _ in range(5):
+            time.sleep(0.3)
+            link.blip()
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert places_of(done) == list(range(250))
+
+
+@pytest.mark.heavy
+def test_a_worker_that_is_stopped(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """SIGTERM to one of two while all but one of the users wait for the end of the warm-up: it says goodbye, and the other does the
+    work without anything having been lost."""
+    server = simulate("--first-token-ms", "4000", "--interval-ms", "4")
+    with swarm(tmp_path / "s", server.url, 2, "--num-prompts", "8", "-u", "4", "--max-tokens", "2") as running:
+        wait_until((running.run_dir / "run.json").exists)
+        time.sleep(3)
+        running.workers[1].terminate()
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert places_of(done) == list(range(8))
+    assert not done.manifest["lost"]
+
+
+def test_the_last_worker_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Nobody is left to do the rest: the master reports what there is and ends."""
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 1, "--num-prompts", "5000", "-u", "4", "--max-tokens", "4") as running:
+        wait_until(running.has_records)
+        running.workers[0].kill()
+        done = running.finish()
+    assert done.code == 3, done.err
+    assert len(done.records.ok()) > 0
+    assert "INCOMPLETE" in done.out
 
 
 def test_workers_need_no_data(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
@@ -291,6 +337,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=False)
 
 
+@pytest.mark.heavy
 def test_a_full_disk_at_the_master_loses_nothing(simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path) -> None:
     """It says so once and acknowledges nothing; when there is room again, the workers' records come in after all."""
     server = simulate("--first-token-ms", "20", "--interval-ms", "2")
@@ -307,6 +354,7 @@ def test_a_full_disk_at_the_master_loses_nothing(simulate: Callable[..., Simulat
     assert places_of(done) == list(range(300))
 
 
+@pytest.mark.heavy
 def test_a_slow_disk_at_the_master_holds_up_nobody(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Every write takes 0.4 s (a wrapper's sleep: there is no slow disk here), some 20 batches a second come: the master goes on
     handing out leases and hearing heartbeats, and everything is on record at the end."""
@@ -326,6 +374,7 @@ def test_a_slow_disk_at_the_master_holds_up_nobody(simulate: Callable[..., Simul
     assert len(set(done.records.strings("request_id"))) == len(done.records)
 
 
+@pytest.mark.heavy
 def test_a_shape_in_a_swarm(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Two users, then four, then the end: Locust's shapes work, and every request is on record once."""
     file = tmp_path / "shaped.py"

@@ -131,5 +131,5 @@ class Books:
         )
 
     def _anybody_there(self) -> None:
-        if not self.coordinator.measuring and not self._seen and not self.coordinator.held:
+        if not self._seen and not self.coordinator.held:
             self.abort("no request was sent; do the tasks of the locustfile call self.chat or self.complete?")

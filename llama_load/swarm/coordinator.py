@@ -1,14 +1,15 @@
 """Who sends which request, for one worker or fifty: warm-up before measurement, every prompt index exactly once.
 
 Pure bookkeeping: nothing here knows gevent, Locust or a network. Workers ask for leases as their users become free; a lease
-brings its prompt, so that a worker needs no data of its own. What a lost worker had not begun goes to others.
+brings its prompt, so that a worker needs no data of its own. What a lost worker had not begun goes to others, and so does a
+lease that was lost on its way.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llama_load.metrics.verdict import LostWorker
 from llama_load.swarm.leases import LeaseBook
@@ -32,9 +33,18 @@ class Lease:
         return self.warmup, self.index
 
 
+@dataclass(slots=True)
+class _Worker:
+    """What one worker holds, each lease with the number of the delivery that brought it."""
+
+    held: dict[Key, tuple[Lease, int]] = field(default_factory=dict)
+    deliveries: int = 0
+    has_left: bool = False
+
+
 class Coordinator:
-    """The books of a run. `deliver(worker, leases)` hands leases out, at once or later; `warmed_up` is called when the last
-    warm-up request has ended, and `measure` is wanted then; `finished` when the last measured one has."""
+    """The books of a run. `deliver(worker, leases)` hands leases out, at once or later, in order; `warmed_up` is called when the
+    last warm-up request has ended, and `measure` is wanted then; `finished` when the last measured one has."""
 
     def __init__(
         self,
@@ -54,7 +64,7 @@ class Coordinator:
         self._finished = finished
         self._warm = False
         self._closed = False
-        self._held: dict[str, dict[Key, Lease]] = {}
+        self._workers: defaultdict[str, _Worker] = defaultdict(_Worker)
         self._waiting: deque[tuple[str, str, int]] = deque()  # worker, workload, how many
         self.measuring = False
         self.lost: list[LostWorker] = []
@@ -67,7 +77,11 @@ class Coordinator:
     @property
     def held(self) -> int:
         """How many leases are with workers."""
-        return sum(map(len, self._held.values()))
+        return sum(len(worker.held) for worker in self._workers.values())
+
+    def deliveries(self, worker: str) -> int:
+        """How many times leases were handed to this worker."""
+        return self._workers[worker].deliveries
 
     def open(self) -> None:
         """Begin: with the measurement, if there is no warm-up."""
@@ -85,44 +99,69 @@ class Coordinator:
 
     def want(self, worker: str, workload: str, count: int) -> None:
         """A worker's users could send so many requests of this workload."""
-        self._held.setdefault(worker, {})
-        if not self._closed and count > 0:
-            self._waiting.append((worker, workload, count))
-            self._serve()
+        self._queue(worker, workload, count)
+        self._serve()
+
+    def reconcile(self, worker: str, delivered: int, holds: Iterable[Key], wants: Mapping[str, int]) -> None:
+        """What a worker holds and how many more leases of each workload its users wait for, after `delivered` deliveries had
+        reached it or were lost. What of those it does not hold was lost on its way, and goes to whoever asks next."""
+        held, holds = self._workers[worker].held, set(holds)
+        self._waiting = deque(entry for entry in self._waiting if entry[0] != worker)
+        coming = [lease.workload for lease, number in held.values() if number > delivered]
+        for workload, count in wants.items():
+            self._queue(worker, workload, count - coming.count(workload))
+        self.give_back(worker, [key for key, (_, number) in held.items() if number <= delivered and key not in holds])
 
     def give_back(self, worker: str, keys: Iterable[Key]) -> None:
         """Leases that were not used, or whose request was cancelled: somebody else may have them."""
         for key in keys:
-            if self._held.get(worker, {}).pop(key, None) is not None:
+            if self._workers[worker].held.pop(key, None) is not None:
                 self._book_of(key).give_back(key[1])
         self._serve()
 
     def counts(self, worker: str, key: Key) -> bool:
         """Whether a record of this request by this worker is the one that counts: it holds the lease, or was given up for lost
         with it and nobody has repeated the request."""
-        return key in self._held.get(worker, {}) or self._loss_of(worker, key) is not None
+        return key in self._workers[worker].held or self._loss_of(worker, key) is not None
 
     def end(self, worker: str, key: Key) -> None:
         """The record of a leased request that `counts` has come."""
-        if self._held.get(worker, {}).pop(key, None) is not None:
+        if self._workers[worker].held.pop(key, None) is not None:
             self._book_of(key).end()
             self._look_at_the_end()
         elif (loss := self._loss_of(worker, key)) is not None:
             loss.possibly_sent.remove(key[1])
 
     def lose(self, worker: str, begun: Iterable[Key]) -> None:
-        """The worker is gone. What it had `begun` may have been sent and is not sent again; the rest goes to others."""
-        held = self._held.pop(worker, {})
-        self._waiting = deque(entry for entry in self._waiting if entry[0] != worker)
+        """The worker is gone, perhaps for a while. What it had `begun` may have been sent and is not sent again; the rest goes to
+        others."""
+        held = self._workers[worker].held
         sent = {key for key in begun if key in held}
         self.lost.append(LostWorker(worker, sorted(index for warmup, index in sent if not warmup)))
-        for key in held:
-            if key in sent:
-                self._book_of(key).end()
-            else:
-                self._book_of(key).give_back(key[1])
+        for key in sent:
+            del held[key]
+            self._book_of(key).end()
+        self._release(worker)
         self._look_at_the_end()
         self._serve()
+
+    def leave(self, worker: str) -> None:
+        """The worker has delivered everything and takes no more leases. What was on its way to it goes to others."""
+        self._workers[worker].has_left = True
+        self._release(worker)
+        self._serve()
+
+    def _release(self, worker: str) -> None:
+        """Nothing more for this worker, and back what it held."""
+        self._waiting = deque(entry for entry in self._waiting if entry[0] != worker)
+        held = self._workers[worker].held
+        for key in held:
+            self._book_of(key).give_back(key[1])
+        held.clear()
+
+    def _queue(self, worker: str, workload: str, count: int) -> None:
+        if count > 0 and not self._closed and not self._workers[worker].has_left:
+            self._waiting.append((worker, workload, count))
 
     def _loss_of(self, worker: str, key: Key) -> LostWorker | None:
         missing = (gone for gone in self.lost if gone.worker == worker and not key[0] and key[1] in gone.possibly_sent)
@@ -146,9 +185,12 @@ class Coordinator:
             plan = self._plans.get(workload)
             warmup = not self.measuring
             lease = Lease(taken[0], warmup, workload, plan.prompt(taken[0], warmup=warmup) if plan else None)
-            self._held[worker][lease.key] = lease
+            holder = self._workers[worker]
+            holder.held[lease.key] = lease, holder.deliveries + 1
             found.setdefault(worker, []).append(lease)
             if count > 1:
                 self._waiting.append((worker, workload, count - 1))
+        for worker in found:
+            self._workers[worker].deliveries += 1
         for worker, leases in found.items():
             self._deliver(worker, leases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from llama_load.runs import RunWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 # What waits for a slow disk at most. More is not taken in; the workers keep it and send it again.
 MOST_WAITING_BYTES = 64 << 20
@@ -42,7 +45,7 @@ class Intake:
         self._waiting: set[tuple[str, int]] = set()
         self._bytes = 0
         self._there = Event()
-        self._told = False
+        self._told = self._closing = False
         self._greenlet = gevent.spawn(self._work)
 
     def put(self, delivery: Delivery) -> None:
@@ -55,29 +58,35 @@ class Intake:
             self._there.set()
 
     def close(self) -> None:
-        """Write nothing more."""
-        self._greenlet.kill()
+        """Write nothing more. (What is being written is waited for.)"""
+        self._closing = True
+        self._there.set()
+        self._greenlet.join()
 
     def _work(self) -> None:
-        import pyarrow as pa
-
-        threads = gevent.get_hub().threadpool
-        while True:
+        while not self._closing:
             self._there.wait()
             self._there.clear()
             deliveries = list(self._queue)  # all in one write: what comes meanwhile is the next one
             self._queue.clear()
+            if deliveries:
+                self._write(deliveries)
+
+    def _write(self, deliveries: list[Delivery]) -> None:
+        import pyarrow as pa
+
+        try:
             batches = [self._admit(delivery) for delivery in deliveries]
-            try:
-                for batch in pa.Table.from_batches(batches).combine_chunks().to_batches():
-                    threads.apply(self._writer.append_batch, (batch,))
-            except OSError as error:  # not acknowledged, so it comes again
-                if not self._told:
-                    print(f"cannot write to {self._writer.path}: {error.strerror}; workers keep their records", file=sys.stderr)
-                self._told = True
-            else:
-                for delivery, batch in zip(deliveries, batches, strict=True):
-                    self._stored(delivery, batch)
-            for delivery in deliveries:
-                self._waiting.discard((delivery.worker, delivery.number))
-                self._bytes -= delivery.batch.nbytes
+            for batch in pa.Table.from_batches(batches).combine_chunks().to_batches():
+                gevent.get_hub().threadpool.apply(self._writer.append_batch, (batch,))
+            for delivery, batch in zip(deliveries, batches, strict=True):
+                self._stored(delivery, batch)
+        except OSError as error:  # not acknowledged, so it comes again
+            if not self._told:
+                print(f"cannot write to {self._writer.path}: {error.strerror}; workers keep their records", file=sys.stderr)
+            self._told = True
+        except Exception:  # one batch that cannot be stored must not keep out all that follow
+            logger.exception("records cannot be stored: please report this")
+        for delivery in deliveries:
+            self._waiting.discard((delivery.worker, delivery.number))
+            self._bytes -= delivery.batch.nbytes

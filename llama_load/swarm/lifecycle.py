@@ -170,6 +170,8 @@ class Lifecycle:
             signal.signal(signal.SIGINT, previous)
             self.active = None
             self._reported.set()
+            if self.headless:  # also where Locust only stops: its last worker has gone
+                gevent.spawn(self.environment.runner.quit)
 
     def on_quitting(self, environment: Any, **_: Any) -> None:
         """Locust ends, by itself or by Ctrl-C: end the run if there still is one, and set the exit code."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 WATCH_EVERY_S = 0.5
 PING_EVERY_S = 2.0
 FIRST_PINGS = 8
+SAY_AGAIN_EVERY_S = 2.0
 # How long nothing may come before the last records are given up. Requests in flight are cut first, so this is the time of network
 # and disk alone.
 FLUSHED_WITHIN_S = 30.0
@@ -44,13 +45,14 @@ class _Worker:
     received: set[int] = field(default_factory=set)
     last_word: messages.Flushed | None = None
     lost: bool = False
+    left: bool = False  # it has delivered everything, or was never fit
     pings: int = 0
     pinged_s: float = 0.0
 
     @property
     def is_flushed(self) -> bool:
         """Whether everything that it has sent has arrived."""
-        return self.last_word is not None and len(self.received) >= self.last_word.batches
+        return self.left or (self.last_word is not None and len(self.received) >= self.last_word.batches)
 
 
 class MasterRun:
@@ -84,8 +86,7 @@ class MasterRun:
         self._books.end_reason = self._books.end_reason or reason
         self._books.coordinator.close()
         wait_s = self._prepared.options.wait_at_end_s
-        for client_id in self._workers:
-            self._send(messages.END, {"wait_s": wait_s}, client_id)
+        self._say_end(wait_s)
         if wait_s:  # Locust kills the users next
             self._hear_last_words(wait_s)
 
@@ -103,7 +104,7 @@ class MasterRun:
         return self._books.finish(self._health(), written=True)
 
     def _hear_last_words(self, wait_s: float) -> None:
-        arrived = -1
+        arrived, said_s = -1, time.monotonic()
         patience = time.monotonic() + wait_s
         while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
             now = sum(len(worker.received) for worker in self._workers.values())
@@ -111,8 +112,16 @@ class MasterRun:
                 arrived, patience = now, max(patience, time.monotonic() + FLUSHED_WITHIN_S)
             elif time.monotonic() > patience:
                 return
+            if time.monotonic() - said_s > SAY_AGAIN_EVERY_S:  # it, or the answer, may have been lost with a connection
+                said_s = time.monotonic()
+                self._say_end(wait_s)
             gevent.sleep(0.02)
             self._look_for_lost()
+
+    def _say_end(self, wait_s: float) -> None:
+        for client_id, worker in self._workers.items():
+            if not worker.is_flushed:
+                self._send(messages.END, {"wait_s": wait_s}, client_id)
 
     # ------------------------------------------------------------------ messages of workers
 
@@ -134,10 +143,15 @@ class MasterRun:
             self._take_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.PONG:
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
+            if "holds" in data and not worker.lost:
+                holds = [(bool(warmup), index) for warmup, index in data["holds"]]
+                coordinator.reconcile(client_id, data["delivered"], holds, data["wants"])
         elif kind == messages.FLUSHED:
             worker.last_word = messages.unpack_flushed(data["last_word"])
+        elif kind == messages.ABORT:
+            self._books.abort(data["sentence"])
         elif kind == messages.REFUSE:
-            self._books.abort(f"worker {short(client_id)}: {data['sentence']}")
+            self._refused(client_id, worker, f"worker {short(client_id)}: {data['sentence']}")
 
     def _take_records(self, client_id: str, worker: _Worker, number: int, data: bytes) -> None:
         import pyarrow as pa
@@ -160,6 +174,8 @@ class MasterRun:
         """These records are on the disk."""
         worker, coordinator = self._workers[delivery.worker], self._books.coordinator
         worker.received.add(delivery.number)
+        # Before anything of it is leased again, so that the worker does not take the new lease for the acknowledged one.
+        self._send(messages.ACK, {"number": delivery.number}, delivery.worker)
         for key, _, _ in _rows(delivery.batch):
             worker.begun.discard(key)
         for key, status, output_tokens in _rows(batch):
@@ -168,7 +184,15 @@ class MasterRun:
             else:
                 self._books.heard(status, output_tokens)
                 coordinator.end(delivery.worker, key)
-        self._send(messages.ACK, {"number": delivery.number}, delivery.worker)
+
+    def _refused(self, client_id: str, worker: _Worker, sentence: str) -> None:
+        """A worker is not fit for this run. One that came late is left out; else the run would not be what was asked for."""
+        if self._books.coordinator.measuring and any(not other.left for other in self._workers.values() if other is not worker):
+            print(f"{sentence} (the run goes on without it)", file=sys.stderr)
+            worker.left = True
+            self._books.coordinator.leave(client_id)
+        else:
+            self._books.abort(sentence)
 
     # ------------------------------------------------------------------ what the master does by itself
 
@@ -185,16 +209,25 @@ class MasterRun:
             self._look_for_lost()
             now = time.monotonic()
             for client_id, worker in self._workers.items():
-                if not worker.lost and (worker.pings < FIRST_PINGS or now - worker.pinged_s > PING_EVERY_S):
+                if not worker.lost and not worker.left and (worker.pings < FIRST_PINGS or now - worker.pinged_s > PING_EVERY_S):
                     worker.pings += 1
                     worker.pinged_s = now
-                    self._send(messages.PING, {"asked_ns": time.monotonic_ns()}, client_id)
-            gevent.sleep(WATCH_EVERY_S / 10 if any(w.pings < FIRST_PINGS for w in self._workers.values()) else WATCH_EVERY_S)
+                    self._ping(client_id, worker)
+            fresh = any(w.pings < FIRST_PINGS and not (w.lost or w.left) for w in self._workers.values())
+            gevent.sleep(WATCH_EVERY_S / 10 if fresh else WATCH_EVERY_S)
+
+    def _ping(self, client_id: str, worker: _Worker) -> None:
+        best = worker.clock.best
+        told = {"delivered": self._books.coordinator.deliveries(client_id), "offset_ns": best.offset_ns if best else None}
+        self._send(messages.PING, told | {"asked_ns": time.monotonic_ns()}, client_id)
 
     def _look_for_lost(self) -> None:
         for client_id, worker in self._workers.items():
             node = self._runner.clients.get(client_id)
             gone = node is None or node.state == STATE_MISSING
+            if worker.is_flushed and not worker.left:  # in the middle of a run: somebody has stopped it
+                worker.left = True
+                self._books.coordinator.leave(client_id)
             if gone and not worker.lost and not worker.is_flushed:
                 self._lose(client_id, worker)
             elif worker.lost and not gone:
@@ -202,7 +235,8 @@ class MasterRun:
 
     def _lose(self, client_id: str, worker: _Worker) -> None:
         worker.lost = True
-        print(f"worker {short(client_id)} is gone; what it had not begun goes to others", file=sys.stderr)
+        fate = "what it had not begun goes to others" if self.end_reason is None else "its last records have not come"
+        print(f"worker {short(client_id)} is gone; {fate}", file=sys.stderr)
         self._books.coordinator.lose(client_id, worker.begun)
 
     def _health(self) -> list[WorkerHealth]:

@@ -5,14 +5,15 @@ later run.
     hello    worker -> master   this worker listens now. (Locust connects it before locustfiles can register for messages.)
     run      master -> worker   orders: targets, flags, who may measure what
     refuse   worker -> master   a sentence why this worker cannot take part
+    abort    worker -> master   a sentence why the run makes no sense
     want     worker -> master   a workload and how many leases
     leases   master -> worker   leases with their prompts
     back     worker -> master   leases that were not used
     begun    worker -> master   requests that are being sent
     records  worker -> master   a numbered batch of records
     ack      master -> worker   that batch is on the master's disk
-    ping     master -> worker   the master's clock
-    pong     worker -> master   the worker's, with what was asked
+    ping     master -> worker   the master's clock, and the number of messages with leases so far
+    pong     worker -> master   the worker's clock, with what was asked; which leases it holds and how many more it wants
     end      master -> worker   begin nothing more, cut what is in flight, send everything
     flushed  worker -> master   everything has been sent; how busy this worker was
 """
@@ -29,10 +30,10 @@ from llama_load.swarm.coordinator import Lease
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 
-HELLO, RUN, REFUSE, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "want"))
+HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
 LEASES, BACK, BEGUN = (f"llama_load_{kind}" for kind in ("leases", "back", "begun"))
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
-TO_MASTER = (HELLO, REFUSE, WANT, BACK, BEGUN, RECORDS, PONG, FLUSHED)
+TO_MASTER = (HELLO, REFUSE, ABORT, WANT, BACK, BEGUN, RECORDS, PONG, FLUSHED)
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from llama_load.record import RequestRecord, schema, to_batch
 from llama_load.runs import JOURNAL, MANIFEST, Journal, SpoolManifest
+from llama_load.swarm.coordinator import Key
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ SPOOL_AFTER_S = 0.5
 class _Batch:
     number: int
     data: bytes
+    keys: list[Key]
     made_s: float
     sent_s: float
     spooled: bool = False
@@ -38,7 +40,7 @@ class Outbox:
 
     def __init__(self, path: Path, about: SpoolManifest, send: Callable[[int, bytes], None]) -> None:
         self.path = path
-        self._about = about
+        self.about = about
         self._send = send
         self._journal: Journal | None = None
         self._unacknowledged: dict[int, _Batch] = {}
@@ -49,18 +51,19 @@ class Outbox:
         """Send these records."""
         self.batches += 1
         data, now = to_batch(records).serialize().to_pybytes(), time.monotonic()
-        self._unacknowledged[self.batches] = _Batch(self.batches, data, now, now)
+        self._unacknowledged[self.batches] = _Batch(self.batches, data, [_key(record) for record in records], now, now)
         self._send(self.batches, data)
 
-    def acknowledged(self, number: int) -> None:
-        """The master has this batch on its disk."""
-        self._unacknowledged.pop(number, None)
+    def acknowledged(self, number: int) -> list[Key]:
+        """The master has this batch on its disk: the requests in it."""
+        batch = self._unacknowledged.pop(number, None)
+        return [] if batch is None else batch.keys
 
-    def send_again(self) -> None:
-        """Send what has waited for its acknowledgement for too long."""
+    def send_again(self, after_s: float = RESEND_AFTER_S) -> None:
+        """Send what has waited for its acknowledgement for so long."""
         now = time.monotonic()
         for batch in self._unacknowledged.values():
-            if now - batch.sent_s > RESEND_AFTER_S:
+            if now - batch.sent_s > after_s:
                 batch.sent_s = now
                 self._send(batch.number, batch.data)
 
@@ -68,6 +71,11 @@ class Outbox:
     def all_arrived(self) -> bool:
         """Whether the master has everything."""
         return not self._unacknowledged
+
+    @property
+    def all_spooled(self) -> bool:
+        """Whether what the master has not got is on this machine's disk."""
+        return all(batch.spooled for batch in self._unacknowledged.values())
 
     def spool(self, older_than_s: float = SPOOL_AFTER_S) -> None:
         """Write down what has waited for its acknowledgement for so long. Blocks while the disk does: call it in a thread. A disk
@@ -87,7 +95,7 @@ class Outbox:
 
         if self._journal is None:
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / MANIFEST).write_bytes(msgspec.json.encode(self._about))
+            (self.path / MANIFEST).write_bytes(msgspec.json.encode(self.about))
             self._journal = Journal(self.path / JOURNAL)
         self._journal.append(pa.ipc.read_record_batch(pa.py_buffer(batch.data), schema()))
 
@@ -98,3 +106,7 @@ class Outbox:
             (self.path / JOURNAL).unlink(missing_ok=True)
             (self.path / MANIFEST).unlink(missing_ok=True)
             self.path.rmdir()
+
+
+def _key(record: RequestRecord) -> Key:
+    return record.warmup, -1 if record.prompt_index is None else record.prompt_index

@@ -87,13 +87,14 @@ class WorkerSession:
             desk.stock.append(lease)
             desk.asked = max(0, desk.asked - 1)
             desk.ready.release()
+        for desk in self._desks.values():
             self._return_surplus(desk)
 
-    def ask_again(self) -> None:
-        """What was asked for and has not come may have got lost on its way. (What comes twice goes back.)"""
-        for workload, desk in self._desks.items():
-            desk.asked = 0
-            self._ask(workload, desk)
+    def wants(self) -> dict[str, int]:
+        """How many leases of each workload users wait for, in all: for the coordinator, to whom single wishes may have got lost."""
+        for desk in self._desks.values():
+            desk.asked = 0 if self._closing else max(0, desk.waiting - len(desk.stock))
+        return {workload: desk.asked for workload, desk in self._desks.items()}
 
     def close(self) -> None:
         """Begin no more requests; users that wait for a lease stop."""
@@ -158,8 +159,11 @@ class WorkerSession:
             self.link.want(workload, missing)
 
     def _return_surplus(self, desk: _Desk) -> None:
+        surplus = []
         while len(desk.stock) > desk.waiting and desk.ready.acquire(blocking=False):
-            self.link.give_back([desk.stock.pop()])
+            surplus.append(desk.stock.pop())
+        if surplus:
+            self.link.give_back(surplus)
 
     def _ticket(self, lease: Lease) -> Ticket:
         self.in_flight += 1

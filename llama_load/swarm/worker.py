@@ -26,9 +26,10 @@ from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.recorder import Recorder
 
 FLUSH_EVERY_S = 0.1
-# A lease that was asked for may have been lost with a connection.
-ASK_AGAIN_EVERY_S = 2.0
-ACKNOWLEDGED_WITHIN_S = 5.0
+RESEND_EVERY_S = 1.0
+# How long the last records may wait for their acknowledgement while the master is heard of, and while it is not.
+ACKNOWLEDGED_WITHIN_S = 60.0
+SILENT_S = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,8 @@ class WorkerLife:
         run = next((run for run in (self._run, self._last_run) if run is not None and run.name == name), None)
         if msg.type == messages.PING:
             answer = {"run": name, "asked_ns": msg.data["asked_ns"], "worker_ns": time.monotonic_ns()}
-            self._runner.send_message(messages.PONG, answer)
+            holds = {} if run is None else run.answer(msg.data)
+            self._runner.send_message(messages.PONG, answer | holds)
         elif run is not None:
             run.hear(msg.type, msg.data)
         elif msg.type == messages.END:  # it never had users: there is nothing to wait for
@@ -75,6 +77,8 @@ class WorkerLife:
             theirs = "another version" if orders is None else orders.version
             self._refuse(f"runs llama-load {__version__}, the master {theirs}; install the same on both")
             return
+        if self._run is not None and self._run.name != orders.run:  # the end of that run has not reached us
+            self._on_test_stop()
         self._orders = orders
         if self._runner.worker_state in (STATE_SPAWNING, STATE_RUNNING):
             self._begin()  # a late worker: its users are there already, and wait
@@ -117,23 +121,40 @@ class WorkerRun:
         targets = [target.resolved_here() for target in orders.targets]
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._outbox = Outbox(spool, SpoolManifest(name), self._send_batch)
+        self._holding: set[Key] = set()  # from a lease's coming until it has gone back or its record is acknowledged
+        self._heard_s = time.monotonic()
+        self._last_word: bytes | None = None
         self._recorder = Recorder(self._outbox, FLUSH_EVERY_S)
         self._crew = Crew(environment, name, Orders(targets, options, orders.body_options, orders.nonce), self, self._recorder.add)
         environment.llama_load = self._crew.session
         self._begun: list[Key] = []
         self._over = False
+        self._is_tidy = False
         self._flushed = Event()
         self._keepers = [gevent.spawn(self._keep), gevent.spawn(self._spool)]
         self._tidying: gevent.Greenlet | None = None
 
     def hear(self, kind: str, data: dict[str, Any]) -> None:
         """The master said something."""
+        self._heard_s = time.monotonic()
         if kind == messages.LEASES:
-            self._crew.session.receive(messages.unpack_leases(data["leases"]))
+            leases = messages.unpack_leases(data["leases"])
+            self._holding.update(lease.key for lease in leases)
+            self._crew.session.receive(leases)
         elif kind == messages.ACK:
-            self._outbox.acknowledged(data["number"])
+            self._holding.difference_update(self._outbox.acknowledged(data["number"]))
+        elif kind == messages.END and self._last_word is not None:
+            self._say_last_word()  # it was lost on its way
         elif kind == messages.END:
             self.finish(wait_s=data["wait_s"])
+
+    def answer(self, ping: dict[str, Any]) -> dict[str, Any]:
+        """What the master wants to know with a ping; and it tells how far our clock is from its own."""
+        self._heard_s = time.monotonic()
+        self._outbox.about.clock_offset_ns = ping["offset_ns"]
+        if self._over:
+            return {}
+        return {"delivered": ping["delivered"], "holds": list(self._holding), "wants": self._crew.session.wants()}
 
     def finish(self, wait_s: float = 0) -> None:
         """Begin nothing more, wait so long for what is in flight, cut the rest, send everything and say so."""
@@ -141,11 +162,14 @@ class WorkerRun:
             self._flushed.wait()
             return
         self._over = True
-        health = self._crew.finish(wait_s)
-        self._recorder.close()
-        self._send(messages.FLUSHED, {"last_word": messages.pack(messages.Flushed(self._outbox.batches, health))})
-        self._tidying = gevent.spawn(self._tidy)
-        self._flushed.set()
+        try:
+            health = self._crew.finish(wait_s)
+            self._recorder.close()
+            self._tidying = gevent.spawn(self._tidy)
+            self._last_word = messages.pack(messages.Flushed(self._outbox.batches, health))
+            self._say_last_word()
+        finally:
+            self._flushed.set()
 
     def leave(self) -> None:
         """This process ends: see that nothing is lost with it."""
@@ -165,31 +189,32 @@ class WorkerRun:
 
     def give_back(self, leases: Sequence[Lease]) -> None:
         """See `Link.give_back`."""
-        self._send(messages.BACK, {"keys": [lease.key for lease in leases]})
+        keys = [lease.key for lease in leases]
+        self._holding.difference_update(keys)
+        self._send(messages.BACK, {"keys": keys})
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
         """See `Link.ended`. The master sees it by its record."""
 
     def abort(self, sentence: str) -> None:
         """See `Link.abort`."""
-        self._send(messages.REFUSE, {"sentence": sentence})
+        self._send(messages.ABORT, {"sentence": sentence})
 
     # ------------------------------------------------------------------ by itself
 
     def _keep(self) -> None:
-        asked_s = time.monotonic()
-        while not self._over:
+        resent_s = time.monotonic()
+        while not self._is_tidy:
             gevent.sleep(FLUSH_EVERY_S)
             if self._begun:
                 keys, self._begun = self._begun, []
                 self._send(messages.BEGUN, {"keys": keys})
-            if time.monotonic() - asked_s > ASK_AGAIN_EVERY_S:
-                asked_s = time.monotonic()
-                self._crew.session.ask_again()
+            if time.monotonic() - resent_s > RESEND_EVERY_S:
+                resent_s = time.monotonic()
                 self._outbox.send_again()
 
     def _spool(self) -> None:
-        while not self._over:
+        while not self._is_tidy:
             gevent.sleep(SPOOL_AFTER_S / 2)
             self._write_spool()
 
@@ -197,15 +222,24 @@ class WorkerRun:
         gevent.get_hub().threadpool.apply(self._outbox.spool, (older_than_s,))
 
     def _tidy(self) -> None:
+        since = time.monotonic()
+        while not self._outbox.all_arrived and time.monotonic() - since < ACKNOWLEDGED_WITHIN_S:
+            if time.monotonic() - max(self._heard_s, since) > SILENT_S:
+                break
+            gevent.sleep(0.05)
+        self._is_tidy = True
         gevent.joinall(self._keepers)
-        with gevent.Timeout(ACKNOWLEDGED_WITHIN_S, False):
-            while not self._outbox.all_arrived:
-                gevent.sleep(0.05)
         if self._outbox.all_arrived:
             self._outbox.discard_spool()
-        else:
-            self._write_spool(older_than_s=0)
+            return
+        self._write_spool(older_than_s=0)
+        if self._outbox.all_spooled:
             logger.error("the master has not got everything: 'llama-load report RUN --add %s' brings it in", self._outbox.path)
+        else:
+            logger.error("the master has not got everything, and this machine's disk took no more: records are lost")
+
+    def _say_last_word(self) -> None:
+        self._send(messages.FLUSHED, {"last_word": self._last_word})
 
     def _send_batch(self, number: int, data: bytes) -> None:
         self._send(messages.RECORDS, {"number": number, "batch": data})
