@@ -28,6 +28,7 @@ test-heavy: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.clients
 	$(BIN)/python -m benchmarks.swarm
+	$(BIN)/python -m benchmarks.scale
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -23,7 +23,7 @@ import numpy as np
 from llama_load.bundled import bundled
 from llama_load.errors import RunError, UsageError
 from llama_load.metrics.truth import COLUMNS, errors_ms
-from llama_load.runs import load_run
+from llama_load.runs import PreflightRow, load_run
 from llama_load.serving.model_maker import cache_folder
 from llama_load.serving.process import free_port, start
 from llama_load.serving.simulated import read_log
@@ -110,6 +110,18 @@ def measure(streams: int) -> Step:
             return Step(streams, math.inf, None)
         ttft, _ = errors_ms(ok.table.select(COLUMNS).to_pylist(), read_log(log))
         return Step(streams, float(np.percentile(np.abs(ttft), 99)), run.manifest.workers[0].core_busy)
+
+
+def client_rows(calibration: Calibration | None, users: int | None, workers: int) -> list[PreflightRow]:
+    """Whether this machine's workers carry so many streams, if that was ever measured (`llama-load calibrate`)."""
+    if calibration is None or users is None:
+        return []
+    needed = calibration.workers_for(users, calibration.tok_per_s_each)
+    carried = f"a worker here carries {calibration.carried(LOOSE_MS)} streams of {calibration.tok_per_s_each} tok/s truthfully"
+    if needed is not None and needed <= workers:
+        return [PreflightRow("client", carried)]
+    more = f"use {needed} (--processes)" if needed else "use another machine"
+    return [PreflightRow("client", f"{carried}: {workers} may be too few for {users}, {more}", "note")]
 
 
 def keep(calibration: Calibration) -> Path:

@@ -12,6 +12,7 @@ import gevent
 from gevent.event import Event
 
 from llama_load.runs import RunWriter
+from llama_load.swarm.coordinator import Key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,9 @@ logger = logging.getLogger(__name__)
 MOST_WAITING_BYTES = 64 << 20
 
 
+Row = tuple[Key, str, int | None]  # which request, its status, its output tokens
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """A numbered batch of a worker's records."""
@@ -29,14 +33,16 @@ class Delivery:
     worker: str
     number: int
     batch: pa.RecordBatch
+    rows: list[Row]
+    size: int  # bytes
 
 
 class Intake:
-    """A queue before the run folder, emptied in one write at a time. `admit` says which rows of a delivery are written, just before
-    they are; `stored` is called when they are with the kernel, and until then the delivery is not acknowledged."""
+    """A queue before the run folder, emptied in one write at a time. `admit` says what of a delivery is written, just before it is;
+    `stored` is called when that is with the kernel, and until then the delivery is not acknowledged."""
 
     def __init__(
-        self, writer: RunWriter, admit: Callable[[Delivery], pa.RecordBatch], stored: Callable[[Delivery, pa.RecordBatch], None]
+        self, writer: RunWriter, admit: Callable[[Delivery], Delivery], stored: Callable[[Delivery, Delivery], None]
     ) -> None:
         self._writer = writer
         self._admit = admit
@@ -53,7 +59,7 @@ class Intake:
         key = (delivery.worker, delivery.number)
         if key not in self._waiting and self._bytes < MOST_WAITING_BYTES:
             self._waiting.add(key)
-            self._bytes += delivery.batch.nbytes
+            self._bytes += delivery.size
             self._queue.append(delivery)
             self._there.set()
 
@@ -76,11 +82,11 @@ class Intake:
         import pyarrow as pa
 
         try:
-            batches = [self._admit(delivery) for delivery in deliveries]
-            for batch in pa.Table.from_batches(batches).combine_chunks().to_batches():
+            admitted = [self._admit(delivery) for delivery in deliveries]
+            for batch in pa.Table.from_batches([each.batch for each in admitted]).combine_chunks().to_batches():
                 gevent.get_hub().threadpool.apply(self._writer.append_batch, (batch,))
-            for delivery, batch in zip(deliveries, batches, strict=True):
-                self._stored(delivery, batch)
+            for delivery, part in zip(deliveries, admitted, strict=True):
+                self._stored(delivery, part)
         except OSError as error:  # not acknowledged, so it comes again
             if not self._told:
                 print(f"cannot write to {self._writer.path}: {error.strerror}; workers keep their records", file=sys.stderr)
@@ -89,4 +95,4 @@ class Intake:
             logger.exception("records cannot be stored: please report this")
         for delivery in deliveries:
             self._waiting.discard((delivery.worker, delivery.number))
-            self._bytes -= delivery.batch.nbytes
+            self._bytes -= delivery.size

@@ -6,7 +6,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -20,7 +20,7 @@ from llama_load.swarm import messages
 from llama_load.swarm.books import Books
 from llama_load.swarm.clocks import WorkerClock
 from llama_load.swarm.coordinator import Key, Lease
-from llama_load.swarm.intake import Delivery, Intake
+from llama_load.swarm.intake import Delivery, Intake, Row
 from llama_load.swarm.local import new_nonce
 from llama_load.swarm.prepare import Prepared
 
@@ -159,26 +159,29 @@ class MasterRun:
         if number in worker.received:
             self._send(messages.ACK, {"number": number}, client_id)
         else:
-            self._intake.put(Delivery(client_id, number, pa.ipc.read_record_batch(pa.py_buffer(data), schema())))
+            batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema())
+            self._intake.put(Delivery(client_id, number, batch, _rows(batch), len(data)))
 
-    def _admit(self, delivery: Delivery) -> pa.RecordBatch:
+    def _admit(self, delivery: Delivery) -> Delivery:
         """What of a delivery counts, on the master's clock."""
         import pyarrow as pa
 
-        worker, counts, rows = self._workers[delivery.worker], self._books.coordinator.counts, _rows(delivery.batch)
-        worker.begun.update(key for key, _, _ in rows)  # should the worker get lost while they are being written
-        new = [status == CANCELLED or counts(delivery.worker, key) for key, status, _ in rows]
-        return _shifted(delivery.batch if all(new) else delivery.batch.filter(pa.array(new)), worker.clock)
+        worker, counts = self._workers[delivery.worker], self._books.coordinator.counts
+        worker.begun.update(key for key, _, _ in delivery.rows)  # should the worker get lost while they are being written
+        new = [status == CANCELLED or counts(delivery.worker, key) for key, status, _ in delivery.rows]
+        batch, rows = delivery.batch, delivery.rows
+        if not all(new):
+            batch, rows = batch.filter(pa.array(new)), [row for row, is_new in zip(rows, new, strict=True) if is_new]
+        return replace(delivery, batch=_shifted(batch, worker.clock), rows=rows)
 
-    def _stored(self, delivery: Delivery, batch: pa.RecordBatch) -> None:
+    def _stored(self, delivery: Delivery, admitted: Delivery) -> None:
         """These records are on the disk."""
         worker, coordinator = self._workers[delivery.worker], self._books.coordinator
         worker.received.add(delivery.number)
         # Before anything of it is leased again, so that the worker does not take the new lease for the acknowledged one.
         self._send(messages.ACK, {"number": delivery.number}, delivery.worker)
-        for key, _, _ in _rows(delivery.batch):
-            worker.begun.discard(key)
-        for key, status, output_tokens in _rows(batch):
+        worker.begun.difference_update(key for key, _, _ in delivery.rows)
+        for key, status, output_tokens in admitted.rows:
             if status == CANCELLED:
                 coordinator.give_back(delivery.worker, [key])
             else:
@@ -259,7 +262,7 @@ def short(client_id: str) -> str:
     return f"{host}_{digits[:8]}"
 
 
-def _rows(batch: pa.RecordBatch) -> list[tuple[Key, str, int | None]]:
+def _rows(batch: pa.RecordBatch) -> list[Row]:
     """Of each record: which request it is of, its status, its output tokens."""
     names = ("warmup", "prompt_index", "status", "output_tokens")
     columns = (batch.column(name).to_pylist() for name in names)

@@ -15,7 +15,7 @@ from locust.runners import MasterRunner
 
 from llama_load import __version__
 from llama_load.errors import UsageError
-from llama_load.experiments.calibrate import LOOSE_MS, Calibration, kept
+from llama_load.experiments.calibrate import client_rows, kept
 from llama_load.runs import Manifest, PreflightRow, RunWriter, free_run_dir, last_with_label
 from llama_load.swarm.leases import LeaseBook
 from llama_load.swarm.options import DEFAULT_NUM_PROMPTS, LoadOptions, without_secrets
@@ -122,18 +122,6 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     print_table(rows)
     writer = RunWriter(folder, manifest)
     return Prepared(options, targets, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), writer, run_time_s)
-
-
-def client_rows(calibration: Calibration | None, users: int | None, workers: int) -> list[PreflightRow]:
-    """Whether this machine's workers carry so many streams, if that was ever measured (`llama-load calibrate`)."""
-    if calibration is None or users is None:
-        return []
-    needed = calibration.workers_for(users, calibration.tok_per_s_each)
-    carried = f"a worker here carries {calibration.carried(LOOSE_MS)} streams of {calibration.tok_per_s_each} tok/s truthfully"
-    if needed is not None and needed <= workers:
-        return [PreflightRow("client", carried)]
-    more = f"use {needed} (--processes)" if needed else "use another machine"
-    return [PreflightRow("client", f"{carried}: {workers} may be too few for {users}, {more}", "note")]
 
 
 def print_table(rows: list[PreflightRow]) -> None:
