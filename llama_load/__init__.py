@@ -6,15 +6,43 @@ neither Locust nor gevent.
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from llama_load.users.user import Answer, LlamaUser
+    from llama_load.workloads.custom import Custom
+    from llama_load.workloads.documents import Documents
+    from llama_load.workloads.mixed import Mixed
     from llama_load.workloads.sharegpt import ShareGPT
+    from llama_load.workloads.synthetic import Synthetic
+    from llama_load.workloads.texts import TextBatches
+    from llama_load.workloads.vision import Vision
 
 __version__ = version("llama-load")
-__all__ = ["Answer", "LlamaUser", "ShareGPT", "__version__"]
+__all__ = [
+    "Answer",
+    "Custom",
+    "Documents",
+    "LlamaUser",
+    "Mixed",
+    "ShareGPT",
+    "Synthetic",
+    "TextBatches",
+    "Vision",
+    "__version__",
+]
+
+_WORKLOADS = {
+    "Custom": "custom",
+    "Documents": "documents",
+    "Mixed": "mixed",
+    "ShareGPT": "sharegpt",
+    "Synthetic": "synthetic",
+    "TextBatches": "texts",
+    "Vision": "vision",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -24,8 +52,6 @@ def __getattr__(name: str) -> Any:
 
         install()
         return getattr(user, name)
-    if name == "ShareGPT":
-        from llama_load.workloads.sharegpt import ShareGPT
-
-        return ShareGPT
+    if name in _WORKLOADS:
+        return getattr(import_module(f"llama_load.workloads.{_WORKLOADS[name]}"), name)
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")

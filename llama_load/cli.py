@@ -10,10 +10,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llama_load import __version__
 from llama_load.bundled import bundled
 from llama_load.errors import LlamaLoadError, UsageError
+
+if TYPE_CHECKING:
+    from llama_load.workloads.counting import TokenCounter
 
 DEMO_USERS = 8
 DEMO_PROMPTS = 64
@@ -97,7 +101,66 @@ def _parser() -> argparse.ArgumentParser:
         help="bring in what a worker of this run could not deliver",
     )
     report.set_defaults(run=_report)
+
+    _add_datasets(commands)
     return parser
+
+
+def _add_datasets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    datasets = commands.add_parser(
+        "datasets",
+        help="list, fetch, inspect and make data sets",
+        description="Where prompts come from: list what is at hand, fetch more, inspect one before it is sent, or make one up. "
+        "A run takes it with: locust -f locustfiles/sharegpt_chat.py --dataset-path PATH_OR_HF …",
+    )
+    actions = datasets.add_subparsers(title="what to do", metavar="ACTION", required=True)
+
+    listing = actions.add_parser(
+        "list",
+        help="the data sets at hand",
+        description="The samples that come with llama-load, and what is in Hugging Face's cache.",
+    )
+    listing.set_defaults(run=_datasets_list)
+
+    fetch = actions.add_parser(
+        "fetch",
+        help="download one from the Hugging Face Hub",
+        description="Download a data set into Hugging Face's cache, so that runs need no network. It should have a column "
+        "'conversations' or 'messages' for chat, or one of images for vision.",
+    )
+    fetch.add_argument("name", metavar="hf:REPO[:split]", help="such as hf:OWNER/NAME or hf:OWNER/NAME:test (default train)")
+    fetch.set_defaults(run=_datasets_fetch)
+
+    inspect = actions.add_parser(
+        "inspect",
+        help="turns, lengths, and what fits a server's slots",
+        description="What is in a data set: its turns, how long prompts and answers are, how many a run would use, and how many "
+        "fit a slot. llama-server divides its context by its slots: -c 16384 with --parallel 4 leaves 4096 to a request, "
+        "in which template, prompt and answer must find room.",
+    )
+    inspect.add_argument("source", metavar="PATH_OR_HF", help="a JSON, JSONL or Parquet file, or hf:REPO[:split]")
+    inspect.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json (or its folder) that counts the tokens")
+    room = inspect.add_mutually_exclusive_group()
+    room.add_argument(
+        "--ctx-per-slot", type=int, metavar="N", help="context of a slot in tokens (default 2048, 4096, 8192 and 16384)"
+    )
+    room.add_argument("--host", metavar="URL", help="ask this server for its context, its chat template and the tokens")
+    inspect.add_argument("--output-len", type=int, metavar="N", help="answers of N tokens, instead of the recorded ones")
+    inspect.set_defaults(run=_datasets_inspect)
+
+    make = actions.add_parser(
+        "make",
+        help="make one up, to try things out without network",
+        description="Write readable nonsense in English and Chinese, its lengths log-normal about these means (in estimated "
+        "tokens): .json in ShareGPT's layout, .jsonl as prompts for locustfiles/custom.py. Same seed, same file.",
+    )
+    make.add_argument("file", type=Path, metavar="FILE", help="a new file that ends in .json or .jsonl")
+    make.add_argument("--conversations", type=int, default=200, metavar="N", help="how many (default 200)")
+    make.add_argument("--turns", type=int, default=1, metavar="N", help="questions with answers in each (default 1)")
+    make.add_argument("--input-len", type=int, default=200, metavar="N", help="mean tokens of a question (default 200)")
+    make.add_argument("--output-len", type=int, default=200, metavar="N", help="mean tokens of an answer (default 200)")
+    make.add_argument("--seed", type=int, default=0, help="another seed, another file (default 0)")
+    make.set_defaults(run=_datasets_make)
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -203,7 +266,7 @@ def _flags(_: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from llama_load.swarm.options import FLAGS
+    from llama_load.swarm.flags import FLAGS
 
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for flag in FLAGS:
@@ -237,6 +300,84 @@ def _report(arguments: argparse.Namespace) -> int:
         print(f"Run folder: {path}")
         code = max(code, results.exit_code)
     return code
+
+
+def _datasets_list(_: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.filesize import decimal
+    from rich.table import Table
+    from rich.text import Text
+
+    from llama_load.workloads.catalogue import cache_folder, cached, samples
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("--dataset-path", overflow="fold")
+    table.add_column("holds", justify="right", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    from_the_hub = cached()
+    for each in [*samples(), *from_the_hub]:
+        table.add_row(Text(each.name), each.holds, decimal(each.size_bytes))
+    console = Console()
+    console.print(table)
+    if not from_the_hub:
+        none = f"No data set in Hugging Face's cache, {cache_folder()}. To get one: llama-load datasets fetch hf:OWNER/NAME"
+        console.print(Text("\n" + none))
+    return 0
+
+
+def _datasets_fetch(arguments: argparse.Namespace) -> int:
+    from llama_load.workloads.catalogue import fetch
+
+    rows, columns = fetch(arguments.name)
+    print(f"{arguments.name}: {rows:,} rows with the columns {', '.join(columns)}")
+    return 0
+
+
+def _datasets_inspect(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from llama_load.targets.preflight import GUESSED_TEMPLATE_TOKENS
+    from llama_load.workloads.counting import EstimatedCounter, LocalCounter
+    from llama_load.workloads.inspection import CONTEXTS, inspect, report
+
+    for flag, value in (("--ctx-per-slot", arguments.ctx_per_slot), ("--output-len", arguments.output_len)):
+        if value is not None and value < 1:
+            raise UsageError(f"{flag} must be 1 token or more, got {value}")
+    contexts: Sequence[int] = CONTEXTS if arguments.ctx_per_slot is None else [arguments.ctx_per_slot]
+    overhead = GUESSED_TEMPLATE_TOKENS
+    counter: TokenCounter = EstimatedCounter()
+    if arguments.host is not None:
+        server_context, overhead, counter = _asked(arguments.host)
+        contexts = CONTEXTS if server_context is None else [server_context]
+    if arguments.tokenizer is not None:
+        counter = LocalCounter(arguments.tokenizer)
+    with Console(stderr=True).status("Reading") as status:
+        found = inspect(arguments.source, counter, output_len=arguments.output_len, tell=status.update)
+    print(report(found, contexts, overhead), end="")
+    return 0
+
+
+def _asked(host: str) -> tuple[int | None, int, TokenCounter]:
+    """Context of a slot (None: it does not tell), tokens of the chat template, and how to count, by asking the server."""
+    from llama_load.targets.body import CHAT
+    from llama_load.targets.preflight import slot_budget
+    from llama_load.targets.probe import Probe, Wanted
+    from llama_load.workloads.counting import EstimatedCounter
+
+    key = os.environ.get("LLAMA_LOAD_API_KEY")
+    probe = Probe(Wanted(host, (("Authorization", f"Bearer {key}"),) if key else ()))
+    target = probe.ask()
+    budget = slot_budget([target], CHAT)
+    return budget.context, budget.overhead, probe.counter(target) or EstimatedCounter()
+
+
+def _datasets_make(arguments: argparse.Namespace) -> int:
+    from llama_load.workloads.nonsense import Recipe, make
+
+    recipe = Recipe(arguments.conversations, arguments.turns, arguments.input_len, arguments.output_len, arguments.seed)
+    made = make(arguments.file, recipe)
+    print(f"{made} {'prompts' if arguments.file.suffix.lower() == '.jsonl' else 'conversations'} written to {arguments.file}")
+    return 0
 
 
 if __name__ == "__main__":

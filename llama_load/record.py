@@ -80,6 +80,9 @@ class RequestRecord:
     token_events: int = 0
     output_chars: int = 0
     prompt_chars: int = 0
+    images: int | None = None
+    image_tokens: int | None = None  # of prompt_tokens: those of all images together
+    inputs: int | None = None  # texts of an embeddings request
     prompt_sha256: str | None = None
     output_sha256: str | None = None
     prompt_text: str | None = None  # with --save-texts only

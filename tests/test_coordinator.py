@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,10 +15,11 @@ from llama_load.workloads.prompt import Plan, Prompt
 class Swarm:
     """Workers made of lists."""
 
-    def __init__(self, total: int | None, warmup: int = 0) -> None:
+    def __init__(self, total: int | None, warmup: int = 0, turns: Sequence[int] = (1,)) -> None:
         self.hands: dict[str, list[Lease]] = {}
         self.over = False
-        plan = Plan([Prompt(f"p{n}") for n in range(5)], [Prompt(f"w{n}") for n in range(3)])
+        asked = [Prompt(f"p{number}.{turn}", more=count - turn - 1) for number, count in enumerate(turns) for turn in range(count)]
+        plan = Plan(asked, [Prompt(f"w{n}") for n in range(3)])
         self.books = Coordinator(
             {"chat": plan},
             LeaseBook(warmup),
@@ -38,9 +41,9 @@ class Swarm:
 
 
 def test_leases_are_handed_out_in_turn_with_their_prompts() -> None:
-    swarm = Swarm(3)
+    swarm = Swarm(3, turns=(1, 1, 1))
     swarm.books.want("a", "chat", 5)
-    assert [(lease.index, lease.prompt.text) for lease in swarm.hands["a"]] == [(0, "p0"), (1, "p1"), (2, "p2")]
+    assert [(lease.index, lease.prompt.text) for lease in swarm.hands["a"]] == [(0, "p0.0"), (1, "p1.0"), (2, "p2.0")]
     swarm.books.want("b", "own", 1)
     assert "b" not in swarm.hands
     swarm.books.give_back("a", [(False, 1)])
@@ -102,15 +105,48 @@ def test_who_has_left_gets_no_more() -> None:
     assert not swarm.books.lost
 
 
+def test_the_turns_of_a_conversation_come_together() -> None:
+    """Three turns, then one, then two; the plan begins anew after them, and the last conversation is cut at the total."""
+    swarm = Swarm(8, turns=(3, 1, 2))
+    swarm.books.want("a", "chat", 4)
+    assert [(lease.prompt.text, lease.follows) for lease in swarm.hands["a"]] == [
+        ("p0.0", False),
+        ("p0.1", True),
+        ("p0.2", True),
+        ("p1.0", False),
+        ("p2.0", False),
+        ("p2.1", True),
+        ("p0.0", False),
+        ("p0.1", True),
+    ]
+    swarm.books.give_back("a", [(False, 1), (False, 2)])
+    swarm.books.want("b", "chat", 1)
+    assert [(lease.index, lease.follows) for lease in swarm.hands["b"]] == [(1, False), (2, True)]
+
+
+def test_several_workloads_share_the_count_but_not_the_places() -> None:
+    """Four requests in all; each workload sends its own prompts from its first on."""
+    swarm = Swarm(4, turns=(1, 1, 1))
+    for _ in range(2):
+        swarm.books.want("a", "chat", 1)
+        swarm.books.want("a", "own", 1)
+    assert [(lease.index, lease.place, lease.workload) for lease in swarm.hands["a"]] == [
+        (0, 0, "chat"),
+        (1, 0, "own"),
+        (2, 1, "chat"),
+        (3, 1, "own"),
+    ]
+
+
 steps = st.lists(
     st.tuples(st.sampled_from(["want", "end", "back", "lose", "drop", "leave"]), st.integers(0, 3), st.integers(0, 5)), max_size=120
 )
 
 
-@given(st.integers(1, 30), st.integers(0, 3), steps)
-def test_every_request_ends_once_or_is_named(total: int, warmup: int, steps: list[tuple[str, int, int]]) -> None:
+@given(st.integers(1, 30), st.integers(0, 3), st.lists(st.integers(1, 4), min_size=1, max_size=6), steps)
+def test_every_request_ends_once_or_is_named(total: int, warmup: int, turns: list[int], steps: list[tuple[str, int, int]]) -> None:
     """Workers want, end, give back and die in any order; then one good worker does what is left."""
-    swarm = Swarm(total, warmup)
+    swarm = Swarm(total, warmup, turns)
     books, ended = swarm.books, []
 
     def end(worker: str, lease: Lease) -> None:

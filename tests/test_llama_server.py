@@ -11,7 +11,7 @@ import requests
 
 from llama_load.serving.process import Running
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import BodyOptions, stream_body
+from llama_load.targets.body import BodyOptions, request_body
 from llama_load.targets.probe import Probe, Wanted
 from llama_load.targets.target import LLAMA_SERVER, Target
 from llama_load.wire import Exchange, Hub, Request, Timeouts, parse_url
@@ -19,7 +19,7 @@ from llama_load.wire import Exchange, Hub, Request, Timeouts, parse_url
 
 def ask(url: str, text: str, max_tokens: int, **body: object) -> tuple[Exchange, AnswerReader]:
     reader = AnswerReader()
-    payload = msgspec.json.encode(stream_body(text, Target(parse_url(url), LLAMA_SERVER, None), BodyOptions(), max_tokens) | body)
+    payload = msgspec.json.encode(request_body(text, Target(parse_url(url), LLAMA_SERVER, None), BodyOptions(), max_tokens) | body)
     request = Request("POST", "/v1/chat/completions", (("Content-Type", "application/json"),), payload)
     return Hub.of_this_process().send(parse_url(url).resolved(), request, reader, Timeouts()), reader
 

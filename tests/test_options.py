@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from llama_load.errors import UsageError
-from llama_load.swarm.options import read, without_secrets
+from llama_load.swarm.flags import without_secrets
+from llama_load.swarm.options import read
 
 
 def options(**given: object) -> object:

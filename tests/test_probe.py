@@ -106,7 +106,7 @@ def test_any_list_of_models_is_read(value: Any) -> None:
 def test_the_context_is_that_of_the_model_asked_for() -> None:
     models = [{"id": "small", "max_model_len": 512}, {"id": "large", "max_model_len": 131072}]
     with telling({"/health": {}, "/v1/models": {"data": models}}) as server:
-        assert Probe(Wanted(server.url, model="large")).ask().ctx_per_slot == 131072
+        assert Probe(Wanted(server.url, models=("large",))).ask().ctx_per_slot == 131072
         assert Probe(Wanted(server.url)).ask().ctx_per_slot == 512
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -157,3 +158,28 @@ def test_a_quoted_prompt_is_kept_out_of_the_error() -> None:
         assert _without_prompt(f"HTTP 422: {quote}", prompt, keep=True).endswith(quote)
     assert _without_prompt("HTTP 500: out of memory on device 0, try again", prompt, keep=False).endswith("try again")
     assert _without_prompt("HTTP 500: hi is no good", "hi", keep=False) == "HTTP 500: hi is no good"
+
+
+def test_records_that_come_while_others_are_being_written_are_kept() -> None:
+    """A slow disk: every write takes a while, in which more records come. Each is written once, in order."""
+    import gevent
+
+    from llama_load.swarm.recorder import Recorder
+
+    class SlowDisk:
+        path = Path("slow")
+
+        def __init__(self) -> None:
+            self.written: list[str] = []
+
+        def append(self, records: Sequence[RequestRecord]) -> None:
+            gevent.sleep(0.01)
+            self.written.extend(record.request_id for record in records)
+
+    disk = SlowDisk()
+    recorder = Recorder(disk, every_s=0.005)
+    for number in range(60):
+        recorder.add(record(number))
+        gevent.sleep(0.001)
+    assert recorder.close()
+    assert disk.written == [f"r{number}" for number in range(60)]

@@ -38,7 +38,8 @@ def write(folder: Path, entries: list) -> Path:
 
 
 def plan(path: Path | None, num_prompts: int, **changed: object) -> Plan:
-    wanted = {"num_prompts": num_prompts, "fill": True, "warmup": 1, "seed": 0, "counter": Words(), "dataset_path": path}
+    wanted = {"num_prompts": num_prompts, "fill": True, "warmup": 1, "seed": 0, "counter": Words()}
+    wanted["dataset_path"] = None if path is None else str(path)
     return ShareGPT().plan(PlanRequest(**wanted | changed))
 
 

@@ -86,3 +86,26 @@ def queue_ms(sent_ns: int | None, headers_ns: int | None, *, headers_alone: bool
     with the first token say nothing about the queue.
     """
     return _between(sent_ns, headers_ns) if held and headers_alone else None
+
+
+def tokens_per_s(prompt_tokens: float | None, output_tokens: float | None, e2el: float | None) -> float | None:
+    """Tokens per second of one request: (prompt tokens + output tokens) / E2EL.
+
+    11980 and 128 tokens in 96.4 s: 125.6. Source: reference, mixed documents and images, "Tokens Per Second".
+    """
+    if prompt_tokens is None or output_tokens is None or not e2el:
+        return None
+    return (prompt_tokens + output_tokens) / e2el * 1e3
+
+
+def prompt_per_s(prompt_tokens: float | None, took_ms: float | None) -> float | None:
+    """Prompt tokens per second: those that were processed / the server's ms for them (or TTFT, where it tells none)."""
+    return prompt_tokens / took_ms * 1e3 if prompt_tokens and took_ms else None
+
+
+def predict_per_s(output_tokens: float | None, took_ms: float | None) -> float | None:
+    """Output tokens per second after the first, which the prompt's time brings: (n - 1) / ms. None below two tokens.
+
+    128 tokens in 64 s: 1.98. Source: llama.cpp's timings, predicted_per_second.
+    """
+    return (output_tokens - 1) / took_ms * 1e3 if output_tokens and output_tokens > 1 and took_ms else None

@@ -51,6 +51,9 @@ class Totals:
     max_output_tokens_per_s: float | None
     max_concurrent_requests: int
     output_chars_per_s: float | None
+    total_inputs: int | None
+    total_images: int | None
+    tokens_per_image: float | None
     total_cached_tokens: int | None
     speculation: Speculation | None
     reused_connections: int
@@ -95,9 +98,12 @@ def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple
         request_goodput=rate(meets(ok, slos)) if slos else None,
         output_throughput=rate(output_tokens),
         total_token_throughput=rate(None if input_tokens is None else input_tokens + output_tokens),
-        max_output_tokens_per_s=peak_output_tok_per_s(ok, int(records.instants("started_mono_ns").min())) if len(ok) else None,
+        max_output_tokens_per_s=_peak(ok, records),
         max_concurrent_requests=peak_in_flight(records),
         output_chars_per_s=rate(_sum(ok.numbers("output_chars"))),
+        total_inputs=_sum(ok.numbers("inputs")),
+        total_images=_sum(ok.numbers("images")),
+        tokens_per_image=_per_image(ok.numbers("image_tokens"), ok.numbers("images")),
         total_cached_tokens=_sum(ok.numbers("cached_tokens")),
         speculation=_speculation(ok),
         reused_connections=int(records.equals("connection_reused", True).sum()),
@@ -110,6 +116,24 @@ def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple
         clock_sources=_counts(ok, "clock_source"),
         failures=_failures(failed),
     )
+
+
+def _peak(ok: Records, records: Records) -> float | None:
+    """The busiest second's output tokens; None where no answer was streamed, so that no token has a time."""
+    streamed = bool(len(ok)) and not np.isnan(ok.numbers("first_token_mono_ns")).all()
+    return peak_output_tok_per_s(ok, int(records.instants("started_mono_ns").min())) if streamed else None
+
+
+def shown_latencies(wanted: Sequence[str], figures: Totals) -> Sequence[str]:
+    """Which latencies are worth a section: those wanted, or E2EL alone where no answer was streamed."""
+    streamed, whole = figures.distributions["ttft"].count, figures.distributions["e2el"].count
+    return ["e2el"] if whole and not streamed else wanted
+
+
+def _per_image(tokens: NDArray[np.float64], images: NDArray[np.float64]) -> float | None:
+    """Mean prompt tokens an image: sum of image tokens / sum of images, where both are known."""
+    known = ~np.isnan(tokens) & (images > 0)
+    return float(tokens[known].sum() / images[known].sum()) if known.any() else None
 
 
 def _sum(values: NDArray[np.float64]) -> int | None:

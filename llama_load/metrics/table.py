@@ -67,6 +67,6 @@ class Records:
         flat = self.table["itl_ms"].combine_chunks().flatten()
         return np.asarray(flat.to_numpy(zero_copy_only=False), dtype=np.float64)
 
-    def values_of(self, name: str) -> list[str]:
-        """The distinct values of a text column, in order of appearance."""
+    def values_of(self, name: str) -> list[Any]:
+        """The distinct values of a column, in order of appearance."""
         return [value for value in self.table[name].unique().to_pylist() if value is not None]

@@ -235,7 +235,7 @@ def _merged(ok: Records) -> list[Check]:
     merged, events = ok.numbers("merged_events"), ok.numbers("token_events")
     total = float(events.sum())
     if not total:
-        return [_check("merged_ratio", None, "there are no token events")]
+        return [_check("merged_ratio", None, "nothing was streamed: there are no token events")]
     with np.errstate(invalid="ignore", divide="ignore"):
         lumps = float(((events >= 8) & (merged >= 0.75 * events)).sum()) / len(ok)
     ratio = float(merged.sum()) / total

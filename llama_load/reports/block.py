@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from llama_load.metrics.statistics import Distribution
-from llama_load.metrics.summary import Totals
+from llama_load.metrics.summary import Totals, shown_latencies
+from llama_load.reports.requests import in_columns, request_table
 from llama_load.reports.result_json import percentile_word, speculation_told
 from llama_load.reports.results import Results
 from llama_load.runs import Manifest
@@ -59,7 +60,9 @@ def error_lines(figures: Totals) -> list[str]:
 
 
 def vllm_block(manifest: Manifest, figures: Totals) -> list[str]:
-    """The lines of vLLM's block."""
+    """The lines of vLLM's block; for embeddings those that mean something there."""
+    if figures.total_inputs is not None and not figures.total_output_tokens:
+        return _embeddings_block(manifest, figures)
     lines = [
         headline(" Serving Benchmark Result ", "="),
         whole("Successful requests:", figures.completed),
@@ -79,12 +82,35 @@ def vllm_block(manifest: Manifest, figures: Totals) -> list[str]:
         number("Total token throughput (tok/s):", figures.total_token_throughput),
     ]
     for key, (name, title) in SECTIONS.items():
-        if key in manifest.percentile_metrics:
+        if key in shown_latencies(manifest.percentile_metrics, figures):
             lines.append(headline(title, "-"))
             lines += _distribution(name, figures.distributions[key])
     lines += _speculative(manifest, figures)
     lines.append("=" * WIDTH)
     return lines
+
+
+def _embeddings_block(manifest: Manifest, figures: Totals) -> list[str]:
+    def rate(amount: int | None) -> float | None:
+        return amount / figures.duration_s if amount is not None and figures.duration_s else None
+
+    name, title = SECTIONS["e2el"]
+    return [
+        headline(" Serving Benchmark Result ", "="),
+        whole("Successful requests:", figures.completed),
+        whole("Failed requests:", figures.failed),
+        whole("Maximum request concurrency:", manifest.users),
+        number("Benchmark duration (s):", figures.duration_s),
+        whole("Total inputs:", shown(figures.total_inputs)),
+        whole("Total input tokens:", shown(figures.total_input_tokens)),
+        number("Request throughput (req/s):", figures.request_throughput),
+        number("Input throughput (inputs/s):", rate(figures.total_inputs)),
+        number("Input token throughput (tok/s):", rate(figures.total_input_tokens)),
+        number("Peak concurrent requests:", figures.max_concurrent_requests),
+        headline(title, "-"),
+        *_distribution(name, figures.distributions["e2el"]),
+        "=" * WIDTH,
+    ]
 
 
 def _speculative(manifest: Manifest, figures: Totals) -> Iterable[str]:
@@ -129,6 +155,15 @@ def own_sections(results: Results) -> list[str]:
             lines.append(headline(f"Workload {name}", "-"))
             lines += _part(part)
     lines += _replicas(results)
+    if len(results.by_model) > 1:
+        lines.append(headline("Models", "-"))
+        lines += _rows(results.by_model, results.total)
+    if len(results.by_turn) > 1:
+        lines.append(headline("Turns", "-"))
+        lines += _turns(results.by_turn)
+    if len(results.by_workload) > 1 and (rows := request_table(results.run.records.measured())):
+        lines.append(headline("Requests", "-"))
+        lines += in_columns(rows)
     if manifest.prompts.get("replaced"):
         lines.append(headline("Prompts", "-"))
         lines.append(whole("Too long for a slot, replaced:", manifest.prompts["replaced"]))
@@ -141,11 +176,15 @@ def own_sections(results: Results) -> list[str]:
 def _more(figures: Totals) -> Iterable[str]:
     """What we measured besides vLLM's lines."""
     yield headline("More from the Client", "-")
-    yield number("Output characters per second:", figures.output_chars_per_s)
+    if figures.total_output_tokens:
+        yield number("Output characters per second:", figures.output_chars_per_s)
     yield number("Mean connect time (ms):", figures.distributions["connect"].mean)
     tls = figures.distributions["tls"]
     if tls.count:
         yield number("Mean TLS handshake (ms):", tls.mean)
+    if figures.total_images:
+        yield whole("Images:", figures.total_images)
+        yield number("Mean prompt tokens an image:", figures.tokens_per_image)
     queue, answer = figures.distributions["queue"], figures.distributions["answer_ttft"]
     if queue.count:
         yield number("Mean queueing (ms):", queue.mean)
@@ -171,16 +210,35 @@ def _replicas(results: Results) -> Iterable[str]:
     if len(parts) < 2:
         return
     yield headline("Replicas", "-")
-    width = max(map(len, parts))
-    yield f"{'':<{width}} {'req':>6} {'failed':>6} {'tok/s':>9} {'TTFT (ms)':>9} {'TPOT (ms)':>9}"
-    for host, part in parts.items():
-        speed = part.total_output_tokens / results.total.duration_s if results.total.duration_s else None
-        figures = (speed, part.distributions["ttft"].median, part.distributions["tpot"].median)
-        cells = " ".join(f"{'n/a':>9}" if value is None else f"{value:>9.2f}" for value in figures)
-        yield f"{host:<{width}} {part.completed:>6} {part.failed:>6} {cells}"
-    yield "(output tokens over the whole run; TTFT and TPOT are medians)"
+    yield from _rows(parts, results.total)
     yield number("Request imbalance (1 is even):", results.request_imbalance)
     yield number("Output token imbalance (1 is even):", results.token_imbalance)
+
+
+def _rows(parts: Mapping[str, Totals], total: Totals) -> Iterable[str]:
+    """A row a replica, or a model."""
+    width = max(map(len, parts))
+    yield f"{'':<{width}} {'req':>6} {'failed':>6} {'tok/s':>9} {'TTFT (ms)':>9} {'TPOT (ms)':>9}"
+    for name, part in parts.items():
+        speed = part.total_output_tokens / total.duration_s if total.duration_s else None
+        cells = _cells(speed, part.distributions["ttft"].median, part.distributions["tpot"].median)
+        yield f"{name:<{width}} {part.completed:>6} {part.failed:>6} {cells}"
+    yield "(output tokens over the whole run; TTFT and TPOT are medians)"
+
+
+def _turns(parts: Mapping[int, Totals]) -> Iterable[str]:
+    """A row a turn: how the history grows, and what of it the server's cache saves."""
+    yield f"{'turn':>4} {'req':>6} {'prompt':>9} {'cached':>9} {'cached %':>9} {'TTFT (ms)':>9}"
+    for turn, part in parts.items():
+        prompt, cached, count = part.total_input_tokens, part.total_cached_tokens, part.completed or 1
+        means = (None if prompt is None else prompt / count, None if cached is None else cached / count)
+        share = 100 * cached / prompt if cached is not None and prompt else None
+        yield f"{turn:>4} {part.completed:>6} {_cells(*means, share, part.distributions['ttft'].median)}"
+    yield "(tokens are means of a request, TTFT is a median)"
+
+
+def _cells(*values: float | None) -> str:
+    return " ".join(f"{'n/a':>9}" if value is None else f"{value:>9.2f}" for value in values)
 
 
 def _part(figures: Totals) -> Iterable[str]:

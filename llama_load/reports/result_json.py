@@ -33,7 +33,7 @@ def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
     """vLLM's keys for these figures, plus `failure_ratio`; None where nothing was measured."""
     flat: dict[str, Any] = {
         "date": manifest.date,
-        "endpoint_type": "openai-chat" if manifest.endpoint == "chat" else "openai",
+        "endpoint_type": _endpoint_type(manifest, figures),
         "backend": manifest.backend,
         "label": manifest.label,
         "model_id": manifest.model,
@@ -74,6 +74,13 @@ def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
     return flat
 
 
+def _endpoint_type(manifest: Manifest, figures: Totals) -> str:
+    """vLLM's name of what was asked."""
+    if figures.total_inputs is not None and not figures.total_output_tokens:
+        return "openai-embeddings"
+    return "openai-chat" if manifest.endpoint == "chat" else "openai"
+
+
 def speculation_told(manifest: Manifest, figures: Totals) -> Speculation | None:
     """What is known of speculative decoding: the servers' counters, else what llama-server says in every answer."""
     counted = manifest.speculation
@@ -93,6 +100,8 @@ def result_json(results: Results) -> dict[str, Any]:
             **_ours(results.total),
             "prompts": manifest.prompts,
             "by_workload": {name: _part(manifest, part) for name, part in results.by_workload.items()},
+            "by_model": {name: _part(manifest, part) for name, part in results.by_model.items()},
+            "by_turn": {str(turn): _part(manifest, part) for turn, part in results.by_turn.items()},
             "request_imbalance": results.request_imbalance,
             "token_imbalance": results.token_imbalance,
             "by_host": {name: _part(manifest, part) for name, part in results.by_host.items()},
@@ -105,6 +114,9 @@ def _ours(figures: Totals) -> dict[str, Any]:
         "cancelled": figures.cancelled,
         "failures": [asdict(failure) for failure in figures.failures],
         "output_chars_per_s": figures.output_chars_per_s,
+        "total_inputs": figures.total_inputs,
+        "total_images": figures.total_images,
+        "tokens_per_image": figures.tokens_per_image,
         "total_cached_tokens": figures.total_cached_tokens,
         "server_prompt_tok_per_s": figures.server_prompt_tok_per_s,
         "server_predict_tok_per_s": figures.server_predict_tok_per_s,

@@ -8,7 +8,7 @@ from typing import Any
 
 from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.slo import parse_slo
-from llama_load.metrics.summary import Totals, totals
+from llama_load.metrics.summary import Totals, shown_latencies, totals
 from llama_load.metrics.thresholds import ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.verdict import INCOMPLETE, Verdict, judge
 from llama_load.runs import Run
@@ -22,6 +22,8 @@ class Results:
     total: Totals
     by_workload: dict[str, Totals]
     by_host: dict[str, Totals]
+    by_model: dict[str, Totals]
+    by_turn: dict[int, Totals]
     verdict: Verdict
     thresholds: list[ThresholdResult]
 
@@ -52,7 +54,7 @@ def work_out(run: Run) -> Results:
     slos = tuple(parse_slo(text) for text in manifest.goodput)
     total = totals(measured, manifest.percentiles, slos)
 
-    def grouped(column: str, known: Sequence[str] = ()) -> dict[str, Totals]:
+    def grouped(column: str, known: Sequence[Any] = ()) -> dict[Any, Totals]:
         values = list(dict.fromkeys([*known, *measured.values_of(column)]))
         if len(values) == 1:
             return {values[0]: total}
@@ -68,9 +70,10 @@ def work_out(run: Run) -> Results:
         cache_meant=manifest.cache_meant,
         head_tokens=min((target.get("head_tokens") or 0 for target in manifest.targets), default=0),
         length_means_full=all(target.get("backend") == "llama-server" for target in manifest.targets) and bool(manifest.targets),
-        shown=manifest.percentile_metrics,
+        shown=shown_latencies(manifest.percentile_metrics, total),
     )
     hosts = [str(target["url"]) for target in manifest.targets]  # also one that never got a request
     values: dict[str, Any] = flat_result(manifest, total)
     thresholds = [evaluate(parse_threshold(text), values) for text in manifest.fail_if]
-    return Results(run, total, grouped("workload"), grouped("host", hosts), verdict, thresholds)
+    turns = dict(sorted(grouped("turn").items()))
+    return Results(run, total, grouped("workload"), grouped("host", hosts), grouped("model"), turns, verdict, thresholds)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llama_load.reports.block import block
+from llama_load.reports.requests import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
 from llama_load.reports.results import Results
 
@@ -39,6 +40,8 @@ def markdown(results: Results, text: str) -> str:
             manifest=manifest,
             results=results,
             block=text,
+            requests=request_table(results.run.records.measured()),
+            request_columns=COLUMNS,
             command=shlex.join(manifest.command),
         )
     )

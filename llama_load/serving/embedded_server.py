@@ -22,6 +22,7 @@ def main() -> None:
     wanted = json.loads(sys.argv[1])
     params = xllamacpp.CommonParams()
     params.model.path = wanted["model"]
+    params.mmproj.path = wanted["projector"]
     params.model_alias = {wanted["alias"]}
     params.hostnames = [wanted["host"]]
     params.port = wanted["port"]
@@ -29,6 +30,10 @@ def main() -> None:
     params.n_ctx = wanted["slots"] * wanted["ctx_per_slot"]
     params.cpuparams.n_threads = wanted["threads"]
     params.cpuparams_batch.n_threads = wanted["threads"]
+    if wanted["embeddings"]:
+        params.embedding = True
+        params.n_batch = params.n_ubatch = wanted["ctx_per_slot"]  # an input is computed in one piece
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.endpoint_props = True

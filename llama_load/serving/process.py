@@ -23,7 +23,7 @@ STOPPED_WITHIN_S = 10.0
 NICE = 10
 
 
-_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "api_key", "shared_kv", "speculative")
+_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "api_key", "shared_kv", "speculative", "embeddings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,13 @@ class EmbeddedServer:
     api_key: str = ""
     shared_kv: bool = False  # one KV pool of slots * ctx_per_slot tokens for all slots
     speculative: str = ""  # how to draft tokens, such as "ngram_simple"
+    embeddings: bool = False  # answer /v1/embeddings (and nothing else)
+    projector: Path | None = None  # what turns images into tokens (mmproj)
 
     def command(self, port: int) -> list[str]:
         """The command line that starts it on `port`."""
         wanted = {name: getattr(self, name) for name in _FIELDS}
-        wanted |= {"model": str(self.model), "port": port}
+        wanted |= {"model": str(self.model), "port": port, "projector": str(self.projector or "")}
         return [sys.executable, "-m", "llama_load.serving.embedded_server", json.dumps(wanted)]
 
 

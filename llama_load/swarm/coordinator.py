@@ -20,12 +20,18 @@ Key = tuple[bool, int]  # what tells a request from all others of the run: (warm
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Permission to send one request of a phase: its place in the plan and its prompt, if the workload brings one."""
+    """Permission to send one request of a phase, and its prompt if the workload brings one.
+
+    `index` counts the run's requests, `place` those of its workload (the same, unless a run has several). `follows` says that it
+    is a further turn of the conversation that the lease before it is of.
+    """
 
     index: int
     warmup: bool
     workload: str
     prompt: Prompt | None = None
+    place: int = 0
+    follows: bool = False
 
     @property
     def key(self) -> Key:
@@ -64,6 +70,7 @@ class Coordinator:
         self._finished = finished
         self._warm = False
         self._closed = False
+        self._places: defaultdict[tuple[bool, str], LeaseBook] = defaultdict(lambda: LeaseBook(None))
         self._workers: defaultdict[str, _Worker] = defaultdict(_Worker)
         self._waiting: deque[tuple[str, str, int]] = deque()  # worker, workload, how many
         self.measuring = False
@@ -98,7 +105,7 @@ class Coordinator:
         self._waiting.clear()
 
     def want(self, worker: str, workload: str, count: int) -> None:
-        """A worker's users could send so many requests of this workload."""
+        """So many of a worker's users could send a request (or begin a conversation) of this workload."""
         self._queue(worker, workload, count)
         self._serve()
 
@@ -107,7 +114,7 @@ class Coordinator:
         reached it or were lost. What of those it does not hold was lost on its way, and goes to whoever asks next."""
         held, holds = self._workers[worker].held, set(holds)
         self._waiting = deque(entry for entry in self._waiting if entry[0] != worker)
-        coming = [lease.workload for lease, number in held.values() if number > delivered]
+        coming = [lease.workload for lease, number in held.values() if number > delivered and not lease.follows]
         for workload, count in wants.items():
             self._queue(worker, workload, count - coming.count(workload))
         self.give_back(worker, [key for key, (_, number) in held.items() if number <= delivered and key not in holds])
@@ -115,8 +122,8 @@ class Coordinator:
     def give_back(self, worker: str, keys: Iterable[Key]) -> None:
         """Leases that were not used, or whose request was cancelled: somebody else may have them."""
         for key in keys:
-            if self._workers[worker].held.pop(key, None) is not None:
-                self._book_of(key).give_back(key[1])
+            if (entry := self._workers[worker].held.pop(key, None)) is not None:
+                self._put_back(entry[0])
         self._serve()
 
     def counts(self, worker: str, key: Key) -> bool:
@@ -155,8 +162,8 @@ class Coordinator:
         """Nothing more for this worker, and back what it held."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] != worker)
         held = self._workers[worker].held
-        for key in held:
-            self._book_of(key).give_back(key[1])
+        for lease, _ in held.values():
+            self._put_back(lease)
         held.clear()
 
     def _queue(self, worker: str, workload: str, count: int) -> None:
@@ -170,6 +177,23 @@ class Coordinator:
     def _book_of(self, key: Key) -> LeaseBook:
         return self._warmup if key[0] else self._measured
 
+    def _put_back(self, lease: Lease) -> None:
+        self._book_of(lease.key).give_back(lease.index)
+        self._places[lease.warmup, lease.workload].give_back(lease.place)
+
+    def _take(self, workload: str) -> list[Lease]:
+        """The next request of this workload with the further turns of its conversation; empty when none is left."""
+        plan, warmup = self._plans.get(workload), not self.measuring
+        book = self._places[warmup, workload]
+        places = book.take_run(plan.turns_from if plan and not warmup else lambda _: 1)
+        indices = self.book.take(len(places))
+        for place in places[len(indices) :]:
+            book.give_back(place)
+        return [
+            Lease(index, warmup, workload, plan.prompt(place, warmup=warmup) if plan else None, place, follows=number > 0)
+            for number, (index, place) in enumerate(zip(indices, places, strict=False))
+        ]
+
     def _look_at_the_end(self) -> None:
         if self._warmup.finished and not self._warm:
             self._warm = True
@@ -178,16 +202,13 @@ class Coordinator:
             self._finished()
 
     def _serve(self) -> None:
-        """Hand out what there is, one lease a worker in turn: so nobody hoards the last ones."""
+        """Hand out what there is, one request or conversation a worker in turn: so nobody hoards the last ones."""
         found: dict[str, list[Lease]] = {}
-        while self._waiting and not self._closed and (taken := self.book.take(1)):
+        while self._waiting and not self._closed and (leases := self._take(self._waiting[0][1])):
             worker, workload, count = self._waiting.popleft()
-            plan = self._plans.get(workload)
-            warmup = not self.measuring
-            lease = Lease(taken[0], warmup, workload, plan.prompt(taken[0], warmup=warmup) if plan else None)
             holder = self._workers[worker]
-            holder.held[lease.key] = lease, holder.deliveries + 1
-            found.setdefault(worker, []).append(lease)
+            holder.held |= {lease.key: (lease, holder.deliveries + 1) for lease in leases}
+            found.setdefault(worker, []).extend(leases)
             if count > 1:
                 self._waiting.append((worker, workload, count - 1))
         for worker in found:

@@ -48,6 +48,7 @@ class Crew:
             worker=worker,
             balancer=Balancer(orders.targets, options.balance),
             body_options=orders.body_options,
+            dialogue=options.dialogue,
             timeouts=options.timeouts,
             save_texts=options.save_texts,
             nonce=orders.nonce,

@@ -6,6 +6,8 @@ take 53 % longer than one client, and with fewer users than workers a stripe is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class LeaseBook:
     """The prompt indices of one phase (warm-up, measurement): 0…total-1, or without end if `total` is None."""
@@ -24,6 +26,20 @@ class LeaseBook:
             batch.append(self._next)
             self._next += 1
         return batch
+
+    def take_run(self, length: Callable[[int], int]) -> list[int]:
+        """The lowest index that nobody holds, and the `length(index) - 1` after it that belong to it, if nobody holds them."""
+        run = self.take(1)
+        for _ in range(length(run[0]) - 1 if run else 0):
+            following = run[-1] + 1
+            if following in self._returned:
+                self._returned.remove(following)
+            elif following == self._next and (self.total is None or self._next < self.total):
+                self._next += 1
+            else:
+                break
+            run.append(following)
+        return run
 
     def end(self) -> None:
         """A leased request has ended well or badly."""

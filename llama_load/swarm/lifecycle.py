@@ -25,9 +25,10 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.swarm import messages
-from llama_load.swarm import options as flags
+from llama_load.swarm.flags import declare
 from llama_load.swarm.local import LocalRun
 from llama_load.swarm.master import MasterRun
+from llama_load.swarm.options import read
 from llama_load.swarm.prepare import Prepared, prepare
 from llama_load.swarm.worker import WorkerLife
 
@@ -44,7 +45,7 @@ def install() -> None:
     if hasattr(events, "llm_request"):
         return
     events.llm_request = EventHook()
-    events.init_command_line_parser.add_listener(lambda parser, **_: flags.declare(parser))
+    events.init_command_line_parser.add_listener(lambda parser, **_: declare(parser))
     events.init.add_listener(lambda environment, **_: _begin(environment))
 
 
@@ -82,7 +83,7 @@ class Lifecycle:
             sys.exit(error.exit_code)
 
     def _take_over_options(self) -> None:
-        given = flags.read(self.options)
+        given = read(self.options)
         users, most = self.options.num_users, given.max_concurrency
         if users is not None and most is not None and users != most:
             raise UsageError(f"-u {users} and --max-concurrency {most} say different things: without a rate they are the same")
@@ -103,7 +104,7 @@ class Lifecycle:
             timer.kill(block=False)
 
     def _prepare(self) -> Prepared:
-        return prepare(self.environment, flags.read(self.options), self.run_time_s, headless=self.headless)
+        return prepare(self.environment, read(self.options), self.run_time_s, headless=self.headless)
 
     # ------------------------------------------------------------------ Locust's events
 

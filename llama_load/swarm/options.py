@@ -1,8 +1,4 @@
-"""Our command line flags: declared to Locust, and read back as one typed, checked object.
-
-Every flag is declared as text, because that is what environment variables and the web UI deliver, too; `read` is the
-one place where texts become values. It collects all faults and reports them at once.
-"""
+"""Our flags read back as one typed, checked object: the one place where texts become values. All faults are told at once."""
 
 from __future__ import annotations
 
@@ -17,95 +13,25 @@ from llama_load.metrics.slo import parse_slo
 from llama_load.metrics.thresholds import DEFAULT, parse_threshold
 from llama_load.reports.block import SECTIONS
 from llama_load.reports.result_json import threshold_keys
+from llama_load.swarm.flags import (
+    ALL,
+    CACHES,
+    CANCEL,
+    FLAGS,
+    FORMATS,
+    HISTORIES,
+    LONGEST_WAIT_S,
+    MOST_PIXELS,
+    RECORDED,
+    WAIT,
+)
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS
 from llama_load.targets.target import BACKENDS
+from llama_load.users.session import Dialogue
 from llama_load.wire.request import Timeouts
 from llama_load.wire.tls import TlsOptions
-
-# As `vllm bench serve`: what a headless run without --num-prompts and without -t does.
-DEFAULT_NUM_PROMPTS = 1000
-CANCEL, WAIT = "cancel", "wait"
-# With --at-end wait: what takes longer than the longest answer that anybody waits for is cut all the same.
-LONGEST_WAIT_S = 900.0
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """One flag: name on the command line, default as text, help; `choices` limits it, `switch` takes no value."""
-
-    name: str
-    default: str
-    help: str
-    choices: tuple[str, ...] | None = None
-    switch: bool = False
-    secret: bool = False
-    repeated: bool = False
-
-    @property
-    def dest(self) -> str:
-        """Its name on the parsed options."""
-        return self.name.removeprefix("--").replace("-", "_")
-
-
-FLAGS = (
-    Flag("--num-prompts", "", f"measured requests; the run ends after them (headless without -t: {DEFAULT_NUM_PROMPTS})"),
-    Flag("--max-concurrency", "", "requests in flight at most; the same as -u"),
-    Flag("--warmup", "1", "requests before the measurement, with prompts of their own"),
-    Flag("--dataset-path", "", "the workload's data: a ShareGPT JSON file (default: the sample in datasets/)"),
-    Flag("--sharegpt-output-len", "", "ask for answers of so many tokens instead of the recorded answer's length"),
-    Flag("--tokenizer", "", "a tokenizer.json (or its folder) that counts prompt tokens; default: the server, else an estimate"),
-    Flag("--keep-long-prompts", "", "send prompts that do not fit a slot, instead of replacing them by others", switch=True),
-    Flag("--seed", "0", "seed of everything random: the same seed samples the same prompts"),
-    Flag("--model", "", "model name for the requests (default: the first that the server lists)"),
-    Flag("--backend", "", "what the server is, if it is not recognised", choices=("", *BACKENDS)),
-    Flag("--balance", ROUND_ROBIN, "who of several servers in --host gets the next request", choices=BALANCES),
-    Flag(
-        "--connection-reuse",
-        "",
-        "requests share connections (default: on, but off for llama-server, which closes them)",
-        ("", "on", "off"),
-    ),
-    Flag("--endpoint", CHAT, "chat (/v1/chat/completions) or completions (/v1/completions)"),
-    Flag("--max-tokens", "", "length of every answer in tokens (default: as the workload says)"),
-    Flag("--temperature", "", "sampling temperature (default: the server's)"),
-    Flag("--ignore-eos", "", "answers run to their full length, whatever the model says", switch=True),
-    Flag("--cache-prompt", "", "llama-server's prompt cache for our requests (default: as the server does)", ("", "on", "off")),
-    Flag(
-        "--kv-pool",
-        "",
-        "tokens of the KV pool that llama-server's slots share (its -c, if started with --kv-unified or without -np)",
-    ),
-    Flag("--bust-prefix-cache", "", "begin every prompt with random text, so that no cache knows it", switch=True),
-    Flag("--extra-body", "", "a JSON object that is merged into every request body"),
-    Flag("--header", "", "a header 'Name: value' for every request; may be given several times", repeated=True, secret=True),
-    Flag("--api-key", "", "key for 'Authorization: Bearer'; better in the environment as LLAMA_LOAD_API_KEY", secret=True),
-    Flag("--ca-file", "", "a PEM file with the authorities to trust for https:// (default: the system's)"),
-    Flag("--insecure", "", "trust any certificate for https://", switch=True),
-    Flag("--run-dir", "", "folder for this run's results (default: runs/<time>-<label or workload>)"),
-    Flag("--label", "", "a name for this run in reports and comparisons"),
-    Flag("--goodput", "", "objectives in ms, such as 'ttft:500 tpot:50': counts requests that meet them all", repeated=True),
-    Flag("--percentile-metrics", "ttft,tpot,itl", f"sections of the block, out of {','.join(SECTIONS)}"),
-    Flag("--metric-percentiles", "99", "percentiles to report, such as 50,90,99.9"),
-    Flag(
-        "--fail-if",
-        "",
-        f"exit with 1 if this holds, such as 'p99_ttft_ms>500'; {DEFAULT} always does unless changed",
-        repeated=True,
-    ),
-    Flag(
-        "--at-end",
-        CANCEL,
-        "what is in flight when -t, Ctrl-C or a stop ends the run: cancel it, or wait for it",
-        choices=(CANCEL, WAIT),
-    ),
-    Flag("--connect-timeout", "10", "seconds to wait for a connection"),
-    Flag("--first-token-timeout", "600", "seconds to wait for the first token"),
-    Flag("--token-timeout", "120", "seconds to wait between tokens"),
-    Flag("--save-texts", "", "keep prompts and answers in the results (they are only hashed otherwise)", switch=True),
-)
-
-_SECRET_FLAGS = {flag.name for flag in FLAGS if flag.secret}
+from llama_load.workloads.prompt import Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +41,15 @@ class LoadOptions:
     num_prompts: int | None
     max_concurrency: int | None
     warmup: int
-    dataset_path: Path | None
+    dataset_path: str | None
+    traffic: Traffic
+    dialogue: Dialogue
+    stream: bool
     sharegpt_output_len: int | None
     tokenizer: Path | None
     keep_long_prompts: bool
     seed: int
-    model: str | None
+    models: tuple[str, ...]
     backend: str | None
     balance: str
     connection_reuse: bool | None
@@ -144,22 +73,6 @@ class LoadOptions:
     wait_at_end_s: float
     save_texts: bool
     told: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
-
-
-def declare(parser: Any) -> None:
-    """Add our flags to Locust's parser. (Not in an argument group: the web UI does not see into those.)"""
-    for flag in FLAGS:
-        settings: dict[str, Any] = {"help": flag.help, "env_var": f"LLAMA_LOAD_{flag.dest.upper()}"}
-        if flag.switch:
-            settings |= {"action": "store_true", "default": False}
-        else:
-            settings |= {"type": str, "default": flag.default, "metavar": "<text>"}
-            if flag.choices:
-                settings["choices"] = list(flag.choices)
-                del settings["metavar"]
-            if flag.repeated:
-                settings |= {"action": "append", "default": None}
-        parser.add_argument(flag.name, is_secret=flag.secret, **settings)
 
 
 def read(namespace: Any) -> LoadOptions:
@@ -209,7 +122,7 @@ def read(namespace: Any) -> LoadOptions:
             faults.append(f"--{name.replace('_', '-')} must be one of {', '.join(c for c in choices if c)}, got {given!r}")
         return given
 
-    dataset, tokenizer, run_dir = text("dataset_path"), text("tokenizer"), text("run_dir")
+    tokenizer, run_dir = text("tokenizer"), text("run_dir")
 
     def switched(name: str) -> bool | None:
         given = chosen(name, ("on", "off"))
@@ -219,12 +132,33 @@ def read(namespace: Any) -> LoadOptions:
         num_prompts=number("num_prompts", int, 1),
         max_concurrency=number("max_concurrency", int, 1),
         warmup=number("warmup", int, 0) or 0,
-        dataset_path=Path(dataset) if dataset else None,
+        dataset_path=text("dataset_path"),
+        traffic=Traffic(
+            turns=None if text("turns") == ALL else number("turns", int, 1),
+            system_prompt=text("system_prompt"),
+            document=Path(document) if (document := text("document")) else None,
+            document_tokens=number("document_tokens", int, 1),
+            document_cache=chosen("document_cache", CACHES) or CACHES[0],
+            question=text("question"),
+            images=text("images"),
+            image_size=_size(text("image_size") or "", faults),
+            image_format=chosen("image_format", FORMATS) or FORMATS[0],
+            images_per_request=number("images_per_request", int, 1),
+            weights=_weights(text("weights") or "", faults),
+            batch_size=number("batch_size", int, 1),
+            input_len=number("input_len", int, 1),
+            output_len=number("output_len", int, 1),
+            range_ratio=number("range_ratio", float, 0),
+            prefix_len=number("prefix_len", int, 0),
+            num_prefixes=number("num_prefixes", int, 1),
+        ),
+        dialogue=Dialogue(chosen("history", HISTORIES) != RECORDED, number("think_time", float, 0) or 0.0),
+        stream=not switch("no_stream"),
         sharegpt_output_len=number("sharegpt_output_len", int, 1),
         tokenizer=Path(tokenizer) if tokenizer else None,
         keep_long_prompts=switch("keep_long_prompts"),
         seed=number("seed", int, -(2**63)) or 0,
-        model=text("model"),
+        models=tuple(name.strip() for name in (text("model") or "").split(",") if name.strip()),
         backend=chosen("backend", BACKENDS),
         balance=chosen("balance", BALANCES) or ROUND_ROBIN,
         connection_reuse=switched("connection_reuse"),
@@ -258,22 +192,27 @@ def read(namespace: Any) -> LoadOptions:
     return options
 
 
-def without_secrets(command: list[str]) -> list[str]:
-    """A command line whose keys and headers are replaced by asterisks."""
-    shown, hide = [], False
-    for word in command:
-        name, equals, _ = word.partition("=")
-        # argparse takes any beginning of a flag for the flag.
-        secret = len(name) > len("--") and any(flag.startswith(name) for flag in _SECRET_FLAGS)
-        if hide:
-            shown.append("***")
-            hide = False
-        elif secret and equals:
-            shown.append(f"{name}=***")
-        else:
-            hide = secret
-            shown.append(word)
-    return shown
+def _size(given: str, faults: list[str]) -> tuple[int, int]:
+    width, _, height = given.lower().partition("x")
+    if width.isdecimal() and height.isdecimal() and 0 < int(width) <= MOST_PIXELS and 0 < int(height) <= MOST_PIXELS:
+        return int(width), int(height)
+    faults.append(f"--image-size must be WIDTHxHEIGHT in pixels, such as 1280x720, at most {MOST_PIXELS} each, got {given!r}")
+    return 1, 1
+
+
+def _weights(given: str, faults: list[str]) -> dict[str, float]:
+    weights = {}
+    for part in filter(None, (part.strip() for part in given.split(","))):
+        name, _, share = part.replace(":", "=").partition("=")
+        try:
+            weights[name.strip()] = float(share)
+        except ValueError:
+            weights[name.strip()] = -1.0
+        if not 0 <= weights[name.strip()] < 1e9:
+            faults.append(f"--weights must look like document=3,vision=1, got {part!r}")
+    if weights and not any(weights.values()):
+        faults.append("--weights must leave something to send")
+    return weights
 
 
 def _readable(given: str | None, faults: list[str]) -> Path | None:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gevent.threadpool import ThreadPoolExecutor  # the standard one's threads are greenlets here, on one core
 from locust.runners import MasterRunner
 
 from llama_load import __version__
 from llama_load.errors import UsageError
 from llama_load.experiments.calibrate import client_rows, kept
 from llama_load.runs import Manifest, PreflightRow, RunWriter, free_run_dir, last_with_label
+from llama_load.swarm.flags import DEFAULT_NUM_PROMPTS, without_secrets
 from llama_load.swarm.leases import LeaseBook
-from llama_load.swarm.options import DEFAULT_NUM_PROMPTS, LoadOptions, without_secrets
+from llama_load.swarm.options import LoadOptions
 from llama_load.swarm.session import PREFIX_DIGITS
 from llama_load.targets.body import BodyOptions, asked_tokens
-from llama_load.targets.preflight import change_rows, machine_rows, plan_rows, pool_rows, slot_budget, target_rows
+from llama_load.targets.preflight import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.targets.probe import Probe, Wanted
 from llama_load.targets.target import Target
 from llama_load.wire.address import split_hosts
@@ -53,7 +56,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     num_prompts = options.num_prompts
     if num_prompts is None and run_time_s is None and headless:
         num_prompts = DEFAULT_NUM_PROMPTS
-    wanted_of = (options.headers, options.backend, options.model, options.connection_reuse, options.tls)
+    wanted_of = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
     probes = [Probe(Wanted(host, *wanted_of)) for host in hosts]
     targets = [probe.ask() for probe in probes]
     counter = _counter(probes[0], targets[0], options)
@@ -73,14 +76,20 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         seed=options.seed,
         counter=counter,
         dataset_path=options.dataset_path,
-        output_len=options.sharegpt_output_len,
+        output_len=options.traffic.output_len or options.sharegpt_output_len,
         fits=None if options.keep_long_prompts or budget.context is None else budget.fits,
+        room=(lambda _: None) if options.keep_long_prompts else budget.room,
+        threads=ThreadPoolExecutor,
+        told=_told_of_images(),
+        nonce=secrets.token_hex(8),
+        traffic=options.traffic,
     )
     plans = {name: workload.plan(wanted) for name, workload in workloads.items()}
     users = environment.parsed_options.num_users
     rows = target_rows(targets, users) + machine_rows(targets, users, raised_limits())
     rows += client_rows(kept(), users, _workers(environment))
     for plan in plans.values():
+        refuse_unseen(plan, targets)
         rows += plan_rows(plan, budget, open_ended=num_prompts is None)
         rows += pool_rows(plan, budget, targets, users, options.kv_pool)
     body_options = BodyOptions(
@@ -89,6 +98,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         temperature=options.temperature,
         ignore_eos=options.ignore_eos,
         cache_prompt=options.cache_prompt,
+        stream=options.stream,
         extra=options.extra_body,
     )
     manifest = Manifest(
@@ -110,7 +120,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         percentile_metrics=options.percentile_metrics,
         goodput=options.goodput,
         fail_if=options.fail_if,
-        cache_meant=options.cache_prompt is True,
+        cache_meant=options.cache_prompt is True or any(plan.about.get("cache_meant") for plan in plans.values()),
         prompts=_about(plans),
         targets=[target.about for target in targets],
         preflight=rows,
@@ -122,6 +132,19 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     print_table(rows)
     writer = RunWriter(folder, manifest)
     return Prepared(options, targets, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), writer, run_time_s)
+
+
+def _told_of_images() -> Callable[[int], None]:
+    """Says on stderr how many images are ready, where that takes its time."""
+    said_s = time.monotonic()
+
+    def tell(count: int) -> None:
+        nonlocal said_s
+        if time.monotonic() - said_s > 2:
+            said_s = time.monotonic()
+            print(f"{count} images ready …", file=sys.stderr, flush=True)
+
+    return tell
 
 
 def print_table(rows: list[PreflightRow]) -> None:

@@ -59,9 +59,10 @@ class Recorder:
         self._buffer.append(record)
 
     def _write(self) -> bool:
-        """Write the next batch; False if the disk refused (the records are kept)."""
+        """Write the next batch; False if the disk refused (the records are kept). Others may come while it is being written."""
+        batch = self._buffer[:BATCH_RECORDS]
         try:
-            self._writer.append(self._buffer[:BATCH_RECORDS])
+            self._writer.append(batch)
         except OSError as error:
             if self.write_error is None:
                 print(
@@ -72,9 +73,9 @@ class Recorder:
             return False
         except Exception:  # a record that Arrow refuses must not take the others with it
             logger.exception("a record cannot be stored and is left out: please report this")
-            self._one_by_one(self._buffer[:BATCH_RECORDS])
+            self._one_by_one(batch)
         self.write_error = None
-        del self._buffer[:BATCH_RECORDS]
+        del self._buffer[: len(batch)]
         return True
 
     def _one_by_one(self, records: list[RequestRecord]) -> None:

@@ -12,10 +12,10 @@ from gevent.lock import Semaphore
 from locust.exception import StopUser
 
 from llama_load.record import CANCELLED, RequestRecord
-from llama_load.swarm.coordinator import Lease
+from llama_load.swarm.coordinator import Key, Lease
 from llama_load.targets.balance import Balancer
 from llama_load.targets.body import BodyOptions
-from llama_load.users.session import Ticket
+from llama_load.users.session import Dialogue, Ticket
 from llama_load.wire.request import Timeouts
 
 # Enough hex digits that no two prompts of a server's life begin alike.
@@ -45,8 +45,8 @@ class Link(Protocol):
 class _Desk:
     """Where the users of one workload wait for leases."""
 
-    stock: deque[Lease] = field(default_factory=deque)
-    asked: int = 0  # leases that were asked for and have not come
+    stock: deque[list[Lease]] = field(default_factory=deque)  # each with the further turns of its conversation
+    asked: int = 0  # such lists that were asked for and have not come
     waiting: int = 0
     ready: Semaphore = field(default_factory=lambda: Semaphore(0))
 
@@ -63,6 +63,7 @@ class WorkerSession:
     worker: str
     balancer: Balancer
     body_options: BodyOptions
+    dialogue: Dialogue
     timeouts: Timeouts
     save_texts: bool
     nonce: str | None  # set: begin every prompt with random text drawn from it
@@ -70,7 +71,7 @@ class WorkerSession:
     heard: Callable[[RequestRecord], None]
     in_flight: int = 0
     _desks: dict[str, _Desk] = field(default_factory=dict)
-    _leases: dict[tuple[bool, int], Lease] = field(default_factory=dict)  # of the tickets that users hold
+    _leases: dict[Key, Lease] = field(default_factory=dict)  # of the tickets that users hold, and of those that follow them
     _measuring: bool = False
     _closing: bool = False
 
@@ -84,7 +85,10 @@ class WorkerSession:
                 self._measuring = True
                 self.measuring()
             desk = self._desk(lease.workload)
-            desk.stock.append(lease)
+            if lease.follows:
+                desk.stock[-1].append(lease)
+                continue
+            desk.stock.append([lease])
             desk.asked = max(0, desk.asked - 1)
             desk.ready.release()
         for desk in self._desks.values():
@@ -101,7 +105,7 @@ class WorkerSession:
         self._closing = True
         for desk in self._desks.values():
             if desk.stock:
-                self.link.give_back(tuple(desk.stock))
+                self.link.give_back([lease for leases in desk.stock for lease in leases])
                 desk.stock.clear()
             for _ in range(desk.waiting):
                 desk.ready.release()
@@ -120,6 +124,16 @@ class WorkerSession:
             desk.waiting -= 1
             self._return_surplus(desk)  # this user may have been killed with a lease on its desk
         raise StopUser
+
+    def follow(self, ticket: Ticket) -> Ticket:
+        """See `Session.follow`."""
+        if self._closing:
+            raise StopUser
+        return self._ticket([self._leases[key] for key in ticket.following])
+
+    def abandon(self, ticket: Ticket) -> None:
+        """See `Session.abandon`."""
+        self.link.give_back([self._leases.pop(key) for key in ticket.following])
 
     def prefix(self, ticket: Ticket) -> str:
         """See `Session.prefix`."""
@@ -161,12 +175,13 @@ class WorkerSession:
     def _return_surplus(self, desk: _Desk) -> None:
         surplus = []
         while len(desk.stock) > desk.waiting and desk.ready.acquire(blocking=False):
-            surplus.append(desk.stock.pop())
+            surplus += desk.stock.pop()
         if surplus:
             self.link.give_back(surplus)
 
-    def _ticket(self, lease: Lease) -> Ticket:
+    def _ticket(self, leases: Sequence[Lease]) -> Ticket:
+        lease, *further = leases
         self.in_flight += 1
-        self._leases[lease.key] = lease
+        self._leases |= {each.key: each for each in leases}
         self.link.begun(lease)
-        return Ticket(lease.index, lease.warmup, lease.prompt, self.balancer.choose())
+        return Ticket(lease.index, lease.warmup, lease.prompt, self.balancer.choose(), tuple(each.key for each in further))

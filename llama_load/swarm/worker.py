@@ -18,10 +18,10 @@ from llama_load.metrics.verdict import WorkerHealth
 from llama_load.record import RequestRecord
 from llama_load.runs import SpoolManifest
 from llama_load.swarm import messages
-from llama_load.swarm import options as flags
 from llama_load.swarm.coordinator import Key, Lease
 from llama_load.swarm.crew import Crew, Orders
 from llama_load.swarm.master import short
+from llama_load.swarm.options import read
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.recorder import Recorder
 
@@ -116,7 +116,7 @@ class WorkerRun:
     def __init__(self, environment: Any, orders: messages.RunOrders) -> None:
         self.name = orders.run
         self._runner = environment.runner
-        options = flags.read(environment.parsed_options)
+        options = read(environment.parsed_options)
         name = short(self._runner.client_id)
         targets = [target.resolved_here() for target in orders.targets]
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -38,13 +38,17 @@ class _PromptDetails(msgspec.Struct):
     cached_tokens: Count | None = None
 
 
-class _Usage(msgspec.Struct):
+class Usage(msgspec.Struct):
+    """What a request cost in tokens, as OpenAI's API tells it."""
+
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
-class _Timings(msgspec.Struct):
+class Timings(msgspec.Struct):
+    """What llama-server tells of a request's time, ms."""
+
     cache_n: Count | None = None
     prompt_n: Count | None = None
     prompt_ms: float | None = None
@@ -56,8 +60,8 @@ class _Timings(msgspec.Struct):
 
 class _Event(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-    timings: _Timings | None = None
+    usage: Usage | None = None
+    timings: Timings | None = None
     error: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -65,7 +69,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class AnswerReader:
-    """Reads one streamed answer; hand it to `Hub.send`. Afterwards: texts, token stamps, usage, timings, `failure`."""
+    """Reads one streamed answer; hand it to `Hub.begin`. After `settle`: texts, token stamps, usage, timings, `failure`."""
 
     __slots__ = (
         "bad_event",
@@ -79,13 +83,15 @@ class AnswerReader:
         "usage",
     )
 
+    streams = True
+
     def __init__(self) -> None:
         self.token_ns: list[int] = []
         self.pieces: list[str] = []  # answer and reasoning, in order
         self.first_answer_ns: int | None = None
         self.finish_reason: str | None = None
-        self.usage: _Usage | None = None
-        self.timings: _Timings | None = None
+        self.usage: Usage | None = None
+        self.timings: Timings | None = None
         self.error: str | None = None
         self.bad_event: str | None = None
         self.done = False
@@ -142,6 +148,9 @@ class AnswerReader:
 
     # ------------------------------------------------------------------ afterwards
 
+    def settle(self, exchange: Exchange) -> None:
+        """The exchange is over. (A stream has been read by then.)"""
+
     @property
     def text(self) -> str:
         """Everything that was generated, reasoning included."""
@@ -185,6 +194,10 @@ class AnswerReader:
             return http_failure(status, bytes(exchange.body), exchange.headers)
         if self.error is not None:
             return event_failure(self.error)
+        return self._incomplete(exchange)
+
+    def _incomplete(self, exchange: Exchange) -> tuple[str, str] | None:
+        """What is wrong with an answer that came through well."""
         if self.bad_event is not None:
             return "bad_event", f"an event of the stream is no valid chunk: {self.bad_event}"
         content_type = exchange.headers.get("content-type", "")

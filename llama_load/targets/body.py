@@ -9,7 +9,8 @@ from typing import Any
 from llama_load.targets.target import LLAMA_SERVER, Target
 
 CHAT, COMPLETIONS = ENDPOINTS = ("chat", "completions")
-PATHS = {CHAT: "/v1/chat/completions", COMPLETIONS: "/v1/completions"}
+EMBEDDINGS = "embeddings"
+PATHS = {CHAT: "/v1/chat/completions", COMPLETIONS: "/v1/completions", EMBEDDINGS: "/v1/embeddings"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class BodyOptions:
     temperature: float | None = None
     ignore_eos: bool = False
     cache_prompt: bool | None = None
+    stream: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -37,17 +39,23 @@ def asked_tokens(body: Mapping[str, Any]) -> int | None:
     return min((value for value in asked if isinstance(value, int) and value >= 0), default=None)
 
 
-def stream_body(
-    content: str | Sequence[Mapping[str, Any]], target: Target, options: BodyOptions, max_tokens: int | None
+def request_body(
+    content: str | Sequence[Mapping[str, Any]] | Sequence[str],
+    target: Target,
+    options: BodyOptions,
+    max_tokens: int | None,
+    model: str | None = None,
 ) -> dict[str, Any]:
-    """The JSON body of a streaming request to `target`: `content` is a text, or (chat) a list of messages.
+    """The JSON body of a request to `target`: `content` is a text, (chat) a list of messages, or (embeddings) a list of texts.
 
     Chat and completions differ in `messages` against `prompt`; `max_tokens` is sent under that name, the one that all
     servers know.
     """
     body: dict[str, Any] = {}
-    if target.model is not None:
-        body["model"] = target.model
+    if (name := model or target.model) is not None:
+        body["model"] = name
+    if options.endpoint == EMBEDDINGS:
+        return body | {"input": [content] if isinstance(content, str) else list(content)} | dict(options.extra)
     if options.endpoint == CHAT:
         body["messages"] = [{"role": "user", "content": content}] if isinstance(content, str) else list(content)
     else:
@@ -60,6 +68,7 @@ def stream_body(
         body["ignore_eos"] = True
     if options.cache_prompt is not None and target.backend == LLAMA_SERVER:
         body["cache_prompt"] = options.cache_prompt
-    body["stream"] = True
-    body["stream_options"] = {"include_usage": True}
+    body["stream"] = options.stream
+    if options.stream:
+        body["stream_options"] = {"include_usage": True}
     return body | dict(options.extra)

@@ -52,6 +52,10 @@ class Budget:
         """Whether prompt and answer fit a slot. `-c` of llama-server is divided by its slots: 4096 over 16 leaves 256 a request."""
         return self.context is None or self.need(prompt_tokens, output_tokens) <= self.context
 
+    def room(self, output_tokens: int) -> int | None:
+        """How many prompt tokens fit a slot beside such an answer; None if that is not known."""
+        return None if self.context is None else max(0, self.context - self.need(0, output_tokens))
+
 
 def slot_budget(targets: Sequence[Target], endpoint: str, *, max_tokens: int | None = None, prefix_tokens: int = 0) -> Budget:
     """The budget that holds on every replica."""
@@ -123,8 +127,12 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
     if not plan.measured:
         return [PreflightRow("prompts", "written in the locustfile")]
     about = plan.about
+    first = plan.measured[0]
+    what = "embeddings requests" if first.inputs else "turns" if about.get("conversations") else "prompts"
     rows = [
-        PreflightRow("prompts", f"{len(plan.measured)} from {about['dataset']['path']}, tokens counted by {about['counted_by']}")
+        PreflightRow(
+            "prompts", f"{len(plan.measured)} {what} from {about['dataset']['path']}, tokens counted by {about['counted_by']}"
+        )
     ]
     if about["counted_by"] == "estimate":
         rows[0].value += " (off by 20 % and more: give --tokenizer)"
@@ -133,7 +141,7 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         rows.append(
             PreflightRow(
                 "repeats",
-                f"only {about['distinct']} prompts qualify, {about['repeated']} are repeated: "
+                f"only {about['distinct']} different ones, {about['repeated']} are repeated: "
                 "the prompt cache will answer them (--bust-prefix-cache)",
                 "warning",
             )
@@ -142,7 +150,7 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         rows.append(
             PreflightRow("repeats", f"after {about['distinct']} different prompts they come again, out of the prompt cache", "note")
         )
-    if budget.context is not None:
+    if budget.context is not None and not first.inputs:
         long = sum(not budget.fits(p.prompt_tokens or 0, p.max_tokens or 0) for p in plan.measured)
         if long:
             rows.append(
@@ -150,6 +158,8 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
                     "too long", f"{long} prompts do not fit a slot and will fail or be cut (--keep-long-prompts)", "warning"
                 )
             )
+        elif about.get("cut"):
+            rows.append(PreflightRow("too long", f"{about['cut']} documents were cut to fit a slot (--keep-long-prompts)", "note"))
         elif about["replaced"]:
             rows.append(
                 PreflightRow("too long", f"{about['replaced']} prompts did not fit a slot and were replaced by others", "note")
@@ -157,6 +167,13 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         else:
             rows.append(PreflightRow("too long", "no prompt: all fit a slot with their answers"))
     return rows
+
+
+def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:
+    """Raises UsageError where images are to be sent to a server that says it cannot see."""
+    blind = [target for target in targets if (target.about.get("modalities") or {}).get("vision") is False]
+    if blind and any(prompt.images for prompt in plan.measured):
+        raise UsageError(f"{blind[0].address.url} cannot see images; start llama-server with the model's --mmproj file")
 
 
 def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int | None, kv_pool: int | None) -> list[PreflightRow]:
@@ -169,7 +186,7 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
     pool = kv_pool or budget.context
     counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
     slots = max((target.slots or 1 for target in targets if target.backend == LLAMA_SERVER), default=0)
-    if pool is None or not plan.measured or not counted or not slots:
+    if pool is None or not plan.measured or not counted or not slots or plan.measured[0].inputs:
         return []
     at_a_time = min(-(-(users or 1) // len(targets)), slots)
     needs = (budget.need(prompt.prompt_tokens or 0, prompt.max_tokens or 0) for prompt in plan.measured)

@@ -42,7 +42,7 @@ class Wanted:
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     backend: str | None = None
-    model: str | None = None
+    models: tuple[str, ...] = ()
     reuse: bool | None = None
     tls: TlsOptions = field(default_factory=TlsOptions)
 
@@ -107,7 +107,8 @@ class Probe:
         if models_status == 404 and status != 200 and not props:
             raise UsageError(f"nothing at {self.address.url} looks like an LLM server: /v1/models and /health are not found there")
         backend = self.wanted.backend or _backend(props, version, listed)
-        model = self._model(listed)
+        models = self._models(listed)
+        model = models[0] if models else None
         settings = fields(props.get("default_generation_settings"))
         context = count(settings.get("n_ctx")) or next((each.context for each in listed if each.name == model), None)
         head, template = self._template_tokens(backend, model)
@@ -132,6 +133,7 @@ class Probe:
             address=self.address,
             backend=backend,
             model=model,
+            models=models if len(models) > 1 else (),
             headers=self.wanted.headers,
             slots=count(props.get("total_slots")),
             ctx_per_slot=context,
@@ -150,13 +152,13 @@ class Probe:
             return None
         return ServerCounter(self.session, self.address.url, target.backend, target.model)
 
-    def _model(self, listed: list[ListedModel]) -> str | None:
+    def _models(self, listed: list[ListedModel]) -> tuple[str, ...]:
+        """The models to ask for: those that the user named, else the first that the server lists, if it lists any."""
         known = [name for each in listed for name in (each.name, *each.aliases)]
-        if self.wanted.model is None:
-            return known[0] if known else None
-        if known and self.wanted.model not in known:
-            raise UsageError(f"{self.address.url} does not serve a model {self.wanted.model!r}; it has {', '.join(known)}")
-        return self.wanted.model
+        for name in self.wanted.models:
+            if known and name not in known:
+                raise UsageError(f"{self.address.url} does not serve a model {name!r}; it has {', '.join(known)}")
+        return self.wanted.models or tuple(known[:1])
 
     def _template_tokens(self, backend: str, model: str | None) -> tuple[int | None, int | None]:
         """What the server's chat template puts before a question, and in all around it, in tokens; None where it does not tell."""

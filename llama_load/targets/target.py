@@ -23,6 +23,7 @@ class Target:
     address: Address
     backend: str
     model: str | None
+    models: tuple[str, ...] = ()  # several that requests are spread over; empty: `model` alone
     headers: tuple[tuple[str, str], ...] = ()
     slots: int | None = None
     reuse: bool = False
@@ -37,6 +38,10 @@ class Target:
             return replace(self, address=self.address.resolved())
         except OSError as error:
             raise UsageError(f"the name {self.address.host!r} cannot be resolved: {error}") from None
+
+    def model_for(self, index: int) -> str | None:
+        """The model that the request with this index asks for."""
+        return self.models[index % len(self.models)] if self.models else self.model
 
     @property
     def keeps_connections(self) -> bool:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from llama_load.metrics import request as metric
 from llama_load.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.target import Target
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.exchange import Exchange
+from llama_load.workloads.prompt import Prompt
 
 # A prompt is taken to be quoted in an error if so many letters and digits of it stand there in a row, however they are escaped.
 QUOTE_CHARS = 24
@@ -28,8 +30,10 @@ class Asked:
     workload: str
     name: str
     endpoint: str
+    model: str | None
     text: str
     max_tokens: int | None
+    prompt: Prompt | None  # of the workload, or what the locustfile made
 
 
 def new_request_id() -> str:
@@ -47,13 +51,15 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
     output_tokens, token_source = answer.output_tokens()
     ok = status == OK
     ttft = metric.ttft_ms(started, first) if ok else None
-    e2el = metric.e2el_ms(started, last) if ok else None
+    # Without a stream there is no last token to be seen: the answer's end is the nearest thing.
+    e2el = metric.e2el_ms(started, last if answer.streams else exchange.ended_ns) if ok else None
     timings = answer.timings
-    prompt = ticket.prompt
+    prompt = asked.prompt
     prompt_tokens, prompt_token_source = answer.prompt_tokens()
     if failure is not None and (told := answer.refused_prompt_tokens(exchange)) is not None:
         prompt_tokens, prompt_token_source = told, "refusal"
-    if prompt_tokens is None and prompt is not None:
+    told_tokens = prompt_tokens
+    if prompt_tokens is None and prompt is not None and not prompt.images:
         prompt_tokens, prompt_token_source = prompt.prompt_tokens, "plan"
     output = answer.text
     return RequestRecord(
@@ -65,10 +71,11 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         stage=ticket.stage,
         host=ticket.target.address.url,
         endpoint=asked.endpoint,
-        model=ticket.target.model,
+        model=asked.model,
         warmup=ticket.warmup,
         prompt_index=ticket.index,
         conversation=prompt.conversation if prompt else None,
+        turn=prompt.turn if prompt else None,
         max_tokens=asked.max_tokens,
         status=status,
         http_status=exchange.status,
@@ -112,6 +119,9 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         token_events=len(answer.token_ns),
         output_chars=len(output),
         prompt_chars=len(asked.text),
+        images=len(prompt.images) if prompt and prompt.images else None,
+        image_tokens=_image_tokens(prompt, told_tokens, ticket.target),
+        inputs=len(prompt.inputs) if prompt and prompt.inputs else None,
         prompt_sha256=_digest(asked.text),
         output_sha256=_digest(output) if output else None,
         prompt_text=asked.text if session.save_texts else None,
@@ -126,6 +136,13 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         draft_tokens=timings.draft_n if timings else None,
         draft_accepted=timings.draft_n_accepted if timings else None,
     )
+
+
+def _image_tokens(prompt: Prompt | None, prompt_tokens: int | None, target: Target) -> int | None:
+    """Prompt tokens - those of the text - those of the chat template: what the images cost together. None where any is unknown."""
+    if prompt is None or not prompt.images or None in (prompt_tokens, prompt.prompt_tokens, target.template_tokens):
+        return None
+    return max(0, (prompt_tokens or 0) - (prompt.prompt_tokens or 0) - (target.template_tokens or 0))
 
 
 def _without_prompt(error: str, prompt: str, *, keep: bool) -> str:

@@ -14,20 +14,30 @@ from llama_load.workloads.prompt import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Permission to send one request: its place in the plan, whom to ask, and its prompt if the workload brings one."""
+    """Permission to send one request: its index in the run, whom to ask, and its prompt if the workload brings one."""
 
     index: int
     warmup: bool
     prompt: Prompt | None
     target: Target
+    following: tuple[tuple[bool, int], ...] = ()  # the further turns of the conversation: (warm-up?, place)
     stage: int = 0
     scheduled_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """How conversations go on: with the model's own answers as history or the recorded ones, and after how long a thought."""
+
+    generated: bool = True
+    think_s: float = 0.0
 
 
 class Session(Protocol):
     """The run as its users see it."""
 
     body_options: BodyOptions
+    dialogue: Dialogue
     timeouts: Timeouts
     worker: str
     save_texts: bool
@@ -35,6 +45,12 @@ class Session(Protocol):
     def take(self, workload: str) -> Ticket:
         """Wait for permission to send the next request, with the workload's prompt for it. When there is none left, wait
         until the user is stopped."""
+
+    def follow(self, ticket: Ticket) -> Ticket:
+        """Permission for the next turn of the conversation that this ticket is of, which must have one."""
+
+    def abandon(self, ticket: Ticket) -> None:
+        """Nobody here will send the turns that follow this one."""
 
     def prefix(self, ticket: Ticket) -> str:
         """What to put before the prompt so that no cache has seen its beginning; empty unless asked for."""

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import gevent
 import msgspec
 from gevent import GreenletExit
+from gevent.local import local
 from locust import HttpUser
 from locust.clients import HttpSession
 from locust.exception import StopTest
 
 from llama_load.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import CHAT, COMPLETIONS, PATHS, asked_tokens, stream_body
+from llama_load.targets.body import CHAT, COMPLETIONS, EMBEDDINGS, PATHS, asked_tokens, request_body
+from llama_load.targets.whole import WholeAnswer
+from llama_load.users.content import Content, Messages, chat_content, plain, prefixed
 from llama_load.users.measure import Asked, make_record, new_request_id
-from llama_load.users.session import Session
+from llama_load.users.session import Session, Ticket
 from llama_load.wire.address import split_hosts
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.hub import Hub
 from llama_load.wire.request import Request
-from llama_load.workloads.prompt import Workload
+from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 
 # A user whose connection was refused does not try again in the same millisecond: a server that is gone would fill the disk with
 # thousands of refusals a second.
 AFTER_REFUSAL_S = 0.1
 
 ORDERS_EVERY_S = 0.02
-
-Messages = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,28 @@ class Answer:
         return self.record.status == OK
 
 
+@dataclass(slots=True, eq=False)
+class Talk:
+    """A conversation that a user is in: the ticket of its last turn, what begins every prompt of it, and what was said."""
+
+    ticket: Ticket
+    session: Session
+    prefix: str
+    history: tuple[Message, ...]
+
+    def broken_off(self, _: object) -> None:
+        """The user has gone in the middle: somebody else may send the rest."""
+        if self.ticket.following:
+            self.session.abandon(self.ticket)
+
+    def goes_on(self, said: Prompt, answer: str) -> None:
+        """One more exchange is history."""
+        self.history += (Message("user", said.text), Message("assistant", answer))
+
+
 class LlamaUser(HttpUser):
-    """Base class of every LLM user. Subclass it, write a `@task` that calls `self.chat(…)` or `self.complete(…)`.
+    """Base class of every LLM user. Subclass it, write a `@task` that calls `self.chat(…)`, `self.document(…)`, `self.vision(…)`,
+    `self.complete(…)` or `self.embed(…)`.
 
     `workload` names the requests in reports and in Locust's statistics, and says where prompts come from when a task
     gives none: a class from `llama_load.workloads`, or None for tasks that bring their own. Everything of Locust's
@@ -62,6 +83,7 @@ class LlamaUser(HttpUser):
         begin: Any = super(HttpUser, self).__init__
         begin(environment)
         self._client: HttpSession | None = None
+        self._local = local()
 
     @property
     def client(self) -> HttpSession:
@@ -93,19 +115,37 @@ class LlamaUser(HttpUser):
     ) -> Answer:
         """Send one chat request and wait for its answer.
 
-        `prompt` is a text, or a list of messages; None takes the next prompt of the workload. Further keywords go into
-        the request body. Never raises for what the server does: look at `Answer.ok`. With `--endpoint completions` a
-        text goes to /v1/completions instead.
+        `prompt` is a text, or a list of messages; None takes the next prompt of the workload, or the next turn of the conversation
+        that this user is in. Further keywords go into the request body. Never raises for what the server does: look at
+        `Answer.ok`. With `--endpoint completions` a text goes to /v1/completions instead.
         """
         return self._ask(prompt, None, max_tokens, name, body)
+
+    def document(
+        self, text: str | None = None, question: str = "Summarise this.", *, max_tokens: int | None = None, **body: Any
+    ) -> Answer:
+        """Ask a question about a document: its text, a blank line, the question; None takes both from the workload."""
+        return self._ask(None if text is None else f"{text}\n\n{question}", CHAT, max_tokens, None, body)
+
+    def vision(
+        self, prompt: str | None = None, images: Sequence[Image] = (), *, max_tokens: int | None = None, **body: Any
+    ) -> Answer:
+        """Ask about images (see `llama_load.workloads.images`); None takes prompt and images from the workload."""
+        return self._ask(None if prompt is None else Prompt(prompt, images=tuple(images)), CHAT, max_tokens, None, body)
 
     def complete(self, prompt: str | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any) -> Answer:
         """Send one request to /v1/completions; otherwise like `chat`."""
         return self._ask(prompt, COMPLETIONS, max_tokens, name, body)
 
+    def embed(self, inputs: str | Sequence[str] | None = None, *, name: str | None = None, **body: Any) -> Answer:
+        """Send one request to /v1/embeddings with one text or several; None takes the next batch of the workload. `Answer.text` is
+        empty: the vectors are counted, not kept."""
+        texts = (inputs,) if isinstance(inputs, str) else inputs
+        return self._ask(None if texts is None else Prompt("", inputs=tuple(texts)), EMBEDDINGS, None, name, body)
+
     def _ask(
         self,
-        prompt: str | Messages | None,
+        prompt: str | Messages | Prompt | None,
         endpoint: str | None,
         max_tokens: int | None,
         name: str | None,
@@ -116,26 +156,37 @@ class LlamaUser(HttpUser):
             options = replace(options, endpoint=endpoint)
         if prompt is None and self.workload is None:
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
-        if options.endpoint != CHAT and not isinstance(prompt, str | None):
+        if options.endpoint == COMPLETIONS and not isinstance(prompt, str | None):
             session.abort("a list of messages can only be sent to the chat endpoint, not to /v1/completions")
-        workload = self.workload_name()
-        ticket = session.take(workload)
+        ticket, talk = self._next_turn(session) if prompt is None else (session.take(self.workload_name()), None)
         exchange: Exchange | None = None
         try:
-            content: str | Messages = prompt if prompt is not None else ticket.prompt.text if ticket.prompt else ""
-            wanted = options.max_tokens or max_tokens or (ticket.prompt.max_tokens if prompt is None and ticket.prompt else None)
-            content = _prefixed(content, session.prefix(ticket))
-            text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
-            payload = stream_body(content, ticket.target, options, wanted) | body
+            said = ticket.prompt if prompt is None else prompt if isinstance(prompt, Prompt) else None
+            prefix = talk.prefix if talk is not None else session.prefix(ticket)
+            content: Content
+            if said is None:
+                content = prefixed(prompt, prefix) if isinstance(prompt, str | Sequence) else ""
+            elif options.endpoint == EMBEDDINGS:
+                content = [prefix + text for text in said.inputs or (said.text,)]
+            else:
+                content = chat_content(said, talk.history if talk is not None else said.history, prefix)
+            if options.endpoint == COMPLETIONS and not isinstance(content, str):
+                session.abort(f"{self.workload_name()} sends messages or images, which only the chat endpoint takes")
+            wanted = options.max_tokens or max_tokens or (said.max_tokens if said is not None else None)
+            model = ticket.target.model_for(ticket.index)
+            payload = request_body(content, ticket.target, options, wanted, model) | body
             request_id = new_request_id()
+            workload = (said.task if said is not None else None) or self.workload_name()
             asked = Asked(
                 request_id=request_id,
                 user=type(self).__name__,
                 workload=workload,
                 name=str(name or workload),
                 endpoint=options.endpoint,
-                text=text,
+                model=model,
+                text=plain(content, said.images if said is not None else ()),
                 max_tokens=asked_tokens(payload),
+                prompt=said,
             )
             headers = (*ticket.target.headers, ("Content-Type", "application/json"), ("X-Request-Id", request_id))
             try:
@@ -143,7 +194,9 @@ class LlamaUser(HttpUser):
             except (TypeError, ValueError) as error:
                 session.abort(f"the body of a {workload} request cannot be sent as JSON: {error}")
             request = Request("POST", PATHS[options.endpoint], headers, encoded, reuse=ticket.target.reuse)
-            reader = AnswerReader()
+            embeds = options.endpoint == EMBEDDINGS
+            whole = embeds or not payload.get("stream")
+            reader = WholeAnswer(len(content) if embeds else None) if whole else AnswerReader()
             exchange = Hub.of_this_process().begin(ticket.target.address, request, reader, session.timeouts)
             exchange.wait()
         except GreenletExit:
@@ -157,23 +210,37 @@ class LlamaUser(HttpUser):
                 session.give_back(ticket)
             else:
                 exchange.cancel()
+                reader.settle(exchange)
                 record = make_record(session, ticket, asked, exchange, reader)
                 session.done(ticket, record)
         if record.status.startswith("connect_"):
             gevent.sleep(AFTER_REFUSAL_S)
-        return Answer(reader.text if record.status == OK else "", record)
+        answer = Answer(reader.text if record.status == OK else "", record)
+        if talk is not None and said is not None:
+            talk.goes_on(said, answer.text if answer.ok and session.dialogue.generated else said.answer or "")
+        return answer
+
+    # ------------------------------------------------------------------ conversations
+
+    def _next_turn(self, session: Session) -> tuple[Ticket, Talk | None]:
+        """Permission for the next turn of the conversation that this greenlet is in, else for whatever comes next."""
+        talk: Talk | None = getattr(self._local, "talk", None)
+        if talk is not None:
+            if session.dialogue.think_s:
+                gevent.sleep(session.dialogue.think_s)
+            talk.ticket = session.follow(talk.ticket)
+        else:
+            ticket = session.take(self.workload_name())
+            if ticket.prompt is None or not ticket.following:
+                return ticket, None
+            talk = Talk(ticket, session, session.prefix(ticket), ticket.prompt.history)
+            gevent.getcurrent().link(talk.broken_off)
+        self._local.talk = talk if talk.ticket.following else None
+        if not talk.ticket.following:
+            gevent.getcurrent().unlink(talk.broken_off)
+        return talk.ticket, talk
 
     @classmethod
     def workload_name(cls) -> str:
         """What reports call the traffic of this class."""
         return cls.workload.name if cls.workload is not None else cls.__name__
-
-
-def _prefixed(content: str | Messages, prefix: str) -> str | Messages:
-    """The content with `prefix` before its first text."""
-    if not prefix or not content:
-        return content
-    if isinstance(content, str):
-        return prefix + content
-    first = content[0]
-    return [{**first, "content": prefix + first["content"]}, *content[1:]] if isinstance(first.get("content"), str) else content

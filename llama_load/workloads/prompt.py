@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,13 +12,44 @@ from llama_load.workloads.counting import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation: who ("system", "user", "assistant") says what."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image as it is sent: a base64 data URL, encoded before the run. `sha256` is that of the file in it."""
+
+    data_url: str
+    sha256: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one request asks. `prompt_tokens` counts the text alone, without chat template; None if nobody counted."""
+    """What one request asks.
+
+    `prompt_tokens` counts all its text, history included, without chat template; None if nobody counted. `history` goes before
+    the text (system prompt, recorded exchanges), `answer` is the recorded answer to it, `more` how many turns of the same
+    conversation follow it in the plan. `inputs` are the texts of an embeddings request. `task` names the request in reports
+    where a workload sends several kinds.
+    """
 
     text: str
     prompt_tokens: int | None = None
     max_tokens: int | None = None
     conversation: str | None = None
+    turn: int | None = None  # 1, 2, …
+    history: tuple[Message, ...] = ()
+    answer: str | None = None
+    more: int = 0
+    images: tuple[Image, ...] = ()
+    inputs: tuple[str, ...] = ()
+    task: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +63,46 @@ class Plan:
     warmup: list[Prompt]
     about: dict[str, Any] = field(default_factory=dict)
 
-    def prompt(self, index: int, *, warmup: bool) -> Prompt | None:
+    def prompt(self, place: int, *, warmup: bool) -> Prompt | None:
         """The prompt of a request by its place in the plan; None if the workload brings none."""
         prompts = self.warmup if warmup else self.measured
-        return prompts[index % len(prompts)] if prompts else None
+        return prompts[place % len(prompts)] if prompts else None
+
+    def turns_from(self, place: int) -> int:
+        """How many requests belong together from this place on: this one and the further turns of its conversation."""
+        if not self.measured:
+            return 1
+        place %= len(self.measured)
+        return min(1 + self.measured[place].more, len(self.measured) - place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What flags say of the traffic; each workload looks at its own. None: the workload's own default."""
+
+    # conversations
+    turns: int | None = 1  # None: all
+    system_prompt: str | None = None
+    # documents
+    document: Path | None = None  # a file or a folder
+    document_tokens: int | None = None
+    document_cache: str = "different"  # or "shared", "as-is"
+    question: str | None = None
+    # images
+    images: str | None = None  # a file, a folder or hf:REPO
+    image_size: tuple[int, int] = (512, 512)  # width, height
+    image_format: str = "jpeg"  # or "png"
+    images_per_request: int = 1
+    # a mixture: weight by task
+    weights: Mapping[str, float] = field(default_factory=dict)
+    # embeddings
+    batch_size: int = 1
+    # synthetic
+    input_len: int | None = None
+    output_len: int | None = None
+    range_ratio: float = 0.0
+    prefix_len: int = 0
+    num_prefixes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +110,8 @@ class PlanRequest:
     """What a plan is wanted for.
 
     `num_prompts` distinct prompts if the data has them; `fill` repeats some where it has not. `output_len` replaces the
-    recorded answer's length. `fits(prompt tokens, answer tokens)` says whether both fit the server; None takes all.
+    recorded answer's length. `fits(prompt tokens, answer tokens)` says whether both fit the server; None takes all. `room(answer
+    tokens)` is how many prompt tokens fit beside such an answer; None where the server does not tell, or nothing is to be cut.
     """
 
     num_prompts: int
@@ -50,9 +119,14 @@ class PlanRequest:
     warmup: int
     seed: int
     counter: TokenCounter
-    dataset_path: Path | None = None
+    dataset_path: str | None = None  # a file, or hf:REPO[:split]
     output_len: int | None = None
     fits: Callable[[int, int], bool] | None = None
+    room: Callable[[int], int | None] = lambda _: None
+    threads: Callable[[int], Executor] = ThreadPoolExecutor  # for what is computed on all cores
+    told: Callable[[int], None] | None = None  # hears, now and then, how many of a plan's images are ready
+    nonce: str = ""  # of this run alone: for random text that no earlier run has put into a cache
+    traffic: Traffic = field(default_factory=Traffic)
 
 
 class Workload(Protocol):

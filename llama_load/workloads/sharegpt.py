@@ -1,90 +1,140 @@
-"""ShareGPT conversations: first question, and the length of the first answer as the length to ask for.
+"""ShareGPT conversations: what people asked, and the lengths of the recorded answers as the lengths to ask for.
 
 Sampling follows `vllm bench serve`, so that the same file, seed and tokenizer give the same prompts: keep entries with two
 turns or more, shuffle with the seed, then take in order what passes `valid`; too few are filled up by drawing
-again, with the seed, from those found.
+again, with the seed, from those found. With more than one turn the same conversations come, and their first exchange is what
+has to pass.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter
-from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
+from llama_load.workloads.entries import ASSISTANT, SYSTEM, USER, DataFile, Turn, alternating, joined, messages
+from llama_load.workloads.fitting import batches
+from llama_load.workloads.huggingface import HUB, DataSet
+from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt
 
 MIN_TOKENS = 4
 MAX_PROMPT_TOKENS = 1024
 MAX_TOTAL_TOKENS = 2048
-# Texts are counted in batches of this many conversations: a server's /tokenize answers several at a time.
-COUNT_AHEAD = 32
-
-
-class _Turn(msgspec.Struct):
-    value: str | None = None
+# Rows of a data set are shuffled among so many: the rest of it need not be downloaded (some 20 MB as ShareGPT has them).
+ROWS_AT_A_TIME = 4096
+COLUMNS = ("conversations", "messages")
+LAYOUT = (
+    'in ShareGPT\'s layout, a list of {"id", "conversations": [{"from", "value"}, …]} (or "messages": [{"role", "content"}, …])'
+)
 
 
 class _Entry(msgspec.Struct):
     id: str | int | None = None
-    conversations: list[_Turn] | None = None
+    conversations: list[Turn] | None = None
+    messages: list[Turn] | None = None
+
+
+class _AnyTurn(msgspec.Struct):
+    """A turn that is skipped over: three times as fast as reading it."""
+
+
+class _Outline(msgspec.Struct):
+    id: str | int | None = None
+    conversations: list[_AnyTurn] | None = None
+    messages: list[_AnyTurn] | None = None
+
+    @property
+    def turns(self) -> int:
+        return len((self.messages if self.conversations is None else self.conversations) or ())
+
+
+_ENTRY = msgspec.json.Decoder(_Entry)
+_OUTLINE = msgspec.json.Decoder(_Outline)
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The first exchange of a conversation."""
+    """What was said before the conversation (the system prompt), and its exchanges of (question, answer), one or more."""
 
     id: str
-    prompt: str
-    completion: str
+    system: str | None
+    exchanges: tuple[tuple[str, str], ...]
+
+    @property
+    def prompt(self) -> str:
+        """The first question."""
+        return self.exchanges[0][0]
+
+    @property
+    def completion(self) -> str:
+        """The first answer."""
+        return self.exchanges[0][1]
+
+
+class Conversations:
+    """The entries of a file that have two turns or more, in file order, read when they are asked for.
+
+    `sha256` is the file's. Raises UsageError with a sentence when the file is missing, empty, no JSON, or laid out otherwise.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = DataFile(path, LAYOUT)
+        self.sha256 = self._file.sha256
+        outlines = (self._file.decode(place, _OUTLINE) for place in range(len(self._file)))
+        self._places = array("Q", (place for place, outline in enumerate(outlines) if outline.turns >= 2))
+        if not self._places:
+            raise UsageError(f"the data set {path} holds no conversation of two turns or more; is it {LAYOUT}?")
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def read(self, number: int, *, first_only: bool) -> Conversation | None:
+        """A conversation by its number, 0 … len-1; None if nobody answers in it. Raises UsageError if it is laid out otherwise."""
+        place = self._places[number]
+        return _conversation(self._file.decode(place, _ENTRY), place, first_only=first_only)
+
+    def shuffled(self, seed: int, *, first_only: bool) -> Iterator[Conversation]:
+        """The conversations that somebody answers in, in the order that vLLM shuffles them into. Raises as `read` does."""
+        order = list(range(len(self)))
+        random.Random(seed).shuffle(order)
+        found = (self.read(number, first_only=first_only) for number in order)
+        return (conversation for conversation in found if conversation is not None)
 
 
 def load(path: Path) -> tuple[list[Conversation], str]:
-    """The conversations of a ShareGPT file that have two turns or more, in file order, and the file's SHA-256.
-
-    Raises UsageError with a sentence when the file is missing, empty, no JSON, or laid out otherwise.
-    """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"there is no data set at {path}; give the path of a ShareGPT JSON file with --dataset-path") from None
-    except OSError as error:
-        raise UsageError(f"the data set {path} cannot be read: {error.strerror}") from None
-    if not data.strip():
-        raise UsageError(f"the data set {path} is empty")
-    try:
-        entries = _decode(data.removeprefix(b"\xef\xbb\xbf"))
-    except msgspec.ValidationError as error:
-        wanted = 'a list of {"id", "conversations": [{"from", "value"}, …]}'
-        raise UsageError(f"the data set {path} is JSON, but not in ShareGPT's layout, {wanted}: {error}") from None
-    except ValueError as error:
-        raise UsageError(f"the data set {path} is not valid JSON in UTF-8: {error}") from None
-    found = [
-        Conversation(str(entry.id), entry.conversations[0].value or "", entry.conversations[1].value or "")
-        for entry in entries
-        if entry.conversations is not None and len(entry.conversations) >= 2
-    ]
-    if not found:
-        raise UsageError(f"the data set {path} holds no conversation of two turns or more; is it in ShareGPT's layout?")
-    return found, hashlib.sha256(data).hexdigest()
+    """The first exchanges of a file's conversations, in file order, and its SHA-256. Raises as `Conversations`."""
+    file = Conversations(path)
+    found = (file.read(number, first_only=True) for number in range(len(file)))
+    return [conversation for conversation in found if conversation is not None], file.sha256
 
 
-def _decode(data: bytes) -> list[_Entry]:
-    try:
-        return msgspec.json.decode(data, type=list[_Entry])
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        # Half an emoji, escaped, is no Unicode; Python's json takes it (and so vLLM), and scraped dumps have it.
-        text = json.dumps(json.loads(data), ensure_ascii=False).encode("utf-8", "replace")
-        return msgspec.json.decode(text, type=list[_Entry])
+def _turns(entry: _Entry) -> list[Turn]:
+    return (entry.messages if entry.conversations is None else entry.conversations) or []
+
+
+def _conversation(entry: _Entry, place: int, *, first_only: bool) -> Conversation | None:
+    """The conversation in an entry of two turns or more; None if nobody answers in it."""
+    name = str(place + 1) if entry.id is None else str(entry.id)
+    if first_only and entry.conversations is not None:
+        # As vLLM does it, whoever speaks.
+        question, answer = (turn.text for turn in entry.conversations[:2])
+        return Conversation(name, None, ((question, answer),))
+    said = list(alternating(messages(_turns(entry))))
+    system = said.pop(0).text if said and said[0].role == SYSTEM else None
+    talk = list(alternating(message for message in said if message.role != SYSTEM))
+    if talk and talk[0].role == ASSISTANT:
+        del talk[0]
+    exchanges = tuple((user.text, assistant.text) for user, assistant in zip(talk[::2], talk[1::2], strict=False))
+    return Conversation(name, system, exchanges[: 1 if first_only else None]) if exchanges else None
 
 
 def valid(prompt_tokens: int, output_tokens: int, *, output_given: bool) -> bool:
@@ -97,57 +147,167 @@ def valid(prompt_tokens: int, output_tokens: int, *, output_given: bool) -> bool
 
 
 class ShareGPT:
-    """Chat as people do it: the conversations of a ShareGPT file, by default the sample that comes with llama-load."""
+    """Chat as people do it: the conversations of a ShareGPT file, by default the sample that comes with llama-load.
+
+    A request a conversation, its first question; `--turns` sends more, with what was said before.
+    """
 
     name = "sharegpt"
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Choose the prompts of a run from the file. Raises UsageError when it cannot be read or no prompt qualifies."""
-        path = wanted.dataset_path or bundled("datasets/sharegpt_sample.json")
-        conversations, digest = load(path)
-        random.Random(wanted.seed).shuffle(conversations)
-        measured: list[Prompt] = []
+        """Choose the prompts of a run from the data. Raises UsageError when it cannot be read or no prompt qualifies.
+
+        The requests of a conversation follow one another; the last one is cut so that exactly `num_prompts` come out.
+        """
+        about, conversations = _chosen(wanted)
+        writer = _Writer(wanted)
+        chats: list[list[Prompt]] = []
         warmup: list[Prompt] = []
-        too_long = 0
-        for conversation, prompt_tokens, answer_tokens in _counted(conversations, wanted.counter):
-            if len(measured) >= wanted.num_prompts and len(warmup) >= wanted.warmup:
+        missing = wanted.num_prompts
+        seen = too_long = shortened = 0
+        asked: set[str] = set()
+        for conversation in writer.first_counted(conversations):
+            seen += 1
+            if not writer.qualifies(conversation):
+                continue
+            turns = min(missing, wanted.traffic.turns or missing) if missing > 0 else 1
+            chat = writer.prompts(conversation, turns)
+            if not chat:
+                too_long += missing > 0
+            elif missing > 0:
+                chats.append(chat)
+                asked.add(chat[0].text)
+                missing -= len(chat)
+                shortened += len(chat) < min(turns, len(conversation.exchanges))
+            elif conversation.prompt not in asked:
+                warmup.append(chat[0])
+            if missing <= 0 and len(warmup) >= wanted.warmup:
                 break
-            output_tokens = answer_tokens if wanted.output_len is None else wanted.output_len
-            if not valid(prompt_tokens, output_tokens, output_given=wanted.output_len is not None):
-                continue
-            if wanted.fits is not None and not wanted.fits(prompt_tokens, output_tokens):
-                too_long += len(measured) < wanted.num_prompts
-                continue
-            prompt = Prompt(conversation.prompt, prompt_tokens, output_tokens, conversation.id)
-            (measured if len(measured) < wanted.num_prompts else warmup).append(prompt)
-        if not measured:
-            raise UsageError(_none_left(path, len(conversations), too_long))
+        if not chats:
+            raise UsageError(_none_left(about["path"], seen, too_long))
+        measured = [prompt for chat in chats for prompt in chat]
         distinct = len(measured)
-        if wanted.fill and distinct < wanted.num_prompts:
-            measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
-        about = {
-            "dataset": {"path": str(path), "sha256": digest, "conversations": len(conversations)},
-            "counted_by": wanted.counter.source,
-            "distinct": distinct,
-            "repeated": len(measured) - distinct,
-            "replaced": too_long,
-        }
-        return Plan(measured, warmup + _made_up(wanted.warmup - len(warmup)), about)
+        draw = random.Random(wanted.seed)
+        while wanted.fill and len(measured) < wanted.num_prompts:
+            measured += _first_turns(draw.choices(chats)[0], wanted.num_prompts - len(measured))
+        return Plan(
+            measured,
+            warmup + made_up(wanted.warmup - len(warmup)),
+            {
+                "dataset": about,
+                "counted_by": wanted.counter.source,
+                "distinct": distinct,
+                "repeated": len(measured) - distinct,
+                "replaced": too_long,
+                "shortened": shortened,
+                "cache_meant": any(len(chat) > 1 for chat in chats),
+            },
+        )
 
 
-def _counted(conversations: Sequence[Conversation], counter: TokenCounter) -> Iterator[tuple[Conversation, int, int]]:
-    for start in range(0, len(conversations), COUNT_AHEAD):
-        batch = conversations[start : start + COUNT_AHEAD]
-        counts = counter.count([text for item in batch for text in (item.prompt, item.completion)])
-        yield from zip(batch, counts[::2], counts[1::2], strict=True)
+def _chosen(wanted: PlanRequest) -> tuple[dict[str, Any], Iterator[Conversation]]:
+    """Where the conversations come from, and they themselves in the order of the seed."""
+    source = wanted.dataset_path
+    first_only = wanted.traffic.turns == 1
+    if source is not None and (source.startswith(HUB) or source.endswith(".parquet")):
+        rows = DataSet(source)
+        return rows.about, _shuffled_rows(rows, wanted.seed, first_only=first_only)
+    path = bundled("datasets/sharegpt_sample.json") if source is None else Path(source)
+    file = Conversations(path)
+    about = {"path": str(path), "sha256": file.sha256, "conversations": len(file)}
+    return about, file.shuffled(wanted.seed, first_only=first_only)
 
 
-def _made_up(count: int) -> list[Prompt]:
-    """Warm-up prompts for when the file has none to spare; a prompt that is measured must never warm the cache."""
+def _shuffled_rows(data: DataSet, seed: int, *, first_only: bool) -> Iterator[Conversation]:
+    column = data.first_of(COLUMNS)
+    draw = random.Random(seed)
+    rows = enumerate(data.rows([column, *({"id"} & set(data.columns))]))
+    while block := list(islice(rows, ROWS_AT_A_TIME)):
+        entries = [(place, _entry(row, data.spec, place)) for place, row in block]
+        entries = [(place, entry) for place, entry in entries if len(_turns(entry)) >= 2]
+        draw.shuffle(entries)
+        for place, entry in entries:
+            if (conversation := _conversation(entry, place, first_only=first_only)) is not None:
+                yield conversation
+
+
+def _entry(row: dict[str, Any], spec: str, place: int) -> _Entry:
+    try:
+        return msgspec.convert(row, _Entry)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"row {place + 1} of {spec} is not {LAYOUT}: {error}") from None
+
+
+class _Writer:
+    """Makes prompts of conversations; every text is counted once."""
+
+    def __init__(self, wanted: PlanRequest) -> None:
+        self._wanted = wanted
+        self._counts = TextCounts(wanted.counter)
+
+    def first_counted(self, conversations: Iterator[Conversation]) -> Iterator[Conversation]:
+        """The conversations, with their system prompts and first exchanges counted some of them at a time."""
+        for batch in batches(conversations):
+            self._counts.ask([text for item in batch for text in (*item.exchanges[0], self._system(item))])
+            yield from batch
+
+    def qualifies(self, conversation: Conversation) -> bool:
+        question, answer = conversation.exchanges[0]
+        return valid(self._counts[question], self._output(answer), output_given=self._wanted.output_len is not None)
+
+    def prompts(self, conversation: Conversation, turns: int) -> list[Prompt]:
+        """The requests of the first turns, as many as fit the server."""
+        exchanges = conversation.exchanges[:turns]
+        self._counts.ask([text for exchange in exchanges for text in exchange])
+        system = self._system(conversation)
+        history: tuple[Message, ...] = (Message(SYSTEM, system),) if system else ()
+        tokens = self._counts[system]
+        chat: list[Prompt] = []
+        for question, answer in exchanges:
+            tokens += self._counts[question]
+            output = self._output(answer)
+            if not output or not (self._wanted.fits is None or self._wanted.fits(tokens, output)):
+                break
+            chat.append(Prompt(question, tokens, output, conversation.id, len(chat) + 1, history, answer))
+            history += (Message(USER, question), Message(ASSISTANT, answer))
+            tokens += self._counts[answer]
+        return _first_turns(chat, turns)
+
+    def _system(self, conversation: Conversation) -> str:
+        return joined(self._wanted.traffic.system_prompt, conversation.system) or ""
+
+    def _output(self, answer: str) -> int:
+        return self._counts[answer] if self._wanted.output_len is None else self._wanted.output_len
+
+
+class TextCounts:
+    """Token counts by text. What has been asked once is not asked again; "" has none."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._known: dict[str, int] = {"": 0}
+
+    def __getitem__(self, text: str) -> int:
+        return self._known[text]
+
+    def ask(self, texts: list[str]) -> None:
+        """Count those of the texts that are not known yet, some at a time."""
+        for batch in batches(text for text in dict.fromkeys(texts) if text not in self._known):
+            self._known.update(zip(batch, self._counter.count(batch), strict=True))
+
+
+def _first_turns(chat: list[Prompt], count: int) -> list[Prompt]:
+    """The first requests of a conversation, each told how many follow it."""
+    kept = chat[:count]
+    return [replace(prompt, more=len(kept) - 1 - place) for place, prompt in enumerate(kept)]
+
+
+def made_up(count: int) -> list[Prompt]:
+    """Warm-up prompts for when the data has none to spare; a prompt that is measured must never warm the cache."""
     return [Prompt(f"Warm-up request {number}. Please count from one to forty.", None, 64) for number in range(1, count + 1)]
 
 
-def _none_left(path: Path, conversations: int, too_long: int) -> str:
+def _none_left(path: str, conversations: int, too_long: int) -> str:
     if too_long:
         return (
             f"all {too_long} usable prompts of {path} are longer than a slot of the server; start it with a larger context "

@@ -1,0 +1,100 @@
+"""Makes a vision projector for the demo's model: a small image encoder with random weights, as llama-server's mmproj.
+
+Two kinds, by what an image costs in prompt tokens: Pixtral's grows with the resolution, one token a patch and one a row of
+patches; LLaVA's is the same for every image, which is scaled to one size.
+
+The text model takes dimension 0 of every embedding as a constant (see `llama_load.serving.model_maker`). So the last layer
+writes nothing there but that constant, or an image would let the model end its answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from llama_load.errors import UsageError
+from llama_load.serving.model_maker import cache_folder
+
+FORMAT = 1  # raise when a change here must not reuse projectors made before
+IMAGE_SIDE = 56  # LLaVA: (56 / 14) ** 2 = 16 tokens an image
+PATCH_SIDE = 14
+DIM, FEED_FORWARD, LAYERS, HEADS = 32, 64, 2, 2
+CONSTANT = 4.0  # dimension 0 of the text model's embeddings
+
+
+def cached_projector(text_dim: int, *, dynamic: bool = True, seed: int = 0) -> Path:
+    """The projector for text models of this dimension, made on first use and kept in the user's cache folder."""
+    what = json.dumps([FORMAT, text_dim, dynamic, seed]).encode()
+    folder = cache_folder() / f"projector-{hashlib.sha256(what).hexdigest()[:12]}"
+    projector = folder / "mmproj.gguf"
+    if not projector.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f"mmproj.gguf.{os.getpid()}"
+        make_projector(unfinished, text_dim, dynamic=dynamic, seed=seed)
+        unfinished.rename(projector)
+    return projector
+
+
+def make_projector(path: Path, text_dim: int, *, dynamic: bool = True, seed: int = 0) -> None:
+    """Write a projector (GGUF, float32) for text models of dimension `text_dim`: Pixtral's kind if `dynamic`, else LLaVA's."""
+    try:
+        import gguf
+        import numpy as np
+    except ImportError as error:
+        raise UsageError(f"making a projector needs the extra 'demo' ({error}): pip install 'llama-load[demo]'") from None
+
+    rng = np.random.default_rng(seed)
+    writer = gguf.GGUFWriter(str(path), "clip")
+    writer.add_type(gguf.GGUFType.MMPROJ)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_clip_has_vision_encoder(True)
+    writer.add_clip_projector_type("pixtral" if dynamic else "mlp")
+    writer.add_vision_projection_dim(text_dim)
+    writer.add_vision_image_size(IMAGE_SIDE)
+    writer.add_vision_patch_size(PATCH_SIDE)
+    writer.add_vision_embedding_length(DIM)
+    writer.add_vision_feed_forward_length(FEED_FORWARD)
+    writer.add_vision_block_count(LAYERS)
+    writer.add_vision_head_count(HEADS)
+    writer.add_vision_attention_layernorm_eps(1e-5)
+    writer.add_vision_image_mean([0.5, 0.5, 0.5])
+    writer.add_vision_image_std([0.5, 0.5, 0.5])
+    writer.add_vision_use_gelu(True)
+
+    def rand(*shape: int) -> Any:
+        return rng.standard_normal(shape, dtype=np.float32) * np.float32(shape[-1] ** -0.5)
+
+    def zeros(size: int) -> Any:
+        return np.zeros(size, np.float32)
+
+    def add(name: str, rows: int, columns: int) -> None:
+        writer.add_tensor(name + ".weight", rand(rows, columns))
+        writer.add_tensor(name + ".bias", zeros(rows))
+
+    writer.add_tensor("v.patch_embd.weight", rand(DIM, 3, PATCH_SIDE, PATCH_SIDE))
+    if not dynamic:  # Pixtral's positions are rotary
+        writer.add_tensor("v.position_embd.weight", rand((IMAGE_SIDE // PATCH_SIDE) ** 2, DIM))
+    for layer in range(LAYERS):
+        block = f"v.blk.{layer}."
+        for norm in ("ln1", "ln2"):
+            writer.add_tensor(f"{block}{norm}.weight", np.ones(DIM, np.float32))
+            if not dynamic:  # Pixtral's norms are RMS norms
+                writer.add_tensor(f"{block}{norm}.bias", zeros(DIM))
+        for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
+            add(block + name, DIM, DIM)
+        add(block + "ffn_up", FEED_FORWARD, DIM)
+        add(block + "ffn_down", DIM, FEED_FORWARD)
+    add("mm.1" if dynamic else "mm.0", text_dim, DIM)
+    last, constant = rand(text_dim, text_dim), zeros(text_dim)
+    last[0, :], constant[0] = 0.0, CONSTANT
+    writer.add_tensor("mm.2.weight", last)
+    writer.add_tensor("mm.2.bias", constant)
+    if dynamic:
+        writer.add_tensor("v.token_embd.img_break", constant)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

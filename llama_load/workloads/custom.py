@@ -1,0 +1,114 @@
+"""Prompts of one's own: a JSONL file, a request a line, sent in the order of the file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from llama_load.errors import UsageError
+from llama_load.workloads.entries import ASSISTANT, SYSTEM, USER, DataFile, Turn, joined
+from llama_load.workloads.fitting import batches
+from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt
+from llama_load.workloads.sharegpt import TextCounts, made_up
+
+DEFAULT_OUTPUT_TOKENS = 128
+LAYOUT = 'a prompt, {"prompt": "…"} or {"messages": [{"role", "content"}, …]}, with "output_tokens" (1 or more) if wanted'
+
+
+class _Line(msgspec.Struct):
+    prompt: str | None = None
+    messages: list[Turn] | None = None
+    output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+class Custom:
+    """The prompts of a JSONL file, each as it stands: `{"prompt": …}` or `{"messages": …}`, and `"output_tokens"`.
+
+    The answer's length is --sharegpt-output-len, else the line's, else 128 tokens.
+    """
+
+    name = "custom"
+
+    def plan(self, wanted: PlanRequest) -> Plan:
+        """Take the lines in order, the warm-up from behind them. Raises UsageError that names the line that is no prompt."""
+        if wanted.dataset_path is None:
+            raise UsageError(f"prompts of your own are missing; give a JSONL file with --dataset-path, each line {LAYOUT}")
+        path = Path(wanted.dataset_path)
+        file = DataFile(path, LAYOUT)
+        for place in range(len(file)):
+            _prompt(file, place, wanted)
+        if not len(file):
+            raise UsageError(f"the data set {path} is empty; each line is to be {LAYOUT}")
+        measured: list[Prompt] = []
+        warmup: list[Prompt] = []
+        asked: set[tuple[str, tuple[Message, ...]]] = set()
+        too_long = 0
+        for prompt in _counted(file, wanted):
+            missing = len(measured) < wanted.num_prompts
+            if wanted.fits is not None and not wanted.fits(prompt.prompt_tokens or 0, prompt.max_tokens or 0):
+                too_long += missing
+            elif missing:
+                measured.append(prompt)
+                asked.add((prompt.text, prompt.history))
+            elif (prompt.text, prompt.history) not in asked:
+                warmup.append(prompt)
+            if len(measured) >= wanted.num_prompts and len(warmup) >= wanted.warmup:
+                break
+        if not measured:
+            raise UsageError(
+                f"all {too_long} prompts of {path} are longer than a slot of the server; start it with a larger context or fewer "
+                "slots, or send them anyway with --keep-long-prompts"
+            )
+        distinct = len(measured)
+        if wanted.fill and distinct < wanted.num_prompts:
+            measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
+        about = {
+            "dataset": {"path": str(path), "sha256": file.sha256, "prompts": len(file)},
+            "counted_by": wanted.counter.source,
+            "distinct": distinct,
+            "repeated": len(measured) - distinct,
+            "replaced": too_long,
+        }
+        return Plan(measured, warmup + made_up(wanted.warmup - len(warmup)), about)
+
+
+def _counted(file: DataFile, wanted: PlanRequest) -> Iterator[Prompt]:
+    """The prompts with their tokens, some at a time."""
+    counts = TextCounts(wanted.counter)
+    for batch in batches(_prompt(file, place, wanted) for place in range(len(file))):
+        said = [[*(message.text for message in prompt.history), prompt.text] for prompt in batch]
+        counts.ask([text for texts in said for text in texts])
+        for prompt, texts in zip(batch, said, strict=True):
+            yield replace(prompt, prompt_tokens=sum(counts[text] for text in texts))
+
+
+def _prompt(file: DataFile, place: int, wanted: PlanRequest) -> Prompt:
+    """The prompt in a line. Raises UsageError that names the line if it has none."""
+    line = file.decode(place, _LINE)
+    *before, asked = [Message(USER, line.prompt or "")] if line.messages is None else _up_to_question(line.messages)
+    system = wanted.traffic.system_prompt
+    if system and before and before[0].role == SYSTEM:
+        system = joined(system, before.pop(0).text)
+    if system:
+        before.insert(0, Message(SYSTEM, system))
+    if not asked.text.strip():
+        raise UsageError(f"{file.where(place)} asks nothing; it must be {LAYOUT}")
+    output = wanted.output_len or line.output_tokens or DEFAULT_OUTPUT_TOKENS
+    answer = line.messages[-1].text if line.messages and line.messages[-1].role == ASSISTANT else None
+    return Prompt(asked.text, max_tokens=output, history=tuple(before), answer=answer)
+
+
+def _up_to_question(turns: list[Turn]) -> list[Message]:
+    """The messages up to the last one of the user; what the file has behind it is the recorded answer."""
+    said = [Message(turn.role or USER, turn.text) for turn in turns]
+    while said and said[-1].role != USER:
+        said.pop()
+    return said or [Message(USER, "")]

@@ -1,0 +1,184 @@
+"""Long documents with a question at their end: the traffic of people who paste a file and ask about it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from llama_load.bundled import bundled
+from llama_load.errors import UsageError
+from llama_load.workloads.counting import EstimatedCounter, TokenCounter
+from llama_load.workloads.fitting import counted, settled
+from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
+from llama_load.workloads.text_files import TextFile, digest_of, text_files
+
+# The reference measurement's document: a source file of about 11,000 tokens, and answers of 128.
+DOCUMENT_TOKENS = 11_000
+ANSWER_TOKENS = 128
+# A plan is held in memory: 40 million tokens are about 160 MB of text. What goes beyond is repeated.
+MOST_TOKENS = 40_000_000
+# The least of a document that is worth a question.
+LEAST_TOKENS = 16
+# No text has more characters a token: so much of a file is enough to cut from.
+MOST_CHARS_PER_TOKEN = 16
+# Cuts are tried until the tokens are within half a percent below the wanted ones; two or three tries do as a rule.
+TRIES = 8
+
+DIFFERENT, SHARED, AS_IS = "different", "shared", "as-is"
+
+QUESTIONS = (
+    "Summarise the document above in five sentences.",
+    "What is the main purpose of the text above, and for whom was it written?",
+    "List the three most important statements of the document above and say why each one matters.",
+    "Which part of the document above is the hardest to understand? Explain it in simple words.",
+    "What does the document above leave open? Name two questions that a careful reader would ask.",
+    "Write a title and a short table of contents for the document above.",
+    "Find a claim in the document above that could be checked by an experiment, and describe that experiment.",
+    "Explain to a new colleague what they have to know from the document above before they start to work.",
+)
+CHINESE_QUESTIONS = (
+    "请用五句话概括上面的文档。",
+    "上面这篇文章的主要目的是什么？它是写给谁看的？",
+    "请列出上面文档中最重要的三个观点，并说明各自为什么重要。",
+    "上面文档中哪一部分最难理解？请用简单的话解释。",
+    "上面的文档还有哪些问题没有说清楚？请提出细心的读者会问的两个问题。",
+    "请为上面的文档写一个标题和一份简短的目录。",
+    "请在上面的文档中找出一个可以用实验验证的说法，并描述这个实验。",
+    "请向一位新同事说明，开始工作之前必须从上面的文档中了解哪些内容。",
+)
+_HAN = re.compile(r"[\u4e00-\u9fff]")
+_LATIN_WORD = re.compile(r"[A-Za-z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What surrounds a document in one prompt."""
+
+    before: str
+    question: str
+
+    def around(self, document: str) -> str:
+        return f"{self.before}{document.rstrip()}\n\n{self.question}"
+
+
+class Documents:
+    """Questions about long documents: a file or the files of a folder, by default the text that comes with llama-load.
+
+    Each document is cut, or repeated, to `document_tokens` tokens and ends in a question. `document_cache` says what a server's
+    prefix cache can do: "different" begins every prompt with random text, so that it can do nothing; "shared" puts the same
+    document first in all prompts, warm-up included, and asks something else each time; "as-is" adds nothing, so that a document
+    and question may come again. Where the server tells how much fits a slot, longer documents are cut to that.
+    """
+
+    name = "document"
+
+    def plan(self, wanted: PlanRequest) -> Plan:
+        """Choose the documents and questions of a run. Raises UsageError when there is no text, or no room for any."""
+        traffic, cache = wanted.traffic, wanted.traffic.document_cache
+        if cache not in (DIFFERENT, SHARED, AS_IS):
+            raise UsageError(f'the document cache mode is one of "{DIFFERENT}", "{SHARED}" and "{AS_IS}", not "{cache}"')
+        path = traffic.document or bundled("datasets/sample_document.md")
+        answer = wanted.output_len or ANSWER_TOKENS
+        tokens = traffic.document_tokens or DOCUMENT_TOKENS
+        room = wanted.room(answer)
+        at_most = max(1, MOST_TOKENS // (tokens if room is None else max(1, min(tokens, room))))
+        distinct = min(wanted.num_prompts, at_most)
+        files = list(islice(text_files(path, wanted.seed), 1 if cache == SHARED else distinct))
+        asked = [_questions(file.text, traffic.question) for file in files]
+        if cache == AS_IS:
+            distinct = min(distinct, sum(map(len, asked)))
+        frames = [
+            _frame(place, asked, f"{wanted.seed}{wanted.nonce}", cache, warmup=place >= distinct)
+            for place in range(distinct + wanted.warmup)
+        ]
+        frame_tokens = dict(counted(dict.fromkeys(frame.around("") for frame in frames), wanted.counter))
+        longest = max(frames, key=lambda frame: frame_tokens[frame.around("")])
+        most_around = frame_tokens[longest.around("")]
+        most = tokens + most_around
+        if room is not None and room < most:
+            if room < most_around + min(tokens, LEAST_TOKENS):
+                raise UsageError(
+                    f"a slot has room for {room} prompt tokens beside an answer of {answer}, too few for a document with its "
+                    "question; start the server with a larger context or fewer slots"
+                )
+            most = room
+        documents = _sized(files, longest, most, most_around, wanted.counter)
+        prompts = []
+        for place, frame in enumerate(frames):
+            document, with_longest = documents[place % len(documents)]
+            prompt_tokens = with_longest - most_around + frame_tokens[frame.around("")]
+            prompts.append(Prompt(frame.around(document), prompt_tokens, answer))
+        measured, warmup = prompts[:distinct], prompts[distinct:]
+        if wanted.fill:
+            # In turn rather than drawn: none comes again before all the others did.
+            measured = [measured[place % distinct] for place in range(wanted.num_prompts)]
+        about = {
+            "dataset": {
+                "path": str(path),
+                "sha256": digest_of([file.sha256 for file in files]),
+                "files": len(files),
+                "document_tokens": most - most_around,
+                "cache": cache,
+            },
+            "counted_by": wanted.counter.source,
+            "distinct": distinct,
+            "repeated": len(measured) - distinct,
+            "replaced": 0,
+            "cache_meant": cache == SHARED,
+            "cut": len(measured) if most < tokens + most_around else 0,
+        }
+        return Plan(measured, warmup, about)
+
+
+def _questions(text: str, question: str | None) -> Sequence[str]:
+    """What is asked about a text: the user's question, else those in its language."""
+    if question:
+        return (question,)
+    start = text[:20_000]
+    return CHINESE_QUESTIONS if len(_HAN.findall(start)) > len(_LATIN_WORD.findall(start)) else QUESTIONS
+
+
+def _frame(place: int, asked: Sequence[Sequence[str]], seed: str, cache: str, *, warmup: bool) -> _Frame:
+    """Each document gets its first question, then each its second, and so on."""
+    questions, number = asked[place % len(asked)], place // len(asked)
+    question = questions[number % len(questions)]
+    if cache == SHARED:
+        return _Frame("", question if number < len(questions) else f"({number + 1}) {question}")
+    if cache == AS_IS and not warmup:
+        return _Frame("", question)
+    return _Frame(f"{random.Random(f'document {seed} {place}').getrandbits(128):032x}\n", question)
+
+
+def _sized(files: Sequence[TextFile], frame: _Frame, most: int, around: int, counter: TokenCounter) -> list[tuple[str, int]]:
+    """Of each file as much, with repetitions, as makes `most` tokens in this frame; and how many it makes."""
+    texts = [file.text[: most * MOST_CHARS_PER_TOKEN].strip() + "\n\n" for file in files]
+    return settled([_cutting(text, frame, most, around) for text in texts], counter)
+
+
+def _cutting(text: str, frame: _Frame, most: int, around: int) -> Generator[str, int, tuple[str, int]]:
+    aim, enough = most - most // 400, most - most // 200
+    sample = text[:20_000]
+    chars = max(1, round((most - around) * len(sample) / EstimatedCounter().count([sample])[0]))
+    fitting, tokens_of_fitting, too_many = 0, around, None
+    for _ in range(TRIES):
+        tokens = yield frame.around(_repeated(text, chars))
+        if tokens <= most:
+            fitting, tokens_of_fitting = chars, tokens
+            if tokens >= enough:
+                break
+        else:
+            too_many = chars
+        chars += round((aim - tokens) * chars / max(1, tokens - around))
+        chars = max(chars, fitting + 1)
+        if too_many is not None:
+            chars = min(chars, too_many - 1)
+            if chars <= fitting:
+                break
+    return _repeated(text, fitting), tokens_of_fitting
+
+
+def _repeated(text: str, chars: int) -> str:
+    return (text * -(-chars // len(text)))[:chars]

@@ -1,0 +1,213 @@
+"""The entries of a data file, a JSON list or JSON Lines of any size, and the turns of a conversation in one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from llama_load.errors import UsageError
+from llama_load.workloads.prompt import Message
+
+T = TypeVar("T")
+
+USER = "user"
+ASSISTANT = "assistant"
+SYSTEM = "system"
+BLANK_LINE = "\n\n"
+_BOM = b"\xef\xbb\xbf"
+_INK = re.compile(rb"\S")
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+_ROLES = {
+    "human": USER,
+    "user": USER,
+    "gpt": ASSISTANT,
+    "chatgpt": ASSISTANT,
+    "assistant": ASSISTANT,
+    "bing": ASSISTANT,
+    "bard": ASSISTANT,
+    "model": ASSISTANT,
+    "system": SYSTEM,
+}
+
+
+class DataFile:
+    """The entries of a file, in order: the items of a JSON list or, where the file does not begin with `[`, one a line.
+
+    Only where they lie is kept, and each is decoded when it is asked for: a file of 500 MB costs some megabytes beside its
+    pages in the system's cache. `sha256` is the file's.
+    """
+
+    def __init__(self, path: Path, layout: str) -> None:
+        """`layout` ends the sentence "this is JSON, but not …". Raises UsageError for a file that is missing, empty or no JSON."""
+        self._path = path
+        self._layout = layout
+        data = _mapped(path)
+        self.sha256 = hashlib.sha256(data).hexdigest()
+        try:
+            data, start = _in_utf8(data)
+            first = _INK.search(data, start)
+            if first is None:
+                raise UsageError(f"the data set {path} is empty")
+            self._lines: array[int] | None = None
+            if first.group() == b"[":
+                self._entries: Sequence[msgspec.Raw | memoryview] = _list_items(memoryview(data)[start:])
+            else:
+                self._lines, self._entries = _lines(data, start)
+        except (ValueError, RecursionError, msgspec.DecodeError) as error:
+            raise UsageError(f"the data set {path} is not valid JSON in UTF-8: {error}") from None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def where(self, place: int) -> str:
+        """What an entry is called in a sentence: `line 7 of chats.jsonl`, `entry 7 of chats.json`."""
+        return f"entry {place + 1} of {self._path}" if self._lines is None else f"line {self._lines[place]} of {self._path}"
+
+    def decode(self, place: int, decoder: msgspec.json.Decoder[T]) -> T:
+        """The entry at a place, 0 … len-1. Raises UsageError that names it when it is broken or laid out otherwise."""
+        entry = self._entries[place]
+        try:
+            try:
+                return decoder.decode(entry)
+            except msgspec.ValidationError:
+                raise
+            except msgspec.DecodeError:
+                # Half an emoji, escaped, is no Unicode; Python's json takes it (and so vLLM), and scraped dumps have it.
+                text = json.dumps(json.loads(bytes(entry)), ensure_ascii=False)
+                return decoder.decode(text.encode("utf-8", "replace"))
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{self.where(place)} is JSON, but not {self._layout}: {error}") from None
+        except (ValueError, RecursionError, msgspec.DecodeError) as error:
+            raise UsageError(f"{self.where(place)} is not valid JSON in UTF-8: {error}") from None
+
+
+def _mapped(path: Path) -> mmap.mmap | bytes:
+    try:
+        with path.open("rb") as file:
+            try:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (ValueError, OSError):  # empty files and pipes cannot be mapped
+                return file.read()
+    except FileNotFoundError:
+        raise UsageError(f"there is no data set at {path}; give the path of a file with --dataset-path") from None
+    except OSError as error:
+        raise UsageError(f"the data set {path} cannot be read: {error.strerror}") from None
+
+
+def _in_utf8(data: mmap.mmap | bytes) -> tuple[mmap.mmap | bytes, int]:
+    """The data as UTF-8, and where it starts behind a byte order mark. Windows writes UTF-16, too."""
+    encoding = json.detect_encoding(data[:4])
+    if not encoding.startswith("utf-8"):
+        data = data[:].decode(encoding).encode()
+    return data, len(_BOM) if data[:3] == _BOM else 0
+
+
+def _list_items(data: memoryview) -> Sequence[msgspec.Raw | memoryview]:
+    try:
+        return msgspec.json.decode(data, type=list[msgspec.Raw])
+    except msgspec.DecodeError as error:
+        # It may be but half an emoji (see `DataFile.decode`) that stops msgspec, which is ten times as fast.
+        if (items := _found_by_brackets(data)) is None:
+            raise error from None
+        return items
+
+
+def _found_by_brackets(data: memoryview) -> list[memoryview] | None:
+    """The objects of a JSON list, whatever their strings hold; None if it is no list of objects."""
+    items: list[memoryview] = []
+    depth = start = end = 0
+    for match in _STRING_OR_BRACKET.finditer(data):
+        mark = data[match.start()]
+        if mark in b"[{":
+            depth += 1
+            if depth == 2:
+                start = match.start()
+                if bytes(data[end:start]).strip() != (b"," if items else b"["):
+                    return None
+        elif mark in b"]}":
+            depth -= 1
+            if depth == 1:
+                end = match.end()
+                items.append(data[start:end])
+            elif depth == 0:
+                closed = bytes(data[end : match.end()]).strip() == b"]"
+                return items if closed and not bytes(data[match.end() :]).strip() else None
+    return None
+
+
+def _lines(data: mmap.mmap | bytes, start: int) -> tuple[array[int], list[memoryview]]:
+    """The lines that are not blank, and their numbers, from 1."""
+    view = memoryview(data)
+    numbers, lines, number = array("Q"), [], 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        number += 1
+        if _INK.search(data, start, end):
+            numbers.append(number)
+            lines.append(view[start:end])
+        start = end + 1
+    return numbers, lines
+
+
+class Part(msgspec.Struct):
+    """A part of a message's content; parts that are no text (images) have none."""
+
+    text: str | None = None
+
+
+class Turn(msgspec.Struct, rename={"speaker": "from"}):
+    """One turn as files have it: ShareGPT's `from` and `value`, or OpenAI's `role` and `content`."""
+
+    speaker: str | None = None
+    value: str | None = None
+    role: str | None = None
+    content: str | list[Part] | None = None
+
+    @property
+    def text(self) -> str:
+        """What is said, "" if nothing; texts in parts are joined by line breaks."""
+        if isinstance(self.content, list):
+            return "\n".join(part.text for part in self.content if part.text)
+        return self.value or self.content or ""
+
+
+def messages(turns: Iterable[Turn]) -> list[Message]:
+    """The turns that say something, as system, user and assistant messages.
+
+    A speaker of another name, or of none, is taken for the one who did not speak last: a tool's result counts as the user's.
+    """
+    found: list[Message] = []
+    last = ASSISTANT
+    for turn in turns:
+        role = _ROLES.get((turn.role or turn.speaker or "").lower()) or (USER if last == ASSISTANT else ASSISTANT)
+        last = last if role == SYSTEM else role
+        if turn.text.strip():
+            found.append(Message(role, turn.text))
+    return found
+
+
+def alternating(said: Iterable[Message]) -> Iterator[Message]:
+    """The messages with those of one role in a row joined by a blank line."""
+    role, texts = "", list[str]()
+    for message in said:
+        if message.role != role and texts:
+            yield Message(role, BLANK_LINE.join(texts))
+            texts = []
+        role = message.role
+        texts.append(message.text)
+    if texts:
+        yield Message(role, BLANK_LINE.join(texts))
+
+
+def joined(*texts: str | None) -> str | None:
+    """Those texts that are there, with a blank line between them; None if none is."""
+    return BLANK_LINE.join(text for text in texts if text) or None

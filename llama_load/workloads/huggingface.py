@@ -1,0 +1,171 @@
+"""Data sets from the Hugging Face Hub or in its formats (Parquet, JSON, folders of them), read with the package `datasets`.
+
+A spec is `hf:REPO` or `hf:REPO:split` (train, if not named); in place of REPO a file or folder of this machine, without network.
+`datasets` is imported when a data set is opened: it takes a second. Its cache is its own (`HF_HOME`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from llama_load.errors import UsageError
+
+HUB = "hf:"
+DEFAULT_SPLIT = "train"
+# Images are chosen among the first so many: enough to differ, few enough to be downloaded.
+IMAGE_POOL = 256
+_FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}
+_IMAGE_COLUMNS = ("image", "images", "picture")
+
+
+def rows(spec: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a data set in order, all columns or these, read as they are asked for. Raises UsageError as `DataSet` does."""
+    return DataSet(spec).rows(columns)
+
+
+def columns_of(spec: str) -> list[str]:
+    """The names of a data set's columns. Raises UsageError as `DataSet` does."""
+    return DataSet(spec).columns
+
+
+def images(spec: str, count: int, seed: int) -> list[bytes]:
+    """`count` images of a data set, drawn with the seed, as the encoded files they are (JPEG, PNG, …); fewer where it has fewer.
+
+    From the first column of images, or one named image, images or picture. Raises UsageError when there is none.
+    """
+    return DataSet(spec).images(count, seed)
+
+
+class DataSet:
+    """A split of a data set, streamed: nothing is downloaded but what is read.
+
+    Raises UsageError with a sentence when it cannot be reached, does not exist, has no such split, or is in no known format.
+    """
+
+    def __init__(self, spec: str) -> None:
+        self.spec = spec
+        self._source, split = _source_and_split(spec)
+        self._rows: Any = self._loaded(split)
+        self.columns: list[str] = self._column_names()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """For the manifest: the spec and, of a file of this machine, its hash."""
+        file = Path(self._source)
+        if not file.is_file():
+            return {"path": self.spec}
+        with file.open("rb") as opened:
+            return {"path": self.spec, "sha256": hashlib.file_digest(opened, "sha256").hexdigest()}
+
+    def first_of(self, names: Sequence[str]) -> str:
+        """The first of these columns that the data set has. Raises UsageError that names the columns that it has."""
+        for name in names:
+            if name in self.columns:
+                return name
+        raise UsageError(f"the data set {self.spec} has no column {' or '.join(names)}; it has {', '.join(self.columns) or 'none'}")
+
+    def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """The rows in order, all columns or these."""
+        for column in columns or ():
+            self.first_of([column])
+        return self._read(self._rows if columns is None else self._rows.select_columns(list(columns)))
+
+    def images(self, count: int, seed: int) -> list[bytes]:
+        """See `images`."""
+        column = self._image_column()
+        found = (image for row in self.rows([column]) for image in _pictures(row[column]))
+        pool = list(islice(found, max(count, IMAGE_POOL)))
+        if not pool:
+            raise UsageError(f"the column {column} of the data set {self.spec} holds no images")
+        random.Random(seed).shuffle(pool)
+        return [self._file(image) for image in pool[:count]]
+
+    def _loaded(self, split: str) -> Any:
+        local = Path(self._source)
+        if not local.exists() and (not self.spec.startswith(HUB) or self._source.startswith(("/", "."))):
+            raise UsageError(f"there is no data set at {local}; give the path of a file with --dataset-path")
+        try:
+            import datasets
+        except ImportError:
+            raise UsageError(f"the data set {self.spec} needs the package datasets: pip install datasets") from None
+        try:
+            if local.is_file():
+                kind = _FORMATS.get(local.suffix.lower())
+                if kind is None:
+                    raise UsageError(f"the data set {local} is no Parquet, JSON or JSONL file (.parquet, .json, .jsonl)")
+                found = datasets.load_dataset(kind, data_files=str(local), split=split, streaming=True)
+            else:
+                found = datasets.load_dataset(self._source, split=split, streaming=True)
+            # Images stay the files that they are; only data sets that know their columns can have any.
+            return found.decode(False) if found.features else found
+        except UsageError:
+            raise
+        except Exception as error:  # the package lets through whatever the Hub, Arrow or the disk raise
+            raise self._refused(error) from None
+
+    def _column_names(self) -> list[str]:
+        if self._rows.column_names is not None:
+            return list(self._rows.column_names)
+        return list(next(self._read(self._rows), {}))
+
+    def _read(self, found: Any) -> Iterator[dict[str, Any]]:
+        try:
+            yield from found
+        except Exception as error:  # see `_loaded`
+            raise self._refused(error) from None
+
+    def _image_column(self) -> str:
+        import datasets
+
+        features: dict[str, Any] = self._rows.features or {}
+        for name, feature in features.items():
+            if isinstance(getattr(feature, "feature", feature), datasets.Image):
+                return name
+        return self.first_of(_IMAGE_COLUMNS)
+
+    def _file(self, image: bytes | str) -> bytes:
+        if isinstance(image, bytes):
+            return image
+        import fsspec
+
+        try:
+            with fsspec.open(image, "rb") as file:
+                return bytes(file.read())
+        except Exception as error:  # see `_loaded`
+            raise self._refused(error) from None
+
+    def _refused(self, error: Exception) -> UsageError:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        if Path(self._source).exists():
+            return UsageError(f"the data set {self.spec} cannot be read: {said}")
+        if isinstance(error, ValueError):  # a split, or a configuration, that it has not
+            return UsageError(f"the data set {self.spec} cannot be used: {said}")
+        return UsageError(
+            f"the data set {self.spec} cannot be reached: {said}; give a local file with --dataset-path FILE, "
+            "or fill the cache where there is a network with: llama-load datasets fetch"
+        )
+
+
+def _source_and_split(spec: str) -> tuple[str, str]:
+    """What to load and its split: "lmms-lab/chat", "test" of hf:lmms-lab/chat:test. A file may have a colon in its name."""
+    source = spec.removeprefix(HUB)
+    if not source:
+        raise UsageError("hf: is to be followed by a repository of the Hub, such as hf:OWNER/NAME or hf:OWNER/NAME:split")
+    name, colon, split = source.rpartition(":")
+    if not colon or Path(source).exists():
+        return source, DEFAULT_SPLIT
+    return name, split or DEFAULT_SPLIT
+
+
+def _pictures(value: Any) -> list[bytes | str]:
+    """The images in a cell, each as its bytes or as the path or URL where they lie."""
+    if isinstance(value, (list, tuple)):
+        return [image for item in value for image in _pictures(item)]
+    if isinstance(value, dict):
+        value = value.get("bytes") or value.get("path")
+    return [value] if value and isinstance(value, (bytes, str)) else []

@@ -1,0 +1,68 @@
+"""Several kinds of requests in one queue: documents and images, say, one after the other as their weights want it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from llama_load.errors import UsageError
+from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, Workload
+
+
+class Mixed:
+    """A mixture of workloads, interleaved: each is a task with a name of its own in reports. `--weights` says how much of each."""
+
+    name = "mixed"
+
+    def __init__(self, **tasks: Workload) -> None:
+        """Tasks by name: Mixed(document=Documents(), vision=Vision())."""
+        self._tasks = tasks
+
+    def plan(self, wanted: PlanRequest) -> Plan:
+        """Plan every task for its share. Raises UsageError when --weights names a task that there is none of."""
+        weights = self._weights(wanted.traffic.weights)
+        order = list(_interleaved(weights, wanted.num_prompts))
+        plans = {
+            name: self._tasks[name].plan(replace(wanted, num_prompts=order.count(name), fill=True)) for name in dict.fromkeys(order)
+        }
+        queues = {name: iter(plan.measured) for name, plan in plans.items()}
+        measured = [replace(next(queues[name]), task=name) for name in order]
+        warmup = [replace(prompt, task=name) for name, plan in plans.items() for prompt in plan.warmup]
+        return Plan(measured, _in_turn(warmup, len(plans), wanted.warmup), _about(plans))
+
+    def _weights(self, given: Mapping[str, float]) -> dict[str, float]:
+        unknown = [name for name in given if name not in self._tasks]
+        if unknown:
+            raise UsageError(f"--weights names {unknown[0]!r}; this mixture has {', '.join(self._tasks)}")
+        return {name: given.get(name, 0.0) for name in self._tasks} if given else dict.fromkeys(self._tasks, 1.0)
+
+
+def _interleaved(weights: Mapping[str, float], count: int) -> Iterator[str]:
+    """So many names, as evenly mixed as their weights allow: a=2, b=1 gives a b a a b a …
+
+    Smooth weighted round robin: every name gains its weight, the richest is next and pays the sum. (nginx's balancer.)
+    """
+    credit = dict.fromkeys(weights, 0.0)
+    total = sum(weights.values())
+    for _ in range(count):
+        for name, weight in weights.items():
+            credit[name] += weight
+        richest = max(credit, key=lambda name: credit[name])
+        credit[richest] -= total
+        yield richest
+
+
+def _in_turn(warmup: list[Prompt], tasks: int, count: int) -> list[Prompt]:
+    """Warm-up prompts of the tasks in turn. (Each task has planned as many as are wanted in all.)"""
+    each = len(warmup) // tasks if tasks else 0
+    return [warmup[number % tasks * each + number // tasks] for number in range(count)] if each else []
+
+
+def _about(plans: Mapping[str, Plan]) -> dict[str, Any]:
+    """What the tasks' plans tell, added up where it is a number."""
+    parts = {name: plan.about for name, plan in plans.items()}
+    summed = {key: sum(part.get(key, 0) for part in parts.values()) for key in ("distinct", "repeated", "replaced", "cut")}
+    first = next(iter(parts.values()))
+    paths = " + ".join(part["dataset"]["path"] for part in parts.values())
+    return {"dataset": {"path": paths}, "counted_by": first["counted_by"], **summed, "tasks": parts}

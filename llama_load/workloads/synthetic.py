@@ -1,0 +1,195 @@
+"""Prompts of random words with lengths to the token, as `vllm bench serve --dataset-name random` and its prefix repetition."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+
+from llama_load.errors import UsageError
+from llama_load.workloads.counting import TokenCounter
+from llama_load.workloads.fitting import counted, settled
+from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
+
+INPUT_TOKENS = 1024
+OUTPUT_TOKENS = 128
+# A prompt is counted and corrected until it is exact; the second count is right as a rule, the last one within a token or two.
+TRIES = 8
+# Lengths are drawn so often before the shortest is taken.
+DRAWS = 1000
+
+WARM_UP, MEASURED = "warm-up", "measured"
+
+ENGLISH = """
+the of and to in is that for it as was with on be by at this have from or one had not but what all were when we there can an
+your which their said if do will each about how up out them then she many some so these would other into has more her two
+like him see time could no make than first been its who now people my made over did down only way find use may water long
+little very after words called just where most know get through back much before go good new write our used me man too any
+day same right look think also around another came come work three must because does part even place well such here take
+why things help put years different away again off went old number great tell men say small every found still between name
+should home big give air line set own under read last never us left end along while might next sound below saw something
+thought both few those always looked show large often together asked house world going want school important until form
+food keep children feet land side without boy once animals life enough took sometimes four head above kind began almost
+live page got earth need far hand high year mother light parts country father let night following picture being study
+second eyes soon times story boys since white days ever paper hard near sentence better best across during today others
+"""
+CHINESE = "今天 我们 时间 问题 可以 因为 什么 学习 世界 朋友 如果 语言 城市 喜欢 已经 服务器"
+CODE = "x_1 get_item() i+=1 0x7f a[i] self.size /usr/bin <div> snake_case camelCase != ==> {id} #42 v2.1 foo::bar"
+
+
+class Synthetic:
+    """Random words: prompts of `input_len` tokens (default 1024) and answers of `output_len` (default 128).
+
+    With `range_ratio` r both are drawn evenly from len·(1 - r) to len·(1 + r). `prefix_len` further tokens go before them,
+    the same in every prompt, or `num_prefixes` different ones in turn; warm-up prompts begin with them too.
+    """
+
+    name = "synthetic"
+
+    def plan(self, wanted: PlanRequest) -> Plan:
+        """Make up the prompts of a run. Raises UsageError when no such length fits a slot, or a length is none."""
+        traffic = wanted.traffic
+        lengths = _Lengths(
+            inputs=_range(traffic.input_len or INPUT_TOKENS, traffic.range_ratio),
+            outputs=_range(wanted.output_len or traffic.output_len or OUTPUT_TOKENS, traffic.range_ratio),
+            prefix=traffic.prefix_len,
+        )
+        lengths.refuse_if_none_fits(wanted)
+        vocabulary = _Vocabulary(wanted.counter)
+        texts_so_far: set[str] = set()
+        prefixes = [("", vocabulary.overhead)]
+        if traffic.prefix_len:
+            draws = [random.Random(f"prefix {wanted.seed} {number}") for number in range(max(1, traffic.num_prefixes))]
+            fittings = [vocabulary.fitting(draw, traffic.prefix_len, ("", vocabulary.overhead), texts_so_far) for draw in draws]
+            prefixes = [(text + " ", tokens) for text, tokens in settled(fittings, wanted.counter)]
+        replaced, outputs, fittings = 0, [], []
+        for kind, place in _places(wanted):
+            draw = random.Random(f"{kind} {wanted.seed} {place}")
+            input_tokens, output_tokens, redrawn = lengths.drawn(draw, wanted)
+            replaced += redrawn and kind == MEASURED
+            outputs.append(output_tokens)
+            fittings.append(vocabulary.fitting(draw, lengths.prefix + input_tokens, prefixes[place % len(prefixes)], texts_so_far))
+        made = settled(fittings, wanted.counter)
+        prompts = [Prompt(text, tokens, output) for (text, tokens), output in zip(made, outputs, strict=True)]
+        warmup, candidates = prompts[: wanted.warmup], prompts[wanted.warmup :]
+        warming = {prompt.text for prompt in warmup}
+        measured = list({prompt.text: prompt for prompt in candidates if prompt.text not in warming}.values())
+        if not measured:
+            raise UsageError("prompts so short are all alike; ask for longer ones with --input-len")
+        distinct = len(measured)
+        if wanted.fill and distinct < wanted.num_prompts:
+            measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
+        about = {
+            "dataset": {
+                "path": "random words",
+                "input_tokens": list(lengths.inputs),
+                "output_tokens": list(lengths.outputs),
+                "prefix_tokens": lengths.prefix,
+                "prefixes": len(prefixes) if lengths.prefix else 0,
+            },
+            "counted_by": wanted.counter.source,
+            "distinct": distinct,
+            "repeated": len(measured) - distinct,
+            "replaced": replaced,
+            "cache_meant": lengths.prefix > 0,
+        }
+        return Plan(measured, warmup, about)
+
+
+def _places(wanted: PlanRequest) -> Iterator[tuple[str, int]]:
+    """Warm-up prompts first: where texts are so short that they run out, it is measured ones that are repeated."""
+    yield from ((WARM_UP, place) for place in range(wanted.warmup))
+    yield from ((MEASURED, place) for place in range(wanted.num_prompts))
+
+
+def _range(tokens: int, ratio: float) -> tuple[int, int]:
+    """The lengths within a ratio of this one, as vLLM has them: the lower bound rounded down, the upper one up."""
+    if tokens < 1:
+        raise UsageError(f"synthetic prompts and answers have one token or more, not {tokens}")
+    if not 0 <= ratio < 1:
+        raise UsageError(f"the range ratio of synthetic lengths is 0 or more and below 1, not {ratio:g}")
+    return max(1, math.floor(tokens * (1 - ratio))), math.ceil(tokens * (1 + ratio))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lengths:
+    """Lengths in tokens, from and to: prompts without their prefix, answers."""
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    prefix: int
+
+    def refuse_if_none_fits(self, wanted: PlanRequest) -> None:
+        shortest, answer = self.prefix + self.inputs[0], self.outputs[0]
+        if wanted.fits is None or wanted.fits(shortest, answer):
+            return
+        room = wanted.room(answer)
+        has = "has not enough room" if room is None else f"has room for {room} prompt tokens beside an answer of {answer}"
+        raise UsageError(
+            f"a slot of the server {has}, and the shortest prompt asked for has {shortest}; lower --input-len, or start the "
+            "server with a larger context or fewer slots"
+        )
+
+    def drawn(self, draw: random.Random, wanted: PlanRequest) -> tuple[int, int, bool]:
+        """The lengths of a prompt and its answer that fit a slot, and whether longer ones were drawn before."""
+        for attempt in range(DRAWS):
+            input_tokens, output_tokens = draw.randint(*self.inputs), draw.randint(*self.outputs)
+            if wanted.fits is None or wanted.fits(self.prefix + input_tokens, output_tokens):
+                return input_tokens, output_tokens, attempt > 0
+        return self.inputs[0], self.outputs[0], True
+
+
+class _Vocabulary:
+    """Words with the tokens that each adds to a text, as the counter has them; `overhead` is what it adds to any text."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        words = list(dict.fromkeys(f"{ENGLISH} {CHINESE} {CODE}".split()))
+        anchor = words[0]
+        (_, alone), *rest = counted([anchor, *(f"{anchor} {word}" for word in words)], counter)
+        self.cost = {word: max(1, tokens - alone) for word, (_, tokens) in zip(words, rest, strict=True)}
+        self.overhead = max(0, alone - self.cost[anchor])
+        self._by_cost = sorted(words, key=self.cost.__getitem__)
+        self._dearest, self._cheapest = self.cost[self._by_cost[-1]], self.cost[self._by_cost[0]]
+
+    def fitting(
+        self, draw: random.Random, target: int, prefix: tuple[str, int], texts_so_far: set[str]
+    ) -> Generator[str, int, tuple[str, int]]:
+        """A text of `target` tokens that begins with the prefix and that no one made before."""
+        start, start_tokens = prefix
+        words: list[str] = []
+        missing = target - start_tokens
+        tried = []
+        for _ in range(TRIES):
+            self._correct(words, missing, draw)
+            text = start + " ".join(words)
+            tokens = yield text
+            missing = target - tokens
+            taken = text in texts_so_far
+            # The best is new, not longer than wanted, and near to that.
+            tried.append((taken, missing < 0, abs(missing), text, tokens))
+            if taken:
+                words, missing = [], target - start_tokens
+            elif not missing:
+                break
+        *_, text, tokens = min(tried)
+        texts_so_far.add(text)
+        return text, tokens
+
+    def _correct(self, words: list[str], missing: int, draw: random.Random) -> None:
+        """Take words off the end while there are too many tokens, then add words that have together as many as are missing."""
+        while missing < 0 and len(words) > 1:
+            missing += self.cost[words.pop()]
+        while missing >= self._dearest:
+            more = draw.choices(self._by_cost, k=missing // self._dearest)
+            missing -= sum(map(self.cost.__getitem__, more))
+            words += more
+        while missing >= self._cheapest:
+            word = draw.choice(self._affordable(missing))
+            missing -= self.cost[word]
+            words.append(word)
+        if not words:
+            words.append(draw.choice(self._affordable(self._cheapest)))
+
+    def _affordable(self, tokens: int) -> Sequence[str]:
+        return [word for word in self._by_cost if self.cost[word] <= tokens]

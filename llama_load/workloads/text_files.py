@@ -1,0 +1,126 @@
+"""Text files as they lie on disks: found in a folder, told from binary ones, decoded whatever their encoding."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from llama_load.errors import UsageError
+
+# UTF-32 goes first: its little-endian mark begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# What no text has; tab, line ends, form feed, backspace and escape occur in logs and listings.
+_CONTROL = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
+_FOREIGN = re.compile(r"[^\x00-\x7f]")
+_FOREIGN_RUN = re.compile(r"[^\x00-\x7f]{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A text file that was read: its text without byte order mark, and the SHA-256 of its bytes."""
+
+    path: Path
+    text: str
+    sha256: str
+
+
+def text_files(path: Path, seed: int) -> Iterator[TextFile]:
+    """The text at a path: a file, or all text files of a folder and the folders in it, in an order that the seed decides.
+
+    In a folder, names that begin with a dot, empty files and binary files are passed over. Files are read one at a time, as
+    they are asked for. Raises UsageError with a sentence when there is no such path, or no text in it.
+    """
+    if path.is_dir():
+        found = _files_below(path)
+        random.Random(seed).shuffle(found)
+        some = False
+        for file in found:
+            data = _bytes_of(file)
+            if (text := decoded(data)) is not None and text.strip():
+                some = True
+                yield TextFile(file, text, hashlib.sha256(data).hexdigest())
+        if not some:
+            raise UsageError(f"the folder {path} holds no text file; give a file or a folder of UTF-8 text with --document")
+        return
+    data = _bytes_of(path)
+    text = decoded(data)
+    if text is None:
+        raise UsageError(f"the document {path} is no text in UTF-8, UTF-16 or GB18030; save it as a text file")
+    if not text.strip():
+        raise UsageError(f"the document {path} is empty")
+    yield TextFile(path, text, hashlib.sha256(data).hexdigest())
+
+
+def _files_below(folder: Path) -> list[Path]:
+    found = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(root, name) for name in sorted(names) if not name.startswith(".")]
+    # A named pipe would be waited for without end.
+    return [file for file in found if file.is_file()]
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"there is no document at {path}; give the path of a text file or folder with --document") from None
+    except OSError as error:
+        raise UsageError(f"the document {path} cannot be read: {error.strerror}") from None
+
+
+def decoded(data: bytes) -> str | None:
+    """The text that these bytes are: UTF-8 (a few broken characters allowed), UTF-16, GB18030 or Windows-1252; None if binary."""
+    text = _decoded(data)
+    return text if text is not None and 100 * len(_CONTROL.findall(text)) <= len(text) else None
+
+
+def _decoded(data: bytes) -> str | None:
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data.removeprefix(mark).decode(encoding, "replace") if encoding == "utf-8" else data.decode(encoding, "replace")
+    if b"\0" in data:
+        return _utf16_without_mark(data)
+    text = data.decode("utf-8", "replace")
+    if 10 * text.count("\ufffd") <= len(_FOREIGN.findall(text)):
+        return text
+    try:
+        text = data.decode("gb18030")
+    except UnicodeDecodeError:
+        pass
+    else:
+        # Western text misread as Chinese has lone characters where accents were; Chinese has runs of them.
+        if 2 * sum(map(len, _FOREIGN_RUN.findall(text))) >= len(_FOREIGN.findall(text)):
+            return text
+    text = data.decode("cp1252", "replace")
+    return text if 5 * len(_FOREIGN.findall(text)) <= len(text) else None
+
+
+def _utf16_without_mark(data: bytes) -> str | None:
+    """The one of both byte orders that gives printable text, with more spaces and line ends; None if neither does."""
+    readings = []
+    for encoding in ("utf-16-le", "utf-16-be"):
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if "\0" not in text and 100 * sum(not (sign.isprintable() or sign.isspace()) for sign in text) <= len(text):
+            readings.append(text)
+    return max(readings, key=lambda text: text.count(" ") + text.count("\n"), default=None)
+
+
+def digest_of(digests: Sequence[str]) -> str:
+    """What identifies the files read: the SHA-256 of the only one, or that of all their SHA-256 in the order of reading."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

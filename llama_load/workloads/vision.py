@@ -1,0 +1,115 @@
+"""Vision: a question about pictures, drawn for the run or taken from files; every request has pictures of its own if it can."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from llama_load.errors import UsageError
+from llama_load.workloads.images import POOL_BYTES, Maker, drawings, files, image_of, made
+from llama_load.workloads.prompt import Image, Plan, PlanRequest, Prompt
+
+QUESTION = "Describe what you see in this picture in detail."
+QUESTION_OF_SEVERAL = "Describe what you see in each of these {} pictures in detail, and how they differ."
+ANSWER_TOKENS = 128
+
+
+class Vision:
+    """Questions about images: by default drawings of 512x512, new ones in every request; else those of --images.
+
+    Images of up to POOL_BYTES (512 MiB, encoded) are kept; when a run needs more, or has fewer, they come again, in other
+    combinations first. `prompt_tokens` counts the question alone: what an image costs, the server tells.
+    """
+
+    name = "vision"
+
+    def plan(self, wanted: PlanRequest) -> Plan:
+        """Choose the images of every request.
+
+        In `about`, "distinct" counts the prompts whose images are all new, "repeated" those with one that came before, since
+        servers cache images one by one. Raises UsageError when images cannot be read or are too few for one request.
+        """
+        traffic = wanted.traffic
+        each = traffic.images_per_request
+        needed, spare = wanted.num_prompts * each, wanted.warmup * each
+        path, makers = _source(wanted, needed + spare)
+        unlike = {
+            image.sha256: image
+            for image in made(makers[: needed + spare], most_bytes=POOL_BYTES, threads=wanted.threads, told=wanted.told)
+        }
+        images, warm = list(unlike.values())[:needed], list(unlike.values())[needed:]
+        if len(images) < each:
+            raise UsageError(f"{path} gives {len(images)} of the {each} images of a request; ask for fewer images per request")
+        # Where files are too few for a warm-up of its own, drawings take their part: it must never warm a cache.
+        others = drawings(spare - len(warm), traffic.image_size, traffic.image_format, wanted.seed, first=needed + spare)
+        warm += made(others, threads=wanted.threads)
+        text = traffic.question or (QUESTION if each == 1 else QUESTION_OF_SEVERAL.format(each))
+        asked = partial(Prompt, text, wanted.counter.count([text])[0], wanted.output_len or ANSWER_TOKENS)
+        combinations = math.comb(len(images), each)
+        count = wanted.num_prompts if wanted.fill else min(wanted.num_prompts, combinations)
+        measured = [asked(images=tuple(images[place] for place in hand)) for hand in _hands(count, len(images), each, wanted.seed)]
+        distinct = min(count, len(images) // each)
+        about = {
+            "dataset": {
+                "path": path,
+                "sha256": hashlib.sha256("".join(image.sha256 for image in images).encode()).hexdigest(),
+                "images": len(images),
+                "mean_bytes": round(sum(map(_file_bytes, images)) / len(images)),
+            },
+            "counted_by": wanted.counter.source,
+            "distinct": distinct,
+            "repeated": count - distinct,
+            "replaced": 0,
+        }
+        return Plan(measured, [asked(images=tuple(warm[at : at + each])) for at in range(0, spare, each)], about)
+
+
+def _source(wanted: PlanRequest, count: int) -> tuple[str, list[Maker]]:
+    """What the images are called, and makers of `count` of them, fewer if there are not so many."""
+    traffic = wanted.traffic
+    if traffic.images is None:
+        width, height = traffic.image_size
+        makers = drawings(count, traffic.image_size, traffic.image_format, wanted.seed)
+        return f"generated {width}x{height} {traffic.image_format}", makers
+    if traffic.images.startswith("hf:"):
+        from llama_load.workloads import huggingface
+
+        found = huggingface.images(traffic.images, count, wanted.seed)
+        makers = [partial(image_of, data, f"{number} of {traffic.images}") for number, data in enumerate(found, 1)]
+        return traffic.images, makers
+    makers = files(Path(traffic.images))
+    random.Random(wanted.seed).shuffle(makers)
+    return traffic.images, makers
+
+
+def _hands(count: int, images: int, each: int, seed: int) -> Iterator[Sequence[int]]:
+    """`count` times `each` of so many images, dealt like cards: first in order, then from decks shuffled with the seed.
+
+    No image comes again before all others were shown (but for a deck's rest), no combination before all others were.
+    """
+    shuffle = random.Random(seed).shuffle
+    combinations = math.comb(images, each)
+    seen: set[frozenset[int]] = set()
+    deck = list(range(images))
+    for _ in range(count):
+        if len(seen) == combinations:
+            seen.clear()
+        while True:
+            if len(deck) < each:
+                deck = list(range(images))
+                shuffle(deck)
+            hand, deck = deck[:each], deck[each:]
+            if frozenset(hand) not in seen:
+                break
+        seen.add(frozenset(hand))
+        yield hand
+
+
+def _file_bytes(image: Image) -> int:
+    """The size of the file in a data URL: base64 makes four characters of three bytes."""
+    encoded = len(image.data_url) - image.data_url.index(",") - 1
+    return encoded // 4 * 3 - image.data_url.count("=", -2)

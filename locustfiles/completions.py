@@ -1,0 +1,16 @@
+"""Completions: the questions of the data set as bare text to /v1/completions, without a chat template.
+
+locust -f locustfiles/completions.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64
+"""
+
+from locust import task
+
+from llama_load import LlamaUser, ShareGPT
+
+
+class Completions(LlamaUser):
+    workload = ShareGPT()
+
+    @task
+    def go_on(self):
+        self.complete()

@@ -1,0 +1,16 @@
+"""Documents and images in turn, four at a time, answers of 128 tokens; a row a request in the report.
+
+locust -f locustfiles/mixed.py --headless --host http://127.0.0.1:8080 -u 4 --num-prompts 8
+"""
+
+from locust import task
+
+from llama_load import Documents, LlamaUser, Mixed, Vision
+
+
+class DocumentsAndImages(LlamaUser):
+    workload = Mixed(document=Documents(), vision=Vision())
+
+    @task
+    def ask(self):
+        self.chat()

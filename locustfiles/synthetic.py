@@ -1,0 +1,16 @@
+"""Synthetic prompts: made-up text of an exact length in tokens, with or without a shared beginning.
+
+locust -f locustfiles/synthetic.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64 --input-len 512 --output-len 64
+"""
+
+from locust import task
+
+from llama_load import LlamaUser, Synthetic
+
+
+class SyntheticChat(LlamaUser):
+    workload = Synthetic()
+
+    @task
+    def ask(self):
+        self.chat()

@@ -1,0 +1,264 @@
+"""Every kind of traffic against the real llama-server, by the locustfiles that come with llama-load."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llama_load.serving.model_maker import TINY
+from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
+from llama_load.serving.projector_maker import cached_projector
+from tests.conftest import REPOSITORY, Finished
+
+Run = Callable[..., Finished]
+FILES = REPOSITORY / "locustfiles"
+
+
+@pytest.fixture(scope="module")
+def seeing_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A llama-server with a vision projector; larger images cost more tokens."""
+    log = tmp_path_factory.mktemp("seeing") / "server.log"
+    server = EmbeddedServer(tiny_model, alias="eyes", projector=cached_projector(TINY.dim, dynamic=True))
+    with embedded_llama_server(server, log) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def embedding_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    log = tmp_path_factory.mktemp("embedding") / "server.log"
+    with embedded_llama_server(EmbeddedServer(tiny_model, alias="vectors", embeddings=True), log) as running:
+        yield running
+
+
+def rows(done: Finished) -> list[dict[str, Any]]:
+    """The measured records in order of their starts."""
+    return sorted(done.records.measured().table.to_pylist(), key=lambda row: row["started_mono_ns"])
+
+
+def not_comparable(done: Finished) -> list[str]:
+    """What the verdict says was measured instead of what was asked for. (How busy this machine is does not matter here.)"""
+    names = ("cached_prompt_ratio", "cut_by_context_ratio", "failure_ratio", "missing_records")
+    checks = done.summary["llama_load"]["verdict"]["checks"]
+    return [check["text"] for check in checks if check["name"] in names and not check["ok"]]
+
+
+def by_conversation(done: Finished) -> list[list[dict[str, Any]]]:
+    talks: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows(done):
+        talks[row["conversation"]].append(row)
+    return list(talks.values())
+
+
+@pytest.fixture
+def talks(tmp_path: Path) -> Path:
+    """Twelve conversations of four exchanges, some in Chinese."""
+    entries = []
+    for number in range(12):
+        turns = []
+        for turn in range(4):
+            question = (
+                f"问题 {number}.{turn}：请解释一下？" if number % 3 == 0 else f"Question {number}.{turn}: what do you think of it?"
+            )
+            turns += [{"from": "human", "value": question}, {"from": "gpt", "value": f"recorded {number}.{turn} " + "word " * 12}]
+        entries.append({"id": f"talk-{number}", "conversations": turns})
+    file = tmp_path / "talks.json"
+    file.write_text(json.dumps(entries, ensure_ascii=False), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("history", ["generated", "recorded"])
+def test_conversations(llama_server: Running, run_locust: Run, talks: Path, history: str) -> None:
+    """Three turns each, one after the other, with a growing history of what the model said, or of what is recorded."""
+    arguments = ["--dataset-path", str(talks), "--turns", "3", "--history", history, "--system-prompt", "Be brief. 简短回答。"]
+    arguments += ["--num-prompts", "20", "-u", "4", "--save-texts", "--think-time", "0.05", "--bust-prefix-cache"]
+    done = run_locust(llama_server.url, *arguments)
+    assert done.code == 0, done.err
+    assert sorted(row["prompt_index"] for row in rows(done)) == list(range(20))
+    found = by_conversation(done)
+    assert sorted(len(talk) for talk in found) == [2, 3, 3, 3, 3, 3, 3]
+    for talk in found:
+        assert [row["turn"] for row in talk] == list(range(1, len(talk) + 1))
+        first, second = talk[0], talk[1]
+        assert second["started_mono_ns"] - first["ended_mono_ns"] >= 50e6
+        messages = json.loads(second["prompt_text"])
+        assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
+        assert messages[0]["content"].endswith("Be brief. 简短回答。")
+        said = messages[2]["content"]
+        assert said == first["output_text"] if history == "generated" else said.startswith("recorded ")
+        assert second["prompt_tokens"] > first["prompt_tokens"]
+        assert second["cached_tokens"] > first["cached_tokens"]
+    turns = done.summary["llama_load"]["by_turn"]
+    assert [turns[turn]["completed"] for turn in ("1", "2", "3")] == [7, 7, 6]
+    assert done.out.partition("-Turns-")[2]
+    assert not_comparable(done) == [], "a conversation's own history may be cached"
+
+
+def test_a_user_that_is_taken_away_in_the_middle_of_a_conversation(
+    llama_server: Running, run_locust: Run, talks: Path, tmp_path: Path
+) -> None:
+    """Six users become one after half a second: what they leave of their conversations is sent by the one that stays."""
+    file = tmp_path / "shrinks.py"
+    file.write_text(
+        "from locust import LoadTestShape, task\nfrom llama_load import LlamaUser, ShareGPT\n\n\n"
+        "class Talk(LlamaUser):\n    workload = ShareGPT()\n\n    @task\n    def ask(self):\n        self.chat(max_tokens=8)\n\n\n"
+        "class Shrinks(LoadTestShape):\n    def tick(self):\n        return (6, 6) if self.get_run_time() < 1.5 else (1, 6)\n"
+    )
+    arguments = ("--dataset-path", str(talks), "--turns", "all", "--num-prompts", "48", "--think-time", "0.3", "--warmup", "0")
+    done = run_locust(llama_server.url, *arguments, locustfile=file)
+    assert done.code == 0, done.err
+    ended = [row for row in rows(done) if row["status"] != "cancelled"]
+    assert sorted(row["prompt_index"] for row in ended) == list(range(48))
+
+
+def test_long_documents(llama_server: Running, run_locust: Run) -> None:
+    """1500 tokens each by the server's own count, all different."""
+    arguments = ("--num-prompts", "8", "-u", "4", "--document-tokens", "1500", "--max-tokens", "8")
+    done = run_locust(llama_server.url, *arguments, locustfile=FILES / "long_document.py")
+    assert done.code == 0, done.err
+    records = done.records.measured()
+    assert (np.abs(records.numbers("prompt_tokens") - 1560) < 60).all(), records.numbers("prompt_tokens")
+    assert len(set(records.strings("prompt_sha256"))) == 8
+    assert not_comparable(done) == []
+
+
+def test_one_document_with_many_questions_is_answered_from_the_cache(llama_server: Running, run_locust: Run) -> None:
+    """With --document-cache shared that is what is meant, and the verdict knows."""
+    arguments = ("--num-prompts", "8", "-u", "1", "--document-tokens", "1500", "--max-tokens", "8", "--document-cache", "shared")
+    done = run_locust(llama_server.url, *arguments, locustfile=FILES / "long_document.py")
+    assert done.code == 0, done.err
+    assert (done.records.measured().numbers("cached_tokens")[1:] > 1300).all()
+    assert not_comparable(done) == []
+
+
+def test_documents_longer_than_a_slot_are_cut_to_it(llama_server: Running, run_locust: Run) -> None:
+    """11000 tokens are wanted, a slot has 4096."""
+    arguments = ("--num-prompts", "2", "-u", "2", "--max-tokens", "8")
+    done = run_locust(llama_server.url, *arguments, locustfile=FILES / "long_document.py")
+    assert done.code == 0, done.err
+    assert "2 documents were cut to fit a slot" in " ".join(done.err.split())
+    assert (done.records.measured().numbers("prompt_tokens") > 3800).all()
+
+
+@pytest.mark.parametrize("image_format", ["jpeg", "png"])
+def test_vision(seeing_server: Running, run_locust: Run, image_format: str) -> None:
+    """Two made-up pictures a request; what they cost in prompt tokens is told."""
+    arguments = ("--num-prompts", "6", "-u", "2", "--max-tokens", "8", "--images-per-request", "2", "--image-size", "112x84")
+    done = run_locust(seeing_server.url, *arguments, "--image-format", image_format, locustfile=FILES / "vision.py")
+    assert done.code == 0, done.err
+    ours = done.summary["llama_load"]
+    assert ours["total_images"] == 12
+    assert 20 < ours["tokens_per_image"] < 200
+    assert f"{'Mean prompt tokens an image:':<40} {ours['tokens_per_image']:<10.2f}" in done.out
+    assert len(set(done.records.strings("prompt_sha256"))) == 7
+    assert done.manifest["targets"][0]["modalities"]["vision"] is True
+
+
+def test_pictures_for_a_server_that_cannot_see(llama_server: Running, run_locust: Run) -> None:
+    done = run_locust(llama_server.url, "--num-prompts", "2", "--image-size", "56x56", locustfile=FILES / "vision.py")
+    assert done.code == 2, done.out
+    assert "cannot see" in done.err
+
+
+def test_a_mixture_of_documents_and_images(seeing_server: Running, run_locust: Run) -> None:
+    """The reference's table: a row a request, four of each task."""
+    arguments = ["--num-prompts", "8", "-u", "4", "--max-tokens", "16", "--document-tokens", "900", "--image-size", "112x112"]
+    done = run_locust(seeing_server.url, *arguments, locustfile=FILES / "mixed.py")
+    assert done.code == 0, done.err
+    report = (done.folder / "report.md").read_text(encoding="utf-8")
+    assert "| Task | Elapse | Tokens Per Second | Prompt Per Second | Predict Per Second | Prompt | Predict |" in report
+    table = [
+        line.split("|")[1:-1] for line in report.partition("## Requests")[2].splitlines() if line.startswith(("| doc", "| vis"))
+    ]
+    assert [cells[0].strip() for cells in table].count("document") == 4
+    assert len(table) == 8
+    for row in rows(done):
+        expected = (row["prompt_tokens"] + row["output_tokens"]) / row["e2el_ms"] * 1e3
+        assert any(cells[2].strip() == f"{expected:.1f}" for cells in table)
+    assert {"document", "vision"} == set(done.summary["llama_load"]["by_workload"])
+    assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_embeddings(embedding_server: Running, run_locust: Run) -> None:
+    """Batches of four texts; there are no tokens to be timed, and the block has none."""
+    arguments = ("--num-prompts", "10", "-u", "2", "--batch-size", "4")
+    done = run_locust(embedding_server.url, *arguments, locustfile=FILES / "embeddings.py")
+    assert done.code == 0, done.err
+    assert done.summary["llama_load"]["total_inputs"] == 40
+    assert done.summary["endpoint_type"] == "openai-embeddings"
+    rate = 40 / done.summary["duration"]
+    assert f"{'Input throughput (inputs/s):':<40} {rate:<10.2f}" in done.out
+    block = done.out.partition("More from the Client")[0]
+    assert "TTFT" not in block
+    assert "generated" not in block
+    assert "Mean E2EL (ms):" in block
+
+
+def test_completions(llama_server: Running, run_locust: Run) -> None:
+    """Bare text: the prompt costs no template."""
+    done = run_locust(llama_server.url, "--num-prompts", "6", "--max-tokens", "8", locustfile=FILES / "completions.py")
+    assert done.code == 0, done.err
+    assert set(done.records.strings("endpoint")) == {"completions"}
+    assert done.summary["median_ttft_ms"] > 0
+
+
+@pytest.mark.parametrize("file", ["sharegpt_chat.py", "completions.py"])
+def test_answers_that_are_not_streamed(llama_server: Running, run_locust: Run, file: str) -> None:
+    """E2EL is all that can be seen, and the server's own counts hold."""
+    arguments = ("--num-prompts", "6", "-u", "2", "--max-tokens", "8", "--no-stream")
+    done = run_locust(llama_server.url, *arguments, locustfile=FILES / file)
+    assert done.code == 0, done.err
+    assert done.summary["total_output_tokens"] == 48
+    assert done.summary["mean_ttft_ms"] is None
+    assert done.summary["mean_e2el_ms"] > 0
+    assert "Mean E2EL (ms):" in done.out
+    assert "Mean TTFT (ms):" not in done.out
+
+
+def test_synthetic_prompts_have_their_length(llama_server: Running, run_locust: Run) -> None:
+    """200 tokens, 64 of them a shared beginning, within 1 % by the server's own count; the beginning comes from its cache."""
+    arguments = ["--num-prompts", "12", "-u", "2", "--input-len", "200", "--prefix-len", "64", "--output-len", "9"]
+    done = run_locust(llama_server.url, *arguments, locustfile=FILES / "synthetic.py")
+    assert done.code == 0, done.err
+    records = done.records.measured()
+    (template,) = {target["template_tokens"] for target in done.manifest["targets"]}
+    lengths = records.numbers("prompt_tokens") - template
+    assert (np.abs(lengths - 264) <= 3).all(), lengths
+    assert (records.numbers("output_tokens") == 9).all()
+    assert (records.numbers("cached_tokens")[4:] >= 60).all()
+    assert not_comparable(done) == []
+
+
+def test_prompts_of_ones_own(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+    file = tmp_path / "我的.jsonl"
+    lines = [{"prompt": f"Tell me about {n} 🙂", "output_tokens": 3 + n} for n in range(4)]
+    lines.append({"messages": [{"role": "system", "content": "短"}, {"role": "user", "content": "你好吗？"}], "output_tokens": 5})
+    file.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
+    done = run_locust(llama_server.url, "--num-prompts", "5", "--dataset-path", str(file), locustfile=FILES / "custom.py")
+    assert done.code == 0, done.err
+    assert sorted(done.records.measured().numbers("output_tokens")) == [3, 4, 5, 5, 6]
+
+
+def test_requests_spread_over_several_models(llama_server: Running, run_locust: Run) -> None:
+    """A row a model; a name that the server does not have is refused before the run."""
+    done = run_locust(llama_server.url, "--num-prompts", "6", "--max-tokens", "4", "--model", "tiny,tiny,other")
+    assert done.code == 2
+    assert "does not serve a model 'other'; it has tiny" in done.err
+
+
+def test_several_user_classes_in_one_run(llama_server: Running, run_locust: Run) -> None:
+    """-f with two files: a summary overall and one a workload, each with prompts of its own from its first on."""
+    both = f"{FILES / 'sharegpt_chat.py'},{FILES / 'synthetic.py'}"
+    arguments = ["-f", both, "--num-prompts", "24", "-u", "4", "--max-tokens", "6", "--input-len", "50"]
+    done = run_locust(llama_server.url, *arguments)
+    assert done.code == 0, done.err
+    parts = done.summary["llama_load"]["by_workload"]
+    assert set(parts) == {"sharegpt", "synthetic"}
+    assert sum(part["completed"] for part in parts.values()) == 24
+    assert sorted(row["prompt_index"] for row in rows(done)) == list(range(24))
+    assert len(set(done.records.strings("prompt_sha256"))) == 25
