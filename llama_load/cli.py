@@ -64,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--ctx-per-slot", type=int, default=4096, help="context of a slot in tokens (default 4096)")
     serve.add_argument("--threads", type=int, default=1, help="threads to compute with (default 1)")
     serve.add_argument("--api-key", default="", help="require this key")
+    serve.add_argument("--vision", action="store_true", help="with a small random vision projector")
+    serve.add_argument("--embeddings", action="store_true", help="answer /v1/embeddings, and nothing else")
     serve.add_argument("--simulated", action="store_true", help="no model: tokens by the clock, for tests of timing")
     simulated = serve.add_argument_group("with --simulated")
     simulated.add_argument(
@@ -191,6 +193,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _serve_embedded(arguments: argparse.Namespace) -> int:
     from llama_load.serving.model_maker import ModelSize, cached_model
     from llama_load.serving.process import EmbeddedServer, free_port
+    from llama_load.serving.projector_maker import cached_projector
 
     model = arguments.model or cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
     if not model.is_file():
@@ -202,6 +205,8 @@ def _serve_embedded(arguments: argparse.Namespace) -> int:
         ctx_per_slot=arguments.ctx_per_slot,
         threads=arguments.threads,
         api_key=arguments.api_key,
+        embeddings=arguments.embeddings,
+        projector=cached_projector(ModelSize().dim) if arguments.vision else None,
     )
     command = server.command(arguments.port or free_port(arguments.host))
     os.execv(command[0], command)  # noqa: S606 - the server takes this process over, signals and output included

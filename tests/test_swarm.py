@@ -67,6 +67,7 @@ def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate:
     assert len(set(done.records.measured().strings("worker"))) == 2
 
 
+@pytest.mark.heavy
 def test_a_late_worker_gets_work(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """It joins in the middle of a run, and every prompt is still sent once."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "20")
@@ -226,6 +227,7 @@ def test_the_last_worker_is_killed(simulate: Callable[..., Simulated], tmp_path:
     assert "INCOMPLETE" in done.out
 
 
+@pytest.mark.heavy
 def test_workers_need_no_data(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """The data set is gone once the master has read it: workers get their prompts from the master."""
     data = tmp_path / "data.json"
@@ -275,6 +277,7 @@ def test_runs_from_the_web_page_of_a_master(simulate: Callable[..., Simulated], 
     assert "has not got everything" not in running.log(0) + running.log(1)
 
 
+@pytest.mark.heavy
 def test_waiting_at_the_end_lets_every_answer_come(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """--at-end wait: answers of 3 s are under way when the time is over; none is cut."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "100")

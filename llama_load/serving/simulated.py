@@ -73,6 +73,7 @@ class _Stream:
     include_usage: bool
     total: int
     fault: str
+    body_bytes: int
     received_ns: int
     started_ns: int = 0
     offsets_ns: list[int] = field(default_factory=list)
@@ -277,6 +278,7 @@ class SimulatedServer:
             include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
             total=0 if fault == "empty" else int(body.get("max_tokens") or schedule.tokens),
             fault=fault,
+            body_bytes=len(connection.body),
             received_ns=connection.read_ns,
         )
         connection.stream = stream
@@ -356,6 +358,7 @@ class SimulatedServer:
                 "number": stream.number,
                 "request_id": stream.request_id,
                 "outcome": outcome,
+                "body_bytes": stream.body_bytes,
                 "received_mono_ns": stream.received_ns,
                 "started_mono_ns": stream.started_ns,
                 "sent_mono_ns": stream.sent_ns,
@@ -382,5 +385,5 @@ class SimulatedServer:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The server's log: a dict a request with `request_id`, `received_mono_ns`, `sent_mono_ns` (list), `outcome`."""
+    """The server's log: a dict a request with `request_id`, `body_bytes`, `received_mono_ns`, `sent_mono_ns` (list), `outcome`."""
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
