@@ -29,6 +29,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.clients
 	$(BIN)/python -m benchmarks.swarm
 	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.large_prompts
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

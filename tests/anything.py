@@ -42,7 +42,7 @@ def record_of(pieces: Sequence[bytes]) -> RequestRecord:
     """The record of such an answer, through the columns of the journal and back."""
     exchange, reader = exchange_of(pieces)
     ticket = Ticket(0, False, None, Target(ADDRESS, OPENAI, None))
-    asked = Asked("id", "User", "workload", "name", "chat", None, "text", 8, None)
+    asked = Asked("id", "User", "workload", "name", "chat", None, "text", "", 8, None)
     record = make_record(SimpleNamespace(worker="w", save_texts=True), ticket, asked, exchange, reader)
     (kept,) = from_batch(to_batch([record]))
     return kept

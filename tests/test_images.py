@@ -23,7 +23,7 @@ from llama_load.workloads.prompt import Image
 
 
 def file_of(image: Image) -> bytes:
-    return base64.b64decode(image.data_url.partition(",")[2], validate=True)
+    return base64.b64decode(image.data_url.partition(b",")[2], validate=True)
 
 
 def picture_of(image: Image) -> Pillow.Image:
@@ -40,7 +40,7 @@ def encoded(kind: str, size: tuple[int, int] = (40, 30), mode: str = "RGB", **op
 def test_drawings_are_what_they_say_they_are(kind: str, name: str) -> None:
     """Size, format, MIME type and digest."""
     (image,) = generated(1, (320, 200), kind, seed=1)
-    assert image.data_url.startswith(f"data:image/{kind};base64,")
+    assert image.data_url.decode().startswith(f"data:image/{kind};base64,")
     assert (picture_of(image).format, picture_of(image).size) == (name, (320, 200))
     assert (image.width, image.height) == (320, 200)
     assert image.sha256 == hashlib.sha256(file_of(image)).hexdigest()
@@ -121,7 +121,7 @@ def test_jpeg_and_png_files_are_sent_byte_by_byte(kind: str, mode: str, options:
     image = image_of(data, "x")
     assert file_of(image) == data
     assert (image.width, image.height) == (40, 30)
-    assert image.data_url.startswith(f"data:image/{mime};")
+    assert image.data_url.decode().startswith(f"data:image/{mime};")
 
 
 @pytest.mark.parametrize(("kind", "options"), [("WEBP", {"lossless": True}), ("BMP", {}), ("GIF", {})])
@@ -161,7 +161,7 @@ def test_a_folder_gives_its_images_in_order(tmp_path: Path) -> None:
 def test_a_file_is_known_by_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "picture").write_bytes(encoded("PNG"))
     (image,) = images_at(tmp_path / "picture")
-    assert image.data_url.startswith("data:image/png;")
+    assert image.data_url.decode().startswith("data:image/png;")
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "GIF", "WEBP"])

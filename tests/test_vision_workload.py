@@ -24,7 +24,7 @@ from llama_load.serving.projector_maker import cached_projector, make_projector
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.body import BodyOptions, request_body
 from llama_load.targets.target import LLAMA_SERVER, Target
-from llama_load.users.content import chat_content
+from llama_load.users.content import chat_content, with_images
 from llama_load.wire import Exchange, Hub, Request, Timeouts, parse_url
 from llama_load.workloads import vision
 from llama_load.workloads.images import generated
@@ -62,7 +62,7 @@ def digests(prompts: Sequence[Prompt]) -> list[str]:
 
 def folder_of(folder: Path, count: int) -> Path:
     for number, image in enumerate(generated(count, (24, 24), "png", 99)):
-        (folder / f"{number:03}.png").write_bytes(base64.b64decode(image.data_url.partition(",")[2]))
+        (folder / f"{number:03}.png").write_bytes(base64.b64decode(image.data_url.partition(b",")[2]))
     return folder
 
 
@@ -207,7 +207,8 @@ def ask(url: str, images: Sequence[Image], max_tokens: int = 12) -> tuple[Exchan
     content = chat_content(Prompt("What is this?", images=tuple(images)), (), "")
     reader = AnswerReader()
     body = request_body(content, Target(parse_url(url), LLAMA_SERVER, None), BodyOptions(), max_tokens)
-    request = Request("POST", "/v1/chat/completions", (("Content-Type", "application/json"),), msgspec.json.encode(body))
+    pieces = with_images(msgspec.json.encode(body), images)
+    request = Request("POST", "/v1/chat/completions", (("Content-Type", "application/json"),), pieces)
     return Hub.of_this_process().send(parse_url(url).resolved(), request, reader, Timeouts()), reader
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+import gevent
 import msgspec
 
 from llama_load.workloads.prompt import Image, Message, Prompt
 
 Messages = Sequence[Mapping[str, Any]]
+# A digest of so much takes 0.1 ms.
+LONG_CHARS = 32_768
+
 Content = str | Messages | Sequence[str]
 
 
 def chat_content(prompt: Prompt, history: Sequence[Message], prefix: str) -> str | Messages:
     """A user's message after a history: a text if it is nothing but that, else a list of messages.
 
-    `prefix` goes before the first text of all. Images come before the text, as most chat templates want them.
+    `prefix` goes before the first text of all. Images come before the text, as most chat templates want them, each by a name
+    that `with_images` replaces.
     """
     if not history and not prompt.images:
         return prefix + prompt.text
@@ -39,27 +45,38 @@ def prefixed(content: str | Messages, prefix: str) -> str | Messages:
     return [{**first, "content": prefix + first["content"]}, *content[1:]] if isinstance(first.get("content"), str) else content
 
 
-def plain(content: Content, images: Sequence[Image] = ()) -> str:
-    """The content as one text: itself, the inputs line by line, or the messages as JSON with digests in place of images."""
+def plain(content: Content) -> str:
+    """The content as one text: itself, the inputs line by line, or the messages as JSON (images by their digest)."""
     if isinstance(content, str):
         return content
     if all(isinstance(part, str) for part in content):
         return "\n".join(map(str, content))
-    if images:
-        digests = {image.data_url: f"sha256:{image.sha256}" for image in images}
-        content = [_without_data(message, digests) for message in content if isinstance(message, Mapping)]
     return msgspec.json.encode(content).decode()
 
 
+def digest_of(text: str) -> str:
+    """The SHA-256 of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def digest_beside(text: str) -> str:
+    """The same; of a long text in a thread, while the event loop goes on."""
+    return digest_of(text) if len(text) <= LONG_CHARS else cast(str, gevent.get_hub().threadpool.apply(digest_of, (text,)))
+
+
+def with_images(encoded: bytes, images: Sequence[Image]) -> tuple[bytes, ...]:
+    """An encoded body in pieces, each image's data URL in the place where its name stands. Megabytes are not copied for that: it
+    would keep the event loop, and so all other streams, for some ms an image."""
+    pieces, rest = [], encoded
+    for image in images:
+        before, _, rest = rest.partition(_name_of(image).encode())
+        pieces += [before, image.data_url]
+    return (*pieces, rest)
+
+
 def _image_part(image: Image) -> Mapping[str, Any]:
-    return {"type": "image_url", "image_url": {"url": image.data_url}}
+    return {"type": "image_url", "image_url": {"url": _name_of(image)}}
 
 
-def _without_data(message: Mapping[str, Any], digests: Mapping[str, str]) -> Mapping[str, Any]:
-    parts = message["content"]
-    if isinstance(parts, str):
-        return message
-    shown = [
-        {"type": "image_url", "image_url": digests[part["image_url"]["url"]]} if "image_url" in part else part for part in parts
-    ]
-    return {**message, "content": shown}
+def _name_of(image: Image) -> str:
+    return f"sha256:{image.sha256}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 import uuid
@@ -12,6 +11,7 @@ from llama_load.metrics import request as metric
 from llama_load.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.target import Target
+from llama_load.users.content import digest_of
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.exchange import Exchange
 from llama_load.workloads.prompt import Prompt
@@ -32,6 +32,7 @@ class Asked:
     endpoint: str
     model: str | None
     text: str
+    digest: str
     max_tokens: int | None
     prompt: Prompt | None  # of the workload, or what the locustfile made
 
@@ -122,8 +123,8 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         images=len(prompt.images) if prompt and prompt.images else None,
         image_tokens=_image_tokens(prompt, told_tokens, ticket.target),
         inputs=len(prompt.inputs) if prompt and prompt.inputs else None,
-        prompt_sha256=_digest(asked.text),
-        output_sha256=_digest(output) if output else None,
+        prompt_sha256=asked.digest,
+        output_sha256=digest_of(output) if output else None,
         prompt_text=asked.text if session.save_texts else None,
         output_text=output if session.save_texts else None,
         token_source=token_source,
@@ -168,10 +169,6 @@ def _answered_by(exchange: Exchange) -> str | None:
     """What the answer's head says of who sent it: the fields Server and Via."""
     names = (exchange.headers.get("server"), exchange.headers.get("via"))
     return ", via ".join(name for name in names if name) or None
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _clock_source(exchange: Exchange) -> str:

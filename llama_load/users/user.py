@@ -18,7 +18,7 @@ from llama_load.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.body import CHAT, COMPLETIONS, EMBEDDINGS, PATHS, asked_tokens, request_body
 from llama_load.targets.whole import WholeAnswer
-from llama_load.users.content import Content, Messages, chat_content, plain, prefixed
+from llama_load.users.content import Content, Messages, chat_content, digest_beside, plain, prefixed, with_images
 from llama_load.users.measure import Asked, make_record, new_request_id
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.address import split_hosts
@@ -177,6 +177,10 @@ class LlamaUser(HttpUser):
             payload = request_body(content, ticket.target, options, wanted, model) | body
             request_id = new_request_id()
             workload = (said.task if said is not None else None) or self.workload_name()
+            try:
+                text, encoded = plain(content), msgspec.json.encode(payload)
+            except (TypeError, ValueError) as error:
+                session.abort(f"the body of a {workload} request cannot be sent as JSON: {error}")
             asked = Asked(
                 request_id=request_id,
                 user=type(self).__name__,
@@ -184,16 +188,14 @@ class LlamaUser(HttpUser):
                 name=str(name or workload),
                 endpoint=options.endpoint,
                 model=model,
-                text=plain(content, said.images if said is not None else ()),
+                text=text,
+                digest=digest_beside(text),
                 max_tokens=asked_tokens(payload),
                 prompt=said,
             )
             headers = (*ticket.target.headers, ("Content-Type", "application/json"), ("X-Request-Id", request_id))
-            try:
-                encoded = msgspec.json.encode(payload)
-            except (TypeError, ValueError) as error:
-                session.abort(f"the body of a {workload} request cannot be sent as JSON: {error}")
-            request = Request("POST", PATHS[options.endpoint], headers, encoded, reuse=ticket.target.reuse)
+            pieces = with_images(encoded, said.images) if said is not None and said.images else encoded
+            request = Request("POST", PATHS[options.endpoint], headers, pieces, reuse=ticket.target.reuse)
             embeds = options.endpoint == EMBEDDINGS
             whole = embeds or not payload.get("stream")
             reader = WholeAnswer(len(content) if embeds else None) if whole else AnswerReader()

@@ -115,7 +115,7 @@ class Exchange:
         parked = self.hub.parked(self.address) if self.request.reuse else None
         self.reused = parked is not None
         self._connection = parked or Connection(self.hub, self.address)
-        self._connection.carry(self, head, self.request.body)
+        self._connection.carry(self, (head, *self.request.pieces))
 
     def begins(self) -> None:
         """The connection is about to connect or, if it is open, to send: the clock starts. (A second try has started already.)"""
@@ -135,7 +135,7 @@ class Exchange:
         assert self._connection is not None
         self._connection.close()
         self._connection = Connection(self.hub, self.address)
-        self._connection.carry(self, self.request.head(self.address), self.request.body)
+        self._connection.carry(self, (self.request.head(self.address), *self.request.pieces))
 
     # ------------------------------------------------------------------ coming in
 

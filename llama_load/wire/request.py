@@ -24,8 +24,13 @@ class Request:
     method: str
     path: str
     headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = b""
+    body: bytes | tuple[bytes, ...] = b""  # or its pieces, which are sent without being put together
     reuse: bool = False
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The body's pieces, in order."""
+        return (self.body,) if isinstance(self.body, bytes) else self.body
 
     def head(self, address: Address) -> bytes:
         """The header block as bytes, with Host, Content-Length and Connection filled in."""
@@ -34,7 +39,7 @@ class Request:
             f"Host: {address.host_header}",
             "Accept-Encoding: identity",
             f"Connection: {'keep-alive' if self.reuse else 'close'}",
-            f"Content-Length: {len(self.body)}",
+            f"Content-Length: {sum(map(len, self.pieces))}",
             *(f"{name}: {value}" for name, value in self.headers),
         ]
         return ("\r\n".join(fields) + "\r\n\r\n").encode("latin-1")

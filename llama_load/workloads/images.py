@@ -151,7 +151,7 @@ def _read(file: Path) -> Image:
 
 
 def _image(data: bytes, kind: str, width: int, height: int) -> Image:
-    url = f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
+    url = f"data:image/{kind};base64,".encode() + base64.b64encode(data)
     return Image(url, hashlib.sha256(data).hexdigest(), width, height)
 
 

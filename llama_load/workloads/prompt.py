@@ -23,7 +23,7 @@ class Message:
 class Image:
     """An image as it is sent: a base64 data URL, encoded before the run. `sha256` is that of the file in it."""
 
-    data_url: str
+    data_url: bytes
     sha256: str
     width: int
     height: int

@@ -111,5 +111,5 @@ def _hands(count: int, images: int, each: int, seed: int) -> Iterator[Sequence[i
 
 def _file_bytes(image: Image) -> int:
     """The size of the file in a data URL: base64 makes four characters of three bytes."""
-    encoded = len(image.data_url) - image.data_url.index(",") - 1
-    return encoded // 4 * 3 - image.data_url.count("=", -2)
+    encoded = len(image.data_url) - image.data_url.index(b",") - 1
+    return encoded // 4 * 3 - image.data_url.count(b"=", -2)
