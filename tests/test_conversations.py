@@ -71,6 +71,18 @@ def test_a_turn_carries_what_was_said_before_it(tmp_path: Path) -> None:
     assert [prompt.max_tokens for prompt in found] == [11, 12, 13]
 
 
+def test_a_history_is_as_long_as_the_answers_that_are_asked_for(tmp_path: Path) -> None:
+    """Answers of 100 words instead of the recorded 11 and 12, and 5 tokens of template an exchange: 4, 4 + 105 + 5, 114 + 105 + 6."""
+    path = write(tmp_path, [chat("c", 3)])
+    asked = plan(path, 3, answer_len=100, exchange_tokens=5).measured
+    assert [prompt.prompt_tokens for prompt in asked] == [4, 114, 225]
+    short = plan(path, 3, answer_len=100, exchange_tokens=5, fill=False, fits=lambda prompt, _: prompt + 100 <= 300)
+    assert [prompt.turn for prompt in short.measured] == [1, 2]
+    assert short.about["shortened"] == 1
+    recorded = Traffic(turns=None, generated_history=False)
+    assert [prompt.prompt_tokens for prompt in plan(path, 3, answer_len=100, traffic=recorded).measured] == [4, 20, 38]
+
+
 @pytest.mark.parametrize("turns", [1, 2, 3, None])
 @pytest.mark.parametrize("count", [1, 5, 12, 13, 40])
 def test_the_plan_holds_exactly_the_requests_wanted(tmp_path: Path, turns: int | None, count: int) -> None:

@@ -37,6 +37,13 @@ def test_texts_from_anywhere_become_values() -> None:
     assert options(metric_percentiles="50, 99.9").percentiles == [50.0, 99.9]
 
 
+def test_emptied_fields_of_the_web_form_mean_the_default() -> None:
+    names = ("turns", "batch_size", "range_ratio", "num_prefixes", "images_per_request", "prefix_len", "image_size", "think_time")
+    found = options(**dict.fromkeys(names, ""))
+    assert found.traffic == options().traffic
+    assert found.traffic.turns == 1
+
+
 def test_what_users_of_vllm_type_is_understood() -> None:
     assert options(endpoint="/v1/completions").endpoint == "completions"
     assert options(header=["X-A=b:c"]).headers == (("X-A", "b:c"),)
@@ -66,6 +73,14 @@ def test_a_latency_threshold_does_not_switch_off_the_one_on_failures() -> None:
         ({"metric_percentiles": "99,101"}, "--metric-percentiles"),
         ({"first_token_timeout": "0"}, "--first-token-timeout must be a number above 0"),
         ({"temperature": "hot"}, "--temperature"),
+        ({"turns": "some"}, "--turns must be a whole number"),
+        ({"think_time": "inf"}, "--think-time must be a number"),
+        ({"image_size": "huge"}, "--image-size must be WIDTHxHEIGHT"),
+        ({"image_size": "20000x1"}, "16 to 8192 pixels each"),
+        ({"weights": "document"}, "--weights must look like document=3,vision=1"),
+        ({"weights": "document=0"}, "--weights must leave something to send"),
+        ({"document_cache": "warm"}, "--document-cache must be one of different, shared, as-is"),
+        ({"model": "a,,b"}, "--model must be a name or several"),
         ({"fail_if": ["p42_ttft_ms>1"]}, "no result has a key 'p42_ttft_ms'"),
     ],
 )

@@ -34,7 +34,7 @@ def test_a_budget_counts_template_prefix_prompt_and_answer() -> None:
 
 def test_the_budget_of_replicas_is_the_tightest() -> None:
     other = replace(SERVER, ctx_per_slot=2048, template_tokens=30)
-    assert slot_budget([SERVER, other], "chat") == Budget(2048, 30)
+    assert slot_budget([SERVER, other], "chat") == Budget(2048, 30, template=30)
 
 
 def test_an_unknown_context_takes_everything() -> None:

@@ -116,6 +116,53 @@ def test_a_user_that_is_taken_away_in_the_middle_of_a_conversation(
     assert sorted(row["prompt_index"] for row in ended) == list(range(48))
 
 
+AMID = """
+import gevent
+from locust import task
+from llama_load import LlamaUser, ShareGPT
+
+class Talk(LlamaUser):
+    workload = ShareGPT()
+
+    @task
+    def ask(self):
+        with gevent.Timeout({timeout}, False):
+            self.chat(max_tokens={tokens})
+        self.chat("words of my own", max_tokens=4)
+"""
+
+
+def test_own_words_between_the_turns_of_a_conversation(llama_server: Running, run_locust: Run, talks: Path, tmp_path: Path) -> None:
+    """They count, and the turns that came with their permission are sent by somebody all the same."""
+    file = tmp_path / "amid.py"
+    file.write_text(AMID.format(timeout=60, tokens=4))
+    done = run_locust(
+        llama_server.url, "--dataset-path", str(talks), "--turns", "3", "--num-prompts", "24", "-u", "2", locustfile=file
+    )
+    assert done.code == 0, done.err
+    assert sorted(row["prompt_index"] for row in rows(done)) == list(range(24))
+
+
+def test_a_turn_that_the_locustfile_gives_up_on_is_history_as_recorded(
+    llama_server: Running, run_locust: Run, talks: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "impatient.py"
+    file.write_text(AMID.format(timeout=0.03, tokens=2000).replace('self.chat("words of my own", max_tokens=4)', "pass"))
+    arguments = ("--dataset-path", str(talks), "--turns", "2", "--num-prompts", "4", "-u", "1", "--warmup", "0", "--save-texts")
+    done = run_locust(llama_server.url, *arguments, "--fail-if", "failure_ratio>1", locustfile=file)
+    first, second = by_conversation(done)[0]
+    assert first["status"] == "client_timeout", done.err
+    assert [message["content"][:8] for message in json.loads(second["prompt_text"])][1] == "recorded"
+
+
+def test_conversations_as_bare_text(llama_server: Running, run_locust: Run, talks: Path) -> None:
+    arguments = ("--dataset-path", str(talks), "--turns", "2", "--num-prompts", "4", "--system-prompt", "Be brief.", "--save-texts")
+    done = run_locust(llama_server.url, *arguments, locustfile=FILES / "completions.py")
+    assert done.code == 0, done.err
+    assert all(row["prompt_text"].startswith("Be brief.\n\n") for row in rows(done))
+    assert done.summary["endpoint_type"] == "openai"
+
+
 def test_long_documents(llama_server: Running, run_locust: Run) -> None:
     """1500 tokens each by the server's own count, all different."""
     arguments = ("--num-prompts", "8", "-u", "4", "--document-tokens", "1500", "--max-tokens", "8")
@@ -182,6 +229,15 @@ def test_a_mixture_of_documents_and_images(seeing_server: Running, run_locust: R
         assert any(cells[2].strip() == f"{expected:.1f}" for cells in table)
     assert {"document", "vision"} == set(done.summary["llama_load"]["by_workload"])
     assert max(map(len, done.out.splitlines())) <= 80
+
+
+def test_what_an_image_costs_does_not_hang_on_random_text_before_it(seeing_server: Running, run_locust: Run) -> None:
+    """It is not told then, rather than told wrongly."""
+    arguments = ("--num-prompts", "2", "--max-tokens", "4", "--image-size", "112x112", "--bust-prefix-cache")
+    done = run_locust(seeing_server.url, *arguments, locustfile=FILES / "vision.py")
+    assert done.code == 0, done.err
+    assert done.summary["llama_load"]["tokens_per_image"] is None
+    assert "what they cost in tokens is not known before the run" in " ".join(done.err.split())
 
 
 def test_embeddings(embedding_server: Running, run_locust: Run) -> None:

@@ -64,6 +64,7 @@ class Totals:
     token_sources: dict[str, int]
     prompt_token_sources: dict[str, int]
     clock_sources: dict[str, int]
+    endpoints: dict[str, int]
     failures: list[FailureCount] = field(default_factory=list)
 
     @property
@@ -114,6 +115,7 @@ def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple
         token_sources=_counts(ok, "token_source"),
         prompt_token_sources=_counts(ok, "prompt_token_source"),
         clock_sources=_counts(ok, "clock_source"),
+        endpoints=_counts(records, "endpoint"),
         failures=_failures(failed),
     )
 

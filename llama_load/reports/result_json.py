@@ -75,10 +75,9 @@ def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
 
 
 def _endpoint_type(manifest: Manifest, figures: Totals) -> str:
-    """vLLM's name of what was asked."""
-    if figures.total_inputs is not None and not figures.total_output_tokens:
-        return "openai-embeddings"
-    return "openai-chat" if manifest.endpoint == "chat" else "openai"
+    """vLLM's name of where most requests went."""
+    most = next(iter(figures.endpoints), manifest.endpoint)
+    return {"chat": "openai-chat", "embeddings": "openai-embeddings"}.get(most, "openai")
 
 
 def speculation_told(manifest: Manifest, figures: Totals) -> Speculation | None:

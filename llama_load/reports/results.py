@@ -56,7 +56,7 @@ def work_out(run: Run) -> Results:
 
     def grouped(column: str, known: Sequence[Any] = ()) -> dict[Any, Totals]:
         values = list(dict.fromkeys([*known, *measured.values_of(column)]))
-        if len(values) == 1:
+        if len(values) == 1 and bool(measured.equals(column, values[0]).all()):
             return {values[0]: total}
         return {value: totals(measured.where(measured.equals(column, value)), manifest.percentiles, slos) for value in values}
 

@@ -18,8 +18,7 @@ GENERATED, RECORDED = HISTORIES = ("generated", "recorded")
 CACHES = ("different", "shared", "as-is")
 FORMATS = ("jpeg", "png")
 ALL = "all"
-# Nobody sends larger pictures to a language model, and a typing error must not fill the memory.
-MOST_PIXELS = 16384
+DEFAULT_SIZE = "512x512"
 # With --at-end wait: what takes longer than the longest answer that anybody waits for is cut all the same.
 LONGEST_WAIT_S = 900.0
 
@@ -51,7 +50,7 @@ FLAGS = (
         "",
         "conversations: a ShareGPT or messages file (.json, .jsonl, .parquet) or hf:REPO[:split] (default: a sample)",
     ),
-    Flag("--sharegpt-output-len", "", "ask for answers of so many tokens instead of the recorded answer's length"),
+    Flag("--sharegpt-output-len", "", "the same as --output-len, by the name that vllm bench serve has for it"),
     Flag("--turns", "1", "turns of a conversation: a number, or all"),
     Flag("--history", GENERATED, "what goes before a later turn: the model's own answers, or the recorded ones", HISTORIES),
     Flag("--think-time", "0", "seconds that a user thinks before a later turn"),
@@ -66,14 +65,18 @@ FLAGS = (
     ),
     Flag("--question", "", "what is asked about documents and images (default: several of ours)"),
     Flag("--images", "", "images: a file, a folder or hf:REPO[:split] (default: made up, no two alike)"),
-    Flag("--image-size", "512x512", "WIDTHxHEIGHT of made-up images"),
+    Flag("--image-size", DEFAULT_SIZE, "WIDTHxHEIGHT of made-up images"),
     Flag("--image-format", FORMATS[0], "how made-up images are encoded", FORMATS),
     Flag("--images-per-request", "1", "images in one request"),
     Flag("--weights", "", "shares of a mixture, such as document=3,vision=1 (default: all alike)"),
     Flag("--batch-size", "1", "texts in one embeddings request"),
     Flag("--input-len", "", "synthetic prompts: length in tokens (default 1024); embeddings: length of a text (default 128)"),
-    Flag("--output-len", "", "length to ask for of synthetic prompts and documents (default 128)"),
-    Flag("--range-ratio", "0", "synthetic prompts: lengths vary by up to this share, 0 to 1"),
+    Flag(
+        "--output-len",
+        "",
+        "answer length to ask for, whatever the data says (synthetic prompts, documents, images: 128)",
+    ),
+    Flag("--range-ratio", "0", "synthetic prompts: lengths vary by up to this share, from 0 to below 1"),
     Flag("--prefix-len", "0", "synthetic prompts: tokens of a shared beginning"),
     Flag("--num-prefixes", "1", "synthetic prompts: different shared beginnings, taken in turn"),
     Flag("--tokenizer", "", "a tokenizer.json (or its folder) that counts prompt tokens; default: the server, else an estimate"),

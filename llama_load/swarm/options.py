@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,11 @@ from llama_load.swarm.flags import (
     ALL,
     CACHES,
     CANCEL,
+    DEFAULT_SIZE,
     FLAGS,
     FORMATS,
     HISTORIES,
     LONGEST_WAIT_S,
-    MOST_PIXELS,
     RECORDED,
     WAIT,
 )
@@ -31,6 +32,7 @@ from llama_load.targets.target import BACKENDS
 from llama_load.users.session import Dialogue
 from llama_load.wire.request import Timeouts
 from llama_load.wire.tls import TlsOptions
+from llama_load.workloads.images import MAX_SIDE, MIN_SIDE
 from llama_load.workloads.prompt import Traffic
 
 
@@ -100,7 +102,7 @@ def read(namespace: Any) -> LoadOptions:
         wanted = "a whole number" if kind is int else "a number"
         try:
             value = kind(given)
-            if value > least or (value == least and not above):
+            if (value > least or (value == least and not above)) and math.isfinite(value):
                 return value
         except ValueError:
             pass
@@ -128,13 +130,15 @@ def read(namespace: Any) -> LoadOptions:
         given = chosen(name, ("on", "off"))
         return None if given is None else given == "on"
 
+    generated = chosen("history", HISTORIES) != RECORDED
     options = LoadOptions(
         num_prompts=number("num_prompts", int, 1),
         max_concurrency=number("max_concurrency", int, 1),
         warmup=number("warmup", int, 0) or 0,
         dataset_path=text("dataset_path"),
         traffic=Traffic(
-            turns=None if text("turns") == ALL else number("turns", int, 1),
+            turns=None if text("turns") == ALL else number("turns", int, 1) or 1,
+            generated_history=generated,
             system_prompt=text("system_prompt"),
             document=Path(document) if (document := text("document")) else None,
             document_tokens=number("document_tokens", int, 1),
@@ -143,22 +147,22 @@ def read(namespace: Any) -> LoadOptions:
             images=text("images"),
             image_size=_size(text("image_size") or "", faults),
             image_format=chosen("image_format", FORMATS) or FORMATS[0],
-            images_per_request=number("images_per_request", int, 1),
+            images_per_request=number("images_per_request", int, 1) or 1,
             weights=_weights(text("weights") or "", faults),
-            batch_size=number("batch_size", int, 1),
+            batch_size=number("batch_size", int, 1) or 1,
             input_len=number("input_len", int, 1),
             output_len=number("output_len", int, 1),
-            range_ratio=number("range_ratio", float, 0),
-            prefix_len=number("prefix_len", int, 0),
-            num_prefixes=number("num_prefixes", int, 1),
+            range_ratio=number("range_ratio", float, 0) or 0.0,
+            prefix_len=number("prefix_len", int, 0) or 0,
+            num_prefixes=number("num_prefixes", int, 1) or 1,
         ),
-        dialogue=Dialogue(chosen("history", HISTORIES) != RECORDED, number("think_time", float, 0) or 0.0),
+        dialogue=Dialogue(generated, number("think_time", float, 0) or 0.0),
         stream=not switch("no_stream"),
         sharegpt_output_len=number("sharegpt_output_len", int, 1),
         tokenizer=Path(tokenizer) if tokenizer else None,
         keep_long_prompts=switch("keep_long_prompts"),
         seed=number("seed", int, -(2**63)) or 0,
-        models=tuple(name.strip() for name in (text("model") or "").split(",") if name.strip()),
+        models=_models(text("model"), faults),
         backend=chosen("backend", BACKENDS),
         balance=chosen("balance", BALANCES) or ROUND_ROBIN,
         connection_reuse=switched("connection_reuse"),
@@ -192,12 +196,19 @@ def read(namespace: Any) -> LoadOptions:
     return options
 
 
+def _models(given: str | None, faults: list[str]) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in (given or "").split(","))
+    if given is not None and not all(names):
+        faults.append(f"--model must be a name or several with commas between them, got {given!r}")
+    return names if given is not None else ()
+
+
 def _size(given: str, faults: list[str]) -> tuple[int, int]:
-    width, _, height = given.lower().partition("x")
-    if width.isdecimal() and height.isdecimal() and 0 < int(width) <= MOST_PIXELS and 0 < int(height) <= MOST_PIXELS:
+    width, _, height = (given or DEFAULT_SIZE).lower().partition("x")
+    if width.isdecimal() and height.isdecimal() and all(MIN_SIDE <= int(side) <= MAX_SIDE for side in (width, height)):
         return int(width), int(height)
-    faults.append(f"--image-size must be WIDTHxHEIGHT in pixels, such as 1280x720, at most {MOST_PIXELS} each, got {given!r}")
-    return 1, 1
+    faults.append(f"--image-size must be WIDTHxHEIGHT, such as 1280x720, {MIN_SIDE} to {MAX_SIDE} pixels each, got {given!r}")
+    return MIN_SIDE, MIN_SIDE
 
 
 def _weights(given: str, faults: list[str]) -> dict[str, float]:

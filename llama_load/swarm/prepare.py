@@ -30,7 +30,7 @@ from llama_load.targets.target import Target
 from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
-from llama_load.workloads.prompt import Plan, PlanRequest
+from llama_load.workloads.prompt import Plan, PlanRequest, Workload
 
 
 @dataclass(slots=True)
@@ -66,9 +66,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         max_tokens=asked_tokens(options.extra_body) or options.max_tokens,
         prefix_tokens=PREFIX_DIGITS if options.bust_prefix_cache else 0,
     )
-    workloads = {
-        user.workload.name: user.workload for user in environment.user_classes if getattr(user, "workload", None) is not None
-    }
+    workloads = _workloads(environment)
     wanted = PlanRequest(
         num_prompts=num_prompts or DEFAULT_NUM_PROMPTS,
         fill=num_prompts is not None,
@@ -77,6 +75,8 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         counter=counter,
         dataset_path=options.dataset_path,
         output_len=options.traffic.output_len or options.sharegpt_output_len,
+        answer_len=budget.answer,
+        exchange_tokens=budget.template,
         fits=None if options.keep_long_prompts or budget.context is None else budget.fits,
         room=(lambda _: None) if options.keep_long_prompts else budget.room,
         threads=ThreadPoolExecutor,
@@ -176,6 +176,18 @@ def _hosts(environment: Any) -> list[str]:
     if twice := [host for host in dict.fromkeys(hosts) if hosts.count(host) > 1]:
         raise UsageError(f"--host names {twice[0]} twice")
     return hosts
+
+
+def _workloads(environment: Any) -> dict[str, Workload]:
+    """The workloads of the user classes by their names. Raises UsageError where two that are not alike have the same."""
+    found: dict[str, Workload] = {}
+    for workload in (getattr(user, "workload", None) for user in environment.user_classes):
+        if workload is None:
+            continue
+        other = found.setdefault(workload.name, workload)
+        if type(other) is not type(workload):
+            raise UsageError(f"two workloads of different kinds are both named {workload.name!r}; give one another name")
+    return found
 
 
 def _counter(probe: Probe, target: Target, options: LoadOptions) -> TokenCounter:

@@ -43,6 +43,7 @@ class Budget:
     context: int | None
     overhead: int
     answer: int | None = None
+    template: int = 0  # of the overhead: what the chat template adds
 
     def need(self, prompt_tokens: int, output_tokens: int) -> int:
         """prefix + template + prompt + answer."""
@@ -64,7 +65,7 @@ def slot_budget(targets: Sequence[Target], endpoint: str, *, max_tokens: int | N
     if endpoint == CHAT:
         told = [target.template_tokens for target in targets]
         template = max(GUESSED_TEMPLATE_TOKENS if tokens is None else tokens for tokens in told)
-    return Budget(min(contexts, default=None), prefix_tokens + template, max_tokens)
+    return Budget(min(contexts, default=None), prefix_tokens + template, max_tokens, template)
 
 
 def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightRow]:
@@ -128,7 +129,7 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         return [PreflightRow("prompts", "written in the locustfile")]
     about = plan.about
     first = plan.measured[0]
-    what = "embeddings requests" if first.inputs else "turns" if about.get("conversations") else "prompts"
+    what = "embeddings requests" if first.inputs else "turns" if any(prompt.more for prompt in plan.measured) else "prompts"
     rows = [
         PreflightRow(
             "prompts", f"{len(plan.measured)} {what} from {about['dataset']['path']}, tokens counted by {about['counted_by']}"
@@ -137,7 +138,9 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
     if about["counted_by"] == "estimate":
         rows[0].value += " (off by 20 % and more: give --tokenizer)"
         rows[0].level = "note"
-    if about["repeated"]:
+    if about["repeated"] and first.inputs:
+        rows.append(PreflightRow("repeats", f"only {about['distinct']} different ones, {about['repeated']} are repeated", "note"))
+    elif about["repeated"]:
         rows.append(
             PreflightRow(
                 "repeats",
@@ -150,7 +153,13 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         rows.append(
             PreflightRow("repeats", f"after {about['distinct']} different prompts they come again, out of the prompt cache", "note")
         )
-    if budget.context is not None and not first.inputs:
+    if about.get("shortened"):
+        rows.append(
+            PreflightRow("too long", f"conversations without the turns that do not fit a slot: {about['shortened']}", "note")
+        )
+    if _sees(plan):
+        rows.append(PreflightRow("images", "what they cost in tokens is not known before the run", "note"))
+    elif budget.context is not None and not first.inputs:
         long = sum(not budget.fits(p.prompt_tokens or 0, p.max_tokens or 0) for p in plan.measured)
         if long:
             rows.append(
@@ -172,7 +181,7 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
 def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:
     """Raises UsageError where images are to be sent to a server that says it cannot see."""
     blind = [target for target in targets if (target.about.get("modalities") or {}).get("vision") is False]
-    if blind and any(prompt.images for prompt in plan.measured):
+    if blind and _sees(plan):
         raise UsageError(f"{blind[0].address.url} cannot see images; start llama-server with the model's --mmproj file")
 
 
@@ -186,7 +195,7 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
     pool = kv_pool or budget.context
     counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
     slots = max((target.slots or 1 for target in targets if target.backend == LLAMA_SERVER), default=0)
-    if pool is None or not plan.measured or not counted or not slots or plan.measured[0].inputs:
+    if pool is None or not plan.measured or not counted or not slots or plan.measured[0].inputs or _sees(plan):
         return []
     at_a_time = min(-(-(users or 1) // len(targets)), slots)
     needs = (budget.need(prompt.prompt_tokens or 0, prompt.max_tokens or 0) for prompt in plan.measured)
@@ -205,6 +214,10 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
             "KV pool", f"if its slots share one (--kv-unified): {wanted}, it may have {pool}; --kv-pool says how much", "note"
         )
     ]
+
+
+def _sees(plan: Plan) -> bool:
+    return any(prompt.images for prompt in plan.measured)
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

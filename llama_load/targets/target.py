@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,8 +41,12 @@ class Target:
             raise UsageError(f"the name {self.address.host!r} cannot be resolved: {error}") from None
 
     def model_for(self, index: int) -> str | None:
-        """The model that the request with this index asks for."""
-        return self.models[index % len(self.models)] if self.models else self.model
+        """The model that the request with this index asks for: of as many requests as there are models each gets one, in an order
+        drawn anew each time, so that no model gets all of what comes in turn (tasks of a mixture, replicas)."""
+        if not self.models:
+            return self.model
+        block, place = divmod(index, len(self.models))
+        return random.Random(block).sample(self.models, len(self.models))[place]
 
     @property
     def keeps_connections(self) -> bool:

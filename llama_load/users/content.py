@@ -41,8 +41,10 @@ def prefixed(content: str | Messages, prefix: str) -> str | Messages:
         return content
     if isinstance(content, str):
         return prefix + content
-    first = content[0]
-    return [{**first, "content": prefix + first["content"]}, *content[1:]] if isinstance(first.get("content"), str) else content
+    first, said = content[0], content[0].get("content")
+    if isinstance(said, str):
+        return [{**first, "content": prefix + said}, *content[1:]]
+    return [{**first, "content": [{"type": "text", "text": prefix}, *said]}, *content[1:]] if isinstance(said, list) else content
 
 
 def plain(content: Content) -> str:

@@ -18,6 +18,7 @@ from llama_load.workloads.prompt import Prompt
 
 # A prompt is taken to be quoted in an error if so many letters and digits of it stand there in a row, however they are escaped.
 QUOTE_CHARS = 24
+_BETWEEN = re.compile(r"[\W_]+")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
@@ -35,6 +36,8 @@ class Asked:
     digest: str
     max_tokens: int | None
     prompt: Prompt | None  # of the workload, or what the locustfile made
+    inputs: int | None = None  # texts to be embedded
+    prefixed: bool = False  # with random text in front
 
 
 def new_request_id() -> str:
@@ -60,7 +63,7 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
     if failure is not None and (told := answer.refused_prompt_tokens(exchange)) is not None:
         prompt_tokens, prompt_token_source = told, "refusal"
     told_tokens = prompt_tokens
-    if prompt_tokens is None and prompt is not None and not prompt.images:
+    if prompt_tokens is None and prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
         prompt_tokens, prompt_token_source = prompt.prompt_tokens, "plan"
     output = answer.text
     return RequestRecord(
@@ -80,7 +83,7 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         max_tokens=asked.max_tokens,
         status=status,
         http_status=exchange.status,
-        error=_without_prompt(failure[1], asked.text, keep=session.save_texts) if failure else None,
+        error=_told(failure[1], exchange, asked, session) if failure else None,
         finish_reason=answer.finish_reason,
         scheduled_mono_ns=ticket.scheduled_ns,
         started_mono_ns=started,
@@ -121,8 +124,8 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         output_chars=len(output),
         prompt_chars=len(asked.text),
         images=len(prompt.images) if prompt and prompt.images else None,
-        image_tokens=_image_tokens(prompt, told_tokens, ticket.target),
-        inputs=len(prompt.inputs) if prompt and prompt.inputs else None,
+        image_tokens=None if asked.prefixed else _image_tokens(prompt, told_tokens, ticket.target),
+        inputs=asked.inputs,
         prompt_sha256=asked.digest,
         output_sha256=digest_of(output) if output else None,
         prompt_text=asked.text if session.save_texts else None,
@@ -146,8 +149,17 @@ def _image_tokens(prompt: Prompt | None, prompt_tokens: int | None, target: Targ
     return max(0, (prompt_tokens or 0) - (prompt.prompt_tokens or 0) - (target.template_tokens or 0))
 
 
+def _told(sentence: str, exchange: Exchange, asked: Asked, session: Session) -> str:
+    """The failure's sentence, without the prompt where a server had a part in it."""
+    if exchange.status is None:
+        return sentence
+    return _without_prompt(sentence, asked.text, keep=session.save_texts)
+
+
 def _without_prompt(error: str, prompt: str, *, keep: bool) -> str:
     """The failure's sentence; servers quote the prompt in some, and no prompt goes to disk unasked."""
+    if ";base64," in error and not keep:  # the server quotes an image
+        return error.partition(":")[0] + ": … (the server quotes the request; --save-texts keeps that)"
     if keep or not prompt:
         return error
     said, asked = _letters(error), _letters(prompt)
@@ -162,7 +174,7 @@ def _without_prompt(error: str, prompt: str, *, keep: bool) -> str:
 def _letters(text: str) -> str:
     """Letters and digits alone, JSON's escapes undone: what a quotation keeps."""
     plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace("\\n", " ").replace("\\t", " ")
-    return "".join(filter(str.isalnum, plain))
+    return _BETWEEN.sub("", plain)
 
 
 def _answered_by(exchange: Exchange) -> str | None:

@@ -49,11 +49,12 @@ class Answer:
 
 @dataclass(slots=True, eq=False)
 class Talk:
-    """A conversation that a user is in: the ticket of its last turn, what begins every prompt of it, and what was said."""
+    """A conversation that a user is in: its last turn's ticket, what begins every prompt of it, with which model, what was said."""
 
     ticket: Ticket
     session: Session
     prefix: str
+    model: str | None
     history: tuple[Message, ...]
 
     def broken_off(self, _: object) -> None:
@@ -116,7 +117,7 @@ class LlamaUser(HttpUser):
         """Send one chat request and wait for its answer.
 
         `prompt` is a text, or a list of messages; None takes the next prompt of the workload, or the next turn of the conversation
-        that this user is in. Further keywords go into the request body. Never raises for what the server does: look at
+        that this user is in (which a prompt of its own ends). Further keywords go into the request body. Never raises for what the server does: look at
         `Answer.ok`. With `--endpoint completions` a text goes to /v1/completions instead.
         """
         return self._ask(prompt, None, max_tokens, name, body)
@@ -125,7 +126,7 @@ class LlamaUser(HttpUser):
         self, text: str | None = None, question: str = "Summarise this.", *, max_tokens: int | None = None, **body: Any
     ) -> Answer:
         """Ask a question about a document: its text, a blank line, the question; None takes both from the workload."""
-        return self._ask(None if text is None else f"{text}\n\n{question}", CHAT, max_tokens, None, body)
+        return self._ask(None if text is None else f"{text}\n\n{question}", None, max_tokens, None, body)
 
     def vision(
         self, prompt: str | None = None, images: Sequence[Image] = (), *, max_tokens: int | None = None, **body: Any
@@ -158,22 +159,27 @@ class LlamaUser(HttpUser):
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
         if options.endpoint == COMPLETIONS and not isinstance(prompt, str | None):
             session.abort("a list of messages can only be sent to the chat endpoint, not to /v1/completions")
-        ticket, talk = self._next_turn(session) if prompt is None else (session.take(self.workload_name()), None)
+        ticket, talk = self._next_turn(session) if prompt is None else (self._own(session), None)
         exchange: Exchange | None = None
         try:
             said = ticket.prompt if prompt is None else prompt if isinstance(prompt, Prompt) else None
             prefix = talk.prefix if talk is not None else session.prefix(ticket)
+            history = talk.history if talk is not None else said.history if said is not None else ()
             content: Content
             if said is None:
                 content = prefixed(prompt, prefix) if isinstance(prompt, str | Sequence) else ""
             elif options.endpoint == EMBEDDINGS:
                 content = [prefix + text for text in said.inputs or (said.text,)]
+            elif said.inputs:
+                session.abort(f"{self.workload_name()} brings batches of texts: write self.embed() in the task")
+            elif options.endpoint == COMPLETIONS and not said.images:  # a history is text, too
+                content = prefix + "\n\n".join([*(message.text for message in history), said.text])
             else:
-                content = chat_content(said, talk.history if talk is not None else said.history, prefix)
+                content = chat_content(said, history, prefix)
             if options.endpoint == COMPLETIONS and not isinstance(content, str):
-                session.abort(f"{self.workload_name()} sends messages or images, which only the chat endpoint takes")
+                session.abort(f"{self.workload_name()} sends images, which only the chat endpoint takes")
             wanted = options.max_tokens or max_tokens or (said.max_tokens if said is not None else None)
-            model = ticket.target.model_for(ticket.index)
+            model = talk.model if talk is not None else ticket.target.model_for(ticket.index)
             payload = request_body(content, ticket.target, options, wanted, model) | body
             request_id = new_request_id()
             workload = (said.task if said is not None else None) or self.workload_name()
@@ -190,6 +196,8 @@ class LlamaUser(HttpUser):
                 model=model,
                 text=text,
                 digest=digest_beside(text),
+                inputs=len(content) if options.endpoint == EMBEDDINGS else None,
+                prefixed=bool(prefix),
                 max_tokens=asked_tokens(payload),
                 prompt=said,
             )
@@ -206,6 +214,8 @@ class LlamaUser(HttpUser):
         except BaseException as error:  # a gevent.Timeout of the locustfile, say: this user has given up waiting
             if exchange is not None:
                 exchange.fail("client_timeout", f"the locustfile gave up waiting: {type(error).__name__}")
+            if talk is not None and ticket.prompt is not None:
+                talk.goes_on(ticket.prompt, ticket.prompt.answer or "")
             raise
         finally:  # also when this user is killed, or the body cannot be encoded: no ticket is lost
             if exchange is None:
@@ -224,6 +234,19 @@ class LlamaUser(HttpUser):
 
     # ------------------------------------------------------------------ conversations
 
+    def _own(self, session: Session) -> Ticket:
+        """Permission for a request with words of the locustfile's own. They end a conversation: its further turns go to whoever comes
+        next. (To wait for a permission and to hold others meanwhile could wait for ever.)"""
+        talk: Talk | None = getattr(self._local, "talk", None)
+        if talk is not None:
+            self._local.talk = None
+            talk.broken_off(None)
+            gevent.getcurrent().unlink(talk.broken_off)
+        ticket = session.take(self.workload_name())
+        if ticket.following:
+            session.abandon(ticket)
+        return replace(ticket, following=())
+
     def _next_turn(self, session: Session) -> tuple[Ticket, Talk | None]:
         """Permission for the next turn of the conversation that this greenlet is in, else for whatever comes next."""
         talk: Talk | None = getattr(self._local, "talk", None)
@@ -235,7 +258,8 @@ class LlamaUser(HttpUser):
             ticket = session.take(self.workload_name())
             if ticket.prompt is None or not ticket.following:
                 return ticket, None
-            talk = Talk(ticket, session, session.prefix(ticket), ticket.prompt.history)
+            model = ticket.target.model_for(ticket.index)
+            talk = Talk(ticket, session, session.prefix(ticket), model, ticket.prompt.history)
             gevent.getcurrent().link(talk.broken_off)
         self._local.talk = talk if talk.ticket.following else None
         if not talk.ticket.following:

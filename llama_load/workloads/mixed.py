@@ -27,7 +27,8 @@ class Mixed:
             name: self._tasks[name].plan(replace(wanted, num_prompts=order.count(name), fill=True)) for name in dict.fromkeys(order)
         }
         queues = {name: iter(plan.measured) for name, plan in plans.items()}
-        measured = [replace(next(queues[name]), task=name) for name in order]
+        # Strangers stand between the turns of a conversation: each goes out alone, with the recorded history.
+        measured = [replace(next(queues[name]), task=name, more=0) for name in order]
         warmup = [replace(prompt, task=name) for name, plan in plans.items() for prompt in plan.warmup]
         return Plan(measured, _in_turn(warmup, len(plans), wanted.warmup), _about(plans))
 
@@ -63,6 +64,7 @@ def _about(plans: Mapping[str, Plan]) -> dict[str, Any]:
     """What the tasks' plans tell, added up where it is a number."""
     parts = {name: plan.about for name, plan in plans.items()}
     summed = {key: sum(part.get(key, 0) for part in parts.values()) for key in ("distinct", "repeated", "replaced", "cut")}
+    meant = any(part.get("cache_meant") for part in parts.values())
     first = next(iter(parts.values()))
     paths = " + ".join(part["dataset"]["path"] for part in parts.values())
-    return {"dataset": {"path": paths}, "counted_by": first["counted_by"], **summed, "tasks": parts}
+    return {"dataset": {"path": paths}, "counted_by": first["counted_by"], **summed, "tasks": parts, "cache_meant": meant}

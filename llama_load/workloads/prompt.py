@@ -82,6 +82,7 @@ class Traffic:
 
     # conversations
     turns: int | None = 1  # None: all
+    generated_history: bool = True
     system_prompt: str | None = None
     # documents
     document: Path | None = None  # a file or a folder
@@ -121,6 +122,8 @@ class PlanRequest:
     counter: TokenCounter
     dataset_path: str | None = None  # a file, or hf:REPO[:split]
     output_len: int | None = None
+    answer_len: int | None = None  # what a flag makes of every answer's length, whatever the prompt's own
+    exchange_tokens: int = 0  # what the chat template adds to a question and its answer
     fits: Callable[[int, int], bool] | None = None
     room: Callable[[int], int | None] = lambda _: None
     threads: Callable[[int], Executor] = ThreadPoolExecutor  # for what is computed on all cores

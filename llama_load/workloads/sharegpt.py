@@ -270,11 +270,17 @@ class _Writer:
                 break
             chat.append(Prompt(question, tokens, output, conversation.id, len(chat) + 1, history, answer))
             history += (Message(USER, question), Message(ASSISTANT, answer))
-            tokens += self._counts[answer]
+            tokens += self._said(answer) + self._wanted.exchange_tokens
         return _first_turns(chat, turns)
 
     def _system(self, conversation: Conversation) -> str:
         return joined(self._wanted.traffic.system_prompt, conversation.system) or ""
+
+    def _said(self, answer: str) -> int:
+        """Tokens of an answer in the history: as long as the model is asked to make it, or as recorded."""
+        if self._wanted.traffic.generated_history:
+            return self._wanted.answer_len or self._output(answer)
+        return self._counts[answer]
 
     def _output(self, answer: str) -> int:
         return self._counts[answer] if self._wanted.output_len is None else self._wanted.output_len

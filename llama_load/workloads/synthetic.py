@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.fitting import counted, settled
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
 
+# A run by time: so much is made up, then it comes again.
+MOST_TOKENS = 1_000_000
 INPUT_TOKENS = 1024
 OUTPUT_TOKENS = 128
 # A prompt is counted and corrected until it is exact; the second count is right as a rule, the last one within a token or two.
@@ -56,6 +58,8 @@ class Synthetic:
             prefix=traffic.prefix_len,
         )
         lengths.refuse_if_none_fits(wanted)
+        if not wanted.fill:  # nobody knows how many will be sent: no minutes of counting before the first
+            wanted = replace(wanted, num_prompts=min(wanted.num_prompts, max(1, MOST_TOKENS // sum(lengths.inputs))))
         vocabulary = _Vocabulary(wanted.counter)
         texts_so_far: set[str] = set()
         prefixes = [("", vocabulary.overhead)]
