@@ -15,6 +15,7 @@ from llama_load.serving.model_maker import TINY
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from llama_load.serving.projector_maker import cached_projector
 from tests.conftest import REPOSITORY, Finished
+from tests.swarms import swarm
 
 Run = Callable[..., Finished]
 FILES = REPOSITORY / "locustfiles"
@@ -318,3 +319,20 @@ def test_several_user_classes_in_one_run(llama_server: Running, run_locust: Run)
     assert sum(part["completed"] for part in parts.values()) == 24
     assert sorted(row["prompt_index"] for row in rows(done)) == list(range(24))
     assert len(set(done.records.strings("prompt_sha256"))) == 25
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("file", ["sharegpt_chat.py", "vision.py", "mixed.py"])
+def test_every_kind_of_traffic_in_a_swarm(seeing_server: Running, talks: Path, tmp_path: Path, file: str) -> None:
+    """Two workers that have no data: conversations stay with one user, images come with their leases, each request once."""
+    arguments = ["--num-prompts", "18", "-u", "4", "--max-tokens", "8", "--image-size", "112x112", "--document-tokens", "600"]
+    arguments += ["--turns", "3"] + (["--dataset-path", str(talks)] if file == "sharegpt_chat.py" else [])
+    with swarm(tmp_path / "s", seeing_server.url, 2, *arguments, locustfile=FILES / file) as running:
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert sorted(row["prompt_index"] for row in rows(done)) == list(range(18))
+    assert len({row["worker"] for row in rows(done)}) == 2
+    if file == "sharegpt_chat.py":
+        for talk in by_conversation(done):
+            assert [row["turn"] for row in talk] == [1, 2, 3]
+            assert len({row["worker"] for row in talk}) == 1

@@ -117,8 +117,8 @@ class LlamaUser(HttpUser):
         """Send one chat request and wait for its answer.
 
         `prompt` is a text, or a list of messages; None takes the next prompt of the workload, or the next turn of the conversation
-        that this user is in (which a prompt of its own ends). Further keywords go into the request body. Never raises for what the server does: look at
-        `Answer.ok`. With `--endpoint completions` a text goes to /v1/completions instead.
+        that this user is in (which a prompt of its own ends). Further keywords go into the request body. Never raises for what
+        the server does: look at `Answer.ok`. With `--endpoint completions` a text goes to /v1/completions instead.
         """
         return self._ask(prompt, None, max_tokens, name, body)
 
@@ -235,8 +235,8 @@ class LlamaUser(HttpUser):
     # ------------------------------------------------------------------ conversations
 
     def _own(self, session: Session) -> Ticket:
-        """Permission for a request with words of the locustfile's own. They end a conversation: its further turns go to whoever comes
-        next. (To wait for a permission and to hold others meanwhile could wait for ever.)"""
+        """Permission for a request with words of the locustfile's own. They end a conversation, whose further turns go to whoever
+        comes next. (Who waits for a permission while holding others could wait for ever.)"""
         talk: Talk | None = getattr(self._local, "talk", None)
         if talk is not None:
             self._local.talk = None

@@ -1,0 +1,130 @@
+"""Arrival schedules for open-loop load: the instants at which a run wants its requests, decided before it starts.
+
+With a mean gap of m_i = 1/rate before arrival i and gaps x_i drawn from Gamma(shape b, scale m_i/b), arrival i comes at
+
+    t_i = (x_0 + … + x_i) / (x_0 + … + x_{N-1}) * (m_0 + … + m_{N-1})
+
+so that N arrivals take N/rate whatever the seed: the first comes after the first gap, the last at N/rate. As in
+`vllm bench serve`, which leaves the sum of the gaps as drawn where the rate ramps up; here a ramp takes its time, too.
+
+    process     gaps                     coefficient of variation
+    poisson     exponential (b = 1)      1
+    gamma       Gamma(b)                 1/sqrt(b): bursts for b < 1, more even for b > 1
+    constant    all alike                0
+
+Source: vLLM benchmarks/serve.py, get_request.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from llama_load.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SEEDS = 2**32  # numpy takes no others
+ROUNDING = 1e-9  # a schedule that is longer by no more than this fraction still fits
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """A rate that goes from `start_rps` at the first arrival to `end_rps` at the last, by its place among the arrivals.
+
+    At place p = i/(N-1): linear start + (end - start) p, exponential start (end/start)^p. From 1 to 4 requests per second
+    in three arrivals: 1, 2.5, 4 and 1, 2, 4. Raises UsageError for a rate that is not positive.
+    """
+
+    kind: Literal["linear", "exponential"]
+    start_rps: float
+    end_rps: float
+
+    def __post_init__(self) -> None:
+        _check_rate(self.start_rps)
+        _check_rate(self.end_rps)
+
+    def rates_rps(self, count: int) -> NDArray[np.float64]:
+        """The rate at each of `count` arrivals."""
+        import numpy as np
+
+        place = np.arange(count) / max(count - 1, 1)
+        if self.kind == "linear":
+            return np.asarray(self.start_rps + (self.end_rps - self.start_rps) * place)
+        return np.asarray(self.start_rps * (self.end_rps / self.start_rps) ** place)
+
+    def span_s(self, count: int) -> float:
+        """How long `count` arrivals take: the sum of their mean gaps."""
+        return float((1 / self.rates_rps(count)).sum())
+
+
+def arrivals_s(
+    count: int,
+    rate_rps: float,
+    *,
+    burstiness: float = 1.0,
+    process: Literal["poisson", "constant", "gamma"] = "poisson",
+    seed: int,
+    ramp: Ramp | None = None,
+) -> NDArray[np.float64]:
+    """When each of `count` requests is wanted, in s from the start of the run, ascending; see the formula above.
+
+    `burstiness` is the shape b of gamma gaps. A ramp must end at the rate. The same seed gives the same instants on every
+    machine and with every version of numpy, up to the last digits. Raises UsageError for parameters that make no schedule.
+    """
+    import numpy as np
+
+    _check_rate(rate_rps)
+    if count < 1:
+        raise UsageError(f"a schedule needs at least one request, got {count}")
+    if not 0 < burstiness < math.inf:
+        raise UsageError(f"--burstiness must be a number greater than 0, got {burstiness:g}; for even gaps take --arrival constant")
+    if burstiness != 1 and process != "gamma":
+        raise UsageError(f"--burstiness {burstiness:g} makes gamma arrivals, not {process}: leave out the one or the other")
+    if ramp is not None and ramp.end_rps != rate_rps:
+        raise UsageError(f"the ramp ends at {ramp.end_rps:g} requests per second, but the request rate is {rate_rps:g}")
+    mean_gaps = 1 / (np.full(count, rate_rps) if ramp is None else ramp.rates_rps(count))
+    gaps = mean_gaps
+    if process != "constant":
+        # The stream of RandomState is frozen; that of numpy's newer generators may change with a version.
+        gaps = np.random.RandomState(seed % SEEDS).gamma(burstiness, mean_gaps / burstiness)
+    arrivals = np.cumsum(gaps)
+    if arrivals[-1] > 0:  # extreme bursts: all gaps may be too small for a float
+        arrivals = arrivals / arrivals[-1] * mean_gaps.sum()
+    return np.asarray(arrivals)
+
+
+def for_time(rate_rps: float, seconds: float, *, ramp: Ramp | None = None) -> int:
+    """How many requests a run of so many seconds sends: round(rate x seconds); with a ramp, as many as it brings by then.
+
+    10 requests per second for 60 s: 600; with a linear ramp from 1 to 10 that takes these 60 s: 233. Raises UsageError if
+    that is none at all.
+    """
+    _check_rate(rate_rps)
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"a schedule needs a run time greater than 0 s, got {seconds:g}")
+    if ramp is None:
+        count = round(rate_rps * seconds)
+    else:
+        most = math.ceil(max(ramp.start_rps, ramp.end_rps) * seconds)
+        count = bisect(range(1, most + 1), seconds * (1 + ROUNDING), key=ramp.span_s)
+    if count < 1:
+        raise UsageError(f"at {rate_rps:g} requests per second no request comes within {seconds:g} s; raise one of the two")
+    return count
+
+
+def stripe(arrivals: NDArray[np.float64], worker: int, workers: int) -> NDArray[np.float64]:
+    """The arrivals that worker 0 … workers-1 sends: every `workers`-th, from its own place on. All stripes make the schedule.
+
+    The gaps in a stripe are sums of `workers` gaps, so their coefficient of variation is that of the whole / sqrt(workers).
+    """
+    return arrivals[worker::workers]
+
+
+def _check_rate(rate_rps: float) -> None:
+    if not 0 < rate_rps < math.inf:
+        raise UsageError(f"a request rate must be a number of requests per second greater than 0, got {rate_rps:g}")
