@@ -205,7 +205,8 @@ class MasterRun:
         self._send(messages.RUN, {"orders": self._orders}, client_id)
 
     def _deliver(self, client_id: str, leases: list[Lease]) -> None:
-        self._send(messages.LEASES, {"leases": messages.pack(leases)}, client_id)
+        for part in messages.in_parts(leases):
+            self._send(messages.LEASES, {"leases": messages.pack(part)}, client_id)
 
     def _watch(self) -> None:
         while True:

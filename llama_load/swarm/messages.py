@@ -1,6 +1,6 @@
-"""What master and workers say to each other, as Locust's custom messages. One type of message a kind; bodies are JSON or Arrow
-in bytes, because Locust's msgpack knows no dataclasses. All but hello and refuse name their run, so that a late one disturbs no
-later run.
+"""What master and workers say to each other, as Locust's custom messages. One type of message a kind; bodies are msgpack or Arrow
+in bytes, because Locust's own packing knows no dataclasses. All but hello and refuse name their run, so that a late one
+disturbs no later run.
 
     hello    worker -> master   this worker listens now. (Locust connects it before locustfiles can register for messages.)
     run      master -> worker   orders: targets, flags, who may measure what
@@ -20,6 +20,7 @@ later run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,10 @@ LEASES, BACK, BEGUN = (f"llama_load_{kind}" for kind in ("leases", "back", "begu
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
 TO_MASTER = (HELLO, REFUSE, ABORT, WANT, BACK, BEGUN, RECORDS, PONG, FLUSHED)
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
+
+
+# Packing 5 MB takes 10 ms, in which nobody else is heard.
+MOST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +63,33 @@ class Flushed:
 
 def pack(value: Any) -> bytes:
     """Any of the dataclasses here, or lists of them, as bytes."""
-    return msgspec.json.encode(value)
+    return msgspec.msgpack.encode(value)
+
+
+def in_parts(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
+    """The leases of one delivery, some megabytes a message. (The turns of a conversation stay together.)"""
+    part: list[Lease] = []
+    size = 0
+    for lease in leases:
+        if size > MOST_BYTES and not lease.follows:
+            yield part
+            part, size = [], 0
+        part.append(lease)
+        if lease.prompt is not None:
+            size += len(lease.prompt.text) + sum(len(image.data_url) for image in lease.prompt.images)
+    yield part
 
 
 def unpack_orders(data: bytes) -> RunOrders:
     """The inverse of `pack`."""
-    return msgspec.json.decode(data, type=RunOrders)
+    return msgspec.msgpack.decode(data, type=RunOrders)
 
 
 def unpack_leases(data: bytes) -> list[Lease]:
     """The inverse of `pack`."""
-    return msgspec.json.decode(data, type=list[Lease])
+    return msgspec.msgpack.decode(data, type=list[Lease])
 
 
 def unpack_flushed(data: bytes) -> Flushed:
     """The inverse of `pack`."""
-    return msgspec.json.decode(data, type=Flushed)
+    return msgspec.msgpack.decode(data, type=Flushed)
