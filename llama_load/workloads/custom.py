@@ -41,6 +41,8 @@ class Custom:
         """Take the lines in order, the warm-up from behind them. Raises UsageError that names the line that is no prompt."""
         if wanted.dataset_path is None:
             raise UsageError(f"prompts of your own are missing; give a JSONL file with --dataset-path, each line {LAYOUT}")
+        if wanted.dataset_path.startswith("hf:"):
+            raise UsageError("custom.py reads a JSON Lines file; for a data set of Hugging Face take sharegpt_chat.py")
         path = Path(wanted.dataset_path)
         file = DataFile(path, LAYOUT)
         for place in range(len(file)):

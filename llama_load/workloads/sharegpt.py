@@ -159,7 +159,7 @@ class ShareGPT:
 
         The requests of a conversation follow one another; the last one is cut so that exactly `num_prompts` come out.
         """
-        about, conversations = _chosen(wanted)
+        about, conversations = chosen(wanted)
         writer = _Writer(wanted)
         chats: list[list[Prompt]] = []
         warmup: list[Prompt] = []
@@ -205,7 +205,7 @@ class ShareGPT:
         )
 
 
-def _chosen(wanted: PlanRequest) -> tuple[dict[str, Any], Iterator[Conversation]]:
+def chosen(wanted: PlanRequest) -> tuple[dict[str, Any], Iterator[Conversation]]:
     """Where the conversations come from, and they themselves in the order of the seed."""
     source = wanted.dataset_path
     first_only = wanted.traffic.turns == 1

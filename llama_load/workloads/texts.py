@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import CHARS_PER_TOKEN
 from llama_load.workloads.fitting import counted
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
-from llama_load.workloads.sharegpt import Conversations
+from llama_load.workloads.sharegpt import chosen
 from llama_load.workloads.text_files import digest_of, text_files
 
 # Retrieval cuts documents into passages of this order; many embedding models take no more than 512 tokens.
@@ -79,13 +78,9 @@ class _Source:
 
 
 def _questions(wanted: PlanRequest) -> _Source:
-    path = Path(wanted.dataset_path) if wanted.dataset_path else bundled("datasets/sharegpt_sample.json")
-    conversations = Conversations(path)
-    order = list(range(len(conversations)))
-    random.Random(wanted.seed).shuffle(order)
-    found = (conversations.read(number, first_only=True) for number in order)
-    texts = (conversation.prompt for conversation in found if conversation is not None and conversation.prompt.strip())
-    return _Source(path, texts, [conversations.sha256])
+    about, conversations = chosen(wanted)
+    texts = (conversation.prompt for conversation in conversations if conversation.prompt.strip())
+    return _Source(Path(about["path"]), texts, [str(about.get("sha256"))])
 
 
 def _passages(path: Path, wanted: PlanRequest) -> _Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.serving.process import Running, free_port
+from llama_load.bundled import bundled
+from llama_load.serving.model_maker import ModelSize, cached_model
+from llama_load.serving.process import Running, free_port, start
 from tests.conftest import Finished
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
@@ -32,6 +35,31 @@ def test_a_run_whose_tokens_are_counted_by_events(
     text = " ".join((done.err + done.out).split())
     assert "one request at a time" in text
     assert "output tokens of 12 requests are counted events" in text
+
+
+def test_two_models_that_are_swapped_on_demand(
+    run_locust: Callable[..., Finished], llama_cpp_python: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """It holds one model at a time: spread over two, every other request or so waits for a model to be loaded, and each has a row."""
+    larger = cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
+    port = free_port()
+    names = {"small": tiny_model, "large": larger}
+    models = [{"model": str(path), "model_alias": name, "n_ctx": 2048, "n_threads": 1} for name, path in names.items()]
+    config = tmp_path / "models.json"
+    config.write_text(json.dumps({"host": "127.0.0.1", "port": port, "interrupt_requests": False, "models": models}))
+    command = [str(llama_cpp_python), "-m", "llama_cpp.server", "--config_file", str(config)]
+    server = start(command, f"http://127.0.0.1:{port}", tmp_path / "server.log", ready="/v1/models")
+    try:
+        same = run_locust(server.url, "--num-prompts", "8", "--max-tokens", "8", "--model", "small", folder=tmp_path / "same")
+        done = run_locust(server.url, "--num-prompts", "8", "--max-tokens", "8", "--model", "small,large")
+    finally:
+        server.stop()
+    assert done.code == same.code == 0, done.err
+    parts = done.summary["llama_load"]["by_model"]
+    assert {name: part["completed"] for name, part in parts.items()} == {"small": 4, "large": 4}
+    assert "Models" in done.out
+    # Answers of the small model take no longer, but it has to be loaded again.
+    assert parts["small"]["mean_ttft_ms"] > 2 * same.summary["median_ttft_ms"]
 
 
 def test_streams_that_the_server_interrupts_are_cut_off(
