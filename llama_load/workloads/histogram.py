@@ -37,7 +37,7 @@ def histogram(lengths: Sequence[int]) -> list[str]:
     ]
     told = [f"p{percent} {quantile(ordered, percent):,}" for percent in QUANTILES]
     told += [f"max {ordered[-1]:,}", f"mean {sum(ordered) / len(ordered):,.0f}"]
-    return [*lines, "  " + "   ".join(told)]
+    return [*lines, "  " + "  ".join(told)]
 
 
 def _edges(shortest: int, longest: int) -> list[int]:
