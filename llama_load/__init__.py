@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from llama_load.workloads.custom import Custom
     from llama_load.workloads.documents import Documents
     from llama_load.workloads.mixed import Mixed
+    from llama_load.workloads.replay import Replay
     from llama_load.workloads.sharegpt import ShareGPT
     from llama_load.workloads.synthetic import Synthetic
     from llama_load.workloads.texts import TextBatches
@@ -27,6 +28,7 @@ __all__ = [
     "Documents",
     "LlamaUser",
     "Mixed",
+    "Replay",
     "ShareGPT",
     "Synthetic",
     "TextBatches",
@@ -38,6 +40,7 @@ _WORKLOADS = {
     "Custom": "custom",
     "Documents": "documents",
     "Mixed": "mixed",
+    "Replay": "replay",
     "ShareGPT": "sharegpt",
     "Synthetic": "synthetic",
     "TextBatches": "texts",

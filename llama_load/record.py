@@ -61,6 +61,8 @@ class RequestRecord:
     started_wall_ns: int
 
     # how long
+    client_queue_ms: float | None = None  # after it was scheduled; only of what was
+    late_ms: float | None = None  # the client's own share of that
     queue_ms: float | None = None
     connect_ms: float | None = None
     tls_ms: float | None = None

@@ -40,6 +40,19 @@ class PreflightRow:
 
 
 @dataclass(slots=True)
+class StageTold:
+    """A stage as it was: `users` requests in flight or `rate_rps` arrivals a second, from when to when (the master's clock; None:
+    it never began, or never ended), and how many arrivals were dropped at the limit."""
+
+    name: str
+    users: int | None = None
+    rate_rps: float | None = None
+    begun_mono_ns: int | None = None
+    ended_mono_ns: int | None = None
+    dropped: int = 0
+
+
+@dataclass(slots=True)
 class Manifest:
     """Everything that must be known to read the records: what was asked, of whom, with what, and how it ended."""
 
@@ -54,6 +67,15 @@ class Manifest:
     label: str | None = None
     tokenizer: str | None = None
     users: int = 1
+    max_in_flight: int | None = None  # of an open loop
+    request_rate: float | None = None
+    burstiness: float = 1.0
+    arrival: str | None = None  # "poisson", "gamma", "constant" or "trace"; None: a closed loop
+    trace: dict[str, Any] | None = None
+    ramp: dict[str, Any] | None = None
+    stages: list[StageTold] = field(default_factory=list)  # none: the run is all of one
+    same_prompts: bool = False  # in every stage
+    dropped: int = 0  # arrivals that were not sent because the limit was reached
     num_prompts: int | None = None
     run_time_s: float | None = None
     seed: int = 0

@@ -7,37 +7,35 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.swarm.coordinator import Coordinator, Lease
-from llama_load.swarm.leases import LeaseBook
+from llama_load.swarm.coordinator import Coordinator
+from llama_load.swarm.leases import Lease
+from llama_load.swarm.phases import Phase
 from llama_load.workloads.prompt import Plan, Prompt
 
 
 class Swarm:
     """Workers made of lists."""
 
-    def __init__(self, total: int | None, warmup: int = 0, turns: Sequence[int] = (1,)) -> None:
+    def __init__(
+        self, total: int | None = None, warmup: int = 0, turns: Sequence[int] = (1,), phases: Sequence[Phase] = ()
+    ) -> None:
         self.hands: dict[str, list[Lease]] = {}
         self.over = False
+        self.now_ns = 0
+        self.phases = iter([Phase(total=warmup, warmup=True), *(phases or [Phase(total=total)])])
         asked = [Prompt(f"p{number}.{turn}", more=count - turn - 1) for number, count in enumerate(turns) for turn in range(count)]
         plan = Plan(asked, [Prompt(f"w{n}") for n in range(3)])
-        self.books = Coordinator(
-            {"chat": plan},
-            LeaseBook(warmup),
-            LeaseBook(total),
-            deliver=self._deliver,
-            warmed_up=self._measure,
-            finished=self._finish,
-        )
-        self.books.open()
+        self.books = Coordinator({"chat": plan}, deliver=self._deliver, phase_over=self._next_phase, now_ns=lambda: self.now_ns)
+        self._next_phase()
 
     def _deliver(self, worker: str, leases: list[Lease]) -> None:
         self.hands.setdefault(worker, []).extend(leases)
 
-    def _measure(self) -> None:
-        self.books.measure()
-
-    def _finish(self) -> None:
-        self.over = True
+    def _next_phase(self) -> None:
+        phase = next(self.phases, None)
+        self.over = phase is None
+        if phase is not None:
+            self.books.begin(phase)
 
 
 def test_leases_are_handed_out_in_turn_with_their_prompts() -> None:

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example as for_example
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.cli import main
@@ -398,7 +399,7 @@ def test_bins_grow_where_lengths_differ_much_and_are_even_where_not() -> None:
 
 
 @given(st.lists(st.one_of(st.integers(0, 40), st.integers(0, 10**7 - 1)), min_size=1, max_size=60))
-@example([10**7 - 1])
+@for_example([10**7 - 1])
 def test_every_length_has_its_place_in_a_histogram(lengths: list[int]) -> None:
     """The bins are about 12, follow one another, and hold each length once; a bar for each that is not empty; 80 columns, for
     lengths below ten million."""

@@ -1,4 +1,4 @@
-"""Arrival schedules: vLLM's formula, the statistics of the gaps over many seeds, ramps, and stripes that make the whole."""
+"""Arrival schedules: vLLM's formula, the statistics of the gaps over many seeds, and ramps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from llama_load.errors import UsageError
-from llama_load.load.schedule import Ramp, arrivals_s, for_time, stripe
+from llama_load.load.schedule import Ramp, arrivals_s, for_time
 
 # Every estimate below is tested to five of its standard deviations, which a sound schedule passes over with probability
 # 5.7e-7 (two-sided; samples of this size are near enough to normal). There are some 3000 such checks: with other seeds the
@@ -96,20 +96,6 @@ def test_poisson_gaps_are_exponential(seed: int) -> None:
     assert distance < 2.75 / math.sqrt(COUNT)
 
 
-@pytest.mark.parametrize("process", PROCESSES)
-@pytest.mark.parametrize("workers", [2, 3, 8])
-def test_each_worker_sees_the_same_process_more_evenly(process: str, workers: int) -> None:
-    """Every w-th arrival: gaps are sums of w gaps, of shape w b; so CV 1/sqrt(w b), and still no correlation."""
-    changed, shape = PROCESSES[process]
-    for seed in SEEDS:
-        arrivals = arrivals_s(COUNT, RATE, seed=seed, **changed)
-        for worker in range(workers):
-            found = np.diff(stripe(arrivals, worker, workers))
-            assert found.mean() == pytest.approx(workers / RATE, rel=0.01)
-            assert abs(cv(found) - 1 / math.sqrt(shape * workers)) < SIGMAS * cv_deviation(shape * workers, len(found))
-            assert abs(lag_1(found)) < SIGMAS / math.sqrt(len(found))
-
-
 def test_constant_arrivals_are_even() -> None:
     found = arrivals_s(COUNT, RATE, seed=0, process="constant")
     assert found == pytest.approx(np.arange(1, COUNT + 1) / RATE)
@@ -159,15 +145,6 @@ def test_arrivals_ascend_and_end_when_they_should(count: int, seed: int, changed
     assert len(found) == count
     assert (gaps(found) >= 0).all()
     assert found[-1] == pytest.approx(count / 8 if ramp is None else ramp.span_s(count))
-
-
-@given(st.integers(1, 300), st.integers(0, 1000), st.integers(1, 40), parameters)
-def test_the_stripes_of_any_number_of_workers_make_the_schedule(
-    count: int, seed: int, workers: int, changed: dict[str, Any]
-) -> None:
-    stripes = [stripe(arrivals_s(count, 8, seed=seed, **changed), worker, workers) for worker in range(workers)]
-    assert max(map(len, stripes)) - min(map(len, stripes)) <= 1
-    np.testing.assert_array_equal(np.sort(np.concatenate(stripes)), arrivals_s(count, 8, seed=seed, **changed))
 
 
 def test_extreme_bursts_are_still_a_schedule() -> None:

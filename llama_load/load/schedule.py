@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from bisect import bisect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from llama_load.errors import UsageError
 
@@ -40,7 +40,7 @@ class Ramp:
     in three arrivals: 1, 2.5, 4 and 1, 2, 4. Raises UsageError for a rate that is not positive.
     """
 
-    kind: Literal["linear", "exponential"]
+    kind: str  # linear or exponential
     start_rps: float
     end_rps: float
 
@@ -67,7 +67,7 @@ def arrivals_s(
     rate_rps: float,
     *,
     burstiness: float = 1.0,
-    process: Literal["poisson", "constant", "gamma"] = "poisson",
+    process: str = "poisson",
     seed: int,
     ramp: Ramp | None = None,
 ) -> NDArray[np.float64]:
@@ -115,14 +115,6 @@ def for_time(rate_rps: float, seconds: float, *, ramp: Ramp | None = None) -> in
     if count < 1:
         raise UsageError(f"at {rate_rps:g} requests per second no request comes within {seconds:g} s; raise one of the two")
     return count
-
-
-def stripe(arrivals: NDArray[np.float64], worker: int, workers: int) -> NDArray[np.float64]:
-    """The arrivals that worker 0 … workers-1 sends: every `workers`-th, from its own place on. All stripes make the schedule.
-
-    The gaps in a stripe are sums of `workers` gaps, so their coefficient of variation is that of the whole / sqrt(workers).
-    """
-    return arrivals[worker::workers]
 
 
 def _check_rate(rate_rps: float) -> None:

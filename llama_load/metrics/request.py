@@ -79,6 +79,23 @@ def own_delay_ms(
     return max(0.0, ns_to_ms(connected_ns - started_ns - handshake_ns))
 
 
+def client_queue_ms(scheduled_ns: int | None, started_ns: int) -> float | None:
+    """How long a scheduled request waited at the client, ms: started - scheduled. None in a closed loop, which has no schedule.
+
+    Wanted at 1000 ms, sent at 1250 ms because the limit was reached: 250.0. TTFT and E2EL from the scheduled instant are this
+    time longer. Source: vLLM benchmarks/serve.py (Client Queue Time); G. Tene, "How NOT to Measure Latency" (coordinated omission).
+    """
+    return _between(scheduled_ns, started_ns)
+
+
+def late_ms(scheduled_ns: int | None, allowed_ns: int | None, started_ns: int) -> float | None:
+    """What of that is the client's own fault, ms: started - max(scheduled, when the limit of requests in flight allowed it).
+
+    Wanted at 1000 ms, allowed at 1249 ms, sent at 1250 ms: 1.0.
+    """
+    return None if scheduled_ns is None else ns_to_ms(started_ns - max(scheduled_ns, allowed_ns or scheduled_ns))
+
+
 def queue_ms(sent_ns: int | None, headers_ns: int | None, *, headers_alone: bool, held: bool) -> float | None:
     """Time in the server's queue, ms: headers - sent, where the server holds its headers until a slot is free.
 

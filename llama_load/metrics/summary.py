@@ -17,6 +17,13 @@ from llama_load.metrics.table import Records
 
 # Column of requests.parquet -> key of its distribution; "itl" is pooled over requests.
 LATENCIES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "itl_ms", "e2el": "e2el_ms"}
+# Of requests that were scheduled alone (open loop), each the sum of these columns.
+SCHEDULED = {
+    "client_queue": ("client_queue_ms",),
+    "late": ("late_ms",),
+    "scheduled_ttft": ("ttft_ms", "client_queue_ms"),
+    "scheduled_e2el": ("e2el_ms", "client_queue_ms"),
+}
 EXTRAS = {
     "answer_ttft": "answer_ttft_ms",
     "connect": "connect_ms",
@@ -88,6 +95,8 @@ def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple
         key: describe(ok.gaps_ms() if key == "itl" else ok.numbers(column), percentiles)
         for key, column in (LATENCIES | EXTRAS).items()
     }
+    for key, columns in SCHEDULED.items():
+        distributions[key] = describe(sum(map(ok.numbers, columns), np.zeros(len(ok))), percentiles)
     return Totals(
         completed=len(ok),
         failed=len(failed),

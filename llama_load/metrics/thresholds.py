@@ -1,13 +1,23 @@
-"""Thresholds that turn a result into an exit code: `failure_ratio>0.01`, `p99_ttft_ms>500`."""
+"""Thresholds that turn a result into an exit code: `failure_ratio>0.01`, `p99_ttft_ms{workload=document}>500`.
+
+    KEY OP NUMBER                 KEY of the whole run
+    KEY{GROUP=NAME} OP NUMBER     KEY of the requests of one workload, stage, model, host or turn
+
+OP is >, >=, < or <=; KEY is one of summary.json. A NAME with `}` in it, with a quote at its front, with space at an end, with
+no character at all or with what looks like a second GROUP= stands in quotes, single or double; a quote of that kind inside
+is written twice: `{model='it''s'}`.
+"""
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 DEFAULT = "failure_ratio>0.01"
+GROUPS = ("workload", "stage", "model", "host", "turn")
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -15,17 +25,27 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_PATTERN = re.compile(r"\s*([A-Za-z][\w.]*)\s*(>=|<=|>|<)\s*([-+0-9.eE]+)\s*")
+_PATTERN = re.compile(
+    r"""\s* (?P<key>[A-Za-z][\w.]*) \s*
+    (?: \{ \s* (?P<group>\w+) \s* = \s*
+        (?: "(?P<double>(?:[^"]|"")*)" \s* | '(?P<single>(?:[^']|'')*)' \s* | (?P<bare>[^}"'\s][^}]*) )
+    \} \s* )?
+    (?P<sign>>=|<=|>|<) \s* (?P<limit>[-+0-9.eE]+) \s*""",
+    re.VERBOSE,
+)
+_SECOND_GROUP = re.compile(rf",\s*(?:{'|'.join(GROUPS)})\s*=")
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A condition on a key of the summary under which the run counts as failed."""
+    """A condition on a figure under which the run counts as failed: on that of the run, or on that of one member of a group."""
 
     text: str
     key: str
     sign: str
     limit: float
+    group: str | None = None
+    member: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +58,53 @@ class ThresholdResult:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Read `KEY OP NUMBER`. Raises ValueError with a sentence."""
+    """Read `KEY OP NUMBER` or `KEY{GROUP=NAME} OP NUMBER`. Raises ValueError with a sentence."""
     match = _PATTERN.fullmatch(text)
+    limit = _number(match["limit"]) if match else None
+    if match is None or limit is None:
+        raise ValueError(
+            "--fail-if wants KEY>NUMBER or KEY{GROUP=NAME}>NUMBER (or >=, <, <=) with a key of summary.json, "
+            f"such as p99_ttft_ms>500 or p99_ttft_ms{{workload=document}}>500, got {text!r}"
+        )
+    if not math.isfinite(limit):
+        raise ValueError(f"--fail-if wants a number that is not infinite to compare with, got {match['limit']} in {text!r}")
+    group = match["group"]
+    if group is not None and group not in GROUPS:
+        raise ValueError(f"--fail-if knows the groups {', '.join(GROUPS)}, got {group!r} in {text!r}")
+    if _SECOND_GROUP.search(match["bare"] or ""):
+        raise ValueError(f"--fail-if takes one GROUP=NAME (quote a name that looks like two), got {text!r}")
+    return Threshold(text.strip(), match["key"], match["sign"], limit, group, _member(match))
+
+
+def _number(text: str) -> float | None:
     try:
-        if match:
-            return Threshold(text.strip(), match[1], match[2], float(match[3]))
+        return float(text)
     except ValueError:
-        pass
-    raise ValueError(f"--fail-if wants KEY>NUMBER (or >=, <, <=) with a key of summary.json, such as p99_ttft_ms>500, got {text!r}")
+        return None
 
 
-def evaluate(threshold: Threshold, values: Mapping[str, object]) -> ThresholdResult:
-    """Compare. A key that is missing or was not measured fails: a gate that saw nothing must not let through."""
+def _member(match: re.Match[str]) -> str | None:
+    """The name within the braces, without its quotes; None without braces."""
+    if (double := match["double"]) is not None:
+        return str(double).replace('""', '"')
+    if (single := match["single"]) is not None:
+        return str(single).replace("''", "'")
+    return None if match["bare"] is None else str(match["bare"]).rstrip()
+
+
+def evaluate(
+    threshold: Threshold,
+    values: Mapping[str, object],
+    groups: Mapping[str, Mapping[str, Mapping[str, object]]] = {},
+) -> ThresholdResult:
+    """Compare with the run's `values`, or with those of a group's member: groups["workload"]["document"]["p99_ttft_ms"].
+
+    A member that is not there fails, and so does a key that is missing or was not measured: a gate that saw nothing must
+    not let through.
+    """
+    if threshold.group is not None and threshold.member is not None:
+        values = groups.get(threshold.group, {}).get(threshold.member, {})
     value = values.get(threshold.key)
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float) or math.isnan(value):
         return ThresholdResult(threshold.text, None, True)
     return ThresholdResult(threshold.text, float(value), _OPERATORS[threshold.sign](value, threshold.limit))

@@ -11,7 +11,7 @@ The word is that of the first group, in the order of `WORDS`, with a check that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,12 +43,16 @@ LLM_SERVERS = ("llama.cpp", "uvicorn")
 
 LIMITS = {
     "missing_records": Limit(INCOMPLETE, 0, "a request that is not in the records is in no figure"),
+    "missing_stages": Limit(INCOMPLETE, 0, "a comparison of loads wants all of them"),
     "lost_requests": Limit(INCOMPLETE, 0, "the server may have worked on them, and nobody knows how"),
     "own_delay_p99_ms": Limit(CLIENT_BOUND, 5.0, "it is part of every TTFT, and users notice differences of tens of ms"),
+    "late_p99_ms": Limit(CLIENT_BOUND, 5.0, "the schedule is the load: what is sent later is another load"),
     "loop_lag_p99_ms": Limit(CLIENT_BOUND, 5.0, "requests leave this late when the client's loop is busy"),
     "stolen_ratio": Limit(CLIENT_BOUND, 0.05, "while the hypervisor gives the CPU to others, neither client nor clock moves on"),
     "core_busy": Limit(CLIENT_BOUND, 0.85, "a single-threaded client queues its own work above this"),
     "failure_ratio": Limit(NOT_COMPARABLE, 0.01, "failures free the server for the requests that remain"),
+    "dropped_ratio": Limit(NOT_COMPARABLE, 0.01, "what is never sent frees the server for the requests that remain"),
+    "crossing_ratio": Limit(NOT_COMPARABLE, 0.2, "slow requests cross a stage's end most often, so its figures look too good"),
     "cached_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, "a cached prompt costs no prefill, so its TTFT is another thing"),
     "cut_by_context_ratio": Limit(NOT_COMPARABLE, 0.01, "answers cut short by the context make a server look fast"),
     "buffered_ratio": Limit(NOT_COMPARABLE, 0.5, "a stream that arrives in lumps was held back by a proxy or by the server"),
@@ -94,10 +98,12 @@ class WorkerHealth:
 
 @dataclass(slots=True)
 class LostWorker:
-    """A worker that went away: the measured requests that it may have sent and of which no record came."""
+    """A worker that went away: the measured requests that it may have sent and of which no record came, and how many it had not
+    begun, which went to others."""
 
     worker: str
     possibly_sent: list[int] = field(default_factory=list)
+    handed_on: int = 0
 
 
 def judge(
@@ -107,6 +113,9 @@ def judge(
     health: Sequence[WorkerHealth],
     *,
     lost: Sequence[LostWorker] = (),
+    dropped: int = 0,
+    missing_stages: Sequence[str] = (),
+    crossing: Mapping[str, float] = {},
     interrupted: bool = False,
     cache_meant: bool = False,
     head_tokens: int = 0,
@@ -115,15 +124,20 @@ def judge(
 ) -> Verdict:
     """The verdict on measured `records` and their figures.
 
-    `planned` is how many requests there should be (None: as many as fit the time), `lost` which workers went away,
+    `planned` is how many requests there should be (None: as many as fit the time), `lost` which workers went away, `dropped` how
+    many arrivals were not sent because the limit of requests in flight was reached, `missing_stages` which stages never ended,
+    `crossing` by stage which share of its requests ended after it,
     `interrupted` whether the run was cut before its end, `cache_meant` whether cached prompts are part of what is measured,
     `head_tokens` how many tokens the chat template puts before every prompt, `length_means_full` whether a finish by length
     without max_tokens means a full context (llama-server), `shown` the latencies whose percentiles are printed.
     """
     ok = records.ok()
     checks = [
-        _missing(planned, len(records) - figures.cancelled, interrupted),
+        _missing(planned, len(records) - figures.cancelled, dropped, interrupted),
+        *_stages(missing_stages, crossing),
         *_lost(lost),
+        *_dropped(dropped, len(records)),
+        *_late(records),
         _own_delay(records),
         *_health(health),
         _check("failure_ratio", figures.failure_ratio, f"{figures.failed} of {figures.completed + figures.failed} requests failed"),
@@ -145,15 +159,15 @@ def _check(name: str, value: float | None, text: str) -> Check:
     return Check(name, value, limit, value is None or value <= limit, text)
 
 
-def _missing(planned: int | None, ended: int, interrupted: bool) -> Check:
+def _missing(planned: int | None, ended: int, dropped: int, interrupted: bool) -> Check:
     if not ended:
         return _check("missing_records", max(1, planned or 1), "no request ended: nothing was measured")
     if planned is None:
         if interrupted:
             return _check("missing_records", 1, f"the run was interrupted after {ended} requests, before its time was over")
         return _check("missing_records", 0, f"{ended} requests ended within the time given")
-    missing = max(0, planned - ended)
-    text = f"{missing} of {planned} planned requests did not end" if missing else f"all {planned} requests are on record"
+    missing = max(0, planned - dropped - ended)
+    text = f"{missing} of {planned} planned requests did not end" if missing else f"all {planned - dropped} requests are on record"
     return _check("missing_records", missing, text)
 
 
@@ -167,8 +181,46 @@ def _lost(lost: Sequence[LostWorker]) -> list[Check]:
             text += f" with {len(gone.possibly_sent)} requests that it may have sent (prompts {some})"
         else:
             text += "; it had no request under way"
+        if gone.handed_on:
+            text += f"; {gone.handed_on} that it had not begun went to others"
         checks.append(_check("lost_requests", len(gone.possibly_sent), text))
     return checks
+
+
+def _stages(missing: Sequence[str], crossing: Mapping[str, float]) -> list[Check]:
+    """Stages that were planned and did not come to their end, and the one that lost most of its requests at its end."""
+    checks = [_check("missing_stages", len(missing), f"stages that did not end: {', '.join(missing)}")] if missing else []
+    worst = max(crossing, key=crossing.__getitem__, default=None)
+    if worst is not None and crossing[worst]:
+        text = f"of stage {worst} {crossing[worst]:.0%} of the requests ended after it and are in none of its figures"
+        checks.append(
+            _check(
+                "crossing_ratio",
+                crossing[worst],
+                text + ("" if crossing[worst] <= LIMITS["crossing_ratio"].limit else "; make it longer"),
+            )
+        )
+    return checks
+
+
+def _dropped(dropped: int, sent: int) -> list[Check]:
+    """Arrivals that were never sent: the limit of requests in flight was reached, and --on-limit drop was asked for."""
+    if not dropped:
+        return []
+    total = dropped + sent
+    text = f"{dropped} of {total} arrivals were dropped at the limit of requests in flight: the server got less than was asked for"
+    return [_check("dropped_ratio", dropped / total, text)]
+
+
+def _late(records: Records) -> list[Check]:
+    """How late the client was with what was scheduled, waiting for the limit of requests in flight left out."""
+    late = records.numbers("late_ms")
+    late = late[~np.isnan(late)]
+    if not len(late):
+        return []
+    value = float(np.percentile(late, 99))
+    text = f"requests left late, after the schedule (or the limit) allowed them: p99 {value:.2f} ms, at most {late.max():.1f} ms"
+    return [_check("late_p99_ms", value, text)]
 
 
 def _own_delay(records: Records) -> Check:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 
+from llama_load.metrics.stages import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Totals, shown_latencies
 from llama_load.reports.requests import in_columns, request_table
-from llama_load.reports.result_json import percentile_word, speculation_told
+from llama_load.reports.result_json import concurrency_told, percentile_word, speculation_told
 from llama_load.reports.results import Results
+from llama_load.reports.stages import in_columns as stage_columns
+from llama_load.reports.stages import notes, speed_lines, stage_rows
 from llama_load.runs import Manifest
 
 WIDTH = 50
@@ -25,7 +28,9 @@ SECTIONS = {
 
 def block(results: Results) -> str:
     """The whole text: failures' first lines, vLLM's block, our sections. Ends with a newline."""
-    lines = [*error_lines(results.total), *vllm_block(results.run.manifest, results.total), *own_sections(results)]
+    manifest = results.run.manifest
+    blocks = [line for stage in results.stages for line in _stage_block(manifest, stage)] or vllm_block(manifest, results.total)
+    lines = [*error_lines(results.total), *blocks, *own_sections(results)]
     return "\n".join(lines) + "\n"
 
 
@@ -59,15 +64,22 @@ def error_lines(figures: Totals) -> list[str]:
     return lines
 
 
-def vllm_block(manifest: Manifest, figures: Totals) -> list[str]:
+def _stage_block(manifest: Manifest, stage: StageFigures) -> list[str]:
+    if not stage.figures.completed + stage.figures.failed:
+        return [headline(f" Stage {stage.name} ", "="), "nothing was measured in it", "=" * WIDTH]
+    return [headline(f" Stage {stage.name} ", "="), *vllm_block(manifest, stage.figures, stage)]
+
+
+def vllm_block(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> list[str]:
     """The lines of vLLM's block; for embeddings those that mean something there."""
+    most, rate = concurrency_told(manifest, stage)
     if figures.total_inputs is not None and not figures.total_output_tokens:
-        return _embeddings_block(manifest, figures)
+        return _embeddings_block(manifest, figures, stage)
     lines = [
         headline(" Serving Benchmark Result ", "="),
         whole("Successful requests:", figures.completed),
         whole("Failed requests:", figures.failed),
-        whole("Maximum request concurrency:", manifest.users),
+        *_load_lines(manifest, stage),
         number("Benchmark duration (s):", figures.duration_s),
         whole("Total input tokens:", shown(figures.total_input_tokens)),
         whole("Total generated tokens:", figures.total_output_tokens),
@@ -85,12 +97,24 @@ def vllm_block(manifest: Manifest, figures: Totals) -> list[str]:
         if key in shown_latencies(manifest.percentile_metrics, figures):
             lines.append(headline(title, "-"))
             lines += _distribution(name, figures.distributions[key])
+    if most is not None and figures.distributions["client_queue"].count:
+        lines.append(headline("Client-side Queueing", "-"))
+        lines += _distribution("Client Queue Time", figures.distributions["client_queue"])
+        if rate is not None:
+            lines.append(headline("Queue-inclusive End-to-end Latency", "-"))
+            lines += _distribution("E2EL incl. Client Queue", figures.distributions["scheduled_e2el"])
     lines += _speculative(manifest, figures)
     lines.append("=" * WIDTH)
     return lines
 
 
-def _embeddings_block(manifest: Manifest, figures: Totals) -> list[str]:
+def _load_lines(manifest: Manifest, stage: StageFigures | None) -> list[str]:
+    most, rate = concurrency_told(manifest, stage)
+    lines = [] if most is None else [whole("Maximum request concurrency:", most)]
+    return lines if rate is None else [*lines, number("Request rate configured (RPS):", rate)]
+
+
+def _embeddings_block(manifest: Manifest, figures: Totals, stage: StageFigures | None) -> list[str]:
     def rate(amount: int | None) -> float | None:
         return amount / figures.duration_s if amount is not None and figures.duration_s else None
 
@@ -99,7 +123,7 @@ def _embeddings_block(manifest: Manifest, figures: Totals) -> list[str]:
         headline(" Serving Benchmark Result ", "="),
         whole("Successful requests:", figures.completed),
         whole("Failed requests:", figures.failed),
-        whole("Maximum request concurrency:", manifest.users),
+        *_load_lines(manifest, stage),
         number("Benchmark duration (s):", figures.duration_s),
         whole("Total inputs:", shown(figures.total_inputs)),
         whole("Total input tokens:", shown(figures.total_input_tokens)),
@@ -148,7 +172,9 @@ def own_sections(results: Results) -> list[str]:
         lines += [whole(f"{failure.kind}:", failure.count) for failure in figures.failures]
         if figures.cancelled:
             lines.append(whole("cancelled when the run was cut:", figures.cancelled))
+    lines += _stages(results)
     lines += _more(figures)
+    lines += _open_loop(manifest, figures)
     lines += _server_side(figures)
     if len(results.by_workload) > 1:
         for name, part in results.by_workload.items():
@@ -191,6 +217,35 @@ def _more(figures: Totals) -> Iterable[str]:
     if answer.mean != figures.distributions["ttft"].mean:
         yield number("Mean time to first answer token (ms):", answer.mean)
         yield number("Median time to first answer token (ms):", answer.median)
+
+
+def _stages(results: Results) -> Iterable[str]:
+    """A row a stage, and what all and one of the users get."""
+    if not results.stages:
+        return
+    yield headline("Stages", "-")
+    yield f"Model: {results.run.manifest.model or 'n/a'}"
+    yield from stage_columns(stage_rows(results.stages, results.run.manifest.model))
+    which = "the same in every stage, no cache knew them" if results.run.manifest.same_prompts else "fresh ones in every stage"
+    yield f"(* the best of its column; prompts: {which})"
+    for note in notes(results.stages):
+        yield from textwrap.wrap(note, TEXT_WIDTH, subsequent_indent="  ")
+    speeds = list(speed_lines(results.stages))
+    if speeds:
+        yield headline("Output Tokens per Second", "-")
+        yield from speeds
+
+
+def _open_loop(manifest: Manifest, figures: Totals) -> Iterable[str]:
+    """Latencies from the instants at which the schedule wanted the requests, however late they left."""
+    if not figures.distributions["client_queue"].count:
+        return
+    yield headline("Open Loop: from the Scheduled Instant", "-")
+    yield from _distribution("TTFT", figures.distributions["scheduled_ttft"])
+    yield from _distribution("E2EL", figures.distributions["scheduled_e2el"])
+    yield from _distribution("lateness", figures.distributions["late"])
+    if manifest.dropped:
+        yield whole("Arrivals dropped at the limit:", manifest.dropped)
 
 
 def _server_side(figures: Totals) -> Iterable[str]:

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from llama_load.metrics.speculative import Speculation
+from llama_load.metrics.stages import StageFigures
 from llama_load.metrics.statistics import Distribution
-from llama_load.metrics.summary import EXTRAS, LATENCIES, Totals
+from llama_load.metrics.summary import EXTRAS, LATENCIES, SCHEDULED, Totals
 from llama_load.runs import Manifest
 
 if TYPE_CHECKING:
@@ -24,13 +25,15 @@ def threshold_keys(percentiles: Sequence[float]) -> set[str]:
     """The keys of `flat_result` that hold numbers when these percentiles are reported."""
     keys = {"duration", "completed", "failed", "failure_ratio", "total_input_tokens", "total_output_tokens"}
     keys |= {"request_throughput", "request_goodput", "output_throughput", "total_token_throughput"}
-    keys |= {"max_output_tokens_per_s", "max_concurrent_requests"}
+    keys |= {"max_output_tokens_per_s", "max_concurrent_requests", "dropped"}
     words = ["mean", "median", "std", *map(percentile_word, percentiles)]
-    return keys | {f"{word}_{key}_ms" for key in LATENCIES for word in words}
+    return keys | {f"{word}_{key}_ms" for key in (*LATENCIES, *SCHEDULED) for word in words}
 
 
-def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
-    """vLLM's keys for these figures, plus `failure_ratio`; None where nothing was measured."""
+def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> dict[str, Any]:
+    """vLLM's keys for these figures, plus `failure_ratio`, `dropped` and in an open loop the latencies from the scheduled instants;
+    None where nothing was measured."""
+    most, rate = concurrency_told(manifest, stage)
     flat: dict[str, Any] = {
         "date": manifest.date,
         "endpoint_type": _endpoint_type(manifest, figures),
@@ -39,9 +42,9 @@ def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
         "model_id": manifest.model,
         "tokenizer_id": manifest.tokenizer,
         "num_prompts": manifest.num_prompts,
-        "request_rate": "inf",
-        "burstiness": 1.0,
-        "max_concurrency": manifest.users,
+        "request_rate": "inf" if rate is None else rate,
+        "burstiness": manifest.burstiness,
+        "max_concurrency": most,
         "duration": figures.duration_s,
         "completed": figures.completed,
         "failed": figures.failed,
@@ -54,7 +57,8 @@ def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
         "max_output_tokens_per_s": figures.max_output_tokens_per_s,
         "max_concurrent_requests": figures.max_concurrent_requests,
     }
-    for key in LATENCIES:
+    scheduled = [key for key in SCHEDULED if figures.distributions[key].count]
+    for key in (*LATENCIES, *scheduled):
         sample = figures.distributions[key]
         flat[f"mean_{key}_ms"] = sample.mean
         flat[f"median_{key}_ms"] = sample.median
@@ -62,6 +66,7 @@ def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
         for p, value in sample.percentiles.items():
             flat[f"{percentile_word(p)}_{key}_ms"] = value
     flat["failure_ratio"] = figures.failure_ratio
+    flat["dropped"] = manifest.dropped if stage is None else stage.dropped
     if (told := speculation_told(manifest, figures)) is not None:
         flat |= {
             "spec_decode_acceptance_rate": None if told.acceptance_rate is None else told.acceptance_rate * 100,
@@ -72,6 +77,13 @@ def flat_result(manifest: Manifest, figures: Totals) -> dict[str, Any]:
             "spec_decode_per_position_acceptance_rates": told.per_position_rates,
         }
     return flat
+
+
+def concurrency_told(manifest: Manifest, stage: StageFigures | None = None) -> tuple[int | None, float | None]:
+    """How many requests could be in flight (None: no limit) and the request rate (None: a closed loop, or a trace)."""
+    if stage is not None:
+        return (stage.users, None) if stage.rate_rps is None else (manifest.max_in_flight, stage.rate_rps)
+    return manifest.users if manifest.arrival is None else manifest.max_in_flight, manifest.request_rate
 
 
 def _endpoint_type(manifest: Manifest, figures: Totals) -> str:
@@ -100,6 +112,8 @@ def result_json(results: Results) -> dict[str, Any]:
             "prompts": manifest.prompts,
             "by_workload": {name: _part(manifest, part) for name, part in results.by_workload.items()},
             "by_model": {name: _part(manifest, part) for name, part in results.by_model.items()},
+            "by_stage": {stage.name: _stage(manifest, stage) for stage in results.stages},
+            "same_prompts": manifest.same_prompts,
             "by_turn": {str(turn): _part(manifest, part) for turn, part in results.by_turn.items()},
             "request_imbalance": results.request_imbalance,
             "token_imbalance": results.token_imbalance,
@@ -132,11 +146,16 @@ def _ours(figures: Totals) -> dict[str, Any]:
     }
 
 
+def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:
+    told = {"users": stage.users, "rate_rps": stage.rate_rps, "crossing": stage.crossing, "is_whole": stage.is_whole}
+    return told | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.tok_per_s_per_user}
+
+
 def _percentiles(sample: Distribution) -> dict[str, float | None]:
     return {percentile_word(p): value for p, value in sample.percentiles.items()}
 
 
-def _part(manifest: Manifest, figures: Totals) -> dict[str, Any]:
-    flat = flat_result(manifest, figures)
+def _part(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> dict[str, Any]:
+    flat = flat_result(manifest, figures, stage)
     measured = list(flat)[list(flat).index("duration") :]
     return {key: flat[key] for key in measured} | _ours(figures)

@@ -8,10 +8,11 @@ from typing import Any
 
 from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.slo import parse_slo
+from llama_load.metrics.stages import StageFigures, inside
 from llama_load.metrics.summary import Totals, shown_latencies, totals
 from llama_load.metrics.thresholds import ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.verdict import INCOMPLETE, Verdict, judge
-from llama_load.runs import Run
+from llama_load.runs import Run, StageTold
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Results:
     by_host: dict[str, Totals]
     by_model: dict[str, Totals]
     by_turn: dict[int, Totals]
+    stages: list[StageFigures]
     verdict: Verdict
     thresholds: list[ThresholdResult]
 
@@ -60,20 +62,34 @@ def work_out(run: Run) -> Results:
             return {values[0]: total}
         return {value: totals(measured.where(measured.equals(column, value)), manifest.percentiles, slos) for value in values}
 
+    def in_stage(number: int, told: StageTold) -> StageFigures:
+        own, crossing = inside(measured, number, told.ended_mono_ns)
+        figures = totals(own, manifest.percentiles, slos)
+        is_whole = told.ended_mono_ns is not None and (number < len(manifest.stages) - 1 or manifest.end in ("complete", "time"))
+        return StageFigures(told.name, told.users, told.rate_rps, figures, crossing, told.dropped, is_whole)
+
+    stages = [in_stage(number, told) for number, told in enumerate(manifest.stages)]
     verdict = judge(
         measured,
         total,
         None if manifest.end == "time" else manifest.num_prompts,
         manifest.workers,
         lost=manifest.lost,
+        dropped=manifest.dropped,
+        crossing={stage.name: stage.crossing_ratio for stage in stages},
+        missing_stages=[stage.name for stage in stages if not stage.is_whole],
         interrupted=manifest.end in ("interrupted", "running"),
         cache_meant=manifest.cache_meant,
         head_tokens=min((target.get("head_tokens") or 0 for target in manifest.targets), default=0),
         length_means_full=all(target.get("backend") == "llama-server" for target in manifest.targets) and bool(manifest.targets),
-        shown=shown_latencies(manifest.percentile_metrics, total),
+        shown=() if stages else shown_latencies(manifest.percentile_metrics, total),
     )
     hosts = [str(target["url"]) for target in manifest.targets]  # also one that never got a request
-    values: dict[str, Any] = flat_result(manifest, total)
-    thresholds = [evaluate(parse_threshold(text), values) for text in manifest.fail_if]
     turns = dict(sorted(grouped("turn").items()))
-    return Results(run, total, grouped("workload"), grouped("host", hosts), grouped("model"), turns, verdict, thresholds)
+    workloads, by_host, models = grouped("workload"), grouped("host", hosts), grouped("model")
+    groups = {"workload": workloads, "host": by_host, "model": models, "turn": turns}
+    flat = {group: {str(name): flat_result(manifest, part) for name, part in parts.items()} for group, parts in groups.items()}
+    flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
+    values = flat_result(manifest, total)
+    thresholds = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
+    return Results(run, total, workloads, by_host, models, turns, stages, verdict, thresholds)

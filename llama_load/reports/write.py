@@ -13,6 +13,8 @@ from llama_load.reports.block import block
 from llama_load.reports.requests import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
 from llama_load.reports.results import Results
+from llama_load.reports.stages import COLUMNS as STAGE_COLUMNS
+from llama_load.reports.stages import notes, stage_rows
 
 if TYPE_CHECKING:
     import jinja2
@@ -42,6 +44,9 @@ def markdown(results: Results, text: str) -> str:
             block=text,
             requests=request_table(results.run.records.measured()),
             request_columns=COLUMNS,
+            stages=stage_rows(results.stages, manifest.model),
+            stage_columns=STAGE_COLUMNS,
+            stage_notes=list(notes(results.stages)),
             command=shlex.join(manifest.command),
         )
     )

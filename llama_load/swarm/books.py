@@ -15,7 +15,9 @@ from llama_load.record import OK
 from llama_load.reports.results import Results, work_out
 from llama_load.reports.write import write_reports
 from llama_load.runs import load_run
-from llama_load.swarm.coordinator import Coordinator, Lease
+from llama_load.swarm.conductor import Conductor
+from llama_load.swarm.coordinator import Coordinator
+from llama_load.swarm.leases import Lease
 from llama_load.swarm.prepare import Prepared
 from llama_load.swarm.progress import Counts, Progress
 from llama_load.targets.counters import speculation
@@ -27,7 +29,13 @@ FIRST_REQUEST_WITHIN_S = 60.0
 class Books:
     """One run's books. `stop` is called once, from a greenlet of its own, when the run should end by itself."""
 
-    def __init__(self, prepared: Prepared, deliver: Callable[[str, list[Lease]], None], stop: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        deliver: Callable[[str, list[Lease]], None],
+        muster: Callable[[int], None],
+        stop: Callable[[], None],
+    ) -> None:
         self.prepared = prepared
         self._stop = stop
         self._greenlets: list[gevent.Greenlet] = []
@@ -36,21 +44,15 @@ class Books:
         self._since = time.monotonic()
         self._failed = self._output_tokens = self._seen = 0
         self.end_reason: str | None = None
-        self.coordinator = Coordinator(
-            prepared.plans,
-            prepared.warmup,
-            prepared.measured,
-            deliver=deliver,
-            warmed_up=lambda: self.spawn(self._begin_measuring),
-            finished=lambda: self.end("complete"),
-        )
+        self.coordinator = Coordinator(prepared.plans, deliver=deliver, phase_over=lambda: self.spawn(self._conductor.next_phase))
+        self._conductor = Conductor(prepared, self.coordinator, muster=muster, measuring=self._before_measuring, end=self.end)
         self._progress = Progress(self._counts)
 
     def open(self) -> None:
         """Let the workers begin."""
         patience_s = max(FIRST_REQUEST_WITHIN_S, self.prepared.run_time_s or 0)
         self._greenlets.append(gevent.spawn_later(patience_s, self._anybody_there))
-        self.coordinator.open()
+        self._conductor.next_phase()
 
     def spawn(self, what: Callable[[], None]) -> None:
         """Do something for this run in a greenlet of its own. (A user's may be killed, or have a timeout.)"""
@@ -81,6 +83,7 @@ class Books:
         """
         for greenlet in self._greenlets:
             greenlet.kill(block=False)
+        self._conductor.close()
         self._progress.close()
         writer = self.prepared.writer
         writer.manifest.end = self.end_reason or "stopped"
@@ -99,15 +102,11 @@ class Books:
             raise UsageError(self._fault)
         return results, text
 
-    def _begin_measuring(self) -> None:
-        """The warm-up is over."""
-        try:
+    def _before_measuring(self) -> None:
+        """A warm-up is over."""
+        if self._speculation_before is None:
             self._speculation_before = self._speculation()
-        finally:
-            self._since, self._failed, self._output_tokens = time.monotonic(), 0, 0
-            self.coordinator.measure()
-        if self.prepared.run_time_s is not None:
-            self._greenlets.append(gevent.spawn_later(self.prepared.run_time_s, self.end, "time"))
+        self._since, self._failed, self._output_tokens = time.monotonic(), 0, 0
 
     def _speculation(self) -> Speculation | None:
         """What the targets have counted of speculative decoding so far; None unless all of them count."""
@@ -120,11 +119,13 @@ class Books:
 
     def _counts(self) -> Counts:
         coordinator = self.coordinator
+        if not coordinator.begun:
+            return Counts()
         return Counts(
-            phase="measuring" if coordinator.measuring else "warm-up",
-            done=coordinator.book.ended,
-            total=coordinator.book.total,
-            in_flight=coordinator.held,
+            phase=self._conductor.what,
+            done=coordinator.phase.book.ended,
+            total=coordinator.phase.total,
+            in_flight=coordinator.under_way,
             failed=self._failed,
             output_tokens=self._output_tokens,
             since=self._since,

@@ -1,130 +1,190 @@
-"""Who sends which request, for one worker or fifty: warm-up before measurement, every prompt index exactly once.
+"""Who sends which request and when, for one worker or fifty: phase after phase, every prompt index exactly once.
 
 Pure bookkeeping: nothing here knows gevent, Locust or a network. Workers ask for leases as their users become free; a lease
 brings its prompt, so that a worker needs no data of its own. What a lost worker had not begun goes to others, and so does a
-lease that was lost on its way.
+lease that was lost on its way. In an open loop a lease says when its request is wanted, and goes out a moment before that.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+import time
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from llama_load.metrics.verdict import LostWorker
-from llama_load.swarm.leases import LeaseBook
-from llama_load.workloads.prompt import Plan, Prompt
+from llama_load.swarm.leases import Key, Lease, LeaseBook
+from llama_load.swarm.phases import Phase
+from llama_load.units import NS_PER_S
+from llama_load.workloads.prompt import Plan
 
-Key = tuple[bool, int]  # what tells a request from all others of the run: (warm-up?, place in the plan)
+# So long before it is wanted a request is leased: longer than a message is on its way, so short that few users wait for that.
+AHEAD_NS = NS_PER_S // 2
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """Permission to send one request of a phase, and its prompt if the workload brings one.
+@dataclass(slots=True)
+class _Hand:
+    """A user that has leases: one, or those of a conversation."""
 
-    `index` counts the run's requests, `place` those of its workload (the same, unless a run has several). `follows` says that it
-    is a further turn of the conversation that the lease before it is of.
-    """
+    left: int
 
-    index: int
-    warmup: bool
-    workload: str
-    prompt: Prompt | None = None
-    place: int = 0
-    follows: bool = False
 
-    @property
-    def key(self) -> Key:
-        """See `Key`."""
-        return self.warmup, self.index
+@dataclass(slots=True)
+class _Held:
+    """A lease that a worker holds, with the number of the delivery that brought it."""
+
+    lease: Lease
+    delivery: int
+    hand: _Hand
+    is_over: bool = False  # its request has ended; its record is on its way
 
 
 @dataclass(slots=True)
 class _Worker:
-    """What one worker holds, each lease with the number of the delivery that brought it."""
+    """What one worker holds."""
 
-    held: dict[Key, tuple[Lease, int]] = field(default_factory=dict)
+    held: dict[Key, _Held] = field(default_factory=dict)
     deliveries: int = 0
     has_left: bool = False
 
 
 class Coordinator:
-    """The books of a run. `deliver(worker, leases)` hands leases out, at once or later, in order; `warmed_up` is called when the
-    last warm-up request has ended, and `measure` is wanted then; `finished` when the last measured one has."""
+    """The books of a run. `deliver(worker, leases)` hands leases out, at once or later, in order; `phase_over` is called when the
+    last request of a phase has ended, once a phase."""
 
     def __init__(
         self,
         plans: Mapping[str, Plan],
-        warmup: LeaseBook,
-        measured: LeaseBook,
         *,
         deliver: Callable[[str, list[Lease]], None],
-        warmed_up: Callable[[], None],
-        finished: Callable[[], None],
+        phase_over: Callable[[], None],
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._plans = plans
-        self._warmup = warmup
-        self._measured = measured
         self._deliver = deliver
-        self._warmed_up = warmed_up
-        self._finished = finished
-        self._warm = False
+        self._phase_over = phase_over
+        self._now_ns = now_ns
+        self._phases: list[Phase] = []
+        self._is_over = True  # the present phase; there is none yet
         self._closed = False
         self._places: defaultdict[tuple[bool, str], LeaseBook] = defaultdict(lambda: LeaseBook(None))
         self._workers: defaultdict[str, _Worker] = defaultdict(_Worker)
         self._waiting: deque[tuple[str, str, int]] = deque()  # worker, workload, how many
-        self.measuring = False
+        self._full = False  # the next request waits for the limit
+        self._room_ns = 0  # when it last stopped to
+        self.in_flight = 0  # users with leases, those included whose request is not due yet
         self.lost: list[LostWorker] = []
 
+    # ------------------------------------------------------------------ phases
+
+    def begin(self, phase: Phase, begun_ns: int | None = None) -> None:
+        """Lease requests of this phase from now on; its instants count from `begun_ns`, or from now."""
+        phase.begun_ns = self._now_ns() if begun_ns is None else begun_ns
+        earlier = [each.book.next for each in self._phases if each.warmup == phase.warmup]
+        phase.book = LeaseBook(phase.total, max(earlier, default=0))
+        for key, book in self._places.items():
+            if key[0] == phase.warmup:  # not the rest of a conversation whose beginning was sent before
+                self._places[key] = LeaseBook(None, 0 if phase.repeats else book.next)
+        self._phases.append(phase)
+        self._is_over = self._full = False
+        self.serve()
+        self._look_at_the_end()
+
+    def close_phase(self) -> None:
+        """The time of the present phase is over: it ends when everything has ended that is leased."""
+        self.phase.book.close()
+        self._look_at_the_end()
+
     @property
-    def book(self) -> LeaseBook:
-        """The book of the present phase."""
-        return self._measured if self.measuring else self._warmup
+    def begun(self) -> bool:
+        """Whether there has been a phase."""
+        return bool(self._phases)
+
+    @property
+    def phase(self) -> Phase:
+        """The present phase."""
+        return self._phases[-1]
+
+    @property
+    def measured(self) -> list[Phase]:
+        """The phases so far in which requests were measured."""
+        return [phase for phase in self._phases if not phase.warmup]
+
+    @property
+    def measuring(self) -> bool:
+        """Whether requests are measured now."""
+        return self.begun and not self.phase.warmup
 
     @property
     def held(self) -> int:
         """How many leases are with workers."""
         return sum(len(worker.held) for worker in self._workers.values())
 
+    @property
+    def under_way(self) -> int:
+        """How many users with leases have a request that is due."""
+        now_ns = self._now_ns()
+        held = (entry for worker in self._workers.values() for entry in worker.held.values())
+        return self.in_flight - sum(1 for entry in held if entry.lease.due_ns is not None and entry.lease.due_ns > now_ns)
+
     def deliveries(self, worker: str) -> int:
         """How many times leases were handed to this worker."""
         return self._workers[worker].deliveries
-
-    def open(self) -> None:
-        """Begin: with the measurement, if there is no warm-up."""
-        self._look_at_the_end()
-
-    def measure(self) -> None:
-        """The warm-up is over and whatever was to be done then is done: from now on leases are for measured requests."""
-        self.measuring = True
-        self._serve()
 
     def close(self) -> None:
         """Hand out no more leases."""
         self._closed = True
         self._waiting.clear()
 
+    def missing_users(self, within_ns: int) -> dict[str, int]:
+        """How many more users of each workload should wait, so that all that is due within so long finds one."""
+        phase = self.phase
+        if phase.due_ns is None or phase.workload_of is None or self._closed or phase.book.peek() is None:
+            return {}
+        until_ns = self._now_ns() + within_ns - phase.begun_ns
+        limit, wanted = phase.limit_at(0), Counter[str]()
+        number = phase.book.next - phase.book.first
+        while number < len(phase.due_ns) and phase.due_ns[number] <= until_ns:
+            if limit is not None and wanted.total() >= limit - self.in_flight:
+                break
+            wanted[phase.workload_of(number)] += 1
+            number += 1
+        for _, workload, count in self._waiting:
+            wanted[workload] -= count
+        return {workload: count for workload, count in wanted.items() if count > 0}
+
+    # ------------------------------------------------------------------ what workers say
+
     def want(self, worker: str, workload: str, count: int) -> None:
         """So many of a worker's users could send a request (or begin a conversation) of this workload."""
         self._queue(worker, workload, count)
-        self._serve()
+        self.serve()
 
     def reconcile(self, worker: str, delivered: int, holds: Iterable[Key], wants: Mapping[str, int]) -> None:
         """What a worker holds and how many more leases of each workload its users wait for, after `delivered` deliveries had
         reached it or were lost. What of those it does not hold was lost on its way, and goes to whoever asks next."""
         held, holds = self._workers[worker].held, set(holds)
         self._waiting = deque(entry for entry in self._waiting if entry[0] != worker)
-        coming = [lease.workload for lease, number in held.values() if number > delivered and not lease.follows]
+        coming = [each.lease.workload for each in held.values() if each.delivery > delivered and not each.lease.follows]
         for workload, count in wants.items():
             self._queue(worker, workload, count - coming.count(workload))
-        self.give_back(worker, [key for key, (_, number) in held.items() if number <= delivered and key not in holds])
+        self.give_back(worker, [key for key, each in held.items() if each.delivery <= delivered and key not in holds])
+
+    def over(self, worker: str, key: Key) -> None:
+        """This request has ended; its record comes later. Said where others wait for that."""
+        if (entry := self._workers[worker].held.get(key)) is not None:
+            self._drop_what_is_due()
+            self._let_go(entry)
+            self.serve()
 
     def give_back(self, worker: str, keys: Iterable[Key]) -> None:
         """Leases that were not used, or whose request was cancelled: somebody else may have them."""
         for key in keys:
             if (entry := self._workers[worker].held.pop(key, None)) is not None:
-                self._put_back(entry[0])
-        self._serve()
+                self._let_go(entry)
+                self._put_back(entry.lease)
+        self._look_at_the_end()
+        self.serve()
 
     def counts(self, worker: str, key: Key) -> bool:
         """Whether a record of this request by this worker is the one that counts: it holds the lease, or was given up for lost
@@ -133,9 +193,12 @@ class Coordinator:
 
     def end(self, worker: str, key: Key) -> None:
         """The record of a leased request that `counts` has come."""
-        if self._workers[worker].held.pop(key, None) is not None:
+        if (entry := self._workers[worker].held.pop(key, None)) is not None:
+            self._drop_what_is_due()
+            self._let_go(entry)
             self._book_of(key).end()
             self._look_at_the_end()
+            self.serve()
         elif (loss := self._loss_of(worker, key)) is not None:
             loss.possibly_sent.remove(key[1])
 
@@ -144,27 +207,36 @@ class Coordinator:
         others."""
         held = self._workers[worker].held
         sent = {key for key in begun if key in held}
-        self.lost.append(LostWorker(worker, sorted(index for warmup, index in sent if not warmup)))
+        self.lost.append(LostWorker(worker, sorted(index for warmup, index in sent if not warmup), len(held) - len(sent)))
         for key in sent:
-            del held[key]
+            self._let_go(held.pop(key))
             self._book_of(key).end()
         self._release(worker)
         self._look_at_the_end()
-        self._serve()
+        self.serve()
 
     def leave(self, worker: str) -> None:
         """The worker has delivered everything and takes no more leases. What was on its way to it goes to others."""
         self._workers[worker].has_left = True
         self._release(worker)
-        self._serve()
+        self._look_at_the_end()
+        self.serve()
 
     def _release(self, worker: str) -> None:
         """Nothing more for this worker, and back what it held."""
         self._waiting = deque(entry for entry in self._waiting if entry[0] != worker)
         held = self._workers[worker].held
-        for lease, _ in held.values():
-            self._put_back(lease)
+        for entry in held.values():
+            self._let_go(entry)
+            self._put_back(entry.lease)
         held.clear()
+
+    def _let_go(self, entry: _Held) -> None:
+        """Its user has one request less before it."""
+        if not entry.is_over:
+            entry.is_over = True
+            entry.hand.left -= 1
+            self.in_flight -= not entry.hand.left
 
     def _queue(self, worker: str, workload: str, count: int) -> None:
         if count > 0 and not self._closed and not self._workers[worker].has_left:
@@ -175,39 +247,29 @@ class Coordinator:
         return next(missing, None)
 
     def _book_of(self, key: Key) -> LeaseBook:
-        return self._warmup if key[0] else self._measured
+        return next(each.book for each in reversed(self._phases) if each.warmup == key[0] and each.book.first <= key[1])
 
     def _put_back(self, lease: Lease) -> None:
-        self._book_of(lease.key).give_back(lease.index)
-        self._places[lease.warmup, lease.workload].give_back(lease.place)
-
-    def _take(self, workload: str) -> list[Lease]:
-        """The next request of this workload with the further turns of its conversation; empty when none is left."""
-        plan, warmup = self._plans.get(workload), not self.measuring
-        book = self._places[warmup, workload]
-        places = book.take_run(plan.turns_from if plan and not warmup else lambda _: 1)
-        indices = self.book.take(len(places))
-        for place in places[len(indices) :]:
-            book.give_back(place)
-        return [
-            Lease(index, warmup, workload, plan.prompt(place, warmup=warmup) if plan else None, place, follows=number > 0)
-            for number, (index, place) in enumerate(zip(indices, places, strict=False))
-        ]
+        book = self._book_of(lease.key)
+        book.give_back(lease.index)
+        if book is self.phase.book:
+            self._places[lease.warmup, lease.workload].give_back(lease.place)
 
     def _look_at_the_end(self) -> None:
-        if self._warmup.finished and not self._warm:
-            self._warm = True
-            self._warmed_up()
-        elif self.measuring and self._measured.finished:
-            self._finished()
+        if not self._is_over and self.phase.book.finished:
+            self._is_over = True
+            self._phase_over()
 
-    def _serve(self) -> None:
-        """Hand out what there is, one request or conversation a worker in turn: so nobody hoards the last ones."""
+    # ------------------------------------------------------------------ handing out
+
+    def serve(self) -> None:
+        """Hand out what may be sent now or soon, one request or conversation a worker in turn: so nobody hoards the last ones."""
         found: dict[str, list[Lease]] = {}
-        while self._waiting and not self._closed and (leases := self._take(self._waiting[0][1])):
+        while self.begun and not self._is_over and not self._closed and (leases := self._next()):
             worker, workload, count = self._waiting.popleft()
-            holder = self._workers[worker]
-            holder.held |= {lease.key: (lease, holder.deliveries + 1) for lease in leases}
+            holder, hand = self._workers[worker], _Hand(len(leases))
+            holder.held |= {lease.key: _Held(lease, holder.deliveries + 1, hand) for lease in leases}
+            self.in_flight += 1
             found.setdefault(worker, []).extend(leases)
             if count > 1:
                 self._waiting.append((worker, workload, count - 1))
@@ -215,3 +277,83 @@ class Coordinator:
             self._workers[worker].deliveries += 1
         for worker, leases in found.items():
             self._deliver(worker, leases)
+
+    def _next(self) -> list[Lease]:
+        """The next request with the further turns of its conversation, for whoever waits first then; empty when there is none, or
+        it may not be sent yet."""
+        phase, now_ns = self.phase, self._now_ns()
+        index = phase.book.peek()
+        if index is None:
+            return []
+        number = index - phase.book.first
+        due_ns = None if phase.due_ns is None else phase.begun_ns + phase.due_ns[number]
+        if due_ns is not None and due_ns > now_ns + AHEAD_NS:
+            return []
+        limit = phase.limit_at((now_ns - phase.begun_ns) / NS_PER_S)
+        if limit is not None and self.in_flight >= limit:
+            self._drop_what_is_due()
+            self._full = True
+            return []
+        if self._full:
+            self._full, self._room_ns = False, now_ns
+        if phase.workload_of is not None:
+            self._bring_forward(phase.workload_of(number))
+            if not self._waiting or self._waiting[0][1] != phase.workload_of(number):
+                return []
+        return self._take(self._waiting[0][1], number, due_ns) if self._waiting else []
+
+    def _bring_forward(self, workload: str) -> None:
+        """Let whoever waits first for a request of this workload be the first of all."""
+        place = next((place for place, entry in enumerate(self._waiting) if entry[1] == workload), 0)
+        if place:
+            entry = self._waiting[place]
+            del self._waiting[place]
+            self._waiting.appendleft(entry)
+
+    def _take(self, workload: str, number: int, due_ns: int | None) -> list[Lease]:
+        """The next request of this workload, which is the phase's so-manieth, with the further turns of its conversation."""
+        phase, plan = self.phase, self._plans.get(workload)
+        warmup = phase.warmup
+        book = self._places[warmup, workload]
+        places = book.take_run(plan.turns_from if plan and not warmup else lambda _: 1)
+        indices = phase.book.take(len(places))
+        for place in places[len(indices) :]:
+            book.give_back(place)
+        elapsed_s = (self._now_ns() - phase.begun_ns) / NS_PER_S
+        stage = phase.stage_of(number, elapsed_s)
+        allowed_ns = self._room_ns if due_ns is not None and self._room_ns > due_ns else None
+        leases: list[Lease] = []
+        for index, place in zip(indices, places, strict=False):
+            prompt = plan.prompt(place, warmup=warmup) if plan else None
+            first = not leases
+            leases.append(
+                Lease(
+                    index,
+                    warmup,
+                    workload,
+                    prompt,
+                    place,
+                    follows=not first,
+                    stage=stage,
+                    due_ns=due_ns if first else None,
+                    allowed_ns=allowed_ns if first else None,
+                )
+            )
+        return leases
+
+    def _drop_what_is_due(self) -> None:
+        """Called while the limit is reached, and before anything ends: what is due by now is too late, and is never sent."""
+        phase = self.phase
+        if not phase.drops or phase.due_ns is None or phase.workload_of is None:
+            return
+        now_ns = self._now_ns()
+        limit = phase.limit_at((now_ns - phase.begun_ns) / NS_PER_S)
+        while limit is not None and self.in_flight >= limit and (index := phase.book.peek()) is not None:
+            number = index - phase.book.first
+            due_ns = phase.begun_ns + phase.due_ns[number]
+            if due_ns > now_ns:
+                return
+            for lease in self._take(phase.workload_of(number), number, due_ns):
+                phase.dropped[lease.stage] += 1
+                phase.book.end()
+        self._look_at_the_end()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from llama_load.metrics.thresholds import DEFAULT
+from llama_load.load.course import ARRIVALS, ON_LIMITS, QUEUE, RAMPS
+from llama_load.load.stages import EXAMPLES
+from llama_load.metrics.thresholds import DEFAULT, GROUPS
 from llama_load.reports.block import SECTIONS
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT
@@ -17,6 +19,7 @@ CANCEL, WAIT = "cancel", "wait"
 GENERATED, RECORDED = HISTORIES = ("generated", "recorded")
 CACHES = ("different", "shared", "as-is")
 FORMATS = ("jpeg", "png")
+FRESH, SAME = PROMPTS = ("fresh", "same")
 ALL = "all"
 DEFAULT_SIZE = "512x512"
 # With --at-end wait: what takes longer than the longest answer that anybody waits for is cut all the same.
@@ -43,8 +46,18 @@ class Flag:
 
 FLAGS = (
     Flag("--num-prompts", "", f"measured requests; the run ends after them (headless without -t: {DEFAULT_NUM_PROMPTS})"),
-    Flag("--max-concurrency", "", "requests in flight at most; the same as -u"),
-    Flag("--warmup", "1", "requests before the measurement, with prompts of their own"),
+    Flag("--max-concurrency", "", "requests in flight at most; without a request rate the same as -u"),
+    Flag("--request-rate", "", "open loop: so many requests a second, however slow the server is (default inf: a closed loop)"),
+    Flag("--arrival", "", "when requests of an open loop come (default poisson; gamma with --burstiness)", ("", *ARRIVALS)),
+    Flag("--burstiness", "1", "shape of gamma arrivals: below 1 in bursts, above 1 more evenly, 1 is Poisson"),
+    Flag("--ramp", "", "let the request rate rise (or fall) from --ramp-start-rps to --request-rate", ("", *RAMPS)),
+    Flag("--ramp-start-rps", "", "the rate at which a ramp begins"),
+    Flag("--on-limit", QUEUE, "what comes while --max-concurrency requests are in flight: queue it, or drop it", ON_LIMITS),
+    Flag("--trace", "", "send when a trace says: Mooncake's JSONL, BurstGPT's CSV, or a run folder of ours"),
+    Flag("--speed", "1", "play the trace faster (2: in half the time) or slower"),
+    Flag("--stages", "", f"loads one after the other, such as {EXAMPLES}"),
+    Flag("--stage-prompts", FRESH, "prompts of a stage: fresh ones, or the same in every stage (no cache may know them)", PROMPTS),
+    Flag("--warmup", "1", "requests before the measurement (of every stage), with prompts of their own"),
     Flag(
         "--dataset-path",
         "",
@@ -116,9 +129,11 @@ FLAGS = (
     Flag(
         "--fail-if",
         "",
-        f"exit with 1 if this holds, such as 'p99_ttft_ms>500'; {DEFAULT} always does unless changed",
+        "exit with 1 if this holds: KEY>NUMBER with a key of summary.json, such as 'p99_ttft_ms>500', or of a part of the run, "
+        f"such as 'p99_ttft_ms{{stage=8}}>500' ({', '.join(GROUPS)}); {DEFAULT} always does unless changed",
         repeated=True,
     ),
+    Flag("--junit", "", "write the thresholds as a JUnit XML file, for CI"),
     Flag(
         "--at-end",
         CANCEL,

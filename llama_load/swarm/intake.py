@@ -12,7 +12,7 @@ import gevent
 from gevent.event import Event
 
 from llama_load.runs import RunWriter
-from llama_load.swarm.coordinator import Key
+from llama_load.swarm.leases import Key
 
 if TYPE_CHECKING:
     import pyarrow as pa

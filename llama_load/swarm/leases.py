@@ -7,24 +7,64 @@ take 53 % longer than one client, and with fewer users than workers a stripe is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+
+from llama_load.workloads.prompt import Prompt
+
+Key = tuple[bool, int]  # what tells a request from all others of the run: (warm-up?, place in the plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Permission to send one request of a phase, and its prompt if the workload brings one.
+
+    `index` counts the run's requests, `place` those of its workload (the same, unless a run has several). `follows` says that it
+    is a further turn of the conversation that the lease before it is of. `due_ns` is when the request is wanted (None: now), and
+    `allowed_ns` since when the limit of requests in flight allowed it, if that was later.
+    """
+
+    index: int
+    warmup: bool
+    workload: str
+    prompt: Prompt | None = None
+    place: int = 0
+    follows: bool = False
+    stage: int = 0
+    due_ns: int | None = None
+    allowed_ns: int | None = None
+
+    @property
+    def key(self) -> Key:
+        """See `Key`."""
+        return self.warmup, self.index
 
 
 class LeaseBook:
-    """The prompt indices of one phase (warm-up, measurement): 0…total-1, or without end if `total` is None."""
+    """The prompt indices of one phase: first…first+total-1, or without end if `total` is None."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, first: int = 0) -> None:
+        self.first = first
         self.total = total
         self.ended = 0
-        self._next = 0
+        self.next = first  # the lowest that nobody ever had
         self._returned: list[int] = []
+        self._closed = False
+
+    def peek(self) -> int | None:
+        """The lowest index that nobody holds; None when all are leased."""
+        if self._returned and not self._closed:
+            return min(self._returned)
+        return None if self._all_given else self.next
 
     def take(self, count: int) -> list[int]:
         """Up to `count` indices that nobody holds, lowest first; empty when all are leased."""
+        if self._closed:
+            return []
         batch = sorted(self._returned)[:count]
         self._returned = sorted(self._returned)[count:]
-        while len(batch) < count and (self.total is None or self._next < self.total):
-            batch.append(self._next)
-            self._next += 1
+        while len(batch) < count and not self._all_given:
+            batch.append(self.next)
+            self.next += 1
         return batch
 
     def take_run(self, length: Callable[[int], int]) -> list[int]:
@@ -34,8 +74,8 @@ class LeaseBook:
             following = run[-1] + 1
             if following in self._returned:
                 self._returned.remove(following)
-            elif following == self._next and (self.total is None or self._next < self.total):
-                self._next += 1
+            elif following == self.next and not self._all_given:
+                self.next += 1
             else:
                 break
             run.append(following)
@@ -49,7 +89,17 @@ class LeaseBook:
         """A leased request will not be carried to its end by its holder: somebody else may send it."""
         self._returned.append(index)
 
+    def close(self) -> None:
+        """Time is over: nobody gets any more, and what is leased now is all that will end."""
+        self._closed = True
+
+    @property
+    def _all_given(self) -> bool:
+        return self._closed or (self.total is not None and self.next >= self.first + self.total)
+
     @property
     def finished(self) -> bool:
         """Whether every request of this phase has ended."""
+        if self._closed:
+            return self.ended >= self.next - self.first - len(self._returned)
         return self.total is not None and self.ended >= self.total

@@ -24,11 +24,13 @@ from locust.event import EventHook
 from locust.runners import MasterRunner, WorkerRunner
 
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.load.shapes import Stages
 from llama_load.swarm import messages
+from llama_load.swarm.crowd import Crowd
 from llama_load.swarm.flags import declare
 from llama_load.swarm.local import LocalRun
 from llama_load.swarm.master import MasterRun
-from llama_load.swarm.options import read
+from llama_load.swarm.options import LoadOptions, read
 from llama_load.swarm.prepare import Prepared, prepare
 from llama_load.swarm.worker import WorkerLife
 
@@ -64,6 +66,7 @@ class Lifecycle:
         self.active: LocalRun | MasterRun | None = None
         self.prepared: Prepared | None = None
         self.exit_code: int | None = None
+        self._crowd = Crowd(environment)
         self._reported = Event()
         self._reported.set()
         events = environment.events
@@ -78,23 +81,37 @@ class Lifecycle:
             self._take_over_options()
             if self.headless:
                 self.prepared = self._prepare()
+                self.options.num_users = self.prepared.users
         except LlamaLoadError as error:
             _say(error)
             sys.exit(error.exit_code)
-
-    def _take_over_options(self) -> None:
-        given = read(self.options)
-        users, most = self.options.num_users, given.max_concurrency
-        if users is not None and most is not None and users != most:
-            raise UsageError(f"-u {users} and --max-concurrency {most} say different things: without a rate they are the same")
-        self.options.num_users = users or most or 1
         if self.options.spawn_rate is None:
             self.options.spawn_rate = self.options.num_users  # without -r all users start at once
+
+    def _take_over_options(self) -> None:
+        given = self._read()
+        users, most = self.options.num_users, given.max_concurrency
+        is_open = given.load.is_open or given.trace is not None
+        if not is_open and users is not None and most is not None and users != most:
+            raise UsageError(f"-u {users} and --max-concurrency {most} say different things: without a rate they are the same")
+        if given.load.stages and users is not None:
+            raise UsageError(f"-u {users} and --stages {self.options.stages} say different things: leave out -u")
+        self.options.num_users = users or (None if is_open else most) or 1
         if self.headless:
             # The block takes the place of Locust's tables; --csv, --html and --json have them as ever.
             logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
         if self.headless or self.options.autostart:
             self._take_over_run_time()
+
+    def _read(self) -> LoadOptions:
+        """The flags, and what a load shape of ours in the locustfile says where they say nothing."""
+        shape = self.environment.shape_class
+        if isinstance(shape, Stages):
+            if not self.options.stages:
+                self.options.stages = shape.text()
+        elif shape is not None and self.options.stages:
+            raise UsageError("--stages and the load shape of the locustfile both say how the load changes: leave out one of them")
+        return read(self.options)
 
     def _take_over_run_time(self) -> None:
         """From Locust's options, or from the timer that its web UI has just set."""
@@ -104,7 +121,11 @@ class Lifecycle:
             timer.kill(block=False)
 
     def _prepare(self) -> Prepared:
-        return prepare(self.environment, read(self.options), self.run_time_s, headless=self.headless)
+        prepared = prepare(self.environment, self._read(), self.run_time_s, headless=self.headless)
+        shape = self.environment.shape_class
+        if isinstance(shape, Stages):
+            shape.users = prepared.users
+        return prepared
 
     # ------------------------------------------------------------------ Locust's events
 
@@ -122,7 +143,8 @@ class Lifecycle:
             prepared, self.prepared = self.prepared, None
             prepared.writer.manifest.users = self.environment.runner.target_user_count or self.options.num_users
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
-            self.active = run(self.environment, prepared, self._stop)
+            self.active = run(self.environment, prepared, self._crowd.grow, self._stop)
+            self._crowd.reach(prepared.users)
             self.active.open()
         except LlamaLoadError as error:
             self._refuse(error, error.exit_code)
@@ -141,6 +163,7 @@ class Lifecycle:
 
     def on_test_stopping(self, **_: Any) -> None:
         """Whoever waits for a ticket shall go."""
+        self._crowd.leave()
         if self.active is not None:
             self.active.stopping("stopped")
 

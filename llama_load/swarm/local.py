@@ -9,8 +9,8 @@ from typing import Any
 from llama_load.record import CANCELLED, RequestRecord
 from llama_load.reports.results import Results
 from llama_load.swarm.books import Books
-from llama_load.swarm.coordinator import Lease
 from llama_load.swarm.crew import Crew, Orders
+from llama_load.swarm.leases import Lease
 from llama_load.swarm.prepare import Prepared
 from llama_load.swarm.recorder import InThread, Recorder
 
@@ -18,13 +18,14 @@ WORKER = "local"
 
 
 class LocalRun:
-    """One run, and the `Link` between its two sides. `stop` ends it when it should end by itself."""
+    """One run, and the `Link` between its two sides. `muster` sees that there are so many users, `stop` ends the run when it should
+    end by itself."""
 
-    def __init__(self, environment: Any, prepared: Prepared, stop: Callable[[], None]) -> None:
+    def __init__(self, environment: Any, prepared: Prepared, muster: Callable[[int], None], stop: Callable[[], None]) -> None:
         options = prepared.options
         self._wait_s = options.wait_at_end_s
         self._recorder = Recorder(InThread(prepared.writer))
-        self._books = Books(prepared, lambda _worker, leases: self._crew.session.receive(leases), lambda: self._stop(stop))
+        self._books = Books(prepared, self._deliver, muster, lambda: self._stop(stop))
         orders = Orders(prepared.targets, options, prepared.body_options, new_nonce(options.bust_prefix_cache))
         self._crew = Crew(environment, WORKER, orders, self, self._recorder.add)
         environment.llama_load = self._crew.session
@@ -48,6 +49,9 @@ class LocalRun:
         """See `Books.finish`."""
         health = self._crew.finish()
         return self._books.finish([health], written=self._recorder.close())
+
+    def _deliver(self, _: str, leases: list[Lease]) -> None:
+        self._crew.session.receive(leases)
 
     def _stop(self, stop: Callable[[], None]) -> None:
         self._crew.stop_checking()

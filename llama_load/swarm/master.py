@@ -19,8 +19,8 @@ from llama_load.reports.results import Results
 from llama_load.swarm import messages
 from llama_load.swarm.books import Books
 from llama_load.swarm.clocks import WorkerClock
-from llama_load.swarm.coordinator import Key, Lease
 from llama_load.swarm.intake import Delivery, Intake, Row
+from llama_load.swarm.leases import Key, Lease
 from llama_load.swarm.local import new_nonce
 from llama_load.swarm.prepare import Prepared
 
@@ -58,13 +58,15 @@ class _Worker:
 class MasterRun:
     """One run of a swarm; the same to Locust's life as `LocalRun`."""
 
-    def __init__(self, environment: Any, prepared: Prepared, stop: Callable[[], None]) -> None:
+    def __init__(self, environment: Any, prepared: Prepared, muster: Callable[[int], None], stop: Callable[[], None]) -> None:
         self._runner = environment.runner
         self._prepared = prepared
-        self._books = Books(prepared, self._deliver, stop)
+        self._books = Books(prepared, self._deliver, muster, stop)
         nonce = new_nonce(prepared.options.bust_prefix_cache)
         self._name = secrets.token_hex(8)
-        self._orders = messages.pack(messages.RunOrders(__version__, self._name, prepared.targets, prepared.body_options, nonce))
+        limited = any(stretch.is_limited for stretch in prepared.stretches)
+        orders = messages.RunOrders(__version__, self._name, prepared.targets, prepared.body_options, nonce, limited)
+        self._orders = messages.pack(orders)
         self._workers: dict[str, _Worker] = {}
         self._intake = Intake(prepared.writer, self._admit, self._stored)
         self._watcher: gevent.Greenlet | None = None
@@ -134,7 +136,11 @@ class MasterRun:
             return
         coordinator = self._books.coordinator
         if kind == messages.WANT:
-            coordinator.want(client_id, data["workload"], data["count"])
+            if not self._waits_for_clock(worker):  # else it comes again with the next answer to a ping
+                coordinator.want(client_id, data["workload"], data["count"])
+        elif kind == messages.OVER:
+            warmup, index = data["key"]
+            coordinator.over(client_id, (bool(warmup), index))
         elif kind == messages.BEGUN:
             worker.begun.update((bool(warmup), index) for warmup, index in data["keys"])
         elif kind == messages.BACK:
@@ -143,7 +149,7 @@ class MasterRun:
             self._take_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.PONG:
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
-            if "holds" in data and not worker.lost:
+            if "holds" in data and not worker.lost and not self._waits_for_clock(worker):
                 holds = [(bool(warmup), index) for warmup, index in data["holds"]]
                 coordinator.reconcile(client_id, data["delivered"], holds, data["wants"])
         elif kind == messages.FLUSHED:
@@ -204,7 +210,14 @@ class MasterRun:
         self._workers.setdefault(client_id, _Worker())
         self._send(messages.RUN, {"orders": self._orders}, client_id)
 
+    def _waits_for_clock(self, worker: _Worker) -> bool:
+        """Whether this worker cannot be told instants yet."""
+        return self._prepared.is_open and worker.clock.best is None
+
     def _deliver(self, client_id: str, leases: list[Lease]) -> None:
+        best = self._workers[client_id].clock.best
+        if best is not None:
+            leases = [_on_its_clock(lease, best.offset_ns) for lease in leases]
         for part in messages.in_parts(leases):
             self._send(messages.LEASES, {"leases": messages.pack(part)}, client_id)
 
@@ -255,6 +268,14 @@ class MasterRun:
 
     def _send(self, kind: str, data: dict[str, Any], client_id: str) -> None:
         self._runner.send_message(kind, data | {"run": self._name}, client_id)
+
+
+def _on_its_clock(lease: Lease, offset_ns: int) -> Lease:
+    """The lease with its instants on the clock of a worker that is so far behind the master's."""
+    if lease.due_ns is None:
+        return lease
+    allowed_ns = None if lease.allowed_ns is None else lease.allowed_ns - offset_ns
+    return replace(lease, due_ns=lease.due_ns - offset_ns, allowed_ns=allowed_ns)
 
 
 def short(client_id: str) -> str:

@@ -10,6 +10,7 @@ disturbs no later run.
     leases   master -> worker   leases with their prompts
     back     worker -> master   leases that were not used
     begun    worker -> master   requests that are being sent
+    over     worker -> master   a request has ended, where others wait for that (its record comes in a batch)
     records  worker -> master   a numbered batch of records
     ack      master -> worker   that batch is on the master's disk
     ping     master -> worker   the master's clock, and the number of messages with leases so far
@@ -27,14 +28,14 @@ from typing import Any
 import msgspec
 
 from llama_load.metrics.verdict import WorkerHealth
-from llama_load.swarm.coordinator import Lease
+from llama_load.swarm.leases import Lease
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 
 HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
-LEASES, BACK, BEGUN = (f"llama_load_{kind}" for kind in ("leases", "back", "begun"))
+LEASES, BACK, BEGUN, OVER = (f"llama_load_{kind}" for kind in ("leases", "back", "begun", "over"))
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
-TO_MASTER = (HELLO, REFUSE, ABORT, WANT, BACK, BEGUN, RECORDS, PONG, FLUSHED)
+TO_MASTER = (HELLO, REFUSE, ABORT, WANT, BACK, BEGUN, OVER, RECORDS, PONG, FLUSHED)
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
 
@@ -51,6 +52,7 @@ class RunOrders:
     targets: list[Target]
     body_options: BodyOptions
     nonce: str | None
+    limited: bool  # others may wait for the end of a request: say it at once
 
 
 @dataclass(frozen=True, slots=True)

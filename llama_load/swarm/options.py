@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.load.course import LoadModel
 from llama_load.metrics.slo import parse_slo
 from llama_load.metrics.thresholds import DEFAULT, parse_threshold
 from llama_load.reports.block import SECTIONS
@@ -26,6 +25,8 @@ from llama_load.swarm.flags import (
     RECORDED,
     WAIT,
 )
+from llama_load.swarm.load_options import read_load
+from llama_load.swarm.reader import Reader
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS
 from llama_load.targets.target import BACKENDS
@@ -51,6 +52,9 @@ class LoadOptions:
     tokenizer: Path | None
     keep_long_prompts: bool
     seed: int
+    load: LoadModel
+    trace: Path | None
+    speed: float
     models: tuple[str, ...]
     backend: str | None
     balance: str
@@ -74,62 +78,18 @@ class LoadOptions:
     timeouts: Timeouts
     wait_at_end_s: float
     save_texts: bool
+    junit: Path | None
     told: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
 
 
 def read(namespace: Any) -> LoadOptions:
     """Locust's parsed options as values. Raises UsageError with all faults, one a line."""
-    faults: list[str] = []
-    raw = {flag.dest: getattr(namespace, flag.dest, flag.default) for flag in FLAGS}
-
-    def text(name: str) -> str | None:
-        value = raw[name]
-        return str(value).strip() or None if value is not None else None
-
-    def lines(name: str, *, words: bool = False) -> list[str]:
-        value = raw[name] or []
-        parts = value if isinstance(value, list | tuple) else str(value).splitlines()
-        return [word for part in parts for word in (part.split() if words else [part.strip()]) if word]
-
-    def switch(name: str) -> bool:
-        return raw[name] is True or str(raw[name]).lower() in ("true", "1", "on", "yes")
-
-    def number(name: str, kind: type[int] | type[float], least: float, *, above: bool = False) -> Any:
-        given = text(name)
-        if given is None:
-            return None
-        flag = "--" + name.replace("_", "-")
-        wanted = "a whole number" if kind is int else "a number"
-        try:
-            value = kind(given)
-            if (value > least or (value == least and not above)) and math.isfinite(value):
-                return value
-        except ValueError:
-            pass
-        faults.append(f"{flag} must be {wanted} {'above' if above else 'of at least'} {least:g}, got {given!r}")
-        return None
-
-    def checked(name: str, parse: Callable[[str], object], *, words: bool = False) -> list[str]:
-        values = lines(name, words=words)
-        for value in values:
-            try:
-                parse(value)
-            except ValueError as error:
-                faults.append(str(error))
-        return values
-
-    def chosen(name: str, choices: tuple[str, ...]) -> str | None:
-        given = text(name)
-        if given is not None and given not in choices:
-            faults.append(f"--{name.replace('_', '-')} must be one of {', '.join(c for c in choices if c)}, got {given!r}")
-        return given
-
-    tokenizer, run_dir = text("tokenizer"), text("run_dir")
-
-    def switched(name: str) -> bool | None:
-        given = chosen(name, ("on", "off"))
-        return None if given is None else given == "on"
-
+    flags = Reader(namespace)
+    faults = flags.faults
+    text, lines, switch, number = flags.text, flags.lines, flags.switch, flags.number
+    checked, chosen, switched = flags.checked, flags.chosen, flags.switched
+    tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
+    seed = number("seed", int, -(2**63)) or 0
     generated = chosen("history", HISTORIES) != RECORDED
     options = LoadOptions(
         num_prompts=number("num_prompts", int, 1),
@@ -161,7 +121,10 @@ def read(namespace: Any) -> LoadOptions:
         sharegpt_output_len=number("sharegpt_output_len", int, 1),
         tokenizer=Path(tokenizer) if tokenizer else None,
         keep_long_prompts=switch("keep_long_prompts"),
-        seed=number("seed", int, -(2**63)) or 0,
+        seed=seed,
+        load=read_load(flags, seed),
+        trace=Path(trace) if trace else None,
+        speed=number("speed", float, 0, above=True) or 1.0,
         models=_models(text("model"), faults),
         backend=chosen("backend", BACKENDS),
         balance=chosen("balance", BALANCES) or ROUND_ROBIN,
@@ -189,7 +152,8 @@ def read(namespace: Any) -> LoadOptions:
         ),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
         save_texts=switch("save_texts"),
-        told={flag.dest: raw[flag.dest] for flag in FLAGS if not flag.secret},
+        junit=Path(junit) if junit else None,
+        told={flag.dest: flags.raw[flag.dest] for flag in FLAGS if not flag.secret},
     )
     if faults:
         raise UsageError("\n".join(faults))
@@ -281,11 +245,14 @@ def _thresholds(given: list[str], percentiles: list[float], faults: list[str]) -
     keys = []
     for text in given:
         try:
-            keys.append(parse_threshold(text).key)
+            threshold = parse_threshold(text)
+            keys.append(threshold.key)
         except ValueError:
             continue  # told already
         if keys[-1] not in threshold_keys(percentiles):
             faults.append(f"--fail-if {text!r}: no result has a key {keys[-1]!r} (percentiles other than 99: --metric-percentiles)")
+        if threshold.group is not None:  # of a part: it does not take the default's place
+            keys.pop()
     default = parse_threshold(DEFAULT)
     return given if default.key in keys else [*given, DEFAULT]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from llama_load.record import RequestRecord, schema, to_batch
 from llama_load.runs import JOURNAL, MANIFEST, Journal, SpoolManifest
-from llama_load.swarm.coordinator import Key
+from llama_load.swarm.leases import Key
 
 logger = logging.getLogger(__name__)
 

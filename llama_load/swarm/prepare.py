@@ -7,8 +7,9 @@ import platform
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from locust.runners import MasterRunner
 from llama_load import __version__
 from llama_load.errors import UsageError
 from llama_load.experiments.calibrate import client_rows, kept
-from llama_load.runs import Manifest, PreflightRow, RunWriter, free_run_dir, last_with_label
+from llama_load.load.course import TRACE, LoadModel, Stretch, course, with_totals
+from llama_load.load.traces import load_trace
+from llama_load.runs import Manifest, PreflightRow, RunWriter, StageTold, free_run_dir, last_with_label
 from llama_load.swarm.flags import DEFAULT_NUM_PROMPTS, without_secrets
-from llama_load.swarm.leases import LeaseBook
+from llama_load.swarm.load_told import load_rows
 from llama_load.swarm.options import LoadOptions
 from llama_load.swarm.session import PREFIX_DIGITS
 from llama_load.targets.body import BodyOptions, asked_tokens
@@ -32,6 +35,9 @@ from llama_load.wire.limits import raised_limits
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
 from llama_load.workloads.prompt import Plan, PlanRequest, Workload
 
+# Users are started for what is due within so long: Locust needs a moment for them, in a swarm some tenths of a second.
+USERS_AHEAD_S = 3.0
+
 
 @dataclass(slots=True)
 class Prepared:
@@ -41,10 +47,17 @@ class Prepared:
     targets: list[Target]
     body_options: BodyOptions
     plans: Mapping[str, Plan]
-    warmup: LeaseBook
-    measured: LeaseBook
+    model: LoadModel
+    stretches: list[Stretch]
+    weights: Mapping[str, float]  # of the workloads among arrivals, by name
+    users: int  # that must be there when it begins
     writer: RunWriter
     run_time_s: float | None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any of it is sent by a schedule."""
+        return any(stretch.arrivals_s is not None for stretch in self.stretches)
 
 
 def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
@@ -53,9 +66,16 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     Raises UsageError for whatever does not fit.
     """
     hosts = _hosts(environment)
-    num_prompts = options.num_prompts
-    if num_prompts is None and run_time_s is None and headless:
-        num_prompts = DEFAULT_NUM_PROMPTS
+    model = options.load
+    if options.trace is not None:
+        model = replace(model, arrivals=load_trace(options.trace, speed=options.speed))
+    of_each_stage = options.num_prompts
+    if of_each_stage is None and run_time_s is None and headless:
+        of_each_stage = DEFAULT_NUM_PROMPTS
+    stretches = course(model, of_each_stage, run_time_s)
+    num_prompts = with_totals(stretches)
+    most = max((stretch.total or 0 for stretch in stretches), default=0) if model.same_prompts else num_prompts
+    users = max([environment.parsed_options.num_users, *(stretch.users_to_begin(USERS_AHEAD_S) for stretch in stretches)])
     wanted_of = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
     probes = [Probe(Wanted(host, *wanted_of)) for host in hosts]
     targets = [probe.ask() for probe in probes]
@@ -68,9 +88,10 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     )
     workloads = _workloads(environment)
     wanted = PlanRequest(
-        num_prompts=num_prompts or DEFAULT_NUM_PROMPTS,
+        num_prompts=most or DEFAULT_NUM_PROMPTS,
         fill=num_prompts is not None,
-        warmup=options.warmup,
+        warmup=options.warmup * len(stretches),
+        trace=model.arrivals or None,
         seed=options.seed,
         counter=counter,
         dataset_path=options.dataset_path,
@@ -85,8 +106,8 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         traffic=options.traffic,
     )
     plans = {name: workload.plan(wanted) for name, workload in workloads.items()}
-    users = environment.parsed_options.num_users
-    rows = target_rows(targets, users) + machine_rows(targets, users, raised_limits())
+    rows = load_rows(model, stretches)
+    rows += target_rows(targets, users) + machine_rows(targets, users, raised_limits())
     rows += client_rows(kept(), users, _workers(environment))
     for plan in plans.values():
         refuse_unseen(plan, targets)
@@ -116,6 +137,14 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         num_prompts=num_prompts,
         run_time_s=run_time_s,
         seed=options.seed,
+        max_in_flight=model.max_in_flight,
+        request_rate=model.rate_rps,
+        burstiness=model.burstiness,
+        arrival=(TRACE if model.arrivals else model.process) if model.is_open else None,
+        trace=None if options.trace is None else {"path": str(options.trace), "speed": options.speed},
+        ramp=None if model.ramp is None else {"kind": model.ramp, "start_rps": model.ramp_start_rps},
+        stages=[StageTold(stage.name, stage.users, stage.rate_rps) for stage in model.stages],
+        same_prompts=model.same_prompts,
         percentiles=options.percentiles,
         percentile_metrics=options.percentile_metrics,
         goodput=options.goodput,
@@ -131,7 +160,8 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         rows += change_rows(before, manifest)
     print_table(rows)
     writer = RunWriter(folder, manifest)
-    return Prepared(options, targets, body_options, plans, LeaseBook(options.warmup), LeaseBook(num_prompts), writer, run_time_s)
+    weights = _weights(environment)
+    return Prepared(options, targets, body_options, plans, model, stretches, weights, users, writer, run_time_s)
 
 
 def _told_of_images() -> Callable[[int], None]:
@@ -188,6 +218,15 @@ def _workloads(environment: Any) -> dict[str, Workload]:
         if type(other) is not type(workload):
             raise UsageError(f"two workloads of different kinds are both named {workload.name!r}; give one another name")
     return found
+
+
+def _weights(environment: Any) -> dict[str, float]:
+    """How often each workload is drawn where arrivals come by a schedule: by the weights of the user classes."""
+    weights: Counter[str] = Counter()
+    for user in environment.user_classes:
+        if hasattr(user, "workload_name"):  # not one of Locust's own
+            weights[user.workload_name()] += user.fixed_count or user.weight
+    return dict(weights)
 
 
 def _counter(probe: Probe, target: Target, options: LoadOptions) -> TokenCounter:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
+from gevent.event import Event
 from gevent.lock import Semaphore
 from locust.exception import StopUser
 
 from llama_load.record import CANCELLED, RequestRecord
-from llama_load.swarm.coordinator import Key, Lease
+from llama_load.swarm.leases import Key, Lease
 from llama_load.targets.balance import Balancer
 from llama_load.targets.body import BodyOptions
+from llama_load.units import NS_PER_S
 from llama_load.users.session import Dialogue, Ticket
 from llama_load.wire.request import Timeouts
 
@@ -74,6 +77,7 @@ class WorkerSession:
     _leases: dict[Key, Lease] = field(default_factory=dict)  # of the tickets that users hold, and of those that follow them
     _measuring: bool = False
     _closing: bool = False
+    _closed: Event = field(default_factory=Event)
 
     def receive(self, leases: Sequence[Lease]) -> None:
         """Leases have come."""
@@ -103,6 +107,7 @@ class WorkerSession:
     def close(self) -> None:
         """Begin no more requests; users that wait for a lease stop."""
         self._closing = True
+        self._closed.set()
         for desk in self._desks.values():
             if desk.stock:
                 self.link.give_back([lease for leases in desk.stock for lease in leases])
@@ -113,16 +118,21 @@ class WorkerSession:
     def take(self, workload: str) -> Ticket:
         """See `Session.take`."""
         desk = self._desk(workload)
+        leases: Sequence[Lease] = ()
         desk.waiting += 1
         try:
             while not self._closing:
                 self._ask(workload, desk)
                 desk.ready.acquire()
                 if desk.stock:
-                    return self._ticket(desk.stock.popleft())
+                    leases = desk.stock.popleft()
+                    break
         finally:
             desk.waiting -= 1
             self._return_surplus(desk)  # this user may have been killed with a lease on its desk
+        if leases:
+            self._wait_until_due(leases)
+            return self._ticket(leases)
         raise StopUser
 
     def follow(self, ticket: Ticket) -> Ticket:
@@ -179,9 +189,32 @@ class WorkerSession:
         if surplus:
             self.link.give_back(surplus)
 
+    def _wait_until_due(self, leases: Sequence[Lease]) -> None:
+        """Sleep until the first of these is wanted; if the run ends meanwhile, or this user does, they go back."""
+        due_ns = leases[0].due_ns
+        is_due = False
+        try:
+            while due_ns is not None and not self._closing and (left_ns := due_ns - time.monotonic_ns()) > 0:
+                self._closed.wait(left_ns / NS_PER_S)
+            is_due = not self._closing
+        finally:
+            if not is_due:
+                self.link.give_back(leases)
+        if not is_due:
+            raise StopUser
+
     def _ticket(self, leases: Sequence[Lease]) -> Ticket:
         lease, *further = leases
         self.in_flight += 1
         self._leases |= {each.key: each for each in leases}
         self.link.begun(lease)
-        return Ticket(lease.index, lease.warmup, lease.prompt, self.balancer.choose(), tuple(each.key for each in further))
+        return Ticket(
+            lease.index,
+            lease.warmup,
+            lease.prompt,
+            self.balancer.choose(),
+            tuple(each.key for each in further),
+            lease.stage,
+            lease.due_ns,
+            lease.allowed_ns,
+        )

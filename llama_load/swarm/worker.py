@@ -18,8 +18,8 @@ from llama_load.metrics.verdict import WorkerHealth
 from llama_load.record import RequestRecord
 from llama_load.runs import SpoolManifest
 from llama_load.swarm import messages
-from llama_load.swarm.coordinator import Key, Lease
 from llama_load.swarm.crew import Crew, Orders
+from llama_load.swarm.leases import Key, Lease
 from llama_load.swarm.master import short
 from llama_load.swarm.options import read
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
@@ -115,6 +115,7 @@ class WorkerRun:
 
     def __init__(self, environment: Any, orders: messages.RunOrders) -> None:
         self.name = orders.run
+        self._limited = orders.limited
         self._runner = environment.runner
         options = read(environment.parsed_options)
         name = short(self._runner.client_id)
@@ -194,7 +195,9 @@ class WorkerRun:
         self._send(messages.BACK, {"keys": keys})
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
-        """See `Link.ended`. The master sees it by its record."""
+        """See `Link.ended`. The master sees it by its record, where nobody waits for it."""
+        if self._limited:
+            self._send(messages.OVER, {"key": lease.key})
 
     def abort(self, sentence: str) -> None:
         """See `Link.abort`."""

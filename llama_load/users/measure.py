@@ -96,6 +96,8 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         last_token_mono_ns=last,
         ended_mono_ns=exchange.ended_ns or time.monotonic_ns(),
         started_wall_ns=time.time_ns() - (time.monotonic_ns() - started),
+        client_queue_ms=metric.client_queue_ms(ticket.scheduled_ns, started),
+        late_ms=metric.late_ms(ticket.scheduled_ns, ticket.allowed_ns, started),
         queue_ms=metric.queue_ms(
             exchange.sent_ns, exchange.headers_ns, headers_alone=exchange.headers_alone, held=ticket.target.holds_headers
         ),

@@ -22,7 +22,8 @@ class Ticket:
     target: Target
     following: tuple[tuple[bool, int], ...] = ()  # the further turns of the conversation: (warm-up?, place)
     stage: int = 0
-    scheduled_ns: int | None = None
+    scheduled_ns: int | None = None  # when the load model wants it; None in a closed loop
+    allowed_ns: int | None = None  # since when the limit of requests in flight allowed it, if that was later
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from llama_load.workloads.counting import TokenCounter
+
+if TYPE_CHECKING:
+    from llama_load.load.traces import Arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,7 @@ class PlanRequest:
     room: Callable[[int], int | None] = lambda _: None
     threads: Callable[[int], Executor] = ThreadPoolExecutor  # for what is computed on all cores
     told: Callable[[int], None] | None = None  # hears, now and then, how many of a plan's images are ready
+    trace: Sequence[Arrival] | None = None  # recorded traffic: request i is sent when its arrival i was, and may be as long
     nonce: str = ""  # of this run alone: for random text that no earlier run has put into a cache
     traffic: Traffic = field(default_factory=Traffic)
 

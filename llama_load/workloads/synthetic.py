@@ -60,7 +60,7 @@ class Synthetic:
         lengths.refuse_if_none_fits(wanted)
         if not wanted.fill:  # nobody knows how many will be sent: no minutes of counting before the first
             wanted = replace(wanted, num_prompts=min(wanted.num_prompts, max(1, MOST_TOKENS // sum(lengths.inputs))))
-        vocabulary = _Vocabulary(wanted.counter)
+        vocabulary = Vocabulary(wanted.counter)
         texts_so_far: set[str] = set()
         prefixes = [("", vocabulary.overhead)]
         if traffic.prefix_len:
@@ -144,11 +144,12 @@ class _Lengths:
         return self.inputs[0], self.outputs[0], True
 
 
-class _Vocabulary:
+class Vocabulary:
     """Words with the tokens that each adds to a text, as the counter has them; `overhead` is what it adds to any text."""
 
-    def __init__(self, counter: TokenCounter) -> None:
-        words = list(dict.fromkeys(f"{ENGLISH} {CHINESE} {CODE}".split()))
+    def __init__(self, counter: TokenCounter, words_of: str = f"{ENGLISH} {CHINESE} {CODE}") -> None:
+        """Count the words of a text, each once."""
+        words = list(dict.fromkeys(words_of.split()))
         anchor = words[0]
         (_, alone), *rest = counted([anchor, *(f"{anchor} {word}" for word in words)], counter)
         self.cost = {word: max(1, tokens - alone) for word, (_, tokens) in zip(words, rest, strict=True)}
@@ -165,7 +166,7 @@ class _Vocabulary:
         missing = target - start_tokens
         tried = []
         for _ in range(TRIES):
-            self._correct(words, missing, draw)
+            self.correct(words, missing, draw)
             text = start + " ".join(words)
             tokens = yield text
             missing = target - tokens
@@ -180,7 +181,7 @@ class _Vocabulary:
         texts_so_far.add(text)
         return text, tokens
 
-    def _correct(self, words: list[str], missing: int, draw: random.Random) -> None:
+    def correct(self, words: list[str], missing: int, draw: random.Random) -> None:
         """Take words off the end while there are too many tokens, then add words that have together as many as are missing."""
         while missing < 0 and len(words) > 1:
             missing += self.cost[words.pop()]

@@ -1,0 +1,208 @@
+"""The course of a run: which requests are wanted when, stage by stage. Decided before the run, from flags alone.
+
+A run is a row of stretches. Within a stretch the load may change, but nothing stops: a ramp, a spike, or a single stage.
+Between two stretches everything ends that was in flight, and the next one's warm-up is sent.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.errors import UsageError
+from llama_load.load.schedule import Ramp, arrivals_s, for_time
+from llama_load.load.stages import Stage
+from llama_load.load.traces import Arrival
+
+POISSON, CONSTANT, GAMMA, TRACE = ARRIVALS = ("poisson", "constant", "gamma", "trace")
+LINEAR, EXPONENTIAL = RAMPS = ("linear", "exponential")
+QUEUE, DROP = ON_LIMITS = ("queue", "drop")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadModel:
+    """When requests are wanted, as the flags say it. Without a rate, a trace or stages: a closed loop of as many as there are
+    users.
+
+    `max_in_flight` limits an open loop; what waits then is queued, or dropped. `arrivals` are a trace's.
+    """
+
+    rate_rps: float | None = None
+    burstiness: float = 1.0
+    process: str = POISSON  # or constant, gamma
+    ramp: str | None = None  # linear or exponential
+    ramp_start_rps: float | None = None
+    max_in_flight: int | None = None
+    drops: bool = False
+    arrivals: Sequence[Arrival] = ()
+    stages: tuple[Stage, ...] = ()
+    same_prompts: bool = False  # in every stage
+    seed: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any of it is sent by a schedule."""
+        return self.rate_rps is not None or bool(self.arrivals) or any(stage.rate_rps is not None for stage in self.stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Stages that follow each other without a pause: `total` requests, or as many as fit `seconds`, or both: what comes first.
+
+    `arrivals_s` are the instants at which requests are wanted, in s from its begin, one a request, and `places` says of each to
+    which of the stages it belongs (0 is the first here); None: a closed loop, in which a user asks again when it has its answer.
+    `first_stage` is the number of its first stage in the run.
+    """
+
+    stages: tuple[Stage, ...]
+    first_stage: int = 0
+    total: int | None
+    seconds: float | None
+    arrivals_s: NDArray[np.float64] | None = None
+    places: NDArray[np.int64] | None = None
+    max_in_flight: int | None = None
+
+    @property
+    def starts_s(self) -> list[float]:
+        """When each of its stages begins, s from the stretch's begin."""
+        return list(accumulate((stage.seconds or math.inf for stage in self.stages[:-1]), initial=0.0))
+
+    def place_at(self, elapsed_s: float) -> int:
+        """Which of its stages is on so long after its begin: 0 the first."""
+        return max(0, bisect_right(self.starts_s, elapsed_s) - 1)
+
+    def stage_of(self, number: int, elapsed_s: float) -> int:
+        """To which stage of the run its so-manieth request belongs: by the schedule, else by the time of its begin."""
+        return self.first_stage + (int(self.places[number]) if self.places is not None else self.place_at(elapsed_s))
+
+    def users_to_begin(self, horizon_s: float) -> int:
+        """How many users must be there when it begins: as many as it will ever have at once, or as its schedule wants in so many s.
+        0: as many as there are."""
+        if self.arrivals_s is None:
+            return self.most_users or 0
+        soon = int(np.searchsorted(self.arrivals_s, horizon_s, side="right"))
+        return max(1, min(soon, self.max_in_flight or soon))
+
+    def limit_at(self, elapsed_s: float) -> int | None:
+        """How many requests may be in flight then; None: no limit but the number of users."""
+        if self.arrivals_s is not None:
+            return self.max_in_flight
+        place = self.place_at(elapsed_s)
+        return self.stages[place].users_at(elapsed_s - self.starts_s[place])
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything but the number of users limits what is in flight."""
+        return self.limit_at(0.0) is not None
+
+    @property
+    def limits_change(self) -> bool:
+        """Whether `limit_at` depends on the time."""
+        return self.arrivals_s is None and (len(self.stages) > 1 or any(stage.start is not None for stage in self.stages))
+
+    @property
+    def most_users(self) -> int | None:
+        """How many users it needs at once; None: as many as there are (closed loop), or as its schedule turns out to need."""
+        if self.arrivals_s is not None:
+            return None
+        needed = [int(max(stage.users, stage.start or 0)) for stage in self.stages if stage.users is not None]
+        return max(needed, default=None)
+
+
+def course(model: LoadModel, num_prompts: int | None, run_time_s: float | None) -> list[Stretch]:
+    """The stretches of a run; `num_prompts` and `run_time_s` are those of every stage that has no amount of its own.
+
+    Raises UsageError for what makes no schedule.
+    """
+    if not model.stages:
+        return [_single(model, num_prompts, run_time_s)]
+    stretches: list[Stretch] = []
+    for first, stages in _grouped(model.stages):
+        if stages[0].rate_rps is not None:
+            stretches.append(_open(model, first, stages, num_prompts, run_time_s))
+        else:
+            stretches.append(_closed(first, stages, num_prompts, run_time_s))
+    return stretches
+
+
+def _single(model: LoadModel, num_prompts: int | None, run_time_s: float | None) -> Stretch:
+    """A run without stages is one of a single one, which has no name."""
+    if model.arrivals:
+        due = np.array([arrival.at_s for arrival in model.arrivals[:num_prompts]])
+        return Stretch(
+            stages=(Stage(name=""),),
+            total=len(due),
+            seconds=run_time_s,
+            arrivals_s=due,
+            places=np.zeros(len(due), dtype=np.int64),
+            max_in_flight=model.max_in_flight,
+        )
+    stage = Stage(name="", rate_rps=model.rate_rps)
+    if model.rate_rps is None:
+        return _closed(0, (stage,), num_prompts, run_time_s)
+    return _open(model, 0, (stage,), num_prompts, run_time_s)
+
+
+def _grouped(stages: Sequence[Stage]) -> list[tuple[int, tuple[Stage, ...]]]:
+    starts = [number for number, stage in enumerate(stages) if not stage.goes_on]
+    return [(start, tuple(stages[start:end])) for start, end in zip(starts, [*starts[1:], len(stages)], strict=True)]
+
+
+def _closed(first: int, stages: tuple[Stage, ...], num_prompts: int | None, run_time_s: float | None) -> Stretch:
+    if any(stage.seconds for stage in stages):
+        return Stretch(stages=stages, first_stage=first, total=None, seconds=sum(stage.seconds or 0.0 for stage in stages))
+    total = stages[0].count or num_prompts
+    return Stretch(stages=stages, first_stage=first, total=total, seconds=None if stages[0].count else run_time_s)
+
+
+def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: int | None, run_time_s: float | None) -> Stretch:
+    """The schedules of its stages, one after the other. A time alone says how many requests there are; all of them are sent and
+    answered, however long that takes."""
+    parts, places, begin_s, cut_s = [], [], 0.0, None
+    for number, stage in enumerate(stages, start=first):
+        rate_rps = stage.rate_rps or 1.0
+        ramp = _ramp(model, stage)
+        count, seconds = stage.count, stage.seconds
+        if count is None and seconds is None:
+            count, seconds = num_prompts, run_time_s
+            cut_s = seconds if count is not None else None
+        if count is None:
+            if seconds is None:
+                raise UsageError("a request rate needs an end: give --num-prompts or -t")
+            count = for_time(rate_rps, seconds, ramp=ramp)
+        due = arrivals_s(count, rate_rps, burstiness=model.burstiness, process=model.process, seed=model.seed + number, ramp=ramp)
+        parts.append(begin_s + due)
+        places.append(np.full(count, number - first))
+        begin_s += stage.seconds or float(due[-1])
+    arrivals = np.concatenate(parts)
+    return Stretch(
+        stages=stages,
+        first_stage=first,
+        total=len(arrivals),
+        seconds=cut_s,
+        arrivals_s=arrivals,
+        places=np.concatenate(places),
+        max_in_flight=model.max_in_flight,
+    )
+
+
+def _ramp(model: LoadModel, stage: Stage) -> Ramp | None:
+    if stage.rate_rps is None:
+        return None
+    if stage.start is not None:
+        return Ramp(model.ramp or LINEAR, stage.start, stage.rate_rps)
+    if model.ramp is not None and not model.stages:
+        return Ramp(model.ramp, model.ramp_start_rps or 1.0, stage.rate_rps)
+    return None
+
+
+def with_totals(stretches: Sequence[Stretch]) -> int | None:
+    """How many requests all of them send; None if that is not known before the run."""
+    totals = [stretch.total for stretch in stretches]
+    return None if None in totals else sum(total or 0 for total in totals)

@@ -1,0 +1,139 @@
+"""Stages: a run in parts, each at a load of its own.
+
+    1,8,16              so many requests in flight, one stage after the other
+    1:16,8:128          … with their own numbers of prompts
+    1:30s,8:2m          … or times
+    2/s,4/s:600         request rates (open loop)
+    1-16:60s            a ramp from 1 to 16 in flight within 60 s; 1/s-10/s:60s one of the rate
+    spike:4-32:30s      4 in flight, then 32, then 4 again, each for 30 s, without a pause between them
+    soak:8:1h           8 in flight for an hour, told in six windows, so that a drift can be seen
+
+A stage without an amount of its own takes that of --num-prompts or -t. Before every stage but those that go on without a
+pause, what was in flight has ended, and a warm-up of its own is sent.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+
+SOAK_WINDOWS = 6
+
+_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+EXAMPLES = "1,8,16 or 1:16,8:128 or 2/s,4/s or 1-16:60s or spike:4-32:30s or soak:8:1h"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A part of a run at one load: `users` requests in flight, or `rate_rps` arrivals a second.
+
+    `start` is where a ramp begins, in the same unit. `count` requests or so many `seconds`; None: what the run's flags say.
+    `goes_on`: it follows the stage before it without a pause.
+    """
+
+    name: str
+    users: int | None = None
+    rate_rps: float | None = None
+    start: float | None = None
+    count: int | None = None
+    seconds: float | None = None
+    goes_on: bool = False
+
+    def users_at(self, elapsed_s: float) -> int | None:
+        """How many requests may be in flight so long after the stage's begin; None with a rate, or where nothing was said.
+
+        A ramp from 1 to 16 in 60 s: 1, after 30 s 9, at the end 16.
+        """
+        if self.users is None or self.start is None or not self.seconds:
+            return self.users
+        share = min(max(elapsed_s / self.seconds, 0.0), 1.0)
+        return max(1, math.floor(self.start + (self.users - self.start) * share + 0.5))
+
+
+def parse_stages(text: str) -> tuple[Stage, ...]:
+    """Read what --stages takes (see above). Raises ValueError with a sentence. Names are unique: 8, 8 (2)."""
+    stages = [stage for element in text.split(",") for stage in _element(element.strip())]
+    seen: Counter[str] = Counter()
+    named = []
+    for stage in stages:
+        seen[stage.name] += 1
+        times = seen[stage.name]
+        named.append(stage if times == 1 else replace(stage, name=f"{stage.name} ({times})"))
+    return tuple(named)
+
+
+def _element(text: str) -> list[Stage]:
+    kind, colon, rest = text.partition(":")
+    if kind == "spike" and colon:
+        return _spike(text, rest)
+    if kind == "soak" and colon:
+        return _soak(text, rest)
+    level, colon, amount = text.partition(":")
+    first, dash, last = level.partition("-")
+    count, seconds = _amount(text, amount) if colon else (None, None)
+    if not dash:
+        return [_at(text, level, name=level, count=count, seconds=seconds)]
+    if seconds is None:
+        raise _wrong(text, "a ramp needs a time, such as 1-16:60s")
+    start, end = _at(text, first), _at(text, last, name=level, seconds=seconds)
+    if (start.users is None) != (end.users is None):
+        raise _wrong(text, "both ends of a ramp must be rates, or neither")
+    return [replace(end, start=start.rate_rps if start.users is None else start.users)]
+
+
+def _spike(text: str, rest: str) -> list[Stage]:
+    levels, _, time = rest.partition(":")
+    base, dash, peak = levels.partition("-")
+    seconds = _amount(text, time)[1]
+    if not dash or seconds is None:
+        raise _wrong(text, "a spike looks like spike:4-32:30s")
+    before = _at(text, base, name=f"{base} before", seconds=seconds)
+    spike = _at(text, peak, name=f"{peak} spike", seconds=seconds, goes_on=True)
+    if (before.users is None) != (spike.users is None):
+        raise _wrong(text, "both loads of a spike must be rates, or neither")
+    return [before, spike, replace(before, name=f"{base} after", goes_on=True)]
+
+
+def _soak(text: str, rest: str) -> list[Stage]:
+    level, _, time = rest.partition(":")
+    seconds = _amount(text, time)[1]
+    if seconds is None:
+        raise _wrong(text, "a soak looks like soak:8:1h")
+    return [
+        _at(text, level, name=f"{level} {number + 1}/{SOAK_WINDOWS}", seconds=seconds / SOAK_WINDOWS, goes_on=number > 0)
+        for number in range(SOAK_WINDOWS)
+    ]
+
+
+def _at(
+    text: str, level: str, name: str = "", *, count: int | None = None, seconds: float | None = None, goes_on: bool = False
+) -> Stage:
+    """A stage at a level as it is written: 8 or 2.5/s."""
+    users, rate = None, None
+    try:
+        if level.endswith("/s"):
+            rate = float(level.removesuffix("/s"))
+            if not 0 < rate < math.inf:
+                raise ValueError
+        elif (users := int(level)) < 1:
+            raise ValueError
+    except ValueError:
+        raise _wrong(text, "a load is a number of requests in flight, such as 8, or a rate, such as 2.5/s") from None
+    return Stage(name=name, users=users, rate_rps=rate, count=count, seconds=seconds, goes_on=goes_on)
+
+
+def _amount(text: str, amount: str) -> tuple[int | None, float | None]:
+    """A number of prompts or a time in s: 64 -> (64, None), 1m30s -> (None, 90.0)."""
+    if amount.isdecimal() and int(amount) > 0:
+        return int(amount), None
+    match = _TIME.fullmatch(amount) if amount else None
+    seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
+    if not 0 < seconds < math.inf:
+        raise _wrong(text, "an amount is a number of prompts, such as 64, or a time, such as 30s, 5m or 1h")
+    return None, seconds
+
+
+def _wrong(text: str, why: str) -> ValueError:
+    return ValueError(f"--stages wants {EXAMPLES}; {text!r} is none: {why}")

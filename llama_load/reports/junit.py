@@ -1,0 +1,99 @@
+"""JUnit XML of a run's gates: a test case a threshold and one for the run's completeness, for CI to show.
+
+    testsuites
+    └── testsuite   "llama-load", with the verdict and the name of the run folder as properties
+        ├── testcase    "run is complete": an error when the verdict is INCOMPLETE
+        └── testcase    one a threshold: a failure when it came true or had nothing to look at
+
+Times are the run's duration in s, with three decimals. Source: junit-10.xsd of Jenkins' xUnit plugin, which GitHub's and
+GitLab's readers agree with.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from llama_load.metrics.thresholds import Threshold, ThresholdResult, parse_threshold
+from llama_load.metrics.verdict import INCOMPLETE
+
+if TYPE_CHECKING:
+    from llama_load.reports.results import Results
+
+SUITE = "llama-load"
+COMPLETE = "run is complete"
+
+# What XML 1.0 cannot hold, not even escaped: most control characters, lone surrogates, two non-characters.
+_UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_PASSED_BY = {">": "over", ">=": "at or over", "<": "under", "<=": "at or under"}
+
+
+def junit(results: Results) -> str:
+    """The document as text, with an XML declaration for UTF-8. What XML cannot hold becomes U+FFFD."""
+    manifest, thresholds = results.run.manifest, results.thresholds
+    incomplete = results.verdict.word == INCOMPLETE
+    time = f"{results.total.duration_s:.3f}"
+    counts = {
+        "name": SUITE,
+        "tests": str(1 + len(thresholds)),
+        "failures": str(sum(threshold.failed for threshold in thresholds)),
+        "errors": str(int(incomplete)),
+        "time": time,
+    }
+    root = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(root, "testsuite", counts | _timestamp(manifest.date))
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in (("verdict", results.verdict.word), ("run", results.run.path.resolve().name)):
+        ElementTree.SubElement(properties, "property", name=name, value=_writable(value))
+
+    def case(name: str) -> ElementTree.Element:
+        classname = _writable(f"{SUITE}.{manifest.label or manifest.workload}")
+        return ElementTree.SubElement(suite, "testcase", classname=classname, name=_writable(name), time=time)
+
+    complete = case(COMPLETE)
+    if incomplete:
+        _add(complete, "error", INCOMPLETE, "; ".join(check.text for check in results.verdict.checks if not check.ok))
+    for threshold in thresholds:
+        told = case(threshold.text)
+        if threshold.failed:
+            _add(told, "failure", "threshold", _why(threshold))
+    ElementTree.indent(root)
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document.decode() + "\n"
+
+
+def _timestamp(date: str) -> dict[str, str]:
+    """When the run began, as ISO 8601 in the local time of the manifest; nothing where that has another form."""
+    try:
+        return {"timestamp": datetime.strptime(date, "%Y%m%d-%H%M%S").isoformat()}
+    except ValueError:
+        return {}
+
+
+def _add(case: ElementTree.Element, kind: str, type_: str, message: str) -> None:
+    """An outcome. Jenkins and GitHub's readers show the message, GitLab the text, so the sentence is both."""
+    message = _writable(message)
+    ElementTree.SubElement(case, kind, message=message, type=type_).text = message
+
+
+def _why(result: ThresholdResult) -> str:
+    """One sentence: `p99_ttft_ms was 612.3, over the limit of 500`."""
+    threshold = parse_threshold(result.text)
+    what = threshold.key
+    if threshold.group is not None:
+        what += f" of {threshold.group} {threshold.member}"
+    if result.value is None:
+        return f"{what} was not measured, so nothing shows that it keeps the limit of {threshold.limit:.9g}"
+    return f"{what} was {_value(result.value, threshold)}, {_PASSED_BY[threshold.sign]} the limit of {threshold.limit:.9g}"
+
+
+def _value(value: float, threshold: Threshold) -> str:
+    """Nine digits (a ns in a second), or all where the ninth does not tell the value from the limit."""
+    short = f"{value:.9g}"
+    return repr(value) if value != threshold.limit and short == f"{threshold.limit:.9g}" else short
+
+
+def _writable(text: str) -> str:
+    return _UNWRITABLE.sub("\ufffd", text)

@@ -1,0 +1,63 @@
+"""How many users Locust has, where that is not -u: an open loop needs as many as are waited for, stages as many as the largest."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import gevent
+from locust.runners import STATE_RUNNING, STATE_SPAWNING
+
+from llama_load.load.shapes import Stages
+
+# More are not started for a schedule that a server cannot keep up with: its requests are late then, and the verdict says so.
+MOST_USERS_A_PROCESS = 5000
+# How long new users may take to be there, before more are started.
+SETTLED_WITHIN_S = 5.0
+LOOK_EVERY_S = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+class Crowd:
+    """Lets Locust start more users; it never stops any before the run's end, since they might be in the middle of something."""
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+        self._greenlet: gevent.Greenlet | None = None
+        self._wanted = 0
+
+    def reach(self, users: int) -> None:
+        """See that there are at least so many users, soon."""
+        self._wanted = users
+        self._start()
+
+    def grow(self, more: int) -> None:
+        """See that there are so many more, unless others are just on their way."""
+        if self._greenlet is None or self._greenlet.dead:
+            self._wanted = self._environment.runner.target_user_count + more
+            self._start()
+
+    def leave(self) -> None:
+        """The run is over: nobody comes any more."""
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+
+    def _start(self) -> None:
+        self._greenlet = gevent.spawn(self._come)
+
+    def _come(self) -> None:
+        runner, shape = self._environment.runner, self._environment.shape_class
+        while runner.state not in (STATE_SPAWNING, STATE_RUNNING) or runner.user_count < runner.target_user_count:
+            gevent.sleep(LOOK_EVERY_S)  # Locust's own start is on its way; another one now would break it off
+        wanted = min(self._wanted, MOST_USERS_A_PROCESS * max(1, getattr(runner, "worker_count", 1)))
+        if wanted <= runner.target_user_count:
+            return
+        logger.info("%d users, %d more than so far", wanted, wanted - runner.target_user_count)
+        if isinstance(shape, Stages):
+            shape.users = wanted
+        else:
+            runner.start(wanted, wanted)
+        with gevent.Timeout(SETTLED_WITHIN_S, False):
+            while runner.user_count < wanted:
+                gevent.sleep(LOOK_EVERY_S)

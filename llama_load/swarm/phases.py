@@ -1,0 +1,33 @@
+"""What a run consists of, as the books see it: a warm-up, a measurement, perhaps another warm-up, and so on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from llama_load.swarm.leases import LeaseBook
+
+
+@dataclass(slots=True, kw_only=True)
+class Phase:
+    """A part of the run: a warm-up, or the measurement of stages that go on without a pause.
+
+    `total` requests (None: until it is closed). `due_ns`: when each is wanted, after the begin, ascending; None: as soon as a user
+    is free. `limit_at` says how many may be in flight so many s after the begin (None: as many as there are users), `stage_of`
+    to which stage a request belongs, by its number in the phase and the s after the begin, `workload_of` of which workload it is
+    (None: of whoever asks). `drops`: what is wanted while the limit is reached is never sent. `repeats`: it sends the same prompts
+    as the phase before it.
+    """
+
+    total: int | None
+    warmup: bool = False
+    due_ns: Sequence[int] | None = None
+    limit_at: Callable[[float], int | None] = lambda _: None
+    stage_of: Callable[[int, float], int] = lambda _number, _elapsed_s: 0
+    workload_of: Callable[[int], str] | None = None
+    drops: bool = False
+    repeats: bool = False
+    begun_ns: int = 0
+    dropped: Counter[int] = field(default_factory=Counter)  # by stage
+    book: LeaseBook = field(default_factory=lambda: LeaseBook(0))

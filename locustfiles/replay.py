@@ -1,0 +1,16 @@
+"""Recorded traffic, played again: a trace's arrivals, lengths and shared beginnings, with made-up text.
+
+locust -f locustfiles/replay.py --headless --host http://127.0.0.1:8080 --trace trace.jsonl --speed 2
+"""
+
+from locust import task
+
+from llama_load import LlamaUser, Replay
+
+
+class ReplayChat(LlamaUser):
+    workload = Replay()
+
+    @task
+    def ask(self):
+        self.chat()
