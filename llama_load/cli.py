@@ -74,12 +74,15 @@ def _parser() -> argparse.ArgumentParser:
     simulated.add_argument("--interval-ms", type=float, default=20.0, help="between tokens (default 20)")
     simulated.add_argument("--jitter-ms", type=float, default=0.0, help="move every token by up to so much (default 0)")
     simulated.add_argument("--tokens", type=int, default=64, help="answer length if a request names no max_tokens (default 64)")
+    simulated.add_argument("--lengths", default="asked", help="geometric: lengths are drawn, with mean --tokens (default asked)")
     simulated.add_argument("--merge", type=int, default=1, help="tokens sent in one piece (default 1)")
     simulated.add_argument("--fault", default="", help="cut, reset, stall, error, garbage, no-finish, no-done, empty or status")
     simulated.add_argument("--fault-every", type=int, default=1, help="every n-th request has the fault (default 1: all)")
     simulated.add_argument("--fault-after", type=int, default=0, help="tokens before the fault (default 0)")
     simulated.add_argument("--status", type=int, default=500, help="HTTP status of the fault 'status' (default 500)")
-    simulated.add_argument("--seed", type=int, default=0, help="seed of the jitter (default 0)")
+    simulated.add_argument("--stall-at-s", type=float, default=0.0, help="from the first request to the stall (default 0)")
+    simulated.add_argument("--stall-s", type=float, default=0.0, help="so long nothing is sent to anybody (default 0: never)")
+    simulated.add_argument("--seed", type=int, default=0, help="seed of the jitter and of the drawn lengths (default 0)")
     simulated.add_argument("--log", type=Path, help="write a JSON line a request: when it came, when each token was sent")
     serve.set_defaults(run=_serve)
 
@@ -213,7 +216,8 @@ def _serve_embedded(arguments: argparse.Namespace) -> int:
 
 
 def _serve_simulated(arguments: argparse.Namespace) -> int:
-    from llama_load.serving.simulated import FAULTS, Schedule, SimulatedServer
+    from llama_load.serving.simulated import SimulatedServer
+    from llama_load.serving.simulated_schedule import FAULTS, Schedule
 
     if arguments.fault and arguments.fault not in FAULTS:
         raise UsageError(f"--fault must be one of {', '.join(FAULTS)}, got {arguments.fault!r}")
@@ -229,6 +233,9 @@ def _serve_simulated(arguments: argparse.Namespace) -> int:
         fault_after=arguments.fault_after,
         status=arguments.status,
         seed=arguments.seed,
+        lengths=arguments.lengths,
+        stall_at_s=arguments.stall_at_s,
+        stall_s=arguments.stall_s,
     )
     try:
         server = SimulatedServer(schedule, arguments.host, arguments.port, arguments.log)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llama_load.reports.block import block
+from llama_load.reports.junit import junit
 from llama_load.reports.requests import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
 from llama_load.reports.results import Results
@@ -20,14 +21,18 @@ if TYPE_CHECKING:
     import jinja2
 
 
-def write_reports(results: Results) -> str:
-    """Write summary.json, summary.txt and report.md; the text of summary.txt is returned."""
+def write_reports(results: Results, junit_file: Path | None = None) -> str:
+    """Write summary.json, summary.txt and report.md, and the thresholds as JUnit XML if a file is named; the text of summary.txt
+    is returned."""
     folder = results.run.path
     text = block(results)
     summary = msgspec.json.format(msgspec.json.encode(result_json(results)), indent=1)
     _put(folder / "summary.json", summary.decode() + "\n")
     _put(folder / "summary.txt", text)
     _put(folder / "report.md", markdown(results, text))
+    if junit_file is not None:
+        junit_file.parent.mkdir(parents=True, exist_ok=True)
+        _put(junit_file, junit(results))
     return text
 
 

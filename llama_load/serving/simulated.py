@@ -1,9 +1,9 @@
 """A server with a known schedule, for tests and benchmarks of timing and of faults, and for nothing else.
 
-It speaks the OpenAI stream (`/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health`): the first token
-T after the request has a slot, then one every I, n tokens in all. A request is received when the kernel received
-its last byte; every token is logged with the instant just before it is handed to the kernel. Since the
-monotonic clock is shared by all processes of a machine, the log is the truth that a client's figures are held against.
+It speaks the OpenAI stream (`/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health`): the first token T after the
+request has a slot, then one every I, n tokens in all. A request is received when the kernel received its last byte, and gets a
+slot then or, first come first served, when one was given back; every token is logged with the instant just before it is handed
+to the kernel. Since the monotonic clock is shared by all processes of a machine, the log is what a client is held against.
 
 One thread, one loop: sleep until the next token is due or a socket is ready, send, log. What a request does can be
 set for all by `Schedule`, or for one by a field `simulate` in its body, for example
@@ -26,39 +26,17 @@ from typing import Any, BinaryIO
 import httptools
 import msgspec
 
+from llama_load.errors import UsageError
 from llama_load.serving.openai_stream import MODEL, OLD_STREAM_HEAD, ROLE, STREAM_HEAD, TOKEN, event, frame, tail, unframed
+from llama_load.serving.simulated_schedule import Schedule
 from llama_load.units import s_to_ns
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns, wall_minus_mono_ns
 
-FAULTS = {
-    "cut": "closes the connection after `fault_after` tokens, without an end of the stream",
-    "reset": "resets the connection after `fault_after` tokens",
-    "stall": "sends nothing more after `fault_after` tokens and keeps the connection open",
-    "error": "sends an error event after `fault_after` tokens and ends the stream",
-    "garbage": "sends an event that is no JSON after `fault_after` tokens, then goes on",
-    "no-finish": "ends with [DONE] but without a finish_reason",
-    "no-done": "ends without [DONE], but with a finish_reason",
-    "empty": "ends well-formed, but without any token",
-    "status": "answers with the HTTP status `status` and an error object",
-}
 BACKLOG = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """What every request gets, unless its body says otherwise. Times in seconds."""
-
-    first_token_s: float = 0.1  # from getting a slot to the first token
-    interval_s: float = 0.02  # between tokens
-    jitter_s: float = 0.0  # each token is moved by a uniform draw from [-jitter_s, +jitter_s]
-    tokens: int = 64  # when the request names no max_tokens
-    merge: int = 1  # tokens handed to the kernel in one piece
-    slots: int = 0  # requests served at a time, the others queue; 0 is no limit
-    fault: str = ""  # one of FAULTS
-    fault_every: int = 1  # 1: every request has the fault; n: every n-th
-    fault_after: int = 0
-    status: int = 500  # for the fault "status"
-    seed: int = 0
+STOP = {
+    True: event({"id": "sim", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+    False: event({"id": "sim", "object": "text_completion", "choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}),
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +50,7 @@ class _Stream:
     chat: bool
     include_usage: bool
     total: int
+    finish: str
     fault: str
     body_bytes: int
     received_ns: int
@@ -130,7 +109,9 @@ class SimulatedServer:
         self._connections: dict[int, _Connection] = {}
         self._due: list[tuple[int, int, int, _Stream]] = []
         self._queue: deque[_Stream] = deque()
-        self._busy_slots = 0
+        self._free_ns = [0] * schedule.slots  # a heap: since when each free slot is free
+        self._stall_ns = (0, 0)  # beginning and end
+        self._stalled = False
         self._count = 0
         self._sequence = 0
         self._running = True
@@ -145,19 +126,30 @@ class SimulatedServer:
         due = self._due
         while self._running:
             wait_s = 0.2
-            if due:
-                wait_s = min(wait_s, (due[0][0] - time.monotonic_ns()) / 1e9)
+            if due or self._stalled:
+                until_ns = self._stall_ns[1] if self._stalled else due[0][0]
+                wait_s = min(wait_s, (until_ns - time.monotonic_ns()) / 1e9)
             # epoll's own timeout is in whole milliseconds; select's is in microseconds.
             if wait_s > 0:
                 select.select([epoll_fd], [], [], wait_s)
-            now = time.monotonic_ns()
-            while due and due[0][0] <= now:
+            now = self._now()
+            while due and due[0][0] <= now and not self._stalled:
                 _, _, index, stream = heapq.heappop(due)
                 self._send_token(stream, index)
-                now = time.monotonic_ns()
+                now = self._now()
             self._sockets()
         if self._log:
             self._log.close()
+
+    def _now(self) -> int:
+        """The instant (monotonic, ns). Notices the stall's beginning, and its end: then what was held back is sent."""
+        now = time.monotonic_ns()
+        begin, end = self._stall_ns
+        was, self._stalled = self._stalled, begin <= now < end
+        if was and not self._stalled:
+            for connection in [each for each in self._connections.values() if each.pending]:
+                self._write(connection, b"")
+        return now
 
     # ------------------------------------------------------------------ sockets
 
@@ -207,8 +199,11 @@ class SimulatedServer:
             self._close(connection)
 
     def _write(self, connection: _Connection, data: bytes) -> None:
-        if connection.pending:
-            data = connection.pending + data
+        flushing = bool(connection.pending)
+        data = connection.pending + data
+        if self._stalled:
+            connection.pending = data
+            return
         try:
             sent = connection.sock.send(data)
         except BlockingIOError:
@@ -221,7 +216,7 @@ class SimulatedServer:
             self._close(connection)
             return
         mask = select.EPOLLIN | select.EPOLLOUT if connection.pending else select.EPOLLIN
-        if connection.pending or not data:
+        if connection.pending or flushing:
             self._epoll.modify(connection.sock.fileno(), mask)
 
     def _chunks(self, connection: _Connection, chunks: bytes) -> None:
@@ -253,7 +248,7 @@ class SimulatedServer:
             try:
                 body = msgspec.json.decode(connection.body)
                 self._open_stream(connection, body, chat=path == "/v1/chat/completions")
-            except (msgspec.DecodeError, TypeError, ValueError, AttributeError) as error:
+            except (msgspec.DecodeError, TypeError, ValueError, AttributeError, UsageError) as error:
                 self._answer(connection, 400, {"error": {"code": 400, "message": f"bad request: {error}"}})
         else:
             self._answer(connection, 404, {"error": {"code": 404, "message": f"no such path: {path}"}})
@@ -264,11 +259,16 @@ class SimulatedServer:
             known = {item.name for item in fields(Schedule)}
             schedule = replace(schedule, **{key: value for key, value in asked.items() if key in known})
         self._count += 1
+        if self._count == 1:
+            self._stall_ns = self.schedule.stall_ns(connection.read_ns)
+            self._now()
         fault = schedule.fault if self._count % schedule.fault_every == 0 else ""
         if fault == "status":
             error = {"code": schedule.status, "message": "a simulated failure", "type": "server_error"}
             self._answer(connection, schedule.status, {"error": error})
             return
+        max_tokens = int(body.get("max_tokens") or 0)
+        total = 0 if fault == "empty" else int(schedule.answer_tokens(self._count, max_tokens))
         stream = _Stream(
             connection=connection,
             schedule=schedule,
@@ -276,22 +276,28 @@ class SimulatedServer:
             request_id=connection.headers.get(b"x-request-id", b"").decode("latin-1"),
             chat=chat,
             include_usage=bool((body.get("stream_options") or {}).get("include_usage")),
-            total=0 if fault == "empty" else int(body.get("max_tokens") or schedule.tokens),
+            total=total,
+            finish=schedule.finish_reason(total, max_tokens),
             fault=fault,
             body_bytes=len(connection.body),
             received_ns=connection.read_ns,
         )
         connection.stream = stream
-        if self.schedule.slots and self._busy_slots >= self.schedule.slots:
-            self._queue.append(stream)
-        else:
-            self._start(stream, stream.received_ns)
+        self._queue.append(stream)
+        self._start_waiting()
 
-    def _start(self, stream: _Stream, at_ns: int) -> None:
+    def _start_waiting(self) -> None:
+        while self._queue and (self._free_ns or not self.schedule.slots):
+            stream = self._queue.popleft()
+            if stream.connection.stream is stream:  # its client has not gone away
+                self._start(stream)
+
+    def _start(self, stream: _Stream) -> None:
         """The request gets a slot: its headers go out and its tokens are put on the schedule."""
-        self._busy_slots += 1
         schedule = stream.schedule
-        stream.started_ns = at_ns
+        # A request may be read, late, after a slot became free that was not free when it was received.
+        free_ns = heapq.heappop(self._free_ns) if self.schedule.slots else 0
+        stream.started_ns = max(stream.received_ns, free_ns)
         first, interval, jitter = (s_to_ns(s) for s in (schedule.first_token_s, schedule.interval_s, schedule.jitter_s))
         previous = 0
         for index in range(max(stream.total, 1)):
@@ -318,7 +324,7 @@ class SimulatedServer:
         frames += [TOKEN[stream.chat]] * count
         last = index + count >= stream.total
         if last:
-            frames.append(tail(chat=stream.chat, tokens=stream.total, include_usage=stream.include_usage, fault=stream.fault))
+            frames.append(self._tail(stream))
         now = time.monotonic_ns()
         stream.sent_ns += [now] * count
         self._chunks(connection, b"".join(frames))
@@ -326,6 +332,13 @@ class SimulatedServer:
             self._end(stream, stream.fault or "ok")
         elif connection.stream is stream:
             self._plan(stream, index + count)
+
+    def _tail(self, stream: _Stream) -> bytes:
+        """What follows the last token. (`tail` finishes with "length", which is kept where its end is what the fault is about.)"""
+        stop = stream.finish == "stop" and stream.fault not in ("no-finish", "no-done")
+        fault = "no-finish" if stop else stream.fault
+        rest = tail(chat=stream.chat, tokens=stream.total, include_usage=stream.include_usage, fault=fault)
+        return STOP[stream.chat] + rest if stop else rest
 
     def _fault(self, stream: _Stream, index: int) -> bool:
         """Carry out the stream's fault if it is time. True if the stream goes no further."""
@@ -353,6 +366,7 @@ class SimulatedServer:
         if connection.stream is not stream:  # the client went away while its last token was sent
             return
         connection.stream = None
+        ended_ns = time.monotonic_ns()
         if self._log:
             entry = {
                 "number": stream.number,
@@ -362,16 +376,13 @@ class SimulatedServer:
                 "received_mono_ns": stream.received_ns,
                 "started_mono_ns": stream.started_ns,
                 "sent_mono_ns": stream.sent_ns,
+                "ended_mono_ns": ended_ns,
             }
             self._log.write(msgspec.json.encode(entry) + b"\n")
             self._log.flush()
-        if stream.started_ns:
-            self._busy_slots -= 1
-            while self._queue:
-                waiting = self._queue.popleft()
-                if waiting.connection.stream is waiting:
-                    self._start(waiting, time.monotonic_ns())
-                    break
+        if stream.started_ns and self.schedule.slots:
+            heapq.heappush(self._free_ns, ended_ns)
+            self._start_waiting()
         if connection.close and outcome != "client closed":
             self._close_when_sent(connection)
 
@@ -385,5 +396,5 @@ class SimulatedServer:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The server's log: a dict a request with `request_id`, `body_bytes`, `received_mono_ns`, `sent_mono_ns` (list), `outcome`."""
+    """The server's log: a dict a request with `request_id`, `body_bytes`, `received_mono_ns`, `sent_mono_ns` (list), `outcome`…"""
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]

@@ -97,7 +97,7 @@ class Books:
             )
         writer.finish()
         results = work_out(load_run(writer.path))
-        text = write_reports(results)
+        text = write_reports(results, self.prepared.options.junit)
         if self._fault is not None:
             raise UsageError(self._fault)
         return results, text

@@ -153,8 +153,8 @@ class Conductor:
             if self._stretch is None or not (self._stretch.arrivals_s is not None or self._stretch.limits_change):
                 continue
             self._coordinator.serve()
-            missing = self._coordinator.missing_users(s_to_ns(USERS_AHEAD_S))
-            if missing:
+            if self._coordinator.missing_users(s_to_ns(USERS_AHEAD_S / 2)):
+                missing = self._coordinator.missing_users(s_to_ns(USERS_AHEAD_S))
                 weights = self._prepared.weights
                 share = {name: weight / sum(weights.values()) for name, weight in weights.items()}
                 self._muster(max(math.ceil(count / share[name]) for name, count in missing.items()))

@@ -90,6 +90,7 @@ def read(namespace: Any) -> LoadOptions:
     checked, chosen, switched = flags.checked, flags.chosen, flags.switched
     tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
     seed = number("seed", int, -(2**63)) or 0
+    load = read_load(flags, seed)
     generated = chosen("history", HISTORIES) != RECORDED
     options = LoadOptions(
         num_prompts=number("num_prompts", int, 1),
@@ -122,7 +123,7 @@ def read(namespace: Any) -> LoadOptions:
         tokenizer=Path(tokenizer) if tokenizer else None,
         keep_long_prompts=switch("keep_long_prompts"),
         seed=seed,
-        load=read_load(flags, seed),
+        load=load,
         trace=Path(trace) if trace else None,
         speed=number("speed", float, 0, above=True) or 1.0,
         models=_models(text("model"), faults),
@@ -144,7 +145,12 @@ def read(namespace: Any) -> LoadOptions:
         goodput=checked("goodput", parse_slo, words=True),
         percentile_metrics=_sections(text("percentile_metrics") or "", faults),
         percentiles=_percentiles(text("metric_percentiles") or "", faults),
-        fail_if=_thresholds(checked("fail_if", parse_threshold), _percentiles(text("metric_percentiles") or "", []), faults),
+        fail_if=_thresholds(
+            checked("fail_if", parse_threshold),
+            _percentiles(text("metric_percentiles") or "", []),
+            [stage.name for stage in load.stages],
+            faults,
+        ),
         timeouts=Timeouts(
             number("connect_timeout", float, 0, above=True),
             number("first_token_timeout", float, 0, above=True),
@@ -240,7 +246,7 @@ def _endpoint(given: str | None, faults: list[str]) -> str:
     return name
 
 
-def _thresholds(given: list[str], percentiles: list[float], faults: list[str]) -> list[str]:
+def _thresholds(given: list[str], percentiles: list[float], stages: list[str], faults: list[str]) -> list[str]:
     """The thresholds with the default one, unless it was given in another form; keys that no result has are faults."""
     keys = []
     for text in given:
@@ -253,6 +259,8 @@ def _thresholds(given: list[str], percentiles: list[float], faults: list[str]) -
             faults.append(f"--fail-if {text!r}: no result has a key {keys[-1]!r} (percentiles other than 99: --metric-percentiles)")
         if threshold.group is not None:  # of a part: it does not take the default's place
             keys.pop()
+        if threshold.group == "stage" and threshold.member not in stages:
+            faults.append(f"--fail-if {text!r}: there is no stage {threshold.member!r}, but {', '.join(stages) or 'none at all'}")
     default = parse_threshold(DEFAULT)
     return given if default.key in keys else [*given, DEFAULT]
 
