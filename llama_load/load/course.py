@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.errors import UsageError
-from llama_load.load.schedule import Ramp, arrivals_s, for_time
+from llama_load.load.schedule import ROUNDING, Ramp, arrivals_s, for_time
 from llama_load.load.stages import Stage
 from llama_load.load.traces import Arrival
 
 POISSON, CONSTANT, GAMMA, TRACE = ARRIVALS = ("poisson", "constant", "gamma", "trace")
 LINEAR, EXPONENTIAL = RAMPS = ("linear", "exponential")
 QUEUE, DROP = ON_LIMITS = ("queue", "drop")
+MOST_ARRIVALS = 10**8  # of a stage: their instants take 0.8 GB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,10 +173,11 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
         if count is None and seconds is None:
             count, seconds = num_prompts, run_time_s
             cut_s = seconds if count is not None else None
+        if count is None and seconds is None:
+            raise UsageError("a request rate needs an end: give --num-prompts or -t")
+        _check_size(count or max(rate_rps, ramp.start_rps if ramp else 0.0) * (seconds or 0.0))
         if count is None:
-            if seconds is None:
-                raise UsageError("a request rate needs an end: give --num-prompts or -t")
-            count = for_time(rate_rps, seconds, ramp=ramp)
+            count = _within(stage, ramp) if stage.seconds else for_time(rate_rps, seconds or 0.0, ramp=ramp)
         due = arrivals_s(count, rate_rps, burstiness=model.burstiness, process=model.process, seed=model.seed + number, ramp=ramp)
         parts.append(begin_s + due)
         places.append(np.full(count, number - first))
@@ -190,6 +192,22 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
         places=np.concatenate(places),
         max_in_flight=model.max_in_flight,
     )
+
+
+def _within(stage: Stage, ramp: Ramp | None) -> int:
+    """How many requests come within a stage's own time. A last one that would come after it is none: where the next stage goes on
+    without a pause, that has begun by then. 2.5 a second for 3 s: 7."""
+    rate_rps, seconds = stage.rate_rps or 1.0, stage.seconds or 0.0
+    if ramp is not None:
+        return for_time(rate_rps, seconds, ramp=ramp)
+    if (count := math.floor(rate_rps * seconds * (1 + ROUNDING))) < 1:
+        raise UsageError(f"stage {stage.name}: at {rate_rps:g} requests per second none comes within {seconds:g} s; raise one of the two")
+    return count
+
+
+def _check_size(count: float) -> None:
+    if count > MOST_ARRIVALS:
+        raise UsageError(f"a schedule holds {MOST_ARRIVALS:,} requests at most, got {count:,.0f}: lower the rate, the time or the number")
 
 
 def _ramp(model: LoadModel, stage: Stage) -> Ramp | None:

@@ -20,6 +20,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 SOAK_WINDOWS = 6
+MOST = 10**9  # in flight, arrivals a second, prompts, s: more is a slip of the pen
 
 _TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 EXAMPLES = "1,8,16 or 1:16,8:128 or 2/s,4/s or 1-16:60s or spike:4-32:30s or soak:8:1h"
@@ -65,27 +66,27 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
 
 
 def _element(text: str) -> list[Stage]:
-    kind, colon, rest = text.partition(":")
+    kind, colon, rest = _parted(text, ":")
     if kind == "spike" and colon:
         return _spike(text, rest)
     if kind == "soak" and colon:
         return _soak(text, rest)
-    level, colon, amount = text.partition(":")
-    first, dash, last = level.partition("-")
+    level, colon, amount = _parted(text, ":")
+    first, dash, last = _parted(level, "-")
     count, seconds = _amount(text, amount) if colon else (None, None)
     if not dash:
         return [_at(text, level, name=level, count=count, seconds=seconds)]
     if seconds is None:
         raise _wrong(text, "a ramp needs a time, such as 1-16:60s")
-    start, end = _at(text, first), _at(text, last, name=level, seconds=seconds)
+    start, end = _at(text, first), _at(text, last, name=f"{first}-{last}", seconds=seconds)
     if (start.users is None) != (end.users is None):
         raise _wrong(text, "both ends of a ramp must be rates, or neither")
     return [replace(end, start=start.rate_rps if start.users is None else start.users)]
 
 
 def _spike(text: str, rest: str) -> list[Stage]:
-    levels, _, time = rest.partition(":")
-    base, dash, peak = levels.partition("-")
+    levels, _, time = _parted(rest, ":")
+    base, dash, peak = _parted(levels, "-")
     seconds = _amount(text, time)[1]
     if not dash or seconds is None:
         raise _wrong(text, "a spike looks like spike:4-32:30s")
@@ -97,7 +98,7 @@ def _spike(text: str, rest: str) -> list[Stage]:
 
 
 def _soak(text: str, rest: str) -> list[Stage]:
-    level, _, time = rest.partition(":")
+    level, _, time = _parted(rest, ":")
     seconds = _amount(text, time)[1]
     if seconds is None:
         raise _wrong(text, "a soak looks like soak:8:1h")
@@ -113,11 +114,13 @@ def _at(
     """A stage at a level as it is written: 8 or 2.5/s."""
     users, rate = None, None
     try:
+        if level.split() != [level]:  # float() takes space at the ends, which would come into the name
+            raise ValueError
         if level.endswith("/s"):
             rate = float(level.removesuffix("/s"))
-            if not 0 < rate < math.inf:
+            if not 1 / MOST <= rate <= MOST:
                 raise ValueError
-        elif (users := int(level)) < 1:
+        elif not 1 <= (users := int(level)) <= MOST:
             raise ValueError
     except ValueError:
         raise _wrong(text, "a load is a number of requests in flight, such as 8, or a rate, such as 2.5/s") from None
@@ -126,13 +129,19 @@ def _at(
 
 def _amount(text: str, amount: str) -> tuple[int | None, float | None]:
     """A number of prompts or a time in s: 64 -> (64, None), 1m30s -> (None, 90.0)."""
-    if amount.isdecimal() and int(amount) > 0:
+    if amount.isdecimal() and len(amount) <= len(str(MOST)) and 0 < int(amount) <= MOST:
         return int(amount), None
     match = _TIME.fullmatch(amount) if amount else None
     seconds = sum(float(part or 0) * unit for part, unit in zip(match.groups(), (3600, 60, 1), strict=True)) if match else 0
-    if not 0 < seconds < math.inf:
+    if not 0 < seconds <= MOST:
         raise _wrong(text, "an amount is a number of prompts, such as 64, or a time, such as 30s, 5m or 1h")
     return None, seconds
+
+
+def _parted(text: str, sign: str) -> tuple[str, str, str]:
+    """str.partition, without the space around the parts."""
+    before, found, after = text.partition(sign)
+    return before.strip(), found, after.strip()
 
 
 def _wrong(text: str, why: str) -> ValueError:

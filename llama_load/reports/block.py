@@ -241,8 +241,8 @@ def _open_loop(manifest: Manifest, figures: Totals) -> Iterable[str]:
     if not figures.distributions["client_queue"].count:
         return
     yield headline("Open Loop: from the Scheduled Instant", "-")
-    yield from _distribution("TTFT", figures.distributions["scheduled_ttft"])
-    yield from _distribution("E2EL", figures.distributions["scheduled_e2el"])
+    yield from _distribution("TTFT from schedule", figures.distributions["scheduled_ttft"])
+    yield from _distribution("E2EL from schedule", figures.distributions["scheduled_e2el"])
     yield from _distribution("lateness", figures.distributions["late"])
     if manifest.dropped:
         yield whole("Arrivals dropped at the limit:", manifest.dropped)

@@ -10,6 +10,7 @@ from llama_load.metrics.stages import StageFigures
 COLUMNS = ("Model", "Concurrency", "Duration (s)", "Req/s", "Output Tok/s", "Total Tok/s", "Mean TTFT (ms)", "Mean TPOT (ms)")
 FAILED = "†"
 BAR_CHARS = 30
+MOST_DIGITS = len("99999.99")  # in a terminal: larger figures stand without decimals
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,18 @@ def in_columns(rows: Sequence[Row]) -> Iterable[str]:
         ("Concurrency", "Duration", "Req/s", "Output", "Total", "Mean TTFT", "Mean TPOT"),
         ("", "(s)", "", "tok/s", "tok/s", "(ms)", "(ms)"),
     )
-    cells = [[cell.text + ("*" if cell.best else " ") for cell in row[1:]] for row in rows]
+    cells = [[name.text, *(_short(cell.text) + ("*" if cell.best else " ") for cell in row)] for _, name, *row in rows]
     table = [*([*head[:1], *(f"{name} " for name in head[1:])] for head in heads), *cells]
     widths = [max(len(row[at]) for row in table) for at in range(len(heads[0]))]
     for row in table:
         yield " ".join(
             f"{cell:<{width}}" if at == 0 else f"{cell:>{width}}" for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
+
+
+def _short(figure: str) -> str:
+    """A figure without its decimals if it is long: 1234567.89 -> 1234568."""
+    return figure if len(figure) <= MOST_DIGITS else f"{float(figure):.0f}"
 
 
 def speed_lines(stages: Sequence[StageFigures]) -> Iterable[str]:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 # Clocks of computers drift apart by some 20 us a second: an exchange older than a few of these periods tells less than a fresh one.
 KEPT = 12
+# A process that has just started answers late: schedules wait for so many readings, or for one that is as good as this.
+ENOUGH = 8
+NEAR_NS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,12 @@ class WorkerClock:
         """An exchange: asked and answered by the master's clock, in between the worker's."""
         round_trip = answered_ns - asked_ns
         self._readings.append(Reading(asked_ns + round_trip // 2 - worker_ns, -(-round_trip // 2)))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether instants can be told by it: it was asked often enough, or was near enough the first time."""
+        best = self.best
+        return best is not None and (len(self._readings) >= ENOUGH or best.uncertainty_ns < NEAR_NS)
 
     @property
     def best(self) -> Reading | None:

@@ -69,9 +69,13 @@ def _conflicts(flags: Reader, model: LoadModel, arrival: str | None, *, is_open:
         yield f"--ramp {model.ramp} needs a rate to go to: give --request-rate"
     if rate and (model.ramp is None) != (model.ramp_start_rps is None):
         yield "a ramp needs both --ramp linear (or exponential) and --ramp-start-rps"
+    if not rate and model.ramp_start_rps is not None:
+        yield "--ramp-start-rps is where --request-rate begins: give that, or write --stages 1/s-10/s:60s"
+    if model.stages and not is_open and flags.text("max_concurrency") is not None:
+        yield "--max-concurrency and --stages say different things: the stages say how many requests may be in flight"
     if model.drops and model.max_in_flight is None:
         yield "--on-limit drop needs a limit and a rate: give --max-concurrency and --request-rate"
     if model.same_prompts and not model.stages:
         yield "--stage-prompts is for --stages"
-    if model.same_prompts and not (flags.switch("bust_prefix_cache") or flags.switched("cache_prompt") is False):
+    if model.same_prompts and not (flags.switch("bust_prefix_cache") or flags.text("cache_prompt") == "off"):
         yield ("--stage-prompts same would measure the prompt cache: add --cache-prompt off (llama-server) or --bust-prefix-cache")

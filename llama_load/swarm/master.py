@@ -18,7 +18,7 @@ from llama_load.record import CANCELLED, INSTANTS, schema
 from llama_load.reports.results import Results
 from llama_load.swarm import messages
 from llama_load.swarm.books import Books
-from llama_load.swarm.clocks import WorkerClock
+from llama_load.swarm.clocks import ENOUGH, WorkerClock
 from llama_load.swarm.intake import Delivery, Intake, Row
 from llama_load.swarm.leases import Key, Lease
 from llama_load.swarm.local import new_nonce
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 WATCH_EVERY_S = 0.5
 PING_EVERY_S = 2.0
-FIRST_PINGS = 8
+FIRST_PINGS = ENOUGH
 SAY_AGAIN_EVERY_S = 2.0
 # How long nothing may come before the last records are given up. Requests in flight are cut first, so this is the time of network
 # and disk alone.
@@ -212,7 +212,7 @@ class MasterRun:
 
     def _waits_for_clock(self, worker: _Worker) -> bool:
         """Whether this worker cannot be told instants yet."""
-        return self._prepared.is_open and worker.clock.best is None
+        return self._prepared.is_open and not worker.clock.is_known
 
     def _deliver(self, client_id: str, leases: list[Lease]) -> None:
         best = self._workers[client_id].clock.best
