@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from llama_load.load.shapes import Ramp, Soak, Spike, Stages
     from llama_load.users.user import Answer, LlamaUser
     from llama_load.workloads.custom import Custom
     from llama_load.workloads.documents import Documents
@@ -28,14 +29,19 @@ __all__ = [
     "Documents",
     "LlamaUser",
     "Mixed",
+    "Ramp",
     "Replay",
     "ShareGPT",
+    "Soak",
+    "Spike",
+    "Stages",
     "Synthetic",
     "TextBatches",
     "Vision",
     "__version__",
 ]
 
+_SHAPES = ("Ramp", "Soak", "Spike", "Stages")
 _WORKLOADS = {
     "Custom": "custom",
     "Documents": "documents",
@@ -55,6 +61,8 @@ def __getattr__(name: str) -> Any:
 
         install()
         return getattr(user, name)
+    if name in _SHAPES:
+        return getattr(import_module("llama_load.load.shapes"), name)
     if name in _WORKLOADS:
         return getattr(import_module(f"llama_load.workloads.{_WORKLOADS[name]}"), name)
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")

@@ -179,6 +179,8 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
         if count is None:
             count = _within(stage, ramp) if stage.seconds else for_time(rate_rps, seconds or 0.0, ramp=ramp)
         due = arrivals_s(count, rate_rps, burstiness=model.burstiness, process=model.process, seed=model.seed + number, ramp=ramp)
+        if stage.seconds:  # the last may be late by rounding
+            due = np.minimum(due, stage.seconds)
         parts.append(begin_s + due)
         places.append(np.full(count, number - first))
         begin_s += stage.seconds or float(due[-1])
@@ -201,13 +203,17 @@ def _within(stage: Stage, ramp: Ramp | None) -> int:
     if ramp is not None:
         return for_time(rate_rps, seconds, ramp=ramp)
     if (count := math.floor(rate_rps * seconds * (1 + ROUNDING))) < 1:
-        raise UsageError(f"stage {stage.name}: at {rate_rps:g} requests per second none comes within {seconds:g} s; raise one of the two")
+        raise UsageError(
+            f"stage {stage.name}: at {rate_rps:g} requests per second none comes within {seconds:g} s; raise one of the two"
+        )
     return count
 
 
 def _check_size(count: float) -> None:
     if count > MOST_ARRIVALS:
-        raise UsageError(f"a schedule holds {MOST_ARRIVALS:,} requests at most, got {count:,.0f}: lower the rate, the time or the number")
+        raise UsageError(
+            f"a schedule holds {MOST_ARRIVALS:,} requests at most, got {count:,.0f}: lower the rate, the time or the number"
+        )
 
 
 def _ramp(model: LoadModel, stage: Stage) -> Ramp | None:

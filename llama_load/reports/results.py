@@ -65,7 +65,7 @@ def work_out(run: Run) -> Results:
     def in_stage(number: int, told: StageTold) -> StageFigures:
         own, crossing = inside(measured, number, told.ended_mono_ns)
         figures = totals(own, manifest.percentiles, slos)
-        is_whole = told.ended_mono_ns is not None and (number < len(manifest.stages) - 1 or manifest.end in ("complete", "time"))
+        is_whole = told.ended_mono_ns is not None
         return StageFigures(told.name, told.users, told.rate_rps, figures, crossing, told.dropped, is_whole)
 
     stages = [in_stage(number, told) for number, told in enumerate(manifest.stages)]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from itertools import count
 
 import gevent
 
@@ -127,14 +128,13 @@ class Conductor:
         told = self._told(stretch)
         if not told:
             return
-        over_ns = now_ns
-        if stretch.arrivals_s is None and stretch.seconds is not None:
-            over_ns = min(now_ns, phase.begun_ns + s_to_ns(stretch.seconds))
+        timed = stretch.arrivals_s is None and stretch.seconds is not None
+        over_ns = phase.begun_ns + s_to_ns(stretch.seconds or 0) if timed else now_ns if phase.book.finished else None
         begins = [phase.begun_ns + s_to_ns(start_s) for start_s in stretch.starts_s]
-        for place, (each, begun_ns) in enumerate(zip(told, begins, strict=True)):
-            if begun_ns < now_ns:
-                each.begun_mono_ns, each.ended_mono_ns = begun_ns, min([*begins[place + 1 : place + 2], over_ns])
-            each.dropped = phase.dropped[stretch.first_stage + place]
+        for each, begun_ns, end_ns, number in zip(told, begins, [*begins[1:], over_ns], count(stretch.first_stage), strict=False):
+            each.begun_mono_ns = begun_ns if begun_ns < now_ns else None
+            each.ended_mono_ns = end_ns if end_ns is not None and end_ns <= now_ns else None
+            each.dropped = phase.dropped[number]
         with suppress(OSError):  # it is written again at the end
             gevent.get_hub().threadpool.apply(self._prepared.writer.write_manifest)
 
