@@ -31,6 +31,11 @@ class Swarm:
     def _deliver(self, worker: str, leases: list[Lease]) -> None:
         self.hands.setdefault(worker, []).extend(leases)
 
+    def at(self, ms: int) -> None:
+        """So late it is."""
+        self.now_ns = ms * 1_000_000
+        self.books.serve()
+
     def _next_phase(self) -> None:
         phase = next(self.phases, None)
         self.over = phase is None
@@ -181,3 +186,165 @@ def test_every_request_ends_once_or_is_named(total: int, warmup: int, turns: lis
     measured = [index for is_warmup, index in ended if not is_warmup]
     named = [index for gone in books.lost for index in gone.possibly_sent]
     assert sorted(measured + named) == list(range(total))
+
+
+MS = 1_000_000
+
+
+def test_requests_of_a_schedule_are_leased_a_moment_before_they_are_due() -> None:
+    """Due after 100, 700 and 2000 ms: the first at once, the second when it is 500 ms away, each with its instant."""
+    swarm = Swarm(phases=[Phase(total=3, due_ns=[100 * MS, 700 * MS, 2000 * MS])])
+    swarm.books.want("a", "chat", 3)
+    assert [lease.due_ns for lease in swarm.hands["a"]] == [100 * MS]
+    swarm.at(199)
+    assert len(swarm.hands["a"]) == 1
+    swarm.at(200)
+    assert [lease.due_ns for lease in swarm.hands["a"]] == [100 * MS, 700 * MS]
+    swarm.at(1900)
+    assert [lease.allowed_ns for lease in swarm.hands["a"]] == [None] * 3
+
+
+def test_what_waits_for_the_limit_is_told_since_when_it_may_go() -> None:
+    """One at a time; the second is due at 20 ms and allowed at 80 ms, when the first is over; the third is due after that."""
+    swarm = Swarm(phases=[Phase(total=3, due_ns=[10 * MS, 20 * MS, 90 * MS], limit_at=lambda _: 1)])
+    swarm.books.want("a", "chat", 3)
+    swarm.at(80)
+    swarm.books.over("a", (False, 0))
+    assert [(lease.due_ns, lease.allowed_ns) for lease in swarm.hands["a"]] == [(10 * MS, None), (20 * MS, 80 * MS)]
+    swarm.at(85)
+    swarm.books.end("a", (False, 1))
+    assert [(lease.due_ns, lease.allowed_ns) for lease in swarm.hands["a"][2:]] == [(90 * MS, None)]
+
+
+def test_what_is_due_at_the_limit_is_dropped_and_the_next_one_is_not() -> None:
+    """Due at 10, 20, 30 and 60 ms, one at a time, the first over at 50 ms: the second and third are never sent."""
+    phase = Phase(
+        total=4,
+        due_ns=[10 * MS, 20 * MS, 30 * MS, 60 * MS],
+        limit_at=lambda _: 1,
+        drops=True,
+        workload_of=lambda _: "chat",
+        stage_of=lambda number, _: number,
+    )
+    swarm = Swarm(phases=[phase])
+    swarm.books.want("a", "chat", 4)
+    swarm.at(50)
+    swarm.books.over("a", (False, 0))
+    assert [lease.index for lease in swarm.hands["a"]] == [0, 3]
+    assert phase.dropped == {1: 1, 2: 1}
+    swarm.books.end("a", (False, 0))
+    swarm.books.end("a", (False, 3))
+    assert swarm.over
+
+
+def test_an_arrival_waits_for_a_user_of_its_workload() -> None:
+    """The first is for b's users, of whom none waits; nobody else gets it, and how many are missing is told."""
+    phase = Phase(total=4, due_ns=[10 * MS] * 4, workload_of=lambda number: "own" if number == 0 else "chat")
+    swarm = Swarm(phases=[phase])
+    swarm.books.want("a", "chat", 1)
+    assert swarm.hands == {}
+    assert swarm.books.missing_users(MS) == {}
+    assert swarm.books.missing_users(20 * MS) == {"own": 1, "chat": 2}
+    swarm.books.want("b", "own", 1)
+    assert [lease.index for lease in swarm.hands["b"]] == [0]
+    assert [lease.index for lease in swarm.hands["a"]] == [1]
+
+
+def test_a_level_of_users_is_never_exceeded_and_a_conversation_is_one_of_them() -> None:
+    """Two at a time; a conversation of three turns holds its place until the last one is over."""
+    swarm = Swarm(turns=(3, 1, 1, 1), phases=[Phase(total=6, limit_at=lambda _: 2)])
+    swarm.books.want("a", "chat", 5)
+    assert [lease.index for lease in swarm.hands["a"]] == [0, 1, 2, 3]
+    for index in (0, 1):
+        swarm.books.over("a", (False, index))
+        assert len(swarm.hands["a"]) == 4
+    swarm.books.over("a", (False, 2))
+    assert [lease.index for lease in swarm.hands["a"]] == [0, 1, 2, 3, 4]
+
+
+def test_a_phase_that_is_closed_ends_with_what_is_leased() -> None:
+    """By time: two are out, one comes back unused and is not sent again; the next phase begins behind them, with fresh prompts."""
+    swarm = Swarm(turns=(1,) * 9, phases=[Phase(total=None), Phase(total=2)])
+    swarm.books.want("a", "chat", 2)
+    swarm.books.close_phase()
+    swarm.books.give_back("a", [(False, 1)])
+    swarm.books.end("a", (False, 0))
+    swarm.books.want("b", "chat", 5)
+    assert [(lease.index, lease.prompt.text) for lease in swarm.hands["b"]] == [(2, "p2.0"), (3, "p3.0")]
+
+
+def test_the_same_prompts_come_again_where_a_phase_repeats() -> None:
+    swarm = Swarm(turns=(1,) * 9, phases=[Phase(total=2), Phase(total=2, repeats=True)])
+    for _ in range(2):
+        swarm.books.want("a", "chat", 2)
+        for lease in swarm.hands["a"][-2:]:
+            swarm.books.end("a", lease.key)
+    assert [(lease.index, lease.prompt.text) for lease in swarm.hands["a"]] == [(0, "p0.0"), (1, "p1.0"), (2, "p0.0"), (3, "p1.0")]
+
+
+events = st.lists(
+    st.tuples(st.sampled_from(["want", "over", "end", "back", "lose", "wait"]), st.integers(0, 2), st.integers(0, 400))
+)
+
+
+@given(st.lists(st.integers(0, 3000), min_size=1, max_size=25), st.integers(1, 4), st.booleans(), events)
+def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
+    due_ms: list[int], limit: int, drops: bool, steps: list[tuple[str, int, int]]
+) -> None:
+    """Whatever workers do: in flight are never more than allowed, nothing is leased more than half a second early, and in the end every
+    arrival has ended, was lost with a worker, or was dropped, which none is that could have gone."""
+    due_ns = [due * MS for due in sorted(due_ms)]
+    phase = Phase(total=len(due_ns), due_ns=due_ns, limit_at=lambda _: limit, drops=drops, workload_of=lambda _: "chat")
+    swarm = Swarm(phases=[phase])
+    books, over, ended = swarm.books, set(), []
+
+    def look() -> None:
+        assert books.in_flight == sum(lease.key not in over for hand in swarm.hands.values() for lease in hand) <= limit
+        assert all(lease.due_ns <= swarm.now_ns + 500 * MS for hand in swarm.hands.values() for lease in hand)
+
+    def end(worker: str, lease: Lease) -> None:
+        over.discard(lease.key)
+        if books.counts(worker, lease.key):
+            ended.append(lease.index)
+            books.end(worker, lease.key)
+
+    for what, number, amount in steps:
+        worker = f"w{number}"
+        hand = swarm.hands.setdefault(worker, [])
+        if what == "want":
+            books.want(worker, "chat", amount % 5)
+        elif what == "wait":
+            swarm.at(swarm.now_ns // MS + amount)
+        elif what == "lose":
+            gone = list(hand)
+            hand.clear()
+            over.difference_update(lease.key for lease in gone)
+            books.lose(worker, [lease.key for lease in gone[: amount % 3]])
+        elif hand:
+            lease = hand[amount % len(hand)]
+            if what == "over":
+                over.add(lease.key)
+                books.over(worker, lease.key)
+            elif what == "end":
+                hand.remove(lease)
+                end(worker, lease)
+            else:
+                hand.remove(lease)
+                over.discard(lease.key)
+                books.give_back(worker, [lease.key])
+        look()
+    for worker in list(swarm.hands):
+        swarm.hands[worker].clear()
+        over.clear()
+        books.lose(worker, [])
+    while not swarm.over:
+        swarm.at(swarm.now_ns // MS + 250)
+        books.want("good", "chat", 2)
+        for lease in list(swarm.hands.get("good", [])):
+            swarm.hands["good"].remove(lease)
+            end("good", lease)
+        look()
+    named = [index for gone in books.lost for index in gone.possibly_sent]
+    assert len(ended) + len(named) + phase.dropped.total() == len(due_ns)
+    assert len(set(ended) | set(named)) == len(ended) + len(named)
+    assert drops or not phase.dropped
