@@ -250,7 +250,7 @@ def test_a_mooncake_trace_is_replayed_on_the_real_server(llama_server: Running, 
     assert (np.sort(long.numbers("cached_tokens"))[1:] > 400).sum() >= 2  # four follow the first, perhaps on another slot
     again = run_locust(llama_server.url, "--trace", str(done.folder), "--num-prompts", "5", folder=tmp_path / "again")
     assert again.code == 0, again.err + again.out
-    np.testing.assert_allclose(scheduled_s(again), np.arange(5) * 0.1, atol=0.02)  # when they left, not when they should have
+    np.testing.assert_allclose(scheduled_s(again), np.arange(5) * 0.1, atol=1e-6)
     assert again.manifest["arrival"] == "trace"
 
 

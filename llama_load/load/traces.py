@@ -2,7 +2,7 @@
 
     Mooncake, JSON Lines    {"timestamp": 3052, "input_length": 7234, "output_length": 794, "hash_ids": [0, 28]}, ms
     BurstGPT, CSV           Timestamp,Model,Request tokens,Response tokens,…, s
-    a run folder            when its measured requests were started
+    a run folder            when its measured requests were wanted (open loop) or started
 
 Which one it is, the content says. Lines need not be in order.
 """
@@ -144,8 +144,10 @@ def _run(path: Path) -> list[_Row]:
     from llama_load.runs import load_run
 
     records = load_run(path).records.measured()
-    columns = ("started_mono_ns", "status", "prompt_tokens", "output_tokens", "max_tokens")
+    columns = ("scheduled_mono_ns", "started_mono_ns", "status", "prompt_tokens", "output_tokens", "max_tokens")
     return [
-        (started_ns / 1e9, prompt_tokens, output_tokens if status == OK else max_tokens, ())
-        for started_ns, status, prompt_tokens, output_tokens, max_tokens in zip(*map(records.strings, columns), strict=True)
+        ((started_ns if wanted_ns is None else wanted_ns) / 1e9, prompt_tokens, output_tokens if status == OK else max_tokens, ())
+        for wanted_ns, started_ns, status, prompt_tokens, output_tokens, max_tokens in zip(
+            *map(records.strings, columns), strict=True
+        )
     ]

@@ -103,7 +103,7 @@ def _short(figure: str) -> str:
 def speed_lines(stages: Sequence[StageFigures]) -> Iterable[str]:
     """All users' throughput against what one of them sees: a bar each, in tokens/s."""
     known = [(stage, stage.figures.output_throughput, stage.tok_per_s_per_user) for stage in stages]
-    rows = [(stage_name(stage), total, each) for stage, total, each in known if total is not None and each is not None]
+    rows = [(stage_name(stage), total, each) for stage, total, each in known if total and each]
     if len(rows) < 2:
         return
     most, fastest = max(total for _, total, _ in rows), max(each for _, _, each in rows)

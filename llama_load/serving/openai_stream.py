@@ -44,11 +44,11 @@ ROLE = {True: event(_chunk(True, {"role": "assistant", "content": None})), False
 TOKEN = {chat: event(_chunk(chat, {"content": " tok"})) for chat in (True, False)}
 
 
-def tail(*, chat: bool, tokens: int, include_usage: bool, fault: str) -> bytes:
+def tail(*, chat: bool, tokens: int, include_usage: bool, fault: str, finish: str = "length") -> bytes:
     """Everything after the last token, as the fault wants it."""
     parts = []
     if fault != "no-finish":
-        parts.append(event(_chunk(chat, {}, "length")))
+        parts.append(event(_chunk(chat, {}, finish)))
     if include_usage:
         usage = {"prompt_tokens": 16, "completion_tokens": tokens, "total_tokens": 16 + tokens}
         parts.append(event({"id": "sim", "object": "usage", "choices": [], "usage": usage}))

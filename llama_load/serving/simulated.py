@@ -33,10 +33,6 @@ from llama_load.units import s_to_ns
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns, wall_minus_mono_ns
 
 BACKLOG = 4096
-STOP = {
-    True: event({"id": "sim", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
-    False: event({"id": "sim", "object": "text_completion", "choices": [{"index": 0, "text": "", "finish_reason": "stop"}]}),
-}
 
 
 @dataclass(slots=True, eq=False)
@@ -324,7 +320,15 @@ class SimulatedServer:
         frames += [TOKEN[stream.chat]] * count
         last = index + count >= stream.total
         if last:
-            frames.append(self._tail(stream))
+            frames.append(
+                tail(
+                    chat=stream.chat,
+                    tokens=stream.total,
+                    include_usage=stream.include_usage,
+                    fault=stream.fault,
+                    finish=stream.finish,
+                )
+            )
         now = time.monotonic_ns()
         stream.sent_ns += [now] * count
         self._chunks(connection, b"".join(frames))
@@ -332,13 +336,6 @@ class SimulatedServer:
             self._end(stream, stream.fault or "ok")
         elif connection.stream is stream:
             self._plan(stream, index + count)
-
-    def _tail(self, stream: _Stream) -> bytes:
-        """What follows the last token. (`tail` finishes with "length", which is kept where its end is what the fault is about.)"""
-        stop = stream.finish == "stop" and stream.fault not in ("no-finish", "no-done")
-        fault = "no-finish" if stop else stream.fault
-        rest = tail(chat=stream.chat, tokens=stream.total, include_usage=stream.include_usage, fault=fault)
-        return STOP[stream.chat] + rest if stop else rest
 
     def _fault(self, stream: _Stream, index: int) -> bool:
         """Carry out the stream's fault if it is time. True if the stream goes no further."""

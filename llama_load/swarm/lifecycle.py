@@ -100,6 +100,8 @@ class Lifecycle:
             raise UsageError(f"-u {users} and --max-concurrency {most} say different things: without a rate they are the same")
         if given.load.stages and users is not None:
             raise UsageError(f"-u {users} and --stages {self.options.stages} say different things: leave out -u")
+        if self.options.spawn_rate is not None and (is_open or given.load.stages):
+            raise UsageError("-r is how fast Locust starts users, but with a request rate or stages they are there from the start")
         self.options.num_users = users or (None if is_open else most) or 1
         if self.headless:
             # The block takes the place of Locust's tables; --csv, --html and --json have them as ever.

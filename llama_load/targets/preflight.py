@@ -154,9 +154,8 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
             PreflightRow("repeats", f"after {about['distinct']} different prompts they come again, out of the prompt cache", "note")
         )
     if about.get("shortened"):
-        rows.append(
-            PreflightRow("too long", f"conversations without the turns that do not fit a slot: {about['shortened']}", "note")
-        )
+        what = "conversations without the turns that do not fit a slot" if what == "turns" else "prompts shortened to fit a slot"
+        rows.append(PreflightRow("too long", f"{what}: {about['shortened']} (--keep-long-prompts)", "note"))
     if _sees(plan):
         rows.append(PreflightRow("images", "what they cost in tokens is not known before the run", "note"))
     elif budget.context is not None and not first.inputs:
@@ -173,7 +172,7 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
             rows.append(
                 PreflightRow("too long", f"{about['replaced']} prompts did not fit a slot and were replaced by others", "note")
             )
-        else:
+        elif not about.get("shortened"):
             rows.append(PreflightRow("too long", "no prompt: all fit a slot with their answers"))
     return rows
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, Workload
+from llama_load.workloads.replay import Replay
 
 
 class Mixed:
@@ -21,6 +22,8 @@ class Mixed:
 
     def plan(self, wanted: PlanRequest) -> Plan:
         """Plan every task for its share. Raises UsageError when --weights names a task that there is none of."""
+        if any(isinstance(task, Replay) for task in self._tasks.values()):
+            raise UsageError("Replay is no task of a mixture: each of its prompts belongs to one arrival of the trace")
         weights = self._weights(wanted.traffic.weights)
         order = list(_interleaved(weights, wanted.num_prompts))
         plans = {
