@@ -159,6 +159,10 @@ def _closed(first: int, stages: tuple[Stage, ...], num_prompts: int | None, run_
     if any(stage.seconds for stage in stages):
         return Stretch(stages=stages, first_stage=first, total=None, seconds=sum(stage.seconds or 0.0 for stage in stages))
     total = stages[0].count or num_prompts
+    if stages[0].name and total is None and run_time_s is None:
+        raise UsageError(
+            f"stage {stages[0].name} needs an end: give --num-prompts or -t, or write {stages[0].name}:64 or {stages[0].name}:30s"
+        )
     return Stretch(stages=stages, first_stage=first, total=total, seconds=None if stages[0].count else run_time_s)
 
 

@@ -115,6 +115,8 @@ class Lifecycle:
         if isinstance(shape, Stages):
             if not self.options.stages:
                 self.options.stages = shape.text()
+            if not self.options.stages:
+                raise UsageError(f"the load shape {type(shape).__name__} says nothing: write stages = '1,8,16' in it")
         elif shape is not None and self.options.stages:
             raise UsageError("--stages and the load shape of the locustfile both say how the load changes: leave out one of them")
         return read(self.options)

@@ -57,7 +57,7 @@ def _conflicts(flags: Reader, model: LoadModel, arrival: str | None, *, is_open:
         yield "--arrival trace needs a trace: give it with --trace FILE"
     if has_trace and arrival not in (None, TRACE):
         yield f"--trace says when requests come; leave out --arrival {arrival}"
-    if not has_trace and flags.text("speed") not in (None, "1"):
+    if not has_trace and (flags.number("speed", float, 0, above=True) or 1.0) != 1:
         yield "--speed is that of a trace; give one with --trace FILE"
     if not is_open and arrival is not None:
         yield f"--arrival {arrival} needs a rate: give --request-rate"

@@ -162,7 +162,7 @@ def read(namespace: Any) -> LoadOptions:
         told={flag.dest: flags.raw[flag.dest] for flag in FLAGS if not flag.secret},
     )
     if faults:
-        raise UsageError("\n".join(faults))
+        raise UsageError("\n".join(dict.fromkeys(faults)))
     return options
 
 

@@ -70,7 +70,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     if options.trace is not None:
         model = replace(model, arrivals=load_trace(options.trace, speed=options.speed))
     of_each_stage = options.num_prompts
-    if of_each_stage is None and run_time_s is None and headless:
+    if of_each_stage is None and run_time_s is None and headless and not model.arrivals:
         of_each_stage = DEFAULT_NUM_PROMPTS
     stretches = course(model, of_each_stage, run_time_s)
     num_prompts = with_totals(stretches)
