@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-heavy bench bench-peers install lint clean
+.PHONY: demo test test-heavy bench bench-peers pictures install lint clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -29,6 +29,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.clients
 	$(BIN)/python -m benchmarks.swarm
 	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.arrivals
 	$(BIN)/python -m benchmarks.large_prompts
 
 lint: $(VENV)/.dev
@@ -44,6 +45,10 @@ bench-peers: $(VENV)/.dev
 		$(call folder_of,vllm)/bin/python tests/heavy/make_hf_model.py $(CACHE)/tokenizer datasets/sharegpt_sample.json
 	PEER_VLLM=$(call folder_of,vllm) PEER_AIPERF=$(call folder_of,aiperf) PEER_GUIDELLM=$(call folder_of,guidellm) \
 		PEER_TOKENIZER=$(CACHE)/tokenizer $(BIN)/python -m benchmarks.peers
+
+pictures: $(VENV)/.dev
+	@$(PIP) -e '.[docs]'
+	$(BIN)/python -m scripts.make_pictures
 
 install: $(VENV)/.dev
 
