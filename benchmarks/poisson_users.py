@@ -19,6 +19,5 @@ class Waiting(HttpUser):
     @task
     def ask(self) -> None:
         body = {"messages": [{"role": "user", "content": "Hello " * 40}], "max_tokens": 2, "stream": True}
-        with self.client.post("/v1/chat/completions", json=body, stream=True, name="chat") as response:
-            for _ in response.iter_lines():
-                pass
+        for _ in self.client.post("/v1/chat/completions", json=body, stream=True, name="chat").iter_lines():
+            pass

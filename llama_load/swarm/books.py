@@ -52,7 +52,7 @@ class Books:
         """Let the workers begin."""
         patience_s = max(FIRST_REQUEST_WITHIN_S, self.prepared.run_time_s or 0)
         self._greenlets.append(gevent.spawn_later(patience_s, self._anybody_there))
-        self._conductor.next_phase()
+        self.spawn(self._conductor.next_phase)
 
     def spawn(self, what: Callable[[], None]) -> None:
         """Do something for this run in a greenlet of its own. (A user's may be killed, or have a timeout.)"""

@@ -21,6 +21,8 @@ from llama_load.units import NS_PER_S, s_to_ns
 
 # How often it is seen what has become due, how far a ramp has come, and whether users are missing.
 TICK_S = 0.05
+# Stages and schedules begin when the users are there that they need, in a swarm on all workers; after this time with fewer.
+READY_WITHIN_S = 10.0
 # The first arrival must not be due before it can be told to anybody.
 LEAD_NS = NS_PER_S // 4
 
@@ -107,6 +109,9 @@ class Conductor:
 
     def _measure(self, stretch: Stretch, phase: Phase) -> None:
         self._measuring()
+        with gevent.Timeout(READY_WITHIN_S, False):
+            while self._coordinator.waiting < stretch.users_to_begin(USERS_AHEAD_S):
+                gevent.sleep(TICK_S)
         begun_ns = time.monotonic_ns() + (0 if stretch.arrivals_s is None else LEAD_NS)
         self._coordinator.begin(phase, begun_ns)
         if stretch.seconds is not None:

@@ -8,6 +8,7 @@ lease that was lost on its way. In an open loop a lease says when its request is
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -121,6 +122,11 @@ class Coordinator:
         return sum(len(worker.held) for worker in self._workers.values())
 
     @property
+    def waiting(self) -> int:
+        """How many users wait for leases."""
+        return sum(count for _, _, count in self._waiting)
+
+    @property
     def under_way(self) -> int:
         """How many users with leases have a request that is due."""
         now_ns = self._now_ns()
@@ -141,14 +147,11 @@ class Coordinator:
         phase = self.phase
         if phase.due_ns is None or phase.workload_of is None or self._closed or phase.book.peek() is None:
             return {}
-        until_ns = self._now_ns() + within_ns - phase.begun_ns
-        limit, wanted = phase.limit_at(0), Counter[str]()
-        number = phase.book.next - phase.book.first
-        while number < len(phase.due_ns) and phase.due_ns[number] <= until_ns:
-            if limit is not None and wanted.total() >= limit - self.in_flight:
-                break
-            wanted[phase.workload_of(number)] += 1
-            number += 1
+        next_one = phase.book.next - phase.book.first
+        soon = bisect_right(phase.due_ns, self._now_ns() + within_ns - phase.begun_ns, lo=next_one)
+        if (limit := phase.limit_at(0)) is not None:
+            soon = min(soon, next_one + max(0, limit - self.in_flight))
+        wanted = Counter(map(phase.workload_of, range(next_one, soon)))
         for _, workload, count in self._waiting:
             wanted[workload] -= count
         return {workload: count for workload, count in wanted.items() if count > 0}
