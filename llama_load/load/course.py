@@ -82,6 +82,10 @@ class Stretch:
         """To which stage of the run its so-manieth request belongs: by the schedule, else by the time of its begin."""
         return self.first_stage + (int(self.places[number]) if self.places is not None else self.place_at(elapsed_s))
 
+    def stage_of_warmup(self, _number: int, _elapsed_s: float) -> int:
+        """To which stage its warm-up belongs: to its first one."""
+        return self.first_stage
+
     def users_to_begin(self, horizon_s: float) -> int:
         """How many users must be there when it begins: as many as it will ever have at once, or as its schedule wants in so many s.
         0: as many as there are."""

@@ -93,7 +93,7 @@ class Conductor:
         warmup, model, weights = self._prepared.options.warmup, self._prepared.model, self._prepared.weights
         for number, stretch in enumerate(self._prepared.stretches):
             if warmup:
-                yield stretch, Phase(total=warmup, warmup=True)
+                yield stretch, Phase(total=warmup, warmup=True, stage_of=stretch.stage_of_warmup)
             yield (
                 stretch,
                 Phase(
