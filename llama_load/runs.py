@@ -42,13 +42,14 @@ class PreflightRow:
 @dataclass(slots=True)
 class StageTold:
     """A stage as it was: `users` requests in flight or `rate_rps` arrivals a second, from when to when (the master's clock; None:
-    it never began, or never ended), and how many arrivals were dropped at the limit."""
+    it never began, or never ended), whether it ended by time, and how many arrivals were dropped at the limit."""
 
     name: str
     users: int | None = None
     rate_rps: float | None = None
     begun_mono_ns: int | None = None
     ended_mono_ns: int | None = None
+    is_timed: bool = False
     dropped: int = 0
 
 
@@ -76,6 +77,8 @@ class Manifest:
     stages: list[StageTold] = field(default_factory=list)  # none: the run is all of one
     same_prompts: bool = False  # in every stage
     dropped: int = 0  # arrivals that were not sent because the limit was reached
+    unsent: int = 0  # arrivals that were due, but had not been sent when the time was over
+    cut: int = 0  # requests of stages that a time ended before all had been sent
     num_prompts: int | None = None
     run_time_s: float | None = None
     seed: int = 0

@@ -275,7 +275,7 @@ def options(**given_: object) -> LoadOptions:
             LoadModel(rate_rps=2.0, ramp="linear", ramp_start_rps=1.0),
         ),
         ({"stages": "1,8"}, LoadModel(stages=parse_stages("1,8"))),
-        ({"stages": "2/s,8", "max_concurrency": "4"}, LoadModel(stages=parse_stages("2/s,8"), max_in_flight=4)),
+        ({"stages": "2/s,4/s", "max_concurrency": "4"}, LoadModel(stages=parse_stages("2/s,4/s"), max_in_flight=4)),
         (
             {"stages": "1/s-9/s:60s", "ramp": "exponential", "burstiness": "2"},
             LoadModel(stages=parse_stages("1/s-9/s:60s"), ramp="exponential", process="gamma", burstiness=2.0),
@@ -299,7 +299,7 @@ def test_flags_that_go_together_make_a_load(given_: dict, model: LoadModel) -> N
 @pytest.mark.parametrize(
     ("given_", "sentence"),
     [
-        ({"request_rate": "2", "stages": "1,8"}, "--request-rate and --stages say different things"),
+        ({"request_rate": "2", "stages": "1,8"}, "--request-rate and stages (1,8) say different things"),
         ({"trace": "t", "request_rate": "2"}, "--trace says when requests come; leave out --request-rate"),
         ({"trace": "t", "stages": "1,8"}, "--trace says when requests come; leave out --stages"),
         ({"arrival": "trace", "request_rate": "2"}, "--arrival trace needs a trace: give it with --trace FILE"),
@@ -319,7 +319,10 @@ def test_flags_that_go_together_make_a_load(given_: dict, model: LoadModel) -> N
         ({"ramp_start_rps": "1"}, "--ramp-start-rps is where --request-rate begins"),
         ({"ramp_start_rps": "1", "stages": "1/s-8/s:60s"}, "--ramp-start-rps is where --request-rate begins"),
         ({"max_concurrency": "4", "stages": "1,8"}, "--max-concurrency and --stages say different things"),
-        ({"on_limit": "drop", "request_rate": "2"}, "--on-limit drop needs a limit and a rate"),
+        ({"max_concurrency": "4", "stages": "1,8/s"}, "--max-concurrency and --stages say different things"),
+        ({"arrival": "trace"}, "--arrival trace needs a trace: give it with --trace FILE"),
+        ({"stages": "1,8", "fail_if": ["output_throughput<9"]}, "--fail-if 'output_throughput<9': of which stage? Write "),
+        ({"on_limit": "drop", "request_rate": "2"}, "--on-limit drop needs a limit: give --max-concurrency"),
         ({"on_limit": "drop", "max_concurrency": "4"}, "--on-limit drop needs a limit and a rate"),
         ({"stage_prompts": "same", "cache_prompt": "off"}, "--stage-prompts is for --stages"),
         ({"stage_prompts": "same", "stages": "1,8"}, "--stage-prompts same would measure the prompt cache"),

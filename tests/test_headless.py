@@ -271,6 +271,8 @@ def test_thresholds_set_the_exit_code(simulate: Callable[..., Simulated], run_lo
         (["--host", "ftp://127.0.0.1"], "is no http:// or https:// URL"),
         (["--run-dir", "/proc/nowhere/run"], "cannot write the run folder"),
         (["--tokenizer", "/nowhere"], "there is no tokenizer.json"),
+        (["--junit", "/tmp"], "--junit /tmp is a folder; name a file"),
+        (["--stages", "1:4,2:4"], "every stage has an amount of its own, so --num-prompts says nothing"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_exit_code_2(llama_server: Running, run_locust: Run, flags: list[str], sentence: str) -> None:

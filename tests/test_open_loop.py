@@ -312,6 +312,17 @@ def test_a_worker_is_killed_in_an_open_loop(simulate: Callable[..., Simulated], 
     assert "that it had not begun went to others" in " ".join(done.out.split())
 
 
+def test_what_a_time_cuts_off_is_told(simulate: Callable[..., Simulated], run_locust: Run) -> None:
+    """One at a time for half a second each, twenty wanted in a second: after two seconds those who wait longest are missing."""
+    server = simulate("--first-token-ms", "490", "--interval-ms", "10")
+    flags = ("--request-rate", "20", "--arrival", "constant", "--num-prompts", "20", "--max-concurrency", "1", "-t", "2s")
+    done = run_locust(server.url, *flags, "--max-tokens", "2")
+    found = checks(done.summary)["unanswered_ratio"]
+    assert found["value"] > 0.7
+    assert not found["ok"]
+    assert "were not sent or not answered when the time was over" in " ".join(done.out.split())
+
+
 def checks(told: Mapping[str, Any]) -> dict[str, Any]:
     return {check["name"]: check for check in told["llama_load"]["verdict"]["checks"]}
 

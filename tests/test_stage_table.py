@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.metrics.stages import StageFigures, inside
+from llama_load.metrics.stages import StageFigures, in_its_time, inside, repeated_prompts
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Totals, totals
 from llama_load.reports.block import block
 from llama_load.reports.results import Results, work_out
 from llama_load.reports.stages import in_columns, notes, speed_lines, stage_name, stage_rows
-from llama_load.reports.write import write_reports
+from llama_load.reports.write import write_junit, write_reports
 from llama_load.runs import RunWriter, StageTold, load_run
 from tests.records import MS, failed, manifest, record, table
 
@@ -106,7 +106,49 @@ def test_the_figures_of_a_stage_are_of_its_own_requests(tmp_path: Path) -> None:
     assert first.figures.output_throughput == pytest.approx(15.0)
     assert (second.crossing, second.crossing_ratio) == (0, 0.0)
     assert (third.figures.completed, third.figures.failed, third.is_comparable) == (1, 1, False)
-    assert list(notes([first]))[-1] == "1: 1 requests that ended after it are in none of its figures"
+    assert list(notes([first]))[-1] == "1: 1 requests that ended after it are in none of its latencies"
+
+
+def test_throughput_of_a_stage_with_a_time_is_that_of_its_time() -> None:
+    """From 100 to 1100 ms: of a request that began before it, the end and the last three tokens count; of one inside it all; of one
+    that ended after it, the prompt and the first three tokens. So 2 requests, 3 + 4 + 3 tokens and 2 prompts of 10 tokens in 1 s."""
+    sent = dict.fromkeys(("prompt_tokens",), 10) | {"connection_reused": False}
+    tokens = [(0, 50, 50.0, 4, 200), (300, 350, 100.0, 4, 700), (900, 950, 50.0, 5, 1300)]  # start, first token, gap, tokens, end
+    records = table(
+        *(
+            record(
+                number,
+                started_mono_ns=start * MS,
+                first_token_mono_ns=first * MS,
+                ended_mono_ns=end * MS,
+                itl_ms=[gap] * (count - 1),
+                output_tokens=count,
+                **sent,
+            )
+            for number, (start, first, gap, count, end) in enumerate(tokens)
+        )
+    )
+    found = in_its_time(totals(records), records, 100 * MS, 1100 * MS, ())
+    assert found.duration_s == 1
+    assert found.request_throughput == 2
+    assert found.output_throughput == pytest.approx(3 + 4 + 3)  # 100, 150, 200; all four; 950, 1000, 1050
+    assert found.total_token_throughput == pytest.approx(10 + 20)
+    assert found.completed == 3  # the rest is as it was
+
+
+def test_a_prompt_that_comes_again_in_a_later_stage_is_counted() -> None:
+    sent = [(0, "a"), (0, "a"), (0, "b"), (1, "c"), (1, "b"), (2, "c"), (2, "a"), (2, "d")]
+    records = table(*(record(number, stage=stage, prompt_sha256=digest) for number, (stage, digest) in enumerate(sent)))
+    assert repeated_prompts(records, 3) == 3
+
+
+def test_a_level_that_was_never_reached_is_marked(tmp_path: Path) -> None:
+    """Twice as many requests as users, and never so many in flight; few requests say nothing."""
+    figures = run(tmp_path).stages[1].figures
+    assert not StageFigures("8", 8, None, replace(figures, completed=16), peak=7).is_reached
+    assert StageFigures("8", 8, None, replace(figures, completed=16), peak=8).is_reached
+    assert StageFigures("8", 8, None, replace(figures, completed=15), peak=7).is_reached
+    assert "† 8: at most 7 requests were in flight" in notes([StageFigures("8", 8, None, replace(figures, completed=16), peak=7)])
 
 
 def test_a_stage_that_never_ended_is_not_whole(tmp_path: Path) -> None:
@@ -280,7 +322,7 @@ def test_one_stage_alone_has_no_bars() -> None:
         (stage(is_whole=False, failed=1), ["† 8: it did not come to its end"]),
         (stage(completed=3, failed=2), ["† 8: 2 of 5 requests failed"]),
         (stage(completed=3, dropped=2), ["† 8: 0 of 3 requests failed, 2 arrivals were dropped"]),
-        (stage(crossing=2), ["8: 2 requests that ended after it are in none of its figures"]),
+        (stage(crossing=2), ["8: 2 requests that ended after it are in none of its latencies"]),
     ],
 )
 def test_every_mark_is_explained(found: StageFigures, told: list[str]) -> None:
@@ -324,7 +366,7 @@ def test_junit_names_the_stage_whose_threshold_came_true(tmp_path: Path) -> None
     """A case a threshold; the whole run's are there, too."""
     texts = ["p99_ttft_ms{stage=1}>100", "p99_ttft_ms{stage=2}>100", "failed>5", "mean_tpot_ms{stage=16}>80"]
     file = tmp_path / "ci" / "junit.xml"
-    write_reports(run(tmp_path, fail_if=texts), file)
+    write_junit(run(tmp_path, fail_if=texts), file)
     root = ElementTree.fromstring(file.read_text(encoding="utf-8").encode())
     told = {case.get("name"): [outcome.get("message") for outcome in case] for case in root.iter("testcase")}
     assert told == {

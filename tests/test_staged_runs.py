@@ -116,11 +116,24 @@ def test_a_spike_from_a_shape_in_the_locustfile(simulate: Callable[..., Simulate
         figures = done.summary["llama_load"]["by_stage"][told[number]["name"]]
         inside = own.where(own.instants("ended_mono_ns") <= told[number]["ended_mono_ns"])
         assert figures["completed"] == len(inside.ok())
+        assert figures["duration"] == pytest.approx(1.5)
         assert figures["crossing"] == len(own) - len(inside)
     assert int(done.records.equals("warmup", True).sum()) == 1
     received = sorted(entry["received_mono_ns"] for entry in read_log(server.log))[1:]
     assert np.diff(received).max() < 1e9
-    assert "ended after it are in none of its figures" in " ".join(done.out.split())
+    assert "ended after it are in none of its latencies" in " ".join(done.out.split())
+
+
+def test_times_and_numbers_together_end_a_stage_by_what_comes_first(simulate: Callable[..., Simulated], run_locust: Run) -> None:
+    """The first stage has its four requests long before its 2 s are over, the second does not get through with its 400."""
+    done = run_locust(simulate(*QUICK).url, "--stages", "1:4,2", "-t", "2s", "--num-prompts", "400", "--max-tokens", "4")
+    assert done.code == 0, done.err + done.out
+    told = done.summary["llama_load"]["by_stage"]
+    assert told["1"]["completed"] == 4
+    assert told["1"]["duration"] < 1.5
+    assert told["2"]["duration"] == pytest.approx(2)
+    assert told["2"]["is_whole"]
+    assert not done.records.cancelled()
 
 
 def test_stages_in_a_swarm_are_as_exact(simulate: Callable[..., Simulated], tmp_path: Path) -> None:

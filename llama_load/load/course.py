@@ -23,6 +23,7 @@ from llama_load.load.traces import Arrival
 POISSON, CONSTANT, GAMMA, TRACE = ARRIVALS = ("poisson", "constant", "gamma", "trace")
 LINEAR, EXPONENTIAL = RAMPS = ("linear", "exponential")
 QUEUE, DROP = ON_LIMITS = ("queue", "drop")
+LONGEST_S = 1e8  # three years: instants in ns stay far from what 64 bits hold
 MOST_ARRIVALS = 10**8  # of a stage: their instants take 0.8 GB
 
 
@@ -73,6 +74,12 @@ class Stretch:
     def starts_s(self) -> list[float]:
         """When each of its stages begins, s from the stretch's begin."""
         return list(accumulate((stage.seconds or math.inf for stage in self.stages[:-1]), initial=0.0))
+
+    @property
+    def ends_s(self) -> list[float]:
+        """When each of its stages ends, if it ends by time; infinite where it does not."""
+        last = self.stages[-1].seconds or self.seconds or math.inf
+        return [*self.starts_s[1:], self.starts_s[-1] + last]
 
     def place_at(self, elapsed_s: float) -> int:
         """Which of its stages is on so long after its begin: 0 the first."""
@@ -189,6 +196,8 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
         due = arrivals_s(count, rate_rps, burstiness=model.burstiness, process=model.process, seed=model.seed + number, ramp=ramp)
         if stage.seconds:  # the last may be late by rounding
             due = np.minimum(due, stage.seconds)
+        if due[-1] > LONGEST_S:
+            raise UsageError(f"at {rate_rps:g} requests per second {count} of them take {due[-1]:.3g} s: give a higher rate")
         parts.append(begin_s + due)
         places.append(np.full(count, number - first))
         begin_s += stage.seconds or float(due[-1])

@@ -20,6 +20,7 @@ class Stages(LoadTestShape):
     """A row of stages, as `--stages` takes them (see `llama_load.load.stages`)."""
 
     abstract: ClassVar[bool] = True
+    use_common_options: ClassVar[bool] = True  # -t holds
     stages: ClassVar[str] = ""
     users = 1  # set when a run is prepared
 

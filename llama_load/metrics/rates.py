@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llama_load.metrics.table import Records
-from llama_load.units import NS_PER_S, ns_to_s
+from llama_load.units import NS_PER_MS, NS_PER_S, ns_to_s
 
 
 def duration_s(records: Records) -> float:
@@ -18,17 +19,15 @@ def duration_s(records: Records) -> float:
     return ns_to_s(int(records.instants("ended_mono_ns").max() - records.instants("started_mono_ns").min()))
 
 
-def peak_output_tok_per_s(ok: Records, start_ns: int) -> float:
-    """Most output tokens in one whole second of the run, counted from its start (`start_ns`).
+def token_times_ns(ok: Records) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """When the tokens of these answers arrived, ns, and how many at each of these instants: an entry a token event, or one at the
+    end of an answer that was not streamed.
 
-    A request's tokens are spread evenly over its token events, so that events holding several tokens (vLLM under load)
-    do not lower the peak; vLLM's own bench counts events there. Two requests that bring 10 one-token events each in the
-    same second: 20.
+    A request's tokens are spread evenly over its token events, so that events holding several tokens (vLLM under load) count as
+    what they hold; vLLM's own bench counts events there.
     """
-    streamed = ok.where(~np.isnan(ok.numbers("first_token_mono_ns")))
-    if not len(streamed):
-        return 0.0
-    after_first_s = (streamed.instants("first_token_mono_ns") - start_ns) / NS_PER_S
+    is_streamed = ~np.isnan(ok.numbers("first_token_mono_ns"))
+    streamed, whole = ok.where(is_streamed), ok.where(~is_streamed)
     gaps = streamed.table["itl_ms"].combine_chunks()
     counts = np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
     # All events of all requests in one array: each request's first event, then its gaps summed up from there.
@@ -36,12 +35,26 @@ def peak_output_tok_per_s(ok: Records, start_ns: int) -> float:
     steps = np.zeros(int(counts.sum()) + len(counts))
     is_gap = np.ones(len(steps), dtype=np.bool_)
     is_gap[firsts] = False
-    steps[is_gap] = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64) / 1e3
+    steps[is_gap] = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64) * NS_PER_MS
     summed = np.cumsum(steps)
-    events_s = summed + np.repeat(after_first_s - summed[firsts], counts + 1)
+    first_ns = streamed.instants("first_token_mono_ns").astype(np.float64)
+    events_ns = summed + np.repeat(first_ns - summed[firsts], counts + 1)
     tokens = streamed.numbers("output_tokens")
     weights = np.repeat(np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1), counts + 1)
-    return float(np.bincount(np.maximum(events_s, 0).astype(np.int64), weights=weights).max())
+    ends_ns = whole.instants("ended_mono_ns").astype(np.float64)
+    return np.concatenate((events_ns, ends_ns)), np.concatenate((weights, np.nan_to_num(whole.numbers("output_tokens"))))
+
+
+def peak_output_tok_per_s(ok: Records, start_ns: int) -> float:
+    """Most output tokens in one whole second of the run, counted from its start (`start_ns`).
+
+    Two requests that bring 10 one-token events each in the same second: 20.
+    """
+    events_ns, weights = token_times_ns(ok.where(~np.isnan(ok.numbers("first_token_mono_ns"))))
+    if not len(events_ns):
+        return 0.0
+    seconds = np.maximum((events_ns - start_ns) / NS_PER_S, 0).astype(np.int64)
+    return float(np.bincount(seconds, weights=weights).max())
 
 
 def peak_in_flight(records: Records) -> int:

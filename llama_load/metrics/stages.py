@@ -1,11 +1,18 @@
-"""The figures of a stage: of the requests that lived entirely in it."""
+"""The figures of a stage: latencies of the requests that lived entirely in it, throughputs of its time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.rates import token_times_ns
+from llama_load.metrics.slo import Slo, meets
 from llama_load.metrics.summary import Totals
 from llama_load.metrics.table import Records
+from llama_load.units import ns_to_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +29,19 @@ class StageFigures:
     crossing: int = 0
     dropped: int = 0
     is_whole: bool = True
+    peak: int = 0  # requests that began in it, crossing ones included, in flight at once
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether as many requests were in flight at once as it says, if there were twice as many to send."""
+        count = self.figures.completed + self.figures.failed + self.crossing
+        return self.users is None or count < 2 * self.users or self.peak >= self.users
 
     @property
     def is_comparable(self) -> bool:
-        """Whether its figures may be ranked: all requests were answered, and none was dropped."""
-        return self.is_whole and self.figures.completed > 0 and not self.figures.failed and not self.dropped
+        """Whether its figures may be ranked: its load was what it says, all requests were answered, and none was dropped."""
+        good = self.is_whole and self.is_reached and self.figures.completed > 0
+        return good and not self.figures.failed and not self.dropped
 
     @property
     def crossing_ratio(self) -> float:
@@ -48,3 +63,43 @@ def inside(records: Records, stage: int, ended_mono_ns: int | None) -> tuple[Rec
         return own, 0
     ended = own.where(own.instants("ended_mono_ns") <= ended_mono_ns)
     return ended, len(own) - len(ended)
+
+
+def in_its_time(figures: Totals, measured: Records, begun_mono_ns: int, ended_mono_ns: int, slos: tuple[Slo, ...]) -> Totals:
+    """The figures of a stage that had a time, with the throughputs of this time.
+
+    A request counts when it ends, its prompt when the first token comes, an output token when it comes, whoever's request it was
+    and whichever stage that began in. Of the requests that lived entirely in the stage alone, throughput would be too low: at its
+    beginning and end the server works on others. 8 in flight, each for 1 s, in a stage of 8 s: 8 of 64 are missing.
+    """
+    span_s = ns_to_s(ended_mono_ns - begun_mono_ns)
+
+    def within(instants_ns: NDArray[Any]) -> NDArray[np.bool_]:
+        return np.asarray((instants_ns >= begun_mono_ns) & (instants_ns < ended_mono_ns))
+
+    ok = measured.ok()
+    ended = ok.where(within(ok.instants("ended_mono_ns")))
+    times_ns, weights = token_times_ns(ok)
+    output = float(weights[within(times_ns)].sum())
+    first_ns = np.where(np.isnan(ok.numbers("first_token_mono_ns")), ok.numbers("ended_mono_ns"), ok.numbers("first_token_mono_ns"))
+    prompts = ok.numbers("prompt_tokens")[within(first_ns)]
+    known = not np.isnan(ok.numbers("prompt_tokens")).all()
+    return replace(
+        figures,
+        duration_s=span_s,
+        request_throughput=len(ended) / span_s,
+        request_goodput=None if figures.request_goodput is None else meets(ended, slos) / span_s,
+        output_throughput=output / span_s,
+        total_token_throughput=(output + float(np.nansum(prompts))) / span_s if known else None,
+    )
+
+
+def repeated_prompts(measured: Records, stages: int) -> int:
+    """How many requests had a prompt that a request of an earlier stage had."""
+    seen: set[str] = set()
+    again = 0
+    for stage in range(stages):
+        own = measured.where(measured.equals("stage", stage)).strings("prompt_sha256")
+        again += sum(digest in seen for digest in own)
+        seen.update(own)
+    return again

@@ -52,6 +52,9 @@ LIMITS = {
     "core_busy": Limit(CLIENT_BOUND, 0.85, "a single-threaded client queues its own work above this"),
     "failure_ratio": Limit(NOT_COMPARABLE, 0.01, "failures free the server for the requests that remain"),
     "dropped_ratio": Limit(NOT_COMPARABLE, 0.01, "what is never sent frees the server for the requests that remain"),
+    "unanswered_ratio": Limit(NOT_COMPARABLE, 0.01, "those that waited longest are the ones that are missing"),
+    "missed_levels": Limit(NOT_COMPARABLE, 0, "a stage that never had its load says nothing about that load"),
+    "repeated_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, "a cache may have answered them, and the server does not tell"),
     "crossing_ratio": Limit(NOT_COMPARABLE, 0.2, "slow requests cross a stage's end most often, so its figures look too good"),
     "cached_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, "a cached prompt costs no prefill, so its TTFT is another thing"),
     "cut_by_context_ratio": Limit(NOT_COMPARABLE, 0.01, "answers cut short by the context make a server look fast"),
@@ -116,6 +119,9 @@ def judge(
     dropped: int = 0,
     missing_stages: Sequence[str] = (),
     crossing: Mapping[str, float] = {},
+    unsent: int | None = None,
+    repeated_prompts: int = 0,
+    missed_levels: Sequence[str] = (),
     interrupted: bool = False,
     cache_meant: bool = False,
     head_tokens: int = 0,
@@ -126,6 +132,8 @@ def judge(
 
     `planned` is how many requests there should be (None: as many as fit the time), `lost` which workers went away, `dropped` how
     many arrivals were not sent because the limit of requests in flight was reached, `missing_stages` which stages never ended,
+    `missed_levels` which never had their load, `unsent` how many arrivals a time cut off (None: no time did), `repeated_prompts`
+    how many prompts an earlier stage had sent,
     `crossing` by stage which share of its requests ended after it,
     `interrupted` whether the run was cut before its end, `cache_meant` whether cached prompts are part of what is measured,
     `head_tokens` how many tokens the chat template puts before every prompt, `length_means_full` whether a finish by length
@@ -134,9 +142,11 @@ def judge(
     ok = records.ok()
     checks = [
         _missing(planned, len(records) - figures.cancelled, dropped, interrupted),
-        *_stages(missing_stages, crossing),
+        *_stages(missing_stages, missed_levels, crossing),
         *_lost(lost),
         *_dropped(dropped, len(records)),
+        *_unanswered(unsent, figures, len(records)),
+        *_repeated(ok, repeated_prompts),
         *_late(records),
         _own_delay(records),
         *_health(health),
@@ -187,9 +197,13 @@ def _lost(lost: Sequence[LostWorker]) -> list[Check]:
     return checks
 
 
-def _stages(missing: Sequence[str], crossing: Mapping[str, float]) -> list[Check]:
-    """Stages that were planned and did not come to their end, and the one that lost most of its requests at its end."""
+def _stages(missing: Sequence[str], missed: Sequence[str], crossing: Mapping[str, float]) -> list[Check]:
+    """Stages that were planned and did not come to their end or to their load, and the one that lost most of its requests at its
+    end."""
     checks = [_check("missing_stages", len(missing), f"stages that did not end: {', '.join(missing)}")] if missing else []
+    if missed:
+        text = f"stages that never had as many requests in flight as they say (users think, or were lost): {', '.join(missed)}"
+        checks.append(_check("missed_levels", len(missed), text))
     worst = max(crossing, key=crossing.__getitem__, default=None)
     if worst is not None and crossing[worst]:
         text = f"of stage {worst}, {crossing[worst]:.0%} of the requests ended after it and are in none of its figures"
@@ -204,6 +218,23 @@ def _dropped(dropped: int, sent: int) -> list[Check]:
     total = dropped + sent
     text = f"{dropped} of {total} arrivals were dropped at the limit of requests in flight: the server got less than was asked for"
     return [_check("dropped_ratio", dropped / total, text)]
+
+
+def _unanswered(unsent: int | None, figures: Totals, sent: int) -> list[Check]:
+    """What an open loop that was cut by its time had not answered by then. None: it was not cut."""
+    if unsent is None:
+        return []
+    missing, due = unsent + figures.cancelled, unsent + sent
+    text = f"{missing} of {due} arrivals were not sent or not answered when the time was over, those that waited longest"
+    return [_check("unanswered_ratio", missing / due if due else None, text)]
+
+
+def _repeated(ok: Records, repeated: int) -> list[Check]:
+    """Prompts that an earlier stage had sent, where the server does not tell what came from its cache."""
+    if not repeated or not np.isnan(ok.numbers("cached_tokens")).all():
+        return []
+    text = f"{repeated} prompts had been sent in an earlier stage (a larger data set or --bust-prefix-cache avoids it)"
+    return [_check("repeated_prompt_ratio", repeated / len(ok) if len(ok) else None, text)]
 
 
 def _late(records: Records) -> list[Check]:

@@ -12,7 +12,7 @@ from llama_load.reports.requests import in_columns, request_table
 from llama_load.reports.result_json import concurrency_told, percentile_word, speculation_told
 from llama_load.reports.results import Results
 from llama_load.reports.stages import in_columns as stage_columns
-from llama_load.reports.stages import notes, speed_lines, stage_rows
+from llama_load.reports.stages import notes, prompts_told, speed_lines, stage_rows
 from llama_load.runs import Manifest
 
 WIDTH = 50
@@ -72,7 +72,6 @@ def _stage_block(manifest: Manifest, stage: StageFigures) -> list[str]:
 
 def vllm_block(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> list[str]:
     """The lines of vLLM's block; for embeddings those that mean something there."""
-    most, rate = concurrency_told(manifest, stage)
     if figures.total_inputs is not None and not figures.total_output_tokens:
         return _embeddings_block(manifest, figures, stage)
     lines = [
@@ -97,15 +96,22 @@ def vllm_block(manifest: Manifest, figures: Totals, stage: StageFigures | None =
         if key in shown_latencies(manifest.percentile_metrics, figures):
             lines.append(headline(title, "-"))
             lines += _distribution(name, figures.distributions[key])
-    if most is not None and figures.distributions["client_queue"].count:
-        lines.append(headline("Client-side Queueing", "-"))
-        lines += _distribution("Client Queue Time", figures.distributions["client_queue"])
-        if rate is not None:
-            lines.append(headline("Queue-inclusive End-to-end Latency", "-"))
-            lines += _distribution("E2EL incl. Client Queue", figures.distributions["scheduled_e2el"])
+    lines += _client_queue(manifest, figures, stage)
     lines += _speculative(manifest, figures)
     lines.append("=" * WIDTH)
     return lines
+
+
+def _client_queue(manifest: Manifest, figures: Totals, stage: StageFigures | None) -> Iterable[str]:
+    """vLLM's sections for a limited open loop."""
+    most, rate = concurrency_told(manifest, stage)
+    if most is None or not figures.distributions["client_queue"].count:
+        return
+    yield headline("Client-side Queueing", "-")
+    yield from _distribution("Client Queue Time", figures.distributions["client_queue"])
+    if rate is not None:
+        yield headline("Queue-inclusive End-to-end Latency", "-")
+        yield from _distribution("E2EL incl. Client Queue", figures.distributions["scheduled_e2el"])
 
 
 def _load_lines(manifest: Manifest, stage: StageFigures | None) -> list[str]:
@@ -133,6 +139,7 @@ def _embeddings_block(manifest: Manifest, figures: Totals, stage: StageFigures |
         number("Peak concurrent requests:", figures.max_concurrent_requests),
         headline(title, "-"),
         *_distribution(name, figures.distributions["e2el"]),
+        *_client_queue(manifest, figures, stage),
         "=" * WIDTH,
     ]
 
@@ -226,7 +233,7 @@ def _stages(results: Results) -> Iterable[str]:
     yield headline("Stages", "-")
     yield f"Model: {results.run.manifest.model or 'n/a'}"
     yield from stage_columns(stage_rows(results.stages, results.run.manifest.model))
-    which = "the same in every stage, no cache knew them" if results.run.manifest.same_prompts else "fresh ones in every stage"
+    which = prompts_told(results.repeated_prompts, same=results.run.manifest.same_prompts)
     yield f"(* the best of its column; prompts: {which})"
     for note in notes(results.stages):
         yield from textwrap.wrap(note, TEXT_WIDTH, subsequent_indent="  ")

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from llama_load.reports.results import Results
 
 
+RATES = ("request_throughput", "request_goodput", "output_throughput", "total_token_throughput")
+
+
 def percentile_word(p: float) -> str:
     """The name of a percentile: 99.0 -> "p99", 99.9 -> "p99.9"."""
     return f"p{p:g}"
@@ -24,8 +27,7 @@ def percentile_word(p: float) -> str:
 def threshold_keys(percentiles: Sequence[float]) -> set[str]:
     """The keys of `flat_result` that hold numbers when these percentiles are reported."""
     keys = {"duration", "completed", "failed", "failure_ratio", "total_input_tokens", "total_output_tokens"}
-    keys |= {"request_throughput", "request_goodput", "output_throughput", "total_token_throughput"}
-    keys |= {"max_output_tokens_per_s", "max_concurrent_requests", "dropped"}
+    keys |= {*RATES, "max_output_tokens_per_s", "max_concurrent_requests", "dropped"}
     words = ["mean", "median", "std", *map(percentile_word, percentiles)]
     return keys | {f"{word}_{key}_ms" for key in (*LATENCIES, *SCHEDULED) for word in words}
 
@@ -34,6 +36,7 @@ def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None 
     """vLLM's keys for these figures, plus `failure_ratio`, `dropped` and in an open loop the latencies from the scheduled instants;
     None where nothing was measured."""
     most, rate = concurrency_told(manifest, stage)
+    pauses = bool(manifest.stages) and stage is None  # between stages, and warm-ups: rates over the whole of it say nothing
     flat: dict[str, Any] = {
         "date": manifest.date,
         "endpoint_type": _endpoint_type(manifest, figures),
@@ -42,7 +45,7 @@ def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None 
         "model_id": manifest.model,
         "tokenizer_id": manifest.tokenizer,
         "num_prompts": manifest.num_prompts,
-        "request_rate": "inf" if rate is None else rate,
+        "request_rate": "inf" if rate is None and manifest.arrival is None else rate,
         "burstiness": manifest.burstiness,
         "max_concurrency": most,
         "duration": figures.duration_s,
@@ -50,10 +53,7 @@ def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None 
         "failed": figures.failed,
         "total_input_tokens": figures.total_input_tokens,
         "total_output_tokens": figures.total_output_tokens,
-        "request_throughput": figures.request_throughput,
-        "request_goodput": figures.request_goodput,
-        "output_throughput": figures.output_throughput,
-        "total_token_throughput": figures.total_token_throughput,
+        **{key: None if pauses else getattr(figures, key) for key in RATES},
         "max_output_tokens_per_s": figures.max_output_tokens_per_s,
         "max_concurrent_requests": figures.max_concurrent_requests,
     }
@@ -114,6 +114,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "by_model": {name: _part(manifest, part) for name, part in results.by_model.items()},
             "by_stage": {stage.name: _stage(manifest, stage) for stage in results.stages},
             "same_prompts": manifest.same_prompts,
+            "repeated_prompts": results.repeated_prompts,
             "by_turn": {str(turn): _part(manifest, part) for turn, part in results.by_turn.items()},
             "request_imbalance": results.request_imbalance,
             "token_imbalance": results.token_imbalance,

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.slo import parse_slo
-from llama_load.metrics.stages import StageFigures, inside
+from llama_load.metrics.stages import StageFigures, in_its_time, inside, repeated_prompts
 from llama_load.metrics.summary import Totals, shown_latencies, totals
 from llama_load.metrics.thresholds import ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.verdict import INCOMPLETE, Verdict, judge
@@ -26,6 +27,7 @@ class Results:
     by_model: dict[str, Totals]
     by_turn: dict[int, Totals]
     stages: list[StageFigures]
+    repeated_prompts: int  # in a stage after that in which they were sent first
     verdict: Verdict
     thresholds: list[ThresholdResult]
 
@@ -65,17 +67,24 @@ def work_out(run: Run) -> Results:
     def in_stage(number: int, told: StageTold) -> StageFigures:
         own, crossing = inside(measured, number, told.ended_mono_ns)
         figures = totals(own, manifest.percentiles, slos)
+        if told.is_timed and told.begun_mono_ns is not None and told.ended_mono_ns is not None:
+            figures = in_its_time(figures, measured, told.begun_mono_ns, told.ended_mono_ns, slos)
         is_whole = told.ended_mono_ns is not None
-        return StageFigures(told.name, told.users, told.rate_rps, figures, crossing, told.dropped, is_whole)
+        peak = peak_in_flight(measured.where(measured.equals("stage", number)))
+        return StageFigures(told.name, told.users, told.rate_rps, figures, crossing, told.dropped, is_whole, peak)
 
     stages = [in_stage(number, told) for number, told in enumerate(manifest.stages)]
+    again = repeated_prompts(measured, len(stages))
     verdict = judge(
         measured,
         total,
-        None if manifest.end == "time" else manifest.num_prompts,
+        None if manifest.end == "time" or manifest.num_prompts is None else manifest.num_prompts - manifest.cut,
         manifest.workers,
         lost=manifest.lost,
         dropped=manifest.dropped,
+        unsent=manifest.unsent if manifest.end == "time" and manifest.arrival is not None else None,
+        repeated_prompts=0 if manifest.same_prompts else again,
+        missed_levels=[stage.name for stage in stages if not stage.is_reached],
         crossing={stage.name: stage.crossing_ratio for stage in stages},
         missing_stages=[stage.name for stage in stages if not stage.is_whole],
         interrupted=manifest.end in ("interrupted", "running"),
@@ -92,4 +101,4 @@ def work_out(run: Run) -> Results:
     flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
     values = flat_result(manifest, total)
     thresholds = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
-    return Results(run, total, workloads, by_host, models, turns, stages, verdict, thresholds)
+    return Results(run, total, workloads, by_host, models, turns, stages, again, verdict, thresholds)

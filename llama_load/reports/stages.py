@@ -67,17 +67,26 @@ def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
     ]
 
 
+def prompts_told(repeated: int, *, same: bool) -> str:
+    """Which prompts the stages had."""
+    if same:
+        return "the same in every stage, no cache knew them"
+    return f"{repeated} were sent in an earlier stage, too" if repeated else "fresh ones in every stage"
+
+
 def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
     """A sentence for each stage whose figures need one."""
     for stage in stages:
         figures = stage.figures
         if not stage.is_whole:
             yield f"{FAILED} {stage.name}: it did not come to its end"
+        elif not stage.is_reached:
+            yield f"{FAILED} {stage.name}: at most {stage.peak} requests were in flight"
         elif not stage.is_comparable:
             dropped = f", {stage.dropped} arrivals were dropped" if stage.dropped else ""
             yield f"{FAILED} {stage.name}: {figures.failed} of {figures.completed + figures.failed} requests failed{dropped}"
         if stage.crossing:
-            yield f"{stage.name}: {stage.crossing} requests that ended after it are in none of its figures"
+            yield f"{stage.name}: {stage.crossing} requests that ended after it are in none of its latencies"
 
 
 def in_columns(rows: Sequence[Row]) -> Iterable[str]:

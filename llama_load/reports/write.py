@@ -15,25 +15,28 @@ from llama_load.reports.requests import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
 from llama_load.reports.results import Results
 from llama_load.reports.stages import COLUMNS as STAGE_COLUMNS
-from llama_load.reports.stages import notes, stage_rows
+from llama_load.reports.stages import notes, prompts_told, stage_rows
+from llama_load.runs import Manifest
 
 if TYPE_CHECKING:
     import jinja2
 
 
-def write_reports(results: Results, junit_file: Path | None = None) -> str:
-    """Write summary.json, summary.txt and report.md, and the thresholds as JUnit XML if a file is named; the text of summary.txt
-    is returned."""
+def write_reports(results: Results) -> str:
+    """Write summary.json, summary.txt and report.md; the text of summary.txt is returned."""
     folder = results.run.path
     text = block(results)
     summary = msgspec.json.format(msgspec.json.encode(result_json(results)), indent=1)
     _put(folder / "summary.json", summary.decode() + "\n")
     _put(folder / "summary.txt", text)
     _put(folder / "report.md", markdown(results, text))
-    if junit_file is not None:
-        junit_file.parent.mkdir(parents=True, exist_ok=True)
-        _put(junit_file, junit(results))
     return text
+
+
+def write_junit(results: Results, file: Path) -> None:
+    """Write the thresholds as JUnit XML. Raises OSError where that cannot be."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _put(file, junit(results))
 
 
 def markdown(results: Results, text: str) -> str:
@@ -43,7 +46,7 @@ def markdown(results: Results, text: str) -> str:
         _environment()
         .get_template("report.md.j2")
         .render(
-            title=manifest.label or f"{manifest.workload}: {results.total.completed} requests, {manifest.users} at a time",
+            title=manifest.label or f"{manifest.workload}: {results.total.completed} requests, {_load(manifest)}",
             manifest=manifest,
             results=results,
             block=text,
@@ -52,9 +55,18 @@ def markdown(results: Results, text: str) -> str:
             stages=stage_rows(results.stages, manifest.model),
             stage_columns=STAGE_COLUMNS,
             stage_notes=list(notes(results.stages)),
+            prompts_told=prompts_told(results.repeated_prompts, same=manifest.same_prompts),
             command=shlex.join(manifest.command),
         )
     )
+
+
+def _load(manifest: Manifest) -> str:
+    if manifest.stages:
+        return f"{len(manifest.stages)} stages"
+    if manifest.request_rate is not None:
+        return f"{manifest.request_rate:g} a second"
+    return f"{manifest.users} at a time" if manifest.arrival is None else "as a trace has them"
 
 
 @cache

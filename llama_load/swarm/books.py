@@ -50,7 +50,8 @@ class Books:
 
     def open(self) -> None:
         """Let the workers begin."""
-        patience_s = max(FIRST_REQUEST_WITHIN_S, self.prepared.run_time_s or 0)
+        first = self.prepared.stretches[0].arrivals_s
+        patience_s = max(FIRST_REQUEST_WITHIN_S, self.prepared.run_time_s or 0) + (0.0 if first is None else float(first[0]))
         self._greenlets.append(gevent.spawn_later(patience_s, self._anybody_there))
         self.spawn(self._conductor.next_phase)
 
@@ -97,7 +98,7 @@ class Books:
             )
         writer.finish()
         results = work_out(load_run(writer.path))
-        text = write_reports(results, self.prepared.options.junit)
+        text = write_reports(results)
         if self._fault is not None:
             raise UsageError(self._fault)
         return results, text

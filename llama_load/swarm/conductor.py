@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import random
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import count
 
 import gevent
 
@@ -47,6 +47,7 @@ class Conductor:
         self._end = end
         self._steps = self._course()
         self._stretch: Stretch | None = None
+        self._measured: tuple[Stretch, Phase] | None = None  # what is being measured
         self._timer: gevent.Greenlet | None = None
         self._ticker: gevent.Greenlet | None = None
 
@@ -80,11 +81,11 @@ class Conductor:
         """What is going on, in a few words."""
         if self._stretch is None:
             return "preparing"
-        what = "measuring" if self._coordinator.measuring else "warm-up"
+        what = "measuring" if self._measured else "warm-up"
         told = self._prepared.writer.manifest.stages
         if not told:
             return what
-        place = self._stretch.place_at(self._elapsed_s()) if self._coordinator.measuring else 0
+        place = self._stretch.place_at(self._elapsed_s()) if self._measured else 0
         return f"stage {told[self._stretch.first_stage + place].name} {what}"
 
     # ------------------------------------------------------------------ the course
@@ -113,32 +114,43 @@ class Conductor:
             while self._coordinator.waiting < stretch.users_to_begin(USERS_AHEAD_S):
                 gevent.sleep(TICK_S)
         begun_ns = time.monotonic_ns() + (0 if stretch.arrivals_s is None else LEAD_NS)
+        self._measured = stretch, phase
         self._coordinator.begin(phase, begun_ns)
         if stretch.seconds is not None:
-            self._timer = gevent.spawn_later(stretch.seconds, self._time_over, stretch)
+            left_s = stretch.seconds + (begun_ns - time.monotonic_ns()) / NS_PER_S
+            self._timer = gevent.spawn_later(max(0.0, left_s), self._time_over, phase)
 
-    def _time_over(self, stretch: Stretch) -> None:
-        if stretch is self._prepared.stretches[-1]:
-            self._end("time")
-        else:
+    def _time_over(self, phase: Phase) -> None:
+        if self._prepared.model.stages:  # what is in flight ends: it is part of the stage's throughput
             self._coordinator.close_phase()
+            return
+        if phase.due_ns is not None:
+            due = bisect_right(phase.due_ns, time.monotonic_ns() - phase.begun_ns)
+            self._prepared.writer.manifest.unsent = max(0, due - phase.book.taken)
+        self._end("time")
 
     def _note_the_end(self) -> None:
         """Say in the manifest when the stages of the stretch that is over have ended."""
-        stretch, manifest = self._stretch, self._prepared.writer.manifest
-        if stretch is None or not self._coordinator.measuring:
+        if self._measured is None:
             return
-        phase, now_ns = self._coordinator.phase, time.monotonic_ns()
+        (stretch, phase), self._measured = self._measured, None
+        manifest, now_ns = self._prepared.writer.manifest, time.monotonic_ns()
         manifest.dropped = sum(each.dropped.total() for each in self._coordinator.measured)
         told = self._told(stretch)
         if not told:
             return
-        timed = stretch.arrivals_s is None and stretch.seconds is not None
-        over_ns = phase.begun_ns + s_to_ns(stretch.seconds or 0) if timed else now_ns if phase.book.finished else None
+        by_time = stretch.seconds is not None and phase.book.is_closed
+        manifest.cut += (stretch.total or 0) - phase.book.taken if by_time and stretch.total else 0
+        is_timed = (by_time and stretch.arrivals_s is None) or len(told) > 1
+        over_ns = None
+        if phase.book.finished:
+            over_ns = phase.begun_ns + s_to_ns(stretch.ends_s[-1]) if is_timed else now_ns
         begins = [phase.begun_ns + s_to_ns(start_s) for start_s in stretch.starts_s]
-        for each, begun_ns, end_ns, number in zip(told, begins, [*begins[1:], over_ns], count(stretch.first_stage), strict=False):
+        ends = [*begins[1:], over_ns]
+        for number, (each, begun_ns, end_ns) in enumerate(zip(told, begins, ends, strict=True), start=stretch.first_stage):
             each.begun_mono_ns = begun_ns if begun_ns < now_ns else None
             each.ended_mono_ns = end_ns if end_ns is not None and end_ns <= now_ns else None
+            each.is_timed = is_timed
             each.dropped = phase.dropped[number]
         with suppress(OSError):  # it is written again at the end
             gevent.get_hub().threadpool.apply(self._prepared.writer.write_manifest)
@@ -155,9 +167,14 @@ class Conductor:
     def _tick(self) -> None:
         while True:
             gevent.sleep(TICK_S)
-            if self._stretch is None or not (self._stretch.arrivals_s is not None or self._stretch.limits_change):
+            if self._measured is None:
                 continue
-            self._coordinator.serve()
+            stretch, _ = self._measured
+            if stretch.arrivals_s is not None or stretch.limits_change:
+                self._coordinator.serve()
+            present = self._coordinator.in_flight + self._coordinator.waiting
+            if stretch.most_users is not None and present < stretch.most_users:  # some may have gone with a worker
+                self._muster(stretch.most_users - present)
             if self._coordinator.missing_users(s_to_ns(USERS_AHEAD_S / 2)):
                 missing = self._coordinator.missing_users(s_to_ns(USERS_AHEAD_S))
                 weights = self._prepared.weights

@@ -19,6 +19,8 @@ from llama_load.swarm.phases import Phase
 from llama_load.units import NS_PER_S
 from llama_load.workloads.prompt import Plan
 
+# For no more than so many requests users are asked for at a time: counting a long backlog would make everything late.
+MOST_AT_ONCE = 2000
 # So long before it is wanted a request is leased: longer than a message is on its way, so short that few users wait for that.
 AHEAD_NS = NS_PER_S // 2
 
@@ -149,6 +151,7 @@ class Coordinator:
             return {}
         next_one = phase.book.next - phase.book.first
         soon = bisect_right(phase.due_ns, self._now_ns() + within_ns - phase.begun_ns, lo=next_one)
+        soon = min(soon, next_one + MOST_AT_ONCE)
         if (limit := phase.limit_at(0)) is not None:
             soon = min(soon, next_one + max(0, limit - self.in_flight))
         wanted = Counter(map(phase.workload_of, range(next_one, soon)))

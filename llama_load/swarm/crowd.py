@@ -19,6 +19,11 @@ LOOK_EVERY_S = 0.1
 logger = logging.getLogger(__name__)
 
 
+def most_users(processes: int) -> int:
+    """How many users so many processes may have at most."""
+    return MOST_USERS_A_PROCESS * max(1, processes)
+
+
 class Crowd:
     """Lets Locust start more users; it never stops any before the run's end, since they might be in the middle of something."""
 
@@ -26,16 +31,17 @@ class Crowd:
         self._environment = environment
         self._greenlet: gevent.Greenlet | None = None
         self._wanted = 0
+        self._more: int | None = None
 
     def reach(self, users: int) -> None:
         """See that there are at least so many users, soon."""
-        self._wanted = users
+        self._wanted, self._more = users, None
         self._start()
 
     def grow(self, more: int) -> None:
         """See that there are so many more, unless others are just on their way."""
         if self._greenlet is None or self._greenlet.dead:
-            self._wanted = self._environment.runner.target_user_count + more
+            self._more = more
             self._start()
 
     def leave(self) -> None:
@@ -48,12 +54,16 @@ class Crowd:
 
     def _come(self) -> None:
         runner, shape = self._environment.runner, self._environment.shape_class
-        while runner.state not in (STATE_SPAWNING, STATE_RUNNING) or runner.user_count < runner.target_user_count:
-            gevent.sleep(LOOK_EVERY_S)  # Locust's own start is on its way; another one now would break it off
-        wanted = min(self._wanted, MOST_USERS_A_PROCESS * max(1, getattr(runner, "worker_count", 1)))
-        if wanted <= runner.target_user_count:
+        while runner.state not in (STATE_SPAWNING, STATE_RUNNING):
+            gevent.sleep(LOOK_EVERY_S)
+        with gevent.Timeout(SETTLED_WITHIN_S, False):
+            while runner.user_count < runner.target_user_count:  # for ever, if a worker has gone
+                gevent.sleep(LOOK_EVERY_S)  # Locust's own start is on its way; another one now would break it off
+        most = most_users(getattr(runner, "worker_count", 1))
+        wanted = min(most, self._wanted if self._more is None else runner.user_count + self._more)
+        if wanted <= runner.user_count:
             return
-        logger.info("%d users, %d more than so far", wanted, wanted - runner.target_user_count)
+        logger.info("%d users, %d more than so far", wanted, wanted - runner.user_count)
         if isinstance(shape, Stages):
             shape.users = wanted
         else:

@@ -45,7 +45,11 @@ class Flag:
 
 
 FLAGS = (
-    Flag("--num-prompts", "", f"measured requests; the run ends after them (headless without -t: {DEFAULT_NUM_PROMPTS})"),
+    Flag(
+        "--num-prompts",
+        "",
+        f"measured requests (of every stage); the run ends after them (headless without -t: {DEFAULT_NUM_PROMPTS})",
+    ),
     Flag("--max-concurrency", "", "requests in flight at most; without a request rate the same as -u"),
     Flag("--request-rate", "", "open loop: so many requests a second, however slow the server is (default inf: a closed loop)"),
     Flag("--arrival", "", "when requests of an open loop come (default poisson; gamma with --burstiness)", ("", *ARRIVALS)),

@@ -6,6 +6,7 @@ take 53 % longer than one client, and with fewer users than workers a stripe is 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -47,21 +48,23 @@ class LeaseBook:
         self.total = total
         self.ended = 0
         self.next = first  # the lowest that nobody ever had
-        self._returned: list[int] = []
+        self._returned: list[int] = []  # ascending
         self._closed = False
 
     def peek(self) -> int | None:
         """The lowest index that nobody holds; None when all are leased."""
-        if self._returned and not self._closed:
-            return min(self._returned)
+        if self._closed:
+            return None
+        if self._returned:
+            return self._returned[0]
         return None if self._all_given else self.next
 
     def take(self, count: int) -> list[int]:
         """Up to `count` indices that nobody holds, lowest first; empty when all are leased."""
         if self._closed:
             return []
-        batch = sorted(self._returned)[:count]
-        self._returned = sorted(self._returned)[count:]
+        batch = self._returned[:count]
+        del self._returned[:count]
         while len(batch) < count and not self._all_given:
             batch.append(self.next)
             self.next += 1
@@ -72,10 +75,10 @@ class LeaseBook:
         run = self.take(1)
         for _ in range(length(run[0]) - 1 if run else 0):
             following = run[-1] + 1
-            if following in self._returned:
-                self._returned.remove(following)
-            elif following == self.next and not self._all_given:
+            if following == self.next and not self._all_given:
                 self.next += 1
+            elif self._returned[:1] == [following]:  # it has just been the next lowest
+                del self._returned[0]
             else:
                 break
             run.append(following)
@@ -87,7 +90,17 @@ class LeaseBook:
 
     def give_back(self, index: int) -> None:
         """A leased request will not be carried to its end by its holder: somebody else may send it."""
-        self._returned.append(index)
+        insort(self._returned, index)
+
+    @property
+    def taken(self) -> int:
+        """How many are leased or have ended."""
+        return self.next - self.first - len(self._returned)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its time was over."""
+        return self._closed
 
     def close(self) -> None:
         """Time is over: nobody gets any more, and what is leased now is all that will end."""
@@ -101,5 +114,5 @@ class LeaseBook:
     def finished(self) -> bool:
         """Whether every request of this phase has ended."""
         if self._closed:
-            return self.ended >= self.next - self.first - len(self._returned)
+            return self.ended >= self.taken
         return self.total is not None and self.ended >= self.total

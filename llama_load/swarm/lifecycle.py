@@ -27,6 +27,8 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.load.shapes import Stages
+from llama_load.reports.results import Results
+from llama_load.reports.write import write_junit
 from llama_load.swarm import messages
 from llama_load.swarm.crowd import Crowd
 from llama_load.swarm.flags import declare
@@ -149,7 +151,10 @@ class Lifecycle:
                 self._take_over_run_time()
                 self.prepared = self._prepare()
             prepared, self.prepared = self.prepared, None
-            prepared.writer.manifest.users = self.environment.runner.target_user_count or self.options.num_users
+            if prepared.model.stages:
+                prepared.writer.manifest.users = prepared.users
+            else:
+                prepared.writer.manifest.users = self.environment.runner.target_user_count or self.options.num_users
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._crowd.grow, self._stop)
             self._crowd.reach(prepared.users)
@@ -188,6 +193,7 @@ class Lifecycle:
             self.exit_code = results.exit_code
             print(text, end="", flush=True)
             print(f"Run folder: {results.run.path}", flush=True)
+            self._write_junit(results)
             if self.options.csv_prefix:
                 gevent.sleep(CSV_LAST_WRITE_S)
         except LlamaLoadError as error:
@@ -204,6 +210,15 @@ class Lifecycle:
             self._reported.set()
             if self.headless:  # also where Locust only stops: its last worker has gone
                 gevent.spawn(self.environment.runner.quit)
+
+    def _write_junit(self, results: Results) -> None:
+        file = self._read().junit
+        try:
+            if file is not None:
+                write_junit(results, file)
+        except OSError as error:
+            self.exit_code = 3
+            _say(f"the JUnit file {file} could not be written: {error.strerror}; the run folder has everything else")
 
     def on_quitting(self, environment: Any, **_: Any) -> None:
         """Locust ends, by itself or by Ctrl-C: end the run if there still is one, and set the exit code."""

@@ -50,7 +50,7 @@ def _conflicts(flags: Reader, model: LoadModel, arrival: str | None, *, is_open:
     """A sentence for each pair of flags that say different things, or nothing together."""
     rate = model.rate_rps is not None
     if rate and model.stages:
-        yield "--request-rate and --stages say different things; rates of stages are written 2/s,4/s"
+        yield f"--request-rate and stages ({flags.text('stages')}) say different things; rates of stages are written 2/s,4/s"
     if has_trace and (rate or model.stages):
         yield f"--trace says when requests come; leave out --{'request-rate' if rate else 'stages'} (--speed plays it faster)"
     if arrival == TRACE and not has_trace:
@@ -59,7 +59,7 @@ def _conflicts(flags: Reader, model: LoadModel, arrival: str | None, *, is_open:
         yield f"--trace says when requests come; leave out --arrival {arrival}"
     if not has_trace and (flags.number("speed", float, 0, above=True) or 1.0) != 1:
         yield "--speed is that of a trace; give one with --trace FILE"
-    if not is_open and arrival is not None:
+    if not is_open and arrival not in (None, TRACE):
         yield f"--arrival {arrival} needs a rate: give --request-rate"
     if model.burstiness != 1 and (has_trace or not is_open):
         yield f"--burstiness {model.burstiness:g} needs a rate: give --request-rate, and no trace"
@@ -71,10 +71,12 @@ def _conflicts(flags: Reader, model: LoadModel, arrival: str | None, *, is_open:
         yield "a ramp needs both --ramp linear (or exponential) and --ramp-start-rps"
     if not rate and model.ramp_start_rps is not None:
         yield "--ramp-start-rps is where --request-rate begins: give that, or write --stages 1/s-10/s:60s"
-    if model.stages and not is_open and flags.text("max_concurrency") is not None:
+    if flags.text("max_concurrency") is not None and any(stage.users is not None for stage in model.stages):
         yield "--max-concurrency and --stages say different things: the stages say how many requests may be in flight"
     if model.drops and model.max_in_flight is None:
-        yield "--on-limit drop needs a limit and a rate: give --max-concurrency and --request-rate"
+        yield f"--on-limit drop needs a limit{'' if is_open else ' and a rate'}: give --max-concurrency" + (
+            "" if is_open else " and --request-rate"
+        )
     if model.same_prompts and not model.stages:
         yield "--stage-prompts is for --stages"
     if model.same_prompts and not (flags.switch("bust_prefix_cache") or flags.text("cache_prompt") == "off"):

@@ -12,7 +12,7 @@ from llama_load.load.course import LoadModel
 from llama_load.metrics.slo import parse_slo
 from llama_load.metrics.thresholds import DEFAULT, parse_threshold
 from llama_load.reports.block import SECTIONS
-from llama_load.reports.result_json import threshold_keys
+from llama_load.reports.result_json import RATES, threshold_keys
 from llama_load.swarm.flags import (
     ALL,
     CACHES,
@@ -259,6 +259,8 @@ def _thresholds(given: list[str], percentiles: list[float], stages: list[str], f
             faults.append(f"--fail-if {text!r}: no result has a key {keys[-1]!r} (percentiles other than 99: --metric-percentiles)")
         if threshold.group is not None:  # of a part: it does not take the default's place
             keys.pop()
+        if stages and threshold.group != "stage" and threshold.key in RATES:
+            faults.append(f"--fail-if {text!r}: of which stage? Write {threshold.key}{{stage={stages[0]}}}")
         if threshold.group == "stage" and threshold.member not in stages:
             faults.append(f"--fail-if {text!r}: there is no stage {threshold.member!r}, but {', '.join(stages) or 'none at all'}")
     default = parse_threshold(DEFAULT)

@@ -22,6 +22,7 @@ from llama_load.experiments.calibrate import client_rows, kept
 from llama_load.load.course import TRACE, LoadModel, Stretch, course, with_totals
 from llama_load.load.traces import load_trace
 from llama_load.runs import Manifest, PreflightRow, RunWriter, StageTold, free_run_dir, last_with_label
+from llama_load.swarm.crowd import most_users
 from llama_load.swarm.flags import DEFAULT_NUM_PROMPTS, without_secrets
 from llama_load.swarm.load_told import load_rows
 from llama_load.swarm.options import LoadOptions
@@ -29,7 +30,7 @@ from llama_load.swarm.session import PREFIX_DIGITS
 from llama_load.targets.body import BodyOptions, asked_tokens
 from llama_load.targets.preflight import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.targets.target import Target
+from llama_load.targets.target import LLAMA_SERVER, Target
 from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
@@ -75,10 +76,18 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     stretches = course(model, of_each_stage, run_time_s)
     num_prompts = with_totals(stretches)
     most = max((stretch.total or 0 for stretch in stretches), default=0) if model.same_prompts else num_prompts
-    users = max([environment.parsed_options.num_users, *(stretch.users_to_begin(USERS_AHEAD_S) for stretch in stretches)])
+    to_begin = max(stretch.users_to_begin(USERS_AHEAD_S) for stretch in stretches)
+    users = max(environment.parsed_options.num_users, min(to_begin, most_users(_workers(environment))))
+    weights = _weights(environment)
+    _refuse_what_makes_no_schedule(environment, options, model, run_time_s, weights)
     wanted_of = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
     probes = [Probe(Wanted(host, *wanted_of)) for host in hosts]
     targets = [probe.ask() for probe in probes]
+    if model.same_prompts and not options.bust_prefix_cache and any(target.backend != LLAMA_SERVER for target in targets):
+        raise UsageError(
+            "--stage-prompts same: --cache-prompt off is for llama-server alone, the cache of others would answer; add "
+            "--bust-prefix-cache"
+        )
     counter = _counter(probes[0], targets[0], options)
     budget = slot_budget(
         targets,
@@ -160,7 +169,6 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         rows += change_rows(before, manifest)
     print_table(rows)
     writer = RunWriter(folder, manifest)
-    weights = _weights(environment)
     return Prepared(options, targets, body_options, plans, model, stretches, weights, users, writer, run_time_s)
 
 
@@ -218,6 +226,23 @@ def _workloads(environment: Any) -> dict[str, Workload]:
         if type(other) is not type(workload):
             raise UsageError(f"two workloads of different kinds are both named {workload.name!r}; give one another name")
     return found
+
+
+def _refuse_what_makes_no_schedule(
+    environment: Any, options: LoadOptions, model: LoadModel, run_time_s: float | None, weights: Mapping[str, float]
+) -> None:
+    """Raises UsageError for what would be ignored, or could not be kept."""
+    if model.is_open and not weights:
+        raise UsageError("a request rate needs a user class that sends: make one of the locustfile's classes a LlamaUser")
+    fixed = [user.__name__ for user in environment.user_classes if user.fixed_count]
+    if model.is_open and fixed:
+        raise UsageError(f"{fixed[0]} has a fixed_count, but a request rate needs as many users as come; give it a weight instead")
+    amounts = [stage.count is not None or stage.seconds is not None for stage in model.stages]
+    if amounts and all(amounts) and (run_time_s is not None or options.num_prompts is not None):
+        what = "--num-prompts" if run_time_s is None else "-t"
+        raise UsageError(f"every stage has an amount of its own, so {what} says nothing: leave it out")
+    if options.junit is not None and options.junit.is_dir():
+        raise UsageError(f"--junit {options.junit} is a folder; name a file")
 
 
 def _weights(environment: Any) -> dict[str, float]:
