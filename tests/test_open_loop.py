@@ -309,6 +309,7 @@ def test_a_worker_is_killed_in_an_open_loop(simulate: Callable[..., Simulated], 
     (lost,) = done.manifest["lost"]
     assert sorted(places_of(done) + lost["possibly_sent"]) == list(range(240))
     assert lost["handed_on"] > 0
+    assert not done.records.cancelled()  # users that come in place of the lost ones cost nobody its request
     assert "that it had not begun went to others" in " ".join(done.out.split())
 
 

@@ -61,6 +61,7 @@ class Crowd:
                 gevent.sleep(LOOK_EVERY_S)  # Locust's own start is on its way; another one now would break it off
         most = most_users(getattr(runner, "worker_count", 1))
         wanted = min(most, self._wanted if self._more is None else runner.user_count + self._more)
+        wanted = max(wanted, runner.target_user_count)  # else Locust would stop some, with what they have in flight
         if wanted <= runner.user_count:
             return
         logger.info("%d users, %d more than so far", wanted, wanted - runner.user_count)
