@@ -52,6 +52,7 @@ def test_a_load_is_read() -> None:
             parse_load(wrong)
 
 
+@pytest.mark.heavy
 def test_a_step_is_measured_against_the_servers_log() -> None:
     """8 streams: whatever the machine does, every request is there and the error is a number."""
     step = measure(8)

@@ -206,7 +206,7 @@ def interrupted(simulated: Simulated, folder: Path, how: signal.Signals) -> Fini
     return Finished(process.returncode, out.decode(), err.decode(), folder)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])
 def test_ctrl_c_ends_in_a_report_of_what_was_measured(
     simulate: Callable[..., Simulated], tmp_path: Path, how: signal.Signals
 ) -> None:

@@ -209,6 +209,7 @@ def test_a_listener_that_raises_stops_neither_the_barrier_nor_the_end(
     assert (done.code, done.summary["completed"]) == (0, 4), done.err
 
 
+@pytest.mark.heavy
 def test_a_shape_that_ends_the_run_while_csv_is_written_leaves_a_report(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def test_the_same_prompts_at_any_number_of_workers(
     assert not list((tmp_path / str(workers)).glob("worker-*/runs/spool-*"))
 
 
+@pytest.mark.heavy
 def test_fewer_users_than_workers(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     with swarm(tmp_path / "s", simulate(*QUICK).url, 3, "--num-prompts", "9", "-u", "2", "--max-tokens", "4") as running:
         done = running.finish()
@@ -81,6 +82,7 @@ def test_a_late_worker_gets_work(simulate: Callable[..., Simulated], tmp_path: P
     assert len(set(done.records.measured().strings("worker"))) == 2
 
 
+@pytest.mark.heavy
 def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """kill -9 of one of two: the other sends the rest; what the dead one may have sent is named; INCOMPLETE, exit code 3."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
@@ -114,7 +116,7 @@ def test_a_master_that_is_killed_leaves_everything_acknowledged(
     assert "INCOMPLETE" in done.out
 
 
-@pytest.mark.parametrize("end", ["-t", "Ctrl-C"])
+@pytest.mark.parametrize("end", ["-t", pytest.param("Ctrl-C", marks=pytest.mark.heavy)])
 def test_requests_in_flight_at_the_end_are_on_record(simulate: Callable[..., Simulated], tmp_path: Path, end: str) -> None:
     """Answers take 30 s; after 3 s the run ends. Each of 4 users leaves a cancelled record, and nothing hangs."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "300")
@@ -133,6 +135,7 @@ def test_requests_in_flight_at_the_end_are_on_record(simulate: Callable[..., Sim
     assert not done.manifest["lost"]
 
 
+@pytest.mark.heavy
 def test_a_worker_of_another_version_is_refused(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """One sentence that says what to do."""
     other = tmp_path / "other.py"
@@ -147,6 +150,7 @@ def test_a_worker_of_another_version_is_refused(simulate: Callable[..., Simulate
     assert f"runs llama-load 0.0.9, the master {__version__}; install the same on both" in done.err
 
 
+@pytest.mark.heavy
 def test_a_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """A time namespace whose monotonic clock is 1000 s ahead: records are on the master's axis all the same."""
     server = simulate(*QUICK)
@@ -216,6 +220,7 @@ def test_a_worker_that_is_stopped(simulate: Callable[..., Simulated], tmp_path: 
     assert not done.manifest["lost"]
 
 
+@pytest.mark.heavy
 def test_the_last_worker_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Nobody is left to do the rest: the master reports what there is and ends."""
     with swarm(tmp_path / "s", simulate(*QUICK).url, 1, "--num-prompts", "5000", "-u", "4", "--max-tokens", "4") as running:
@@ -247,6 +252,7 @@ def test_workers_need_no_data(simulate: Callable[..., Simulated], tmp_path: Path
     assert places_of(done) == list(range(12))
 
 
+@pytest.mark.heavy
 def test_runs_from_the_web_page_of_a_master(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """The first run ends by itself, the second by the stop button with requests of 30 s in flight: all are on record, each run in a
     folder of its own, and the same workers serve both."""
@@ -292,6 +298,7 @@ def test_waiting_at_the_end_lets_every_answer_come(simulate: Callable[..., Simul
     assert (ended.max() - records.instants("started_mono_ns").min()) / 1e9 > 4
 
 
+@pytest.mark.heavy
 def test_what_a_worker_could_not_deliver_is_brought_in(
     simulate: Callable[..., Simulated], tmp_path: Path, run_report: Callable[..., Finished]
 ) -> None:
@@ -318,6 +325,7 @@ def test_what_a_worker_could_not_deliver_is_brought_in(
     assert len(again.records) == len(done.records)
 
 
+@pytest.mark.heavy
 def test_a_folder_that_is_no_spool_is_refused(
     run_report: Callable[..., Finished], run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path
 ) -> None:
