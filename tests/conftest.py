@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,6 +116,19 @@ def llama_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 class Simulated:
     url: str
     log: Path
+
+
+def eventually(attempt: Callable[[Path], None], folder: Path, tries: int = 5) -> None:
+    """Passes as soon as one attempt does. What is tested is whether the clock can be true; a virtual machine that is stopped for
+    half a second by its hypervisor delays client and server alike, and says nothing about that."""
+    for number in range(1, tries + 1):
+        try:
+            attempt(folder / f"run-{number}")
+            return
+        except AssertionError:
+            if number == tries:
+                raise
+            time.sleep(2)
 
 
 @contextmanager

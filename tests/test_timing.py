@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,22 +10,9 @@ import pytest
 
 from llama_load.metrics.truth import COLUMNS, errors_ms
 from llama_load.serving.simulated import read_log
-from tests.conftest import PORTABLE, Finished, Simulated
+from tests.conftest import PORTABLE, Finished, Simulated, eventually
 
 stamped = pytest.mark.skipif(PORTABLE, reason="without kernel stamps the client's own delay is in its figures")
-
-
-def eventually(attempt: Callable[[Path], None], folder: Path, tries: int = 5) -> None:
-    """Passes as soon as one attempt does. What is tested is whether the clock can be true; a virtual machine that is stopped for
-    half a second by its hypervisor delays client and server alike, and says nothing about that."""
-    for number in range(1, tries + 1):
-        try:
-            attempt(folder / f"run-{number}")
-            return
-        except AssertionError:
-            if number == tries:
-                raise
-            time.sleep(2)
 
 
 @stamped
