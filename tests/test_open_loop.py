@@ -143,7 +143,7 @@ def test_waiting_times_are_those_of_the_theory_of_queues(
         assert abs(seen.mean() - theory.mean()) < theory.mean() / 4 + 2 * late_s
         assert np.corrcoef(seen, theory)[0, 1] > 0.95
 
-    eventually(attempt, tmp_path, tries=3)
+    eventually(attempt, tmp_path, tries=5)
 
 
 @pytest.mark.heavy
@@ -235,6 +235,7 @@ class Fast(LlamaUser):
 """
 
 
+@pytest.mark.heavy
 def test_user_classes_share_the_arrivals_by_their_weights(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:

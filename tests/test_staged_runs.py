@@ -124,6 +124,7 @@ def test_a_spike_from_a_shape_in_the_locustfile(simulate: Callable[..., Simulate
     assert "ended after it are in none of its latencies" in " ".join(done.out.split())
 
 
+@pytest.mark.heavy
 def test_times_and_numbers_together_end_a_stage_by_what_comes_first(simulate: Callable[..., Simulated], run_locust: Run) -> None:
     """The first stage has its four requests long before its 2 s are over, the second does not get through with its 400."""
     done = run_locust(simulate(*QUICK).url, "--stages", "1:4,2", "-t", "2s", "--num-prompts", "400", "--max-tokens", "4")

@@ -22,7 +22,8 @@ from tests.swarms import places_of, prompts_of, slow_link, swarm, wait_until
 QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(5, marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("workers", [2, 5])
 def test_the_same_prompts_at_any_number_of_workers(
     run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path, workers: int
 ) -> None:

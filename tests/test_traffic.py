@@ -100,6 +100,7 @@ def test_conversations(llama_server: Running, run_locust: Run, talks: Path, hist
     assert not_comparable(done) == [], "a conversation's own history may be cached"
 
 
+@pytest.mark.heavy
 def test_a_user_that_is_taken_away_in_the_middle_of_a_conversation(
     llama_server: Running, run_locust: Run, talks: Path, tmp_path: Path
 ) -> None:
