@@ -16,25 +16,13 @@ from llama_load.errors import UsageError
 from llama_load.load.traces import Arrival, load_trace
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, Traffic
+from tests.test_synthetic import Pieces
 
 MOONCAKE = """\
 {"timestamp": 0, "input_length": 1300, "output_length": 52, "hash_ids": [7, 8, 9]}
 {"timestamp": 9, "input_length": 1200, "output_length": 26, "hash_ids": [7, 8, 10]}
 {"timestamp": 27, "input_length": 600, "output_length": 3, "hash_ids": [11, 12]}
 """
-
-
-class Pieces:
-    """A token for every four letters of a word and for every sign, and one for the beginning."""
-
-    source = "pieces"
-
-    def __init__(self) -> None:
-        self.texts = 0
-
-    def count(self, texts: Sequence[str]) -> list[int]:
-        self.texts += len(texts)
-        return [1 + len(re.findall(r"[a-zA-Z]{1,4}|[^\sa-zA-Z]", text)) for text in texts]
 
 
 class Spaced(Pieces):

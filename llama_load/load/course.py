@@ -183,7 +183,7 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
     parts, places, begin_s, cut_s = [], [], 0.0, None
     for number, stage in enumerate(stages, start=first):
         rate_rps = stage.rate_rps or 1.0
-        ramp = _ramp(model, stage)
+        ramp = _ramp(model, stage, rate_rps)
         count, seconds = stage.count, stage.seconds
         if count is None and seconds is None:
             count, seconds = num_prompts, run_time_s
@@ -233,13 +233,11 @@ def _check_size(count: float) -> None:
         )
 
 
-def _ramp(model: LoadModel, stage: Stage) -> Ramp | None:
-    if stage.rate_rps is None:
-        return None
+def _ramp(model: LoadModel, stage: Stage, rate_rps: float) -> Ramp | None:
     if stage.start is not None:
-        return Ramp(model.ramp or LINEAR, stage.start, stage.rate_rps)
+        return Ramp(model.ramp or LINEAR, stage.start, rate_rps)
     if model.ramp is not None and not model.stages:
-        return Ramp(model.ramp, model.ramp_start_rps or 1.0, stage.rate_rps)
+        return Ramp(model.ramp, model.ramp_start_rps or 1.0, rate_rps)
     return None
 
 

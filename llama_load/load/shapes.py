@@ -17,7 +17,7 @@ from locust import LoadTestShape
 
 
 class Stages(LoadTestShape):
-    """A row of stages, as `--stages` takes them (see `llama_load.load.stages`)."""
+    """A row of stages, as `--stages` takes them (see `llama_load.load.stages`); `{cls.…}` in it are attributes of the class."""
 
     abstract: ClassVar[bool] = True
     use_common_options: ClassVar[bool] = True  # -t holds
@@ -27,7 +27,7 @@ class Stages(LoadTestShape):
     @classmethod
     def text(cls) -> str:
         """What `--stages` would say."""
-        return cls.stages
+        return cls.stages.format(cls=cls)
 
     def tick(self) -> tuple[int, float]:
         """How many users Locust should have, and how many a second it may start. The run ends by itself."""
@@ -41,11 +41,7 @@ class Ramp(Stages):
     start: ClassVar[str] = "1"
     end: ClassVar[str] = "16"
     time: ClassVar[str] = "60s"
-
-    @classmethod
-    def text(cls) -> str:
-        """What `--stages` would say."""
-        return f"{cls.start}-{cls.end}:{cls.time}"
+    stages: ClassVar[str] = "{cls.start}-{cls.end}:{cls.time}"
 
 
 class Spike(Stages):
@@ -55,11 +51,7 @@ class Spike(Stages):
     level: ClassVar[str] = "4"
     peak: ClassVar[str] = "32"
     time: ClassVar[str] = "30s"
-
-    @classmethod
-    def text(cls) -> str:
-        """What `--stages` would say."""
-        return f"spike:{cls.level}-{cls.peak}:{cls.time}"
+    stages: ClassVar[str] = "spike:{cls.level}-{cls.peak}:{cls.time}"
 
 
 class Soak(Stages):
@@ -68,8 +60,4 @@ class Soak(Stages):
     abstract: ClassVar[bool] = True
     level: ClassVar[str] = "8"
     time: ClassVar[str] = "1h"
-
-    @classmethod
-    def text(cls) -> str:
-        """What `--stages` would say."""
-        return f"soak:{cls.level}:{cls.time}"
+    stages: ClassVar[str] = "soak:{cls.level}:{cls.time}"

@@ -78,19 +78,21 @@ def in_its_time(figures: Totals, measured: Records, begun_mono_ns: int, ended_mo
         return np.asarray((instants_ns >= begun_mono_ns) & (instants_ns < ended_mono_ns))
 
     ok = measured.ok()
+    tells_prompts = not np.isnan(ok.numbers("prompt_tokens")).all()
+    # The tokens of all others came at other times: every stage looks at its own alone.
+    ok = ok.where((ok.instants("started_mono_ns") < ended_mono_ns) & (ok.instants("ended_mono_ns") >= begun_mono_ns))
     ended = ok.where(within(ok.instants("ended_mono_ns")))
     times_ns, weights = token_times_ns(ok)
     output = float(weights[within(times_ns)].sum())
     first_ns = np.where(np.isnan(ok.numbers("first_token_mono_ns")), ok.numbers("ended_mono_ns"), ok.numbers("first_token_mono_ns"))
     prompts = ok.numbers("prompt_tokens")[within(first_ns)]
-    known = not np.isnan(ok.numbers("prompt_tokens")).all()
     return replace(
         figures,
         duration_s=span_s,
         request_throughput=len(ended) / span_s,
         request_goodput=None if figures.request_goodput is None else meets(ended, slos) / span_s,
         output_throughput=output / span_s,
-        total_token_throughput=(output + float(np.nansum(prompts))) / span_s if known else None,
+        total_token_throughput=(output + float(np.nansum(prompts))) / span_s if tells_prompts else None,
     )
 
 

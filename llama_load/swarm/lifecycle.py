@@ -15,6 +15,7 @@ import logging
 import signal
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any, NoReturn
 
 import gevent
@@ -72,6 +73,7 @@ class Lifecycle:
         self.active: LocalRun | MasterRun | None = None
         self.prepared: Prepared | None = None
         self.exit_code: int | None = None
+        self._junit: Path | None = None
         self._crowd = Crowd(environment)
         self._reported = Event()
         self._reported.set()
@@ -155,6 +157,7 @@ class Lifecycle:
                 prepared.writer.manifest.users = prepared.users
             else:
                 prepared.writer.manifest.users = self.environment.runner.target_user_count or self.options.num_users
+            self._junit = prepared.options.junit
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._crowd.grow, self._stop)
             self._crowd.reach(prepared.users)
@@ -212,7 +215,7 @@ class Lifecycle:
                 gevent.spawn(self.environment.runner.quit)
 
     def _write_junit(self, results: Results) -> None:
-        file = self._read().junit
+        file = self._junit
         try:
             if file is not None:
                 write_junit(results, file)
