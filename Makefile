@@ -1,10 +1,10 @@
-# make demo | test | test-heavy | bench | bench-peers | install | lint     each sets up what it needs
+# make demo | test | test-heavy | fuzz | bench | bench-peers | install | lint     each sets up what it needs
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-heavy bench bench-peers pictures install lint clean
+.PHONY: demo test test-heavy fuzz bench bench-peers pictures install lint clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -24,6 +24,10 @@ test-heavy: $(VENV)/.dev
 	@$(PIP) -e '.[heavy]'
 	HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy
 	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest
+
+# Thousands of new examples for every test that makes its own, where the suite tries the same hundred each time.
+fuzz: $(VENV)/.dev
+	LLAMA_LOAD_HYPOTHESIS=fuzz $(BIN)/pytest -m "hypothesis and not heavy"
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.clients

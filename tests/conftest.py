@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from llama_load.bundled import bundled
 from llama_load.metrics.table import Records
@@ -23,9 +23,11 @@ from llama_load.serving.model_maker import TINY, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
 from llama_load.wire.clock import SO_TIMESTAMPNS
 
-# A deadline would be an assertion on wall-clock time.
-settings.register_profile("llama-load", deadline=None)
-settings.load_profile("llama-load")
+# The suite tries the same examples in every run, so that a change is judged by what it changes; `make fuzz` looks for new
+# ones. A deadline would be an assertion on wall-clock time.
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.register_profile("fuzz", deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("LLAMA_LOAD_HYPOTHESIS", "suite"))
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Whether the suite runs without epoll and kernel stamps, as on macOS (see `llama_load.wire.readiness`).

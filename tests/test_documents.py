@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
@@ -201,6 +201,7 @@ def test_a_few_broken_characters_do_not_make_a_text_binary() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1))
+@example("what was lost: \ufffd")
 def test_every_text_in_utf8_is_read_as_it_is(text: str) -> None:
     assert decoded(text.encode()) == text.removeprefix("\ufeff")
 

@@ -68,7 +68,7 @@ def test_percentile_interval_of_a_known_case() -> None:
     assert percentile_interval(np.arange(1.0, 65.0), 99)[1] is None
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32), st.sampled_from([50.0, 90.0, 99.0]))
 def test_percentile_intervals_cover_the_truth(seed: int, percentile: float) -> None:
     """Of 200 samples of 700 uniform values, at least 90 % of the 95 % intervals hold the true percentile."""

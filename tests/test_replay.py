@@ -74,7 +74,7 @@ def test_a_real_tokenizer_counts_what_was_wanted(tiny_model: Path) -> None:
 
 
 @given(length=st.integers(3, 3000), ids=st.lists(st.integers(0, 9), max_size=6), seed=st.integers(0, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_length_is_met_to_the_token(length: int, ids: list[int], seed: int) -> None:
     """With as many ids as the prompt has blocks, with fewer, and with more."""
     (prompt,) = replayed(Arrival(0.0, length, 5, tuple(ids)), seed=seed)
@@ -98,7 +98,7 @@ requests = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=4), st.intege
 
 
 @given(drawn=requests, seed=st.integers(0, 9))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_prompts_share_the_blocks_of_the_ids_that_both_begin_with_and_no_more(
     drawn: list[tuple[list[int], int]], seed: int
 ) -> None:

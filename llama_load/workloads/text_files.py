@@ -8,6 +8,7 @@ import os
 import random
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,8 @@ def _decoded(data: bytes) -> str | None:
             return data.removeprefix(mark).decode(encoding, "replace") if encoding == "utf-8" else data.decode(encoding, "replace")
     if b"\0" in data:
         return _utf16_without_mark(data)
+    with suppress(UnicodeDecodeError):
+        return data.decode()
     text = data.decode("utf-8", "replace")
     if 10 * text.count("\ufffd") <= len(_FOREIGN.findall(text)):
         return text
