@@ -34,6 +34,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.swarm
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.arrivals
+	$(BIN)/python -m benchmarks.reports
 	$(BIN)/python -m benchmarks.large_prompts
 
 lint: $(VENV)/.dev

@@ -45,7 +45,7 @@ class Bench:
         began = time.monotonic_ns()
         with (self.folder / "client.out").open("wb") as out:
             process = subprocess.Popen(command, env=os.environ | dict(env or {}), stdout=out, stderr=out, cwd=self.folder)
-        status, usage, memory_mib = _wait(process.pid)
+        status, usage, memory_mib = ended(process.pid)
         process.returncode = os.waitstatus_to_exitcode(status)
         self.server.stop()
         rows = self.truth()
@@ -60,8 +60,8 @@ class Bench:
         return list(read_log(self.log))
 
 
-def _wait(pid: int) -> tuple[int, Any, float]:
-    """Status, usage and the most memory it has had, MiB. (ru_maxrss would also count what this process had when it forked.)"""
+def ended(pid: int) -> tuple[int, Any, float]:
+    """Wait for it: status, usage and the most memory it has had, MiB. (ru_maxrss would also count what this process had when it forked.)"""
     deadline = time.monotonic() + ENDS_WITHIN_S
     most = 0.0
     while time.monotonic() < deadline:

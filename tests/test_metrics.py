@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
+from math import comb
 
 import numpy as np
 import pytest
@@ -68,6 +70,18 @@ def test_percentile_interval_of_a_known_case() -> None:
     assert percentile_interval(np.arange(1.0, 65.0), 99)[1] is None
 
 
+@pytest.mark.parametrize("percentile", [0, 0.5, 25, 50, 90, 99, 99.9, 100])
+@pytest.mark.parametrize("n", [1, 2, 7, 64, 1000])
+def test_percentile_intervals_are_those_of_the_exact_binomial_distribution(n: int, percentile: float) -> None:
+    """By whole numbers: the largest l with P(K < l) <= 2.5 %, the smallest u with P(K >= u) <= 2.5 %."""
+    hit = round(10 * percentile)  # in thousandths
+    below = [0, *accumulate(comb(n, k) * hit**k * (1000 - hit) ** (n - k) for k in range(n + 1))]  # below[l] = 1000^n P(K < l)
+    low = max(rank for rank in range(n + 1) if 40 * below[rank] <= 1000**n)
+    high = next(rank for rank in range(1, n + 2) if 40 * (1000**n - below[rank]) <= 1000**n)
+    expected = (float(low) if low else None, float(high) if high <= n else None)
+    assert percentile_interval(np.arange(1.0, n + 1), percentile) == expected
+
+
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.sampled_from([50.0, 90.0, 99.0]))
 def test_percentile_intervals_cover_the_truth(seed: int, percentile: float) -> None:
@@ -94,6 +108,14 @@ def test_peak_output_counts_tokens_not_events() -> None:
     """Second 0 holds events at 0.1, 0.5, 0.9 s, second 1 one at 1.3 s. 8 tokens in 4 events: 2 each, so 6."""
     one = record(0, first_ms=100, gaps_ms=(400, 400, 400), output_tokens=8)
     assert peak_output_tok_per_s(table(one), 0) == pytest.approx(6.0)
+
+
+def test_peak_output_of_many_requests_is_that_of_all_tokens_together() -> None:
+    """2500 requests, each 7 ms after the one before, are read in batches; their seconds overlap."""
+    gaps = [(20.0 + index % 5, 400.0, 30.0) for index in range(2500)]
+    arrived_ms = np.array([7 * index + np.cumsum([100, *own]) for index, own in enumerate(gaps)])
+    records = [record(index, start_ms=7 * index, gaps_ms=own) for index, own in enumerate(gaps)]
+    assert peak_output_tok_per_s(table(*records), 0) == np.bincount((arrived_ms // 1000).astype(int).ravel()).max()
 
 
 def test_totals_by_hand() -> None:

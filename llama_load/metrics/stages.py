@@ -82,8 +82,7 @@ def in_its_time(figures: Totals, measured: Records, begun_mono_ns: int, ended_mo
     # The tokens of all others came at other times: every stage looks at its own alone.
     ok = ok.where((ok.instants("started_mono_ns") < ended_mono_ns) & (ok.instants("ended_mono_ns") >= begun_mono_ns))
     ended = ok.where(within(ok.instants("ended_mono_ns")))
-    times_ns, weights = token_times_ns(ok)
-    output = float(weights[within(times_ns)].sum())
+    output = sum(float(weights[within(times_ns)].sum()) for times_ns, weights in token_times_ns(ok))
     first_ns = np.where(np.isnan(ok.numbers("first_token_mono_ns")), ok.numbers("ended_mono_ns"), ok.numbers("first_token_mono_ns"))
     prompts = ok.numbers("prompt_tokens")[within(first_ns)]
     return replace(

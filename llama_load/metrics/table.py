@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from llama_load.record import CANCELLED, OK
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+BATCH = 1000
 
 
 class Records:
@@ -38,7 +42,7 @@ class Records:
         """The rows where `mask` (one bool a row) is true."""
         import pyarrow as pa
 
-        return Records(self.table.filter(pa.array(mask)))
+        return self if mask.all() else Records(self.table.filter(pa.array(mask)))
 
     def equals(self, name: str, value: object) -> NDArray[np.bool_]:
         """One bool a row: whether the column holds this value."""
@@ -64,8 +68,13 @@ class Records:
 
     def gaps_ms(self) -> NDArray[np.float64]:
         """All inter-token latencies, pooled over the rows, ms."""
-        flat = self.table["itl_ms"].combine_chunks().flatten()
-        return np.asarray(flat.to_numpy(zero_copy_only=False), dtype=np.float64)
+        pieces = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in self.table["itl_ms"].chunks]
+        return np.concatenate(pieces, dtype=np.float64) if pieces else np.zeros(0)
+
+    def batches(self) -> Iterator[Records]:
+        """The rows in order, some at a time: for what needs much memory a token."""
+        for start in range(0, len(self), BATCH):
+            yield Records(self.table.slice(start, BATCH))
 
     def values_of(self, name: str) -> list[Any]:
         """The distinct values of a column, in order of appearance."""

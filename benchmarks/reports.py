@@ -1,0 +1,82 @@
+"""What the report of a long run costs, beside reading the same records and letting numpy take percentiles of their gaps.
+
+.venv/bin/python -m benchmarks.reports
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import ended, heading
+from llama_load.record import RequestRecord, to_batch
+from llama_load.runs import TABLE, Manifest, RunWriter
+
+GAPS, BATCH = 200, 1000
+REQUESTS = (30_000, 120_000)
+PATTERN = RequestRecord(
+    request_id="", worker="w", user="u", workload="Chat", name="Chat", host="http://127.0.0.1:1", endpoint="chat", status="ok",
+    started_mono_ns=0, first_token_mono_ns=0, ended_mono_ns=0, started_wall_ns=0, ttft_ms=100.0, tpot_ms=20.0, e2el_ms=4100.0,
+    prompt_tokens=100, output_tokens=GAPS + 1, token_events=GAPS + 1, token_source="usage",
+)  # fmt: skip
+NUMPY = """
+import sys
+import numpy as np, pyarrow.parquet as pq
+gaps = pq.read_table(sys.argv[1], columns=["itl_ms"])["itl_ms"].combine_chunks().flatten().to_numpy()
+print(np.mean(gaps), np.median(gaps), np.std(gaps), np.percentile(gaps, 99))
+"""
+
+
+def fill(folder: Path, requests: int) -> None:
+    """A run folder of 2000 requests a second, as it is when the run has ended."""
+    writer = RunWriter(folder, Manifest("0", "20260101-000000", "Chat", [], {}, "chat", "openai", None, num_prompts=requests))
+    rng = np.random.default_rng(0)
+    for first in range(0, requests, BATCH):
+        records = []
+        for index in range(first, first + BATCH):
+            start = index * 500_000
+            records.append(
+                replace(
+                    PATTERN,
+                    request_id=str(index),
+                    prompt_index=index,
+                    started_mono_ns=start,
+                    first_token_mono_ns=start + 100_000_000,
+                    ended_mono_ns=start + 4_100_000_000,
+                    itl_ms=rng.normal(20, 2, GAPS),
+                )
+            )
+        writer.append_batch(to_batch(records))
+    writer.manifest.end = "complete"
+    writer.finish()
+
+
+def row(name: str, requests: int, command: list[str]) -> None:
+    """Run it and print its line."""
+    status, usage, memory_mib = ended(subprocess.Popen(command, stdout=subprocess.DEVNULL).pid)
+    if status:
+        raise SystemExit(f"{' '.join(command)} failed")
+    tokens = requests * (GAPS + 1) / 1e6
+    print(f"| {requests} | {tokens:.0f} | {name} | {usage.ru_utime + usage.ru_stime:.1f} | {memory_mib:.0f} |", flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    print(heading())
+    print("| requests | tokens (million) | | CPU (s) | memory (MiB) |")
+    print("|---:|---:|---|---:|---:|")
+    for requests in REQUESTS:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name) / "run"
+            fill(folder, requests)
+            row("numpy: percentiles of the gaps", requests, [sys.executable, "-c", NUMPY, str(folder / TABLE)])
+            row("llama-load report", requests, [sys.executable, "-m", "llama_load.cli", "report", str(folder)])
+
+
+if __name__ == "__main__":
+    main()
