@@ -13,6 +13,7 @@ from llama_load.errors import UsageError
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.mixed import Mixed
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, Traffic
+from llama_load.workloads.vision import Vision
 
 
 class Numbered:
@@ -53,3 +54,12 @@ def test_shares_never_stray_from_the_weights_by_more_than_one(document: int, vis
 def test_a_task_that_there_is_none_of_is_named() -> None:
     with pytest.raises(UsageError, match="'audio'; this mixture has document, vision"):
         MIXED.plan(replace(WANTED, traffic=Traffic(weights={"audio": 1})))
+
+
+def test_two_tasks_of_one_kind_send_nothing_alike() -> None:
+    """Or the second would find its pictures in the server's cache."""
+    wanted = replace(WANTED, traffic=Traffic(image_size=(32, 32)))
+    plan = Mixed(small=Vision(), large=Vision()).plan(wanted)
+    sent = [image.sha256 for prompt in plan.measured + plan.warmup for image in prompt.images]
+    assert len(sent) == len(set(sent)) == 11
+    assert plan.measured[0] == replace(Vision().plan(wanted).measured[0], task="small")

@@ -114,7 +114,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         nonce=secrets.token_hex(8),
         traffic=options.traffic,
     )
-    plans = {name: workload.plan(wanted) for name, workload in workloads.items()}
+    plans = {name: workload.plan(wanted.of_one(number)) for number, (name, workload) in enumerate(workloads.items())}
     rows = load_rows(model, stretches)
     rows += target_rows(targets, users) + machine_rows(targets, users, raised_limits())
     rows += client_rows(kept(), users, _workers(environment))

@@ -27,7 +27,8 @@ class Mixed:
         weights = self._weights(wanted.traffic.weights)
         order = list(_interleaved(weights, wanted.num_prompts))
         plans = {
-            name: self._tasks[name].plan(replace(wanted, num_prompts=order.count(name), fill=True)) for name in dict.fromkeys(order)
+            name: self._tasks[name].plan(replace(wanted.of_one(number), num_prompts=order.count(name), fill=True))
+            for number, name in enumerate(dict.fromkeys(order))
         }
         queues = {name: iter(plan.measured) for name, plan in plans.items()}
         # Strangers stand between the turns of a conversation: each goes out alone, with the recorded history.

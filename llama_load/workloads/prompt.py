@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,6 +53,10 @@ class Prompt:
     images: tuple[Image, ...] = ()
     inputs: tuple[str, ...] = ()
     task: str | None = None
+
+
+# Between the seeds of a run's workloads: users try 0, 1, 2, …
+SEED_STEP = 1_000_003
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,11 @@ class PlanRequest:
     trace: Sequence[Arrival] | None = None  # recorded traffic: request i is sent when its arrival i was, and may be as long
     nonce: str = ""  # of this run alone: for random text that no earlier run has put into a cache
     traffic: Traffic = field(default_factory=Traffic)
+
+    def of_one(self, number: int) -> PlanRequest:
+        """What the `number`-th (0, 1, …) of several workloads of a run is asked for: with a seed of its own from the second on, or
+        two that draw their prompts would draw the same, which a server's cache then knows."""
+        return replace(self, seed=self.seed + number * SEED_STEP)
 
 
 class Workload(Protocol):
