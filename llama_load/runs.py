@@ -44,7 +44,9 @@ class PreflightRow:
 @dataclass(slots=True)
 class StageTold:
     """A stage as it was: `users` requests in flight or `rate_rps` arrivals a second, from when to when (the master's clock; None:
-    it never began, or never ended), whether it ended by time, and how many arrivals were dropped at the limit."""
+    it never began, or never ended), whether it ended by time, how many arrivals were dropped at the limit, and how many workers
+    went away.
+    """
 
     name: str
     users: int | None = None
@@ -53,6 +55,7 @@ class StageTold:
     ended_mono_ns: int | None = None
     is_timed: bool = False
     dropped: int = 0
+    lost: int = 0
 
 
 @dataclass(slots=True)

@@ -170,7 +170,7 @@ def figures(ttft_ms: float | None = 99.0, tpot_ms: float | None = 50.0, **change
 
 
 def stage(name: str = "8", users: int | None = 8, rate_rps: float | None = None, **changed: object) -> StageFigures:
-    mine = {key: changed.pop(key) for key in ("crossing", "dropped", "is_whole") if key in changed}
+    mine = {key: changed.pop(key) for key in ("crossing", "dropped", "is_whole", "lost") if key in changed}
     return StageFigures(name, users, rate_rps, figures(**changed), **mine)
 
 
@@ -183,6 +183,7 @@ def stage(name: str = "8", users: int | None = 8, rate_rps: float | None = None,
         ({"dropped": 1}, False),
         ({"completed": 0}, False),
         ({"is_whole": False}, False),
+        ({"lost": 1}, False),
     ],
 )
 def test_a_stage_is_ranked_if_all_was_answered(changed: dict, comparable: bool) -> None:
@@ -320,6 +321,7 @@ def test_one_stage_alone_has_no_bars() -> None:
     [
         (stage(), []),
         (stage(is_whole=False, failed=1), ["† 8: it did not come to its end"]),
+        (stage(lost=1), ["† 8: 1 of the workers went away while it ran"]),
         (stage(completed=3, failed=2), ["† 8: 2 of 5 requests failed"]),
         (stage(completed=3, dropped=2), ["† 8: 0 of 3 requests failed, 2 arrivals were dropped"]),
         (stage(crossing=2), ["8: 2 requests that ended after it are in none of its latencies"]),

@@ -14,7 +14,7 @@ from llama_load.metrics.table import Records
 from llama_load.serving.process import Running
 from llama_load.serving.simulated import read_log
 from tests.conftest import Finished, Simulated
-from tests.swarms import places_of, swarm
+from tests.swarms import places_of, swarm, wait_until
 
 Run = Callable[..., Finished]
 QUICK = ("--first-token-ms", "20", "--interval-ms", "5")
@@ -156,6 +156,21 @@ def test_stages_in_a_swarm_are_as_exact(simulate: Callable[..., Simulated], tmp_
     assert np.isnan(measured.where(measured.equals("stage", 1)).numbers("client_queue_ms")).all()
     rate = done.summary["llama_load"]["by_stage"]["40/s"]
     assert (rate["users"], rate["rate_rps"]) == (None, 40)
+
+
+@pytest.mark.heavy
+def test_the_stage_in_which_a_worker_was_killed_is_marked(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Only that one: the worker that is left reaches the level of the next alone."""
+    server = simulate(*QUICK)
+    with swarm(tmp_path / "s", server.url, 2, "--stages", "8:300,4:40", "--max-tokens", "20") as running:
+        wait_until(lambda: server.log.exists() and len(list(read_log(server.log))) > 60)
+        running.workers[0].kill()
+        done = running.finish()
+    assert done.code == 3
+    assert [stage["lost"] for stage in done.manifest["stages"]] == [1, 0]
+    report = (running.run_dir / "report.md").read_text()
+    assert ["†" in line for line in report.splitlines() if line.startswith("| simulated | c=")] == [True, False]
+    assert "† 8: 1 of the workers went away while it ran" in report
 
 
 def test_a_failing_stage_is_marked_and_never_the_best(simulate: Callable[..., Simulated], run_locust: Run) -> None:

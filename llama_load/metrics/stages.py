@@ -18,6 +18,7 @@ from llama_load.units import ns_to_s
 @dataclass(frozen=True, slots=True)
 class StageFigures:
     """A stage and its figures. `crossing` requests of it ended after it and are in none of them; `dropped` were never sent.
+    `lost` workers went away in it.
 
     `users` requests were in flight, or `rate_rps` arrived a second. `is_whole`: it came to its end.
     """
@@ -30,6 +31,7 @@ class StageFigures:
     dropped: int = 0
     is_whole: bool = True
     peak: int = 0  # requests that began in it, crossing ones included, in flight at once
+    lost: int = 0
 
     @property
     def is_reached(self) -> bool:
@@ -40,7 +42,7 @@ class StageFigures:
     @property
     def is_comparable(self) -> bool:
         """Whether its figures may be ranked: its load was what it says, all requests were answered, and none was dropped."""
-        good = self.is_whole and self.is_reached and self.figures.completed > 0
+        good = self.is_whole and self.is_reached and not self.lost and self.figures.completed > 0
         return good and not self.figures.failed and not self.dropped
 
     @property

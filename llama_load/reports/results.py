@@ -71,7 +71,7 @@ def work_out(run: Run) -> Results:
             figures = in_its_time(figures, measured, told.begun_mono_ns, told.ended_mono_ns, slos)
         is_whole = told.ended_mono_ns is not None
         peak = peak_in_flight(measured.where(measured.equals("stage", number)))
-        return StageFigures(told.name, told.users, told.rate_rps, figures, crossing, told.dropped, is_whole, peak)
+        return StageFigures(told.name, told.users, told.rate_rps, figures, crossing, told.dropped, is_whole, peak, told.lost)
 
     stages = [in_stage(number, told) for number, told in enumerate(manifest.stages)]
     again = repeated_prompts(measured, len(stages))

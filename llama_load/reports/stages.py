@@ -82,6 +82,8 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
             yield f"{FAILED} {stage.name}: it did not come to its end"
         elif not stage.is_reached:
             yield f"{FAILED} {stage.name}: at most {stage.peak} requests were in flight"
+        elif stage.lost:
+            yield f"{FAILED} {stage.name}: {stage.lost} of the workers went away while it ran"
         elif not stage.is_comparable:
             dropped = f", {stage.dropped} arrivals were dropped" if stage.dropped else ""
             yield f"{FAILED} {stage.name}: {figures.failed} of {figures.completed + figures.failed} requests failed{dropped}"
