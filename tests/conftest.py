@@ -119,6 +119,10 @@ class Simulated:
     url: str
     log: Path
 
+    def has_answered(self, requests: int) -> Callable[[], bool]:
+        """Whether it has come to the end of so many."""
+        return lambda: self.log.exists() and self.log.read_bytes().count(b"\n") >= requests
+
 
 def eventually(attempt: Callable[[Path], None], folder: Path, tries: int = 5) -> None:
     """Passes as soon as one attempt does. What is tested is whether the clock can be true; a virtual machine that is stopped for

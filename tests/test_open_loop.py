@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -324,15 +323,14 @@ def test_a_rate_from_the_web_page(simulate: Callable[..., Simulated], tmp_path: 
 def test_a_worker_is_killed_in_an_open_loop(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """What it had not begun is sent by the other, late; what it may have sent is named; every arrival is one or the other."""
     server = simulate("--first-token-ms", "300", "--interval-ms", "20")
-    arguments = ("--request-rate", "20", "--num-prompts", "240", "--max-tokens", "8")
+    arguments = ("--request-rate", "40", "--num-prompts", "400", "--max-tokens", "8")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
-        wait_until(running.has_records)
-        time.sleep(1)
+        wait_until(server.has_answered(60))
         running.workers[0].kill()
         done = running.finish(100)
     assert done.code == 3, done.err
     (lost,) = done.manifest["lost"]
-    assert sorted(places_of(done) + lost["possibly_sent"]) == list(range(240))
+    assert sorted(places_of(done) + lost["possibly_sent"]) == list(range(400))
     assert lost["handed_on"] > 0
     assert not done.records.cancelled()  # users that come in place of the lost ones cost nobody its request
     assert "that it had not begun went to others" in " ".join(done.out.split())

@@ -163,7 +163,7 @@ def test_the_stage_in_which_a_worker_was_killed_is_marked(simulate: Callable[...
     """Only that one: the worker that is left reaches the level of the next alone."""
     server = simulate(*QUICK)
     with swarm(tmp_path / "s", server.url, 2, "--stages", "8:300,4:40", "--max-tokens", "20") as running:
-        wait_until(lambda: server.log.exists() and len(list(read_log(server.log))) > 60)
+        wait_until(server.has_answered(60))
         running.workers[0].kill()
         done = running.finish()
     assert done.code == 3

@@ -89,8 +89,7 @@ def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: P
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
     arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
-        wait_until(running.has_records)
-        time.sleep(0.8)
+        wait_until(server.has_answered(8))
         running.workers[0].kill()
         done = running.finish()
     assert done.code == 3, done.err
@@ -306,8 +305,7 @@ def test_what_a_worker_could_not_deliver_is_brought_in(
     """The master is stopped (SIGSTOP) and killed while the worker goes on; its spool completes the run."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "20")
     with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "40", "-u", "4", "--max-tokens", "40") as running:
-        wait_until(running.has_records)
-        time.sleep(1)
+        wait_until(server.has_answered(6))
         running.master.send_signal(signal.SIGSTOP)
         time.sleep(2)  # answers that the master never hears of
         running.master.kill()

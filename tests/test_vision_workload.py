@@ -24,7 +24,7 @@ from llama_load.serving.projector_maker import cached_projector, make_projector
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.body import BodyOptions, request_body
 from llama_load.targets.target import LLAMA_SERVER, Target
-from llama_load.users.content import chat_content, with_images
+from llama_load.users.content import content_of, with_images
 from llama_load.wire import Exchange, Hub, Request, Timeouts, parse_url
 from llama_load.workloads import vision
 from llama_load.workloads.images import generated
@@ -204,7 +204,7 @@ def seeing(
 
 
 def ask(url: str, images: Sequence[Image], max_tokens: int = 12) -> tuple[Exchange, AnswerReader]:
-    content = chat_content(Prompt("What is this?", images=tuple(images)), (), "")
+    content = content_of(Prompt("What is this?", images=tuple(images)), "chat", (), "")
     reader = AnswerReader()
     body = request_body(content, Target(parse_url(url), LLAMA_SERVER, None), BodyOptions(), max_tokens)
     pieces = with_images(msgspec.json.encode(body), images)

@@ -9,6 +9,8 @@ from typing import Any, cast
 import gevent
 import msgspec
 
+from llama_load.errors import UsageError
+from llama_load.targets.body import CHAT, EMBEDDINGS
 from llama_load.workloads.prompt import Image, Message, Prompt
 
 Messages = Sequence[Mapping[str, Any]]
@@ -18,7 +20,23 @@ LONG_CHARS = 32_768
 Content = str | Messages | Sequence[str]
 
 
-def chat_content(prompt: Prompt, history: Sequence[Message], prefix: str) -> str | Messages:
+def content_of(prompt: str | Messages | Prompt, endpoint: str, history: Sequence[Message], prefix: str) -> Content:
+    """What goes to this endpoint: of a workload's prompt (or one like it), or what a locustfile wrote itself; `prefix` in front of
+    all. Raises UsageError, without a subject, where the endpoint takes no such thing."""
+    if not isinstance(prompt, Prompt):
+        return _prefixed(prompt, prefix)
+    if endpoint == EMBEDDINGS:
+        return [prefix + text for text in prompt.inputs or (prompt.text,)]
+    if prompt.inputs:
+        raise UsageError("brings batches of texts: write self.embed() in the task")
+    if endpoint == CHAT:
+        return _chat_content(prompt, history, prefix)
+    if prompt.images:
+        raise UsageError("sends images, which only the chat endpoint takes")
+    return prefix + "\n\n".join([*(message.text for message in history), prompt.text])  # a history is text, too
+
+
+def _chat_content(prompt: Prompt, history: Sequence[Message], prefix: str) -> str | Messages:
     """A user's message after a history: a text if it is nothing but that, else a list of messages.
 
     `prefix` goes before the first text of all. Images come before the text, as most chat templates want them, each by a name
@@ -35,7 +53,7 @@ def chat_content(prompt: Prompt, history: Sequence[Message], prefix: str) -> str
     return [*messages, {"role": "user", "content": content}]
 
 
-def prefixed(content: str | Messages, prefix: str) -> str | Messages:
+def _prefixed(content: str | Messages, prefix: str) -> str | Messages:
     """Content that a locustfile wrote, with `prefix` before its first text."""
     if not prefix or not content:
         return content

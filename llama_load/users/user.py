@@ -14,11 +14,12 @@ from locust import HttpUser
 from locust.clients import HttpSession
 from locust.exception import StopTest
 
+from llama_load.errors import UsageError
 from llama_load.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import CHAT, COMPLETIONS, EMBEDDINGS, PATHS, asked_tokens, request_body
+from llama_load.targets.body import CHAT, COMPLETIONS, EMBEDDINGS, PATHS, BodyOptions, asked_tokens, request_body
 from llama_load.targets.whole import WholeAnswer
-from llama_load.users.content import Content, Messages, chat_content, digest_beside, plain, prefixed, with_images
+from llama_load.users.content import Messages, content_of, digest_beside, plain, with_images
 from llama_load.users.measure import Asked, make_record, new_request_id
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.address import split_hosts
@@ -49,7 +50,8 @@ class Answer:
 
 @dataclass(slots=True, eq=False)
 class Talk:
-    """A conversation that a user is in: its last turn's ticket, what begins every prompt of it, with which model, what was said."""
+    """A conversation that a user is in, mostly of one turn: its last turn's ticket, what begins every prompt of it, with which
+    model, what was said."""
 
     ticket: Ticket
     session: Session
@@ -65,6 +67,10 @@ class Talk:
     def goes_on(self, said: Prompt, answer: str) -> None:
         """One more exchange is history."""
         self.history += (Message("user", said.text), Message("assistant", answer))
+
+
+def _begun(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> Talk:
+    return Talk(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.index), history)
 
 
 class LlamaUser(HttpUser):
@@ -152,61 +158,21 @@ class LlamaUser(HttpUser):
         name: str | None,
         body: dict[str, Any],
     ) -> Answer:
-        session, options = self._session, self._session.body_options
-        if endpoint is not None:
-            options = replace(options, endpoint=endpoint)
+        session, given = self._session, self._session.body_options
+        options = replace(given, endpoint=endpoint or given.endpoint, max_tokens=given.max_tokens or max_tokens)
         if prompt is None and self.workload is None:
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
         if options.endpoint == COMPLETIONS and not isinstance(prompt, str | None):
             session.abort("a list of messages can only be sent to the chat endpoint, not to /v1/completions")
-        ticket, talk = self._next_turn(session) if prompt is None else (self._own(session), None)
+        talk = self._next_turn(session) if prompt is None else self._own(session, prompt)
+        ticket = talk.ticket
+        said = prompt if prompt is not None else ticket.prompt or ""
         exchange: Exchange | None = None
         try:
-            said = ticket.prompt if prompt is None else prompt if isinstance(prompt, Prompt) else None
-            prefix = talk.prefix if talk is not None else session.prefix(ticket)
-            history = talk.history if talk is not None else said.history if said is not None else ()
-            content: Content
-            if said is None:
-                content = prefixed(prompt, prefix) if isinstance(prompt, str | Sequence) else ""
-            elif options.endpoint == EMBEDDINGS:
-                content = [prefix + text for text in said.inputs or (said.text,)]
-            elif said.inputs:
-                session.abort(f"{self.workload_name()} brings batches of texts: write self.embed() in the task")
-            elif options.endpoint == COMPLETIONS and not said.images:  # a history is text, too
-                content = prefix + "\n\n".join([*(message.text for message in history), said.text])
-            else:
-                content = chat_content(said, history, prefix)
-            if options.endpoint == COMPLETIONS and not isinstance(content, str):
-                session.abort(f"{self.workload_name()} sends images, which only the chat endpoint takes")
-            wanted = options.max_tokens or max_tokens or (said.max_tokens if said is not None else None)
-            model = talk.model if talk is not None else ticket.target.model_for(ticket.index)
-            payload = request_body(content, ticket.target, options, wanted, model) | body
-            request_id = new_request_id()
-            workload = (said.task if said is not None else None) or self.workload_name()
             try:
-                text, encoded = plain(content), msgspec.json.encode(payload)
-            except (TypeError, ValueError) as error:
-                session.abort(f"the body of a {workload} request cannot be sent as JSON: {error}")
-            asked = Asked(
-                request_id=request_id,
-                user=type(self).__name__,
-                workload=workload,
-                name=str(name or workload),
-                endpoint=options.endpoint,
-                model=model,
-                text=text,
-                digest=digest_beside(text),
-                inputs=len(content) if options.endpoint == EMBEDDINGS else None,
-                prefixed=bool(prefix),
-                max_tokens=asked_tokens(payload),
-                prompt=said,
-            )
-            headers = (*ticket.target.headers, ("Content-Type", "application/json"), ("X-Request-Id", request_id))
-            pieces = with_images(encoded, said.images) if said is not None and said.images else encoded
-            request = Request("POST", PATHS[options.endpoint], headers, pieces, reuse=ticket.target.reuse)
-            embeds = options.endpoint == EMBEDDINGS
-            whole = embeds or not payload.get("stream")
-            reader = WholeAnswer(len(content) if embeds else None) if whole else AnswerReader()
+                asked, request, reader = self._composed(said, talk, options, name, body)
+            except UsageError as error:
+                session.abort(str(error))
             exchange = Hub.of_this_process().begin(ticket.target.address, request, reader, session.timeouts)
             exchange.wait()
         except GreenletExit:
@@ -214,7 +180,7 @@ class LlamaUser(HttpUser):
         except BaseException as error:  # a gevent.Timeout of the locustfile, say: this user has given up waiting
             if exchange is not None:
                 exchange.fail("client_timeout", f"the locustfile gave up waiting: {type(error).__name__}")
-            if talk is not None and ticket.prompt is not None:
+            if ticket.prompt is not None:
                 talk.goes_on(ticket.prompt, ticket.prompt.answer or "")
             raise
         finally:  # also when this user is killed, or the body cannot be encoded: no ticket is lost
@@ -228,13 +194,56 @@ class LlamaUser(HttpUser):
         if record.status.startswith("connect_"):
             gevent.sleep(AFTER_REFUSAL_S)
         answer = Answer(reader.text if record.status == OK else "", record)
-        if talk is not None and said is not None:
-            talk.goes_on(said, answer.text if answer.ok and session.dialogue.generated else said.answer or "")
+        if ticket.prompt is not None:
+            talk.goes_on(ticket.prompt, answer.text if answer.ok and session.dialogue.generated else ticket.prompt.answer or "")
         return answer
+
+    def _composed(
+        self,
+        prompt: str | Messages | Prompt,
+        talk: Talk,
+        options: BodyOptions,
+        name: str | None,
+        body: dict[str, Any],
+    ) -> tuple[Asked, Request, AnswerReader]:
+        """The request for a prompt, what the record will say of it, and who reads the answer. Raises UsageError."""
+        said = prompt if isinstance(prompt, Prompt) else None
+        embeds = options.endpoint == EMBEDDINGS
+        try:
+            content = content_of(prompt, options.endpoint, talk.history, talk.prefix)
+        except UsageError as error:
+            raise UsageError(f"{self.workload_name()} {error}") from None
+        wanted = options.max_tokens or (said.max_tokens if said is not None else None)
+        target = talk.ticket.target
+        payload = request_body(content, target, options, wanted, talk.model) | body
+        workload = (said.task if said is not None else None) or self.workload_name()
+        try:
+            text, encoded = plain(content), msgspec.json.encode(payload)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"the body of a {workload} request cannot be sent as JSON: {error}") from None
+        asked = Asked(
+            request_id=new_request_id(),
+            user=type(self).__name__,
+            workload=workload,
+            name=str(name or workload),
+            endpoint=options.endpoint,
+            model=talk.model,
+            text=text,
+            digest=digest_beside(text),
+            inputs=len(content) if embeds else None,
+            prefixed=bool(talk.prefix),
+            max_tokens=asked_tokens(payload),
+            prompt=said,
+        )
+        headers = (*target.headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
+        pieces = with_images(encoded, said.images) if said is not None and said.images else encoded
+        whole = embeds or not payload.get("stream")
+        reader = WholeAnswer(len(content) if embeds else None) if whole else AnswerReader()
+        return asked, Request("POST", PATHS[options.endpoint], headers, pieces, reuse=target.reuse), reader
 
     # ------------------------------------------------------------------ conversations
 
-    def _own(self, session: Session) -> Ticket:
+    def _own(self, session: Session, prompt: str | Messages | Prompt) -> Talk:
         """Permission for a request with words of the locustfile's own. They end a conversation, whose further turns go to whoever
         comes next. (Who waits for a permission while holding others could wait for ever.)"""
         talk: Talk | None = getattr(self._local, "talk", None)
@@ -245,9 +254,9 @@ class LlamaUser(HttpUser):
         ticket = session.take(self.workload_name())
         if ticket.following:
             session.abandon(ticket)
-        return replace(ticket, following=())
+        return _begun(session, replace(ticket, following=(), prompt=None), prompt.history if isinstance(prompt, Prompt) else ())
 
-    def _next_turn(self, session: Session) -> tuple[Ticket, Talk | None]:
+    def _next_turn(self, session: Session) -> Talk:
         """Permission for the next turn of the conversation that this greenlet is in, else for whatever comes next."""
         talk: Talk | None = getattr(self._local, "talk", None)
         if talk is not None:
@@ -256,15 +265,14 @@ class LlamaUser(HttpUser):
             talk.ticket = session.follow(talk.ticket)
         else:
             ticket = session.take(self.workload_name())
-            if ticket.prompt is None or not ticket.following:
-                return ticket, None
-            model = ticket.target.model_for(ticket.index)
-            talk = Talk(ticket, session, session.prefix(ticket), model, ticket.prompt.history)
+            talk = _begun(session, ticket, ticket.prompt.history if ticket.prompt is not None else ())
+            if not ticket.following:
+                return talk
             gevent.getcurrent().link(talk.broken_off)
         self._local.talk = talk if talk.ticket.following else None
         if not talk.ticket.following:
             gevent.getcurrent().unlink(talk.broken_off)
-        return talk.ticket, talk
+        return talk
 
     @classmethod
     def workload_name(cls) -> str:
