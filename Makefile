@@ -17,13 +17,17 @@ test: $(VENV)/.dev
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/llama-load/venvs
 folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(1).txt | sha256sum | cut -c1-12)
 
+# A virtual machine stands still for seconds now and then, which twenty minutes of killed processes and cut networks do not all
+# survive: what fails gets a second look, and -rR names it.
+TWICE := --reruns 1 -rR
+
 test-heavy: $(VENV)/.dev
 	@scripts/debian.sh
 	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
 	@$(PIP) -e '.[heavy]'
-	HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy
-	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest
+	HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy $(TWICE)
+	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest $(TWICE)
 
 # Thousands of new examples for every test that makes its own, where the suite tries the same hundred each time.
 fuzz: $(VENV)/.dev
