@@ -19,6 +19,7 @@ from llama_load.targets.balance import Balancer
 from llama_load.targets.body import BodyOptions
 from llama_load.units import NS_PER_S
 from llama_load.users.session import Dialogue, Ticket
+from llama_load.wire.alarm import FINE_NS, sleep_until
 from llama_load.wire.request import Timeouts
 
 # Enough hex digits that no two prompts of a server's life begin alike.
@@ -195,7 +196,10 @@ class WorkerSession:
         is_due = False
         try:
             while due_ns is not None and not self._closing and (left_ns := due_ns - time.monotonic_ns()) > 0:
-                self._closed.wait(left_ns / NS_PER_S)
+                if left_ns > FINE_NS:
+                    self._closed.wait((left_ns - FINE_NS) / NS_PER_S)
+                else:
+                    sleep_until(due_ns)
             is_due = not self._closing
         finally:
             if not is_due:
