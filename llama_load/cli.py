@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--threads", type=int, default=1, help="threads to compute with (default 1)")
     serve.add_argument("--api-key", default="", help="require this key")
     serve.add_argument("--vision", action="store_true", help="with a small random vision projector")
-    serve.add_argument("--embeddings", action="store_true", help="answer /v1/embeddings, and nothing else")
+    serve.add_argument("--embeddings", action="store_true", help="an embedding model: answer /v1/embeddings")
     serve.add_argument("--simulated", action="store_true", help="no model: tokens by the clock, for tests of timing")
     simulated = serve.add_argument_group("with --simulated")
     simulated.add_argument(

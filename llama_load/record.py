@@ -135,10 +135,16 @@ def aligned(table: pa.Table) -> pa.Table:
 
     wanted = schema()
     columns = [
-        table[item.name].cast(item.type) if item.name in table.column_names else pa.nulls(table.num_rows, item.type)
+        table[item.name].cast(item.type) if item.name in table.column_names else _missing(table.num_rows, item.type)
         for item in wanted
     ]
     return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def _missing(rows: int, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([[]] * rows, kind) if pa.types.is_list(kind) else pa.nulls(rows, kind)
 
 
 def to_batch(records: Sequence[RequestRecord]) -> pa.RecordBatch:

@@ -67,6 +67,34 @@ def test_finish_on_the_last_token_and_usage_beside_choices() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        '{"error":{"code":502,"message":"gone"},"choices":[{"delta":{"content":""},"finish_reason":"error"}]}',
+        '{"choices":[{"delta":{},"finish_reason":"abort"}]}',
+        '{"choices":[{"text":"","finish_reason":"error"}]}',
+    ],
+)
+def test_an_answer_that_the_server_gave_up_is_a_failure(last: str) -> None:
+    """A router whose provider broke off says so beside choices, an engine by the finish_reason alone."""
+    found = read('{"choices":[{"delta":{"content":"a"}}]}', last, "[DONE]").failure(complete())
+    assert found is not None
+    assert found[0] == "error_event"
+
+
+def test_a_usage_of_zeros_is_none() -> None:
+    """Some servers fill in zeros for what they do not count; an answer that is there has cost something."""
+    zeros = '{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}'
+    reader = read('{"choices":[{"delta":{"content":"a"}}]}', zeros)
+    assert (reader.prompt_tokens(), reader.output_tokens()) == ((None, None), (1, "events"))
+    timings = (
+        '{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0},"timings":{"prompt_n":0,"cache_n":9,"predicted_n":4}}'
+    )
+    reader = read('{"choices":[{"delta":{"content":"a"}}]}', timings)
+    assert (reader.prompt_tokens(), reader.output_tokens()) == ((9, "timings"), (4, "timings"))
+    assert read(zeros).output_tokens() == (0, "usage")
+
+
 def test_without_usage_and_timings_the_events_are_counted() -> None:
     assert read('{"choices":[{"delta":{"content":"a"}}]}').output_tokens() == (1, "events")
     assert read().output_tokens() == (None, None)

@@ -85,6 +85,19 @@ def test_what_a_lost_worker_had_begun_is_named_and_the_rest_goes_to_others() -> 
     assert not swarm.books.counts("a", (False, 0))
 
 
+def test_departures_are_noted_of_those_who_took_part() -> None:
+    """With the time in which it happened: a dead worker is noticed late, one that says goodbye at once."""
+    swarm = Swarm(4)
+    swarm.books.want("a", "chat", 1)
+    swarm.books.want("b", "chat", 1)
+    swarm.books.lose("a", [], heard_ns=-5)
+    swarm.books.leave("b")
+    swarm.books.leave("never did anything")
+    (heard_ns, noticed_ns), (left_ns, seen_ns) = swarm.books.departures
+    assert heard_ns == -5 < noticed_ns
+    assert left_ns == seen_ns
+
+
 def test_a_delivery_that_is_still_on_its_way_is_not_taken_for_lost() -> None:
     """The worker's report answers a question asked before the second delivery: only what the first brought can be missing."""
     swarm = Swarm(10)

@@ -18,6 +18,7 @@ from tests.anything import exchange_of, record_of
 from tests.scripted import DONE, END, FINISH, GOOD_STREAM, STREAM, ScriptedServer, Step, chunk, event, token
 
 KERNEL_STAMPS = SO_TIMESTAMPNS is not None
+UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 QUICK = Timeouts(connect_s=0.3, first_token_s=0.4, token_s=0.4)
 
 
@@ -117,6 +118,7 @@ def test_informational_answers_are_passed_over() -> None:
         ("too_large", [b"HTTP/1.1 200 OK\r\n", b"X: y\r\n" * 100_000]),
         ("too_large", [STREAM, token(), FINISH, b"0\r\n", b"Trailer: y\r\n" * 100_000]),
         ("too_large", [STREAM, b"ffffffff\r\ndata: ", b"y" * 5_000_000]),
+        ("too_large", [UNTIL_CLOSE, b"data: " + b"y" * 3_000_000 + b"\n", b"data: " + b"y" * 3_000_000]),
         ("first_token_timeout", [b"HTTP/1.1 200 OK\r\n", *[0.03, b"X: y\r\n"] * 40]),
         ("first_token_timeout", [STREAM, *[0.03, chunk(b":\n\n")] * 40]),
         ("token_timeout", [STREAM, token(), *[0.03, chunk(b":\n\n")] * 40]),
@@ -134,6 +136,14 @@ def test_informational_answers_are_passed_over() -> None:
 )
 def test_every_bad_answer_has_its_failure_class(kind: str, steps: Sequence[Step]) -> None:
     assert failure(*steps) == kind
+
+
+def test_a_stream_that_is_kept_open_after_its_end_is_an_answer() -> None:
+    """Everything has come, [DONE] included; a proxy or server just does not end the body. The connection is not used again."""
+    exchange, reader = answer(STREAM, token(), FINISH, DONE, "hold", timeouts=Timeouts(2, 30, 30))
+    assert reader.failure(exchange) is None
+    assert exchange.ended_ns is not None
+    assert exchange.ended_ns < exchange.started_ns + 30e9
 
 
 def test_a_refusal_of_any_length_is_read_as_far_as_it_helps() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
+from llama_load.targets import control
 from llama_load.targets.documents import listed_models
 from llama_load.targets.probe import Probe, Wanted
 from tests.scripted import ScriptedServer
@@ -70,6 +71,8 @@ GOOD = {"/health": {}, "/v1/models": {"data": [{"id": "m", "owned_by": "llamacpp
         {"/props": [1], "/health": 7, "/version": "x"},
         {"/v1/models": {"data": [{"id": "m", "aliases": 3, "owned_by": ["x"], "max_model_len": "8k"}]}},
         {"/v1/models": {"data": [{"id": 5}, "x", None, {"id": "m"}]}},
+        {"/props": {"total_slots": 2, "chat_template": "\ud800"}},
+        {"/apply-template": {"prompt": "question"}, "/tokenize": {"count": float("inf")}},
         {"/apply-template": [1]},
         {"/apply-template": {"prompt": 5}},
         {"/apply-template": {"prompt": "question"}, "/tokenize": [1, 2]},
@@ -129,6 +132,24 @@ def test_a_gateway_that_hides_everything_but_the_api_is_fine() -> None:
 )
 def test_what_cannot_be_used_is_told_in_a_sentence(told: dict[str, Any], sentence: str) -> None:
     with telling(told) as server, pytest.raises(UsageError, match=sentence.replace("(", r"\(").replace(")", r"\)")):
+        Probe(Wanted(server.url)).ask()
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"data": [{"id": "m\\ud800"}]}'], ids=["deep", "surrogate"])
+def test_a_list_of_models_that_is_no_json_names_none(body: bytes) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with ScriptedServer([answer + body]) as server:
+        assert Probe(Wanted(server.url)).ask().model is None
+
+
+@pytest.mark.parametrize("bound", ["MOST_BYTES", "MOST_S"])
+def test_an_answer_without_end_is_not_waited_for(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither however much comes, nor however long it takes."""
+    monkeypatch.setattr(control, bound, {"MOST_BYTES": 1_000_000, "MOST_S": 0.3}[bound])
+    with (
+        ScriptedServer([b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * 100_000, 0.05] * 200]) as server,
+        pytest.raises(UsageError, match="answers without end"),
+    ):
         Probe(Wanted(server.url)).ask()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -159,14 +160,17 @@ def test_stages_in_a_swarm_are_as_exact(simulate: Callable[..., Simulated], tmp_
 
 
 @pytest.mark.heavy
-def test_the_stage_in_which_a_worker_was_killed_is_marked(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_the_stage_in_which_a_worker_went_away_is_marked(
+    simulate: Callable[..., Simulated], tmp_path: Path, how: signal.Signals
+) -> None:
     """Only that one: the worker that is left reaches the level of the next alone."""
     server = simulate(*QUICK)
     with swarm(tmp_path / "s", server.url, 2, "--stages", "8:300,4:40", "--max-tokens", "20") as running:
         wait_until(server.has_answered(60))
-        running.workers[0].kill()
+        running.workers[0].send_signal(how)
         done = running.finish()
-    assert done.code == 3
+    assert done.code == (3 if how == signal.SIGKILL else 0)
     assert [stage["lost"] for stage in done.manifest["stages"]] == [1, 0]
     report = (running.run_dir / "report.md").read_text()
     assert ["†" in line for line in report.splitlines() if line.startswith("| simulated | c=")] == [True, False]

@@ -206,7 +206,7 @@ def _stages(missing: Sequence[str], missed: Sequence[str], crossing: Mapping[str
         checks.append(_check("missed_levels", len(missed), text))
     worst = max(crossing, key=crossing.__getitem__, default=None)
     if worst is not None and crossing[worst]:
-        text = f"of stage {worst}, {crossing[worst]:.0%} of the requests ended after it and are in none of its figures"
+        text = f"of stage {worst}, {crossing[worst]:.0%} of the requests ended after it and are in none of its latencies"
         checks.append(_check("crossing_ratio", crossing[worst], text + "; a longer stage loses fewer"))
     return checks
 
@@ -244,7 +244,7 @@ def _late(records: Records) -> list[Check]:
     if not len(late):
         return []
     value = float(np.percentile(late, 99))
-    text = f"requests left late, after the schedule (or the limit) allowed them: p99 {value:.2f} ms, at most {late.max():.1f} ms"
+    text = f"requests left late, after the schedule (or the limit) allowed them: p99 {value:.2f} ms, at most {late.max():.2f} ms"
     return [_check("late_p99_ms", value, text)]
 
 

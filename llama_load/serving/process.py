@@ -40,7 +40,7 @@ class EmbeddedServer:
     api_key: str = ""
     shared_kv: bool = False  # one KV pool of slots * ctx_per_slot tokens for all slots
     speculative: str = ""  # how to draft tokens, such as "ngram_simple"
-    embeddings: bool = False  # answer /v1/embeddings (and nothing else)
+    embeddings: bool = False  # answer /v1/embeddings
     projector: Path | None = None  # what turns images into tokens (mmproj)
 
     def command(self, port: int) -> list[str]:

@@ -48,7 +48,6 @@ class Conductor:
         self._steps = self._course()
         self._stretch: Stretch | None = None
         self._measured: tuple[Stretch, Phase] | None = None  # what is being measured
-        self._lost_before = 0  # workers
         self._timer: gevent.Greenlet | None = None
         self._ticker: gevent.Greenlet | None = None
 
@@ -116,7 +115,6 @@ class Conductor:
                 gevent.sleep(TICK_S)
         begun_ns = time.monotonic_ns() + (0 if stretch.arrivals_s is None else LEAD_NS)
         self._measured = stretch, phase
-        self._lost_before = len(self._coordinator.lost)
         self._coordinator.begin(phase, begun_ns)
         if stretch.seconds is not None:
             left_s = stretch.seconds + (begun_ns - time.monotonic_ns()) / NS_PER_S
@@ -154,7 +152,8 @@ class Conductor:
             each.ended_mono_ns = end_ns if end_ns is not None and end_ns <= now_ns else None
             each.is_timed = is_timed
             each.dropped = phase.dropped[number]
-            each.lost = len(self._coordinator.lost) - self._lost_before
+            over_ns = now_ns if end_ns is None else end_ns
+            each.lost = sum(heard_ns < over_ns and noticed_ns >= begun_ns for heard_ns, noticed_ns in self._coordinator.departures)
         with suppress(OSError):  # it is written again at the end
             gevent.get_hub().threadpool.apply(self._prepared.writer.write_manifest)
 

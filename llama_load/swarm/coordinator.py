@@ -77,6 +77,8 @@ class Coordinator:
         self._room_ns = 0  # when it last stopped to
         self.in_flight = 0  # users with leases, those included whose request is not due yet
         self.lost: list[LostWorker] = []
+        # Of each worker that took part and went away: when it was last heard of, and when that was noticed, ns.
+        self.departures: list[tuple[int, int]] = []
 
     # ------------------------------------------------------------------ phases
 
@@ -208,9 +210,10 @@ class Coordinator:
         elif (loss := self._loss_of(worker, key)) is not None:
             loss.possibly_sent.remove(key[1])
 
-    def lose(self, worker: str, begun: Iterable[Key]) -> None:
-        """The worker is gone, perhaps for a while. What it had `begun` may have been sent and is not sent again; the rest goes to
-        others."""
+    def lose(self, worker: str, begun: Iterable[Key], heard_ns: int | None = None) -> None:
+        """The worker, last heard of at `heard_ns`, is gone, perhaps for a while. What it had `begun` may have been sent and is not
+        sent again; the rest goes to others."""
+        self._note_departure(worker, heard_ns)
         held = self._workers[worker].held
         sent = {key for key in begun if key in held}
         self.lost.append(LostWorker(worker, sorted(index for warmup, index in sent if not warmup), len(held) - len(sent)))
@@ -224,9 +227,15 @@ class Coordinator:
     def leave(self, worker: str) -> None:
         """The worker has delivered everything and takes no more leases. What was on its way to it goes to others."""
         self._workers[worker].has_left = True
+        self._note_departure(worker, None)
         self._release(worker)
         self._look_at_the_end()
         self.serve()
+
+    def _note_departure(self, worker: str, heard_ns: int | None) -> None:
+        if self._workers[worker].deliveries:
+            now_ns = self._now_ns()
+            self.departures.append((now_ns if heard_ns is None else heard_ns, now_ns))
 
     def _release(self, worker: str) -> None:
         """Nothing more for this worker, and back what it held."""

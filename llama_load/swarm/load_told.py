@@ -34,5 +34,5 @@ def _stages(model: LoadModel, stretches: list[Stretch]) -> str:
     names = ", ".join(stage.name for stage in model.stages)
     total = with_totals(stretches)
     count = "as many prompts as fit their times" if total is None else f"{total} prompts in all"
-    which = "the same in every stage" if model.same_prompts else "fresh ones in every stage"
+    which = "the same in every stage" if model.same_prompts else "fresh ones in every stage as long as there are"
     return f"{names}: {count}, {which}{_limit(model)}"

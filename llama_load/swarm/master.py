@@ -48,6 +48,7 @@ class _Worker:
     left: bool = False  # it has delivered everything, or was never fit
     pings: int = 0
     pinged_s: float = 0.0
+    heard_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
     def is_flushed(self) -> bool:
@@ -134,6 +135,7 @@ class MasterRun:
         worker = self._workers.get(client_id)
         if worker is None or data.get("run", self._name) != self._name:
             return
+        worker.heard_ns = time.monotonic_ns()
         coordinator = self._books.coordinator
         if kind == messages.WANT:
             if not self._waits_for_clock(worker):  # else it comes again with the next answer to a ping
@@ -144,7 +146,9 @@ class MasterRun:
         elif kind == messages.BEGUN:
             worker.begun.update((bool(warmup), index) for warmup, index in data["keys"])
         elif kind == messages.BACK:
-            coordinator.give_back(client_id, [(bool(warmup), index) for warmup, index in data["keys"]])
+            keys = [(bool(warmup), index) for warmup, index in data["keys"]]
+            worker.begun.difference_update(keys)
+            coordinator.give_back(client_id, keys)
         elif kind == messages.RECORDS:
             self._take_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.PONG:
@@ -254,7 +258,7 @@ class MasterRun:
         worker.lost = True
         fate = "what it had not begun goes to others" if self.end_reason is None else "its last records have not come"
         print(f"worker {short(client_id)} is gone; {fate}", file=sys.stderr)
-        self._books.coordinator.lose(client_id, worker.begun)
+        self._books.coordinator.lose(client_id, worker.begun, worker.heard_ns)
 
     def _health(self) -> list[WorkerHealth]:
         found = []

@@ -98,7 +98,7 @@ def read(namespace: Any) -> LoadOptions:
         warmup=number("warmup", int, 0) or 0,
         dataset_path=text("dataset_path"),
         traffic=Traffic(
-            turns=None if text("turns") == ALL else number("turns", int, 1) or 1,
+            turns=None if text("turns") == ALL else number("turns", int, 1, other=ALL) or 1,
             generated_history=generated,
             system_prompt=text("system_prompt"),
             document=Path(document) if (document := text("document")) else None,

@@ -34,6 +34,7 @@ from llama_load.targets.target import LLAMA_SERVER, Target
 from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
+from llama_load.workloads.mixed import Mixed
 from llama_load.workloads.prompt import Plan, PlanRequest, Workload
 
 # Users are started for what is due within so long: Locust needs a moment for them, in a swarm some tenths of a second.
@@ -114,9 +115,13 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         nonce=secrets.token_hex(8),
         traffic=options.traffic,
     )
-    plans = {name: workload.plan(wanted.of_one(number)) for number, (name, workload) in enumerate(workloads.items())}
+    plans = {
+        name: workload.plan(wanted.of_one(f"workload {name}") if number else wanted)
+        for number, (name, workload) in enumerate(workloads.items())
+    }
     rows = load_rows(model, stretches)
-    rows += target_rows(targets, users) + machine_rows(targets, users, raised_limits())
+    # Who stands ready in an open loop is not the load.
+    rows += target_rows(targets, model.max_in_flight if model.is_open else users) + machine_rows(targets, users, raised_limits())
     rows += client_rows(kept(), users, _workers(environment))
     for plan in plans.values():
         refuse_unseen(plan, targets)
@@ -223,9 +228,16 @@ def _workloads(environment: Any) -> dict[str, Workload]:
         if workload is None:
             continue
         other = found.setdefault(workload.name, workload)
-        if type(other) is not type(workload):
+        if not _alike(other, workload):
             raise UsageError(f"two workloads of different kinds are both named {workload.name!r}; give one another name")
     return found
+
+
+def _alike(one: Workload, other: Workload) -> bool:
+    if type(one) is not type(other):
+        return False
+    tasks, others = (workload.tasks if isinstance(workload, Mixed) else {} for workload in (one, other))
+    return list(tasks) == list(others) and all(_alike(tasks[name], others[name]) for name in tasks)
 
 
 def _refuse_what_makes_no_schedule(

@@ -31,8 +31,8 @@ class Reader:
         """A flag without a value."""
         return self.raw[name] is True or str(self.raw[name]).lower() in ("true", "1", "on", "yes")
 
-    def number(self, name: str, kind: type[int] | type[float], least: float, *, above: bool = False) -> Any:
-        """A finite number of at least (or above) `least`; None if it is not given."""
+    def number(self, name: str, kind: type[int] | type[float], least: float, *, above: bool = False, other: str = "") -> Any:
+        """A finite number of at least (or above) `least`; None if it is not given. `other` is the word that would also do."""
         given = self.text(name)
         if given is None:
             return None
@@ -44,7 +44,8 @@ class Reader:
                 return value
         except ValueError:
             pass
-        self.faults.append(f"{flag} must be {wanted} {'above' if above else 'of at least'} {least:g}, got {given!r}")
+        bound = f"{'above' if above else 'of at least'} {least:g}" + (f" or {other!r}" if other else "")
+        self.faults.append(f"{flag} must be {wanted} {bound}, got {given!r}")
         return None
 
     def checked(self, name: str, parse: Callable[[str], object], *, words: bool = False) -> list[str]:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import gevent
+import zmq
 from gevent.event import Event
+from locust.rpc import Message
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
 from llama_load import __version__
@@ -192,6 +194,7 @@ class WorkerRun:
         """See `Link.give_back`."""
         keys = [lease.key for lease in leases]
         self._holding.difference_update(keys)
+        self._begun = [key for key in self._begun if key not in keys]
         self._send(messages.BACK, {"keys": keys})
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
@@ -211,7 +214,8 @@ class WorkerRun:
             gevent.sleep(FLUSH_EVERY_S)
             if self._begun:
                 keys, self._begun = self._begun, []
-                self._send(messages.BEGUN, {"keys": keys})
+                if not self._send(messages.BEGUN, {"keys": keys}):
+                    self._begun += keys
             if time.monotonic() - resent_s > RESEND_EVERY_S:
                 resent_s = time.monotonic()
                 self._outbox.send_again()
@@ -247,5 +251,12 @@ class WorkerRun:
     def _send_batch(self, number: int, data: bytes) -> None:
         self._send(messages.RECORDS, {"number": number, "batch": data})
 
-    def _send(self, kind: str, data: dict[str, Any]) -> None:
-        self._runner.send_message(kind, data | {"run": self.name})
+    def _send(self, kind: str, data: dict[str, Any]) -> bool:
+        """Send it now or, if a thousand messages wait for a master that is not there, not at all: batches are sent again, and pings
+        find out what is held and wanted. (Locust's send_message would sleep for 9 s in whoever wants to send, and then raise.)"""
+        message = Message(kind, data | {"run": self.name}, self._runner.client_id)
+        try:
+            self._runner.client.socket.send(message.serialize(), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 DONE = b"[DONE]"
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
+# Ends of an answer that the server gave up: vLLM's and llama-server's engines, routers whose provider broke off.
+GIVEN_UP = {"abort", "error"}
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -111,9 +113,9 @@ class AnswerReader:
             self.usage = event.usage
         if event.timings is not None:
             self.timings = event.timings
+        if (told := bytes(event.error)) not in _NOTHING:
+            self.error = describe_error(b'{"error":' + told + b"}")
         if not event.choices:
-            if bytes(event.error) not in _NOTHING:
-                self.error = describe_error(b'{"error":' + bytes(event.error) + b"}")
             return False
         choice = event.choices[0]
         if choice.finish_reason is not None:
@@ -161,11 +163,12 @@ class AnswerReader:
         return context_numbers(bytes(exchange.body))[0] if exchange.status == 400 else None
 
     def prompt_tokens(self) -> tuple[int | None, str | None]:
-        """How many tokens the prompt had, and who says so: "usage", else llama-server's "timings" (processed and cached)."""
-        if self.usage is not None and self.usage.prompt_tokens is not None:
+        """How many tokens the prompt had, and who says so: "usage", else llama-server's "timings" (processed and cached). Some
+        servers fill in 0 for what they have not counted."""
+        if self.usage is not None and self.usage.prompt_tokens:
             return self.usage.prompt_tokens, "usage"
-        if self.timings is not None and self.timings.prompt_n is not None:
-            return self.timings.prompt_n + (self.timings.cache_n or 0), "timings"
+        if self.timings is not None and (known := (self.timings.prompt_n or 0) + (self.timings.cache_n or 0)):
+            return known, "timings"
         return None, None
 
     @property
@@ -176,11 +179,15 @@ class AnswerReader:
         return self.timings.cache_n if self.timings is not None else None
 
     def output_tokens(self) -> tuple[int | None, str | None]:
-        """How many tokens were generated, and who says so: "usage", else "timings", else the counted "events"."""
-        if self.usage is not None and self.usage.completion_tokens is not None:
-            return self.usage.completion_tokens, "usage"
-        if self.timings is not None and self.timings.predicted_n is not None:
-            return self.timings.predicted_n, "timings"
+        """How many tokens were generated, and who says so: "usage", else "timings", else the counted "events". 0 is none of theirs
+        where there is an answer."""
+        least = 1 if self.token_ns or self.pieces else 0
+        told = self.usage.completion_tokens if self.usage is not None else None
+        if told is not None and told >= least:
+            return told, "usage"
+        told = self.timings.predicted_n if self.timings is not None else None
+        if told is not None and told >= least:
+            return told, "timings"
         return (len(self.token_ns), "events") if self.token_ns else (None, None)
 
     def failure(self, exchange: Exchange) -> tuple[str, str] | None:
@@ -194,6 +201,8 @@ class AnswerReader:
             return http_failure(status, bytes(exchange.body), exchange.headers)
         if self.error is not None:
             return event_failure(self.error)
+        if self.finish_reason in GIVEN_UP:
+            return event_failure(f"the server gave the answer up (finish_reason {self.finish_reason})")
         return self._incomplete(exchange)
 
     def _incomplete(self, exchange: Exchange) -> tuple[str, str] | None:

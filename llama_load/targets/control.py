@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ssl
+import time
 from typing import Any
 
+import msgspec
 import requests
 import urllib3
 
 from llama_load.wire.tls import TlsOptions
+
+# What a server says of itself: model lists with their metadata and chat templates stay far below.
+MOST_BYTES = 32 * 1024 * 1024
+# However slowly it comes, byte by byte.
+MOST_S = 30.0
 
 
 class ControlSession(requests.Session):
@@ -16,11 +23,27 @@ class ControlSession(requests.Session):
     connection: some servers close those that they have announced to keep, and the next question would meet the reset."""
 
     def request(self, *args: Any, **settings: Any) -> requests.Response:
-        """See requests.Session.request."""
+        """See requests.Session.request. Raises requests.RequestException also for an answer without end."""
+        deadline_s = time.monotonic() + MOST_S
         try:
-            return super().request(*args, **settings | {"allow_redirects": False})
+            answer = super().request(*args, **settings | {"allow_redirects": False, "stream": True})
+            body = bytearray()
+            for piece in answer.iter_content(64 * 1024):
+                body += piece
+                if len(body) > MOST_BYTES or time.monotonic() > deadline_s:
+                    raise requests.ConnectionError(f"{answer.url} answers without end ({len(body)} bytes so far)")
         finally:
             self.close()
+        answer._content = bytes(body)
+        return answer
+
+
+def json_of(answer: requests.Response) -> Any:
+    """The JSON value of an answer; raises ValueError if it is none. Strict: lone surrogates, NaN and Infinity are no JSON."""
+    try:
+        return msgspec.json.decode(answer.content)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
 
 
 def control_session(headers: tuple[tuple[str, str], ...], tls: TlsOptions) -> ControlSession:

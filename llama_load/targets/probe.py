@@ -16,7 +16,7 @@ import msgspec
 import requests
 
 from llama_load.errors import UsageError
-from llama_load.targets.control import control_session
+from llama_load.targets.control import control_session, json_of
 from llama_load.targets.counters import speculation
 from llama_load.targets.documents import ListedModel, count, fields, listed_models, text
 from llama_load.targets.failures import describe_error
@@ -81,7 +81,7 @@ class Probe:
             where = response.headers["location"]
             raise UsageError(f"{url} redirects to {where}; point --host at where the server really is")
         try:
-            return response.status_code, response.json()
+            return response.status_code, json_of(response)
         except ValueError:
             return response.status_code, None
 
@@ -154,7 +154,7 @@ class Probe:
 
     def _models(self, listed: list[ListedModel]) -> tuple[str, ...]:
         """The models to ask for: those that the user named, else the first that the server lists, if it lists any."""
-        known = [name for each in listed for name in (each.name, *each.aliases)]
+        known = [name for each in listed for name in dict.fromkeys((each.name, *each.aliases))]
         for name in self.wanted.models:
             if known and name not in known:
                 raise UsageError(f"{self.address.url} does not serve a model {name!r}; it has {', '.join(known)}")
@@ -170,7 +170,7 @@ class Probe:
                 return None, max(0, counter.count_messages(messages) - counter.count([question])[0])
             if backend == LLAMA_SERVER:
                 url = self.address.url + "/apply-template"
-                prompt = self.session.post(url, json={"messages": messages}, timeout=TIMEOUT_S).json()["prompt"]
+                prompt = json_of(self.session.post(url, json={"messages": messages}, timeout=TIMEOUT_S))["prompt"]
                 head, whole, bare = counter.count([prompt.rpartition(question)[0], prompt, question])
                 return head, max(0, whole - bare)
         except (requests.RequestException, ValueError, KeyError, TypeError, AttributeError, UsageError):
@@ -221,4 +221,6 @@ def _reason(error: Exception) -> str:
     text = str(error)
     if "Connection refused" in text:
         return "connection refused"
+    if "BadStatusLine" in text:
+        return "what answers there speaks no HTTP"
     return text if len(text) < 160 else text[:160] + "…"

@@ -9,6 +9,7 @@ from typing import Any
 import requests
 
 from llama_load.errors import UsageError
+from llama_load.targets.control import json_of
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, VLLM
 
 AT_A_TIME = 4
@@ -51,7 +52,7 @@ class ServerCounter:
         try:
             response = self._session.post(self._url + path, json=body, timeout=TIMEOUT_S)
             response.raise_for_status()
-            answer: Any = response.json()
+            answer: Any = json_of(response)
             return int(answer["count"]) if "count" in answer else len(answer["tokens"])
         except (requests.RequestException, ValueError, TypeError, KeyError) as error:
             raise UsageError(f"the server does not count tokens at {path}: {error}; give --tokenizer instead") from None

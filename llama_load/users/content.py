@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import gevent
@@ -79,9 +79,10 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def digest_beside(text: str) -> str:
-    """The same; of a long text in a thread, while the event loop goes on."""
-    return digest_of(text) if len(text) <= LONG_CHARS else cast(str, gevent.get_hub().threadpool.apply(digest_of, (text,)))
+def beside(function: Callable[..., str], text: str, *rest: str) -> str:
+    """`function(text, …)`; of a long text in a thread, while the event loop goes on."""
+    arguments = (text, *rest)
+    return function(*arguments) if len(text) <= LONG_CHARS else cast(str, gevent.get_hub().threadpool.apply(function, arguments))
 
 
 def with_images(encoded: bytes, images: Sequence[Image]) -> tuple[bytes, ...]:

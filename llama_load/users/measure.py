@@ -11,7 +11,7 @@ from llama_load.metrics import request as metric
 from llama_load.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.target import Target
-from llama_load.users.content import digest_of
+from llama_load.users.content import beside, digest_of
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.exchange import Exchange
 from llama_load.workloads.prompt import Prompt
@@ -99,7 +99,11 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         client_queue_ms=metric.client_queue_ms(ticket.scheduled_ns, started),
         late_ms=metric.late_ms(ticket.scheduled_ns, ticket.allowed_ns, started),
         queue_ms=metric.queue_ms(
-            exchange.sent_ns, exchange.headers_ns, headers_alone=exchange.headers_alone, held=ticket.target.holds_headers
+            exchange.sent_ns,
+            exchange.headers_ns,
+            headers_alone=exchange.headers_alone,
+            # A whole answer's headers come with it, and images are decoded before a slot is asked for.
+            held=ticket.target.holds_headers and answer.streams and not (prompt is not None and prompt.images),
         ),
         connect_ms=metric.connect_ms(exchange.attempt_ns, exchange.connected_ns),
         tls_ms=metric.tls_ms(exchange.connected_ns, exchange.secured_ns),
@@ -155,15 +159,13 @@ def _told(sentence: str, exchange: Exchange, asked: Asked, session: Session) -> 
     """The failure's sentence, without the prompt where a server had a part in it."""
     if exchange.status is None:
         return sentence
-    return _without_prompt(sentence, asked.text, keep=session.save_texts)
+    return sentence if session.save_texts or not asked.text else beside(_without_prompt, asked.text, sentence)
 
 
-def _without_prompt(error: str, prompt: str, *, keep: bool) -> str:
+def _without_prompt(prompt: str, error: str) -> str:
     """The failure's sentence; servers quote the prompt in some, and no prompt goes to disk unasked."""
-    if ";base64," in error and not keep:  # the server quotes an image
+    if ";base64," in error:  # the server quotes an image
         return error.partition(":")[0] + ": … (the server quotes the request; --save-texts keeps that)"
-    if keep or not prompt:
-        return error
     said, asked = _letters(error), _letters(prompt)
     # Any quotation of 1.5 times the length holds one of these windows; a short prompt is one window.
     size = min(QUOTE_CHARS, len(asked))

@@ -19,7 +19,7 @@ from llama_load.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.body import CHAT, COMPLETIONS, EMBEDDINGS, PATHS, BodyOptions, asked_tokens, request_body
 from llama_load.targets.whole import WholeAnswer
-from llama_load.users.content import Messages, content_of, digest_beside, plain, with_images
+from llama_load.users.content import Messages, beside, content_of, digest_of, plain, with_images
 from llama_load.users.measure import Asked, make_record, new_request_id
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.address import split_hosts
@@ -229,7 +229,7 @@ class LlamaUser(HttpUser):
             endpoint=options.endpoint,
             model=talk.model,
             text=text,
-            digest=digest_beside(text),
+            digest=beside(digest_of, text),
             inputs=len(content) if embeds else None,
             prefixed=bool(talk.prefix),
             max_tokens=asked_tokens(payload),

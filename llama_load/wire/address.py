@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -59,4 +59,9 @@ def parse_url(url: str) -> Address:
         port = parts.port or DEFAULT_PORTS[parts.scheme]
     except ValueError:
         raise ValueError(f"{url!r} has no valid port") from None
-    return Address(parts.scheme, parts.hostname, port, parts.path.rstrip("/"))
+    try:
+        host = parts.hostname.encode("idna").decode() if not parts.hostname.isascii() else parts.hostname
+    except UnicodeError:
+        raise ValueError(f"{url!r} has no valid host name") from None
+    # What stands in the request's first line and in Host is ASCII; what is escaped already stays so.
+    return Address(parts.scheme, host, port, quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~"))

@@ -40,6 +40,9 @@ MAX_ANSWER_BYTES = 512 * 1024 * 1024
 # server work, and that is its failure.
 REOPEN_WITHIN_NS = 1_000_000_000
 
+# How long after the last event of an answer its end is waited for.
+LINGER_S = 1.0
+
 WAITING, STREAMING, DONE = range(3)
 
 
@@ -178,7 +181,7 @@ class Exchange:
                 if read_event(data, at):
                     progress += 1
         except EventTooLarge:
-            self.fail("too_large", "an event of the stream grew beyond 4 MiB without ending")
+            self._event_too_large()
             return
         if not progress:
             return
@@ -195,6 +198,9 @@ class Exchange:
         if self.received_bytes > MAX_ANSWER_BYTES:
             self.fail("too_large", f"the answer did not end within {MAX_ANSWER_BYTES} bytes")
 
+    def _event_too_large(self) -> None:
+        self.fail("too_large", "an event of the stream grew beyond 4 MiB without ending")
+
     def connection_lost(self, kind: str, text: str, last_read_ns: int) -> None:
         """The connection is gone (`kind`: reset or cut_off), which ends some answers well."""
         if kind == "cut_off" and self.response.ends_with_the_connection:
@@ -206,7 +212,12 @@ class Exchange:
 
     def _finish_body(self, at: int) -> None:
         if self._events is not None:
-            for data in self._events.end():
+            try:
+                last = self._events.end()
+            except EventTooLarge:
+                self._event_too_large()
+                return
+            for data in last:
                 self.progress_events += self.reader.event(data, at)
         self.ended_ns = at
         self._done()
@@ -229,7 +240,9 @@ class Exchange:
                 if connection.connected_ns is not None or not connection.try_next_endpoint():
                     self.fail("connect_timeout", f"no connection within {limits.connect_s:g} s")
         elif self.phase == STREAMING:
-            if limits.token_s is not None and waited_s > limits.token_s:
+            if self.reader.done and waited_s > LINGER_S:  # the answer is whole, the server keeps the stream open all the same
+                self._finish_body(self.phase_since_ns)
+            elif limits.token_s is not None and waited_s > limits.token_s:
                 self.fail("token_timeout", f"no further token within {limits.token_s:g} s")
         elif limits.first_token_s is not None and waited_s > limits.first_token_s:
             self.fail("first_token_timeout", f"no first token within {limits.first_token_s:g} s")

@@ -46,7 +46,10 @@ class Request:
 
 
 class EventReader(Protocol):
-    """Who reads the events of an answer. Called from the event loop: it must neither block nor raise."""
+    """Who reads the events of an answer. Called from the event loop: it must neither block nor raise. `done`: the last event said
+    that it is the last."""
+
+    done: bool
 
     def event(self, data: bytes, at_ns: int) -> bool:
         """Take the data of one event, received at `at_ns`. True if it was progress (for chat: a token)."""

@@ -78,6 +78,8 @@ def made(
     with threads(os.cpu_count() or 1) as pool:
         for start in range(0, len(makers), AT_A_TIME):
             for image in pool.map(_call, makers[start : start + AT_A_TIME]):
+                if isinstance(image, UsageError):
+                    raise image
                 total += len(image.data_url)
                 if images and most_bytes is not None and total > most_bytes:
                     return images
@@ -134,8 +136,12 @@ def image_of(data: bytes, name: str) -> Image:
     return _image(data, kind, width, height)
 
 
-def _call(maker: Maker) -> Image:
-    return maker()
+def _call(maker: Maker) -> Image | UsageError:
+    """Its image, or what is wrong with it: gevent's pool prints a traceback of what is raised in it."""
+    try:
+        return maker()
+    except UsageError as error:
+        return error
 
 
 def _is_image_file(file: Path) -> bool:

@@ -18,17 +18,17 @@ class Mixed:
 
     def __init__(self, **tasks: Workload) -> None:
         """Tasks by name: Mixed(document=Documents(), vision=Vision())."""
-        self._tasks = tasks
+        self.tasks = tasks
 
     def plan(self, wanted: PlanRequest) -> Plan:
         """Plan every task for its share. Raises UsageError when --weights names a task that there is none of."""
-        if any(isinstance(task, Replay) for task in self._tasks.values()):
+        if any(isinstance(task, Replay) for task in self.tasks.values()):
             raise UsageError("Replay is no task of a mixture: each of its prompts belongs to one arrival of the trace")
         weights = self._weights(wanted.traffic.weights)
         order = list(_interleaved(weights, wanted.num_prompts))
         plans = {
-            name: self._tasks[name].plan(replace(wanted.of_one(number), num_prompts=order.count(name), fill=True))
-            for number, name in enumerate(dict.fromkeys(order))
+            name: self.tasks[name].plan(replace(wanted.of_one(f"task {name}"), num_prompts=order.count(name), fill=True))
+            for name in dict.fromkeys(order)
         }
         queues = {name: iter(plan.measured) for name, plan in plans.items()}
         # Strangers stand between the turns of a conversation: each goes out alone, with the recorded history.
@@ -37,10 +37,10 @@ class Mixed:
         return Plan(measured, _in_turn(warmup, len(plans), wanted.warmup), _about(plans))
 
     def _weights(self, given: Mapping[str, float]) -> dict[str, float]:
-        unknown = [name for name in given if name not in self._tasks]
+        unknown = [name for name in given if name not in self.tasks]
         if unknown:
-            raise UsageError(f"--weights names {unknown[0]!r}; this mixture has {', '.join(self._tasks)}")
-        return {name: given.get(name, 0.0) for name in self._tasks} if given else dict.fromkeys(self._tasks, 1.0)
+            raise UsageError(f"--weights names {unknown[0]!r}; this mixture has {', '.join(self.tasks)}")
+        return {name: given.get(name, 0.0) for name in self.tasks} if given else dict.fromkeys(self.tasks, 1.0)
 
 
 def _interleaved(weights: Mapping[str, float], count: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -53,10 +54,6 @@ class Prompt:
     images: tuple[Image, ...] = ()
     inputs: tuple[str, ...] = ()
     task: str | None = None
-
-
-# Between the seeds of a run's workloads: users try 0, 1, 2, …
-SEED_STEP = 1_000_003
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +136,10 @@ class PlanRequest:
     nonce: str = ""  # of this run alone: for random text that no earlier run has put into a cache
     traffic: Traffic = field(default_factory=Traffic)
 
-    def of_one(self, number: int) -> PlanRequest:
-        """What the `number`-th (0, 1, …) of several workloads of a run is asked for: with a seed of its own from the second on, or
-        two that draw their prompts would draw the same, which a server's cache then knows."""
-        return replace(self, seed=self.seed + number * SEED_STEP)
+    def of_one(self, name: str) -> PlanRequest:
+        """What one of several workloads of a run, or one task of a mixture, is asked for: with a seed of its own, by its name. Two
+        that draw their prompts by the same seed draw the same, which a server's cache then knows."""
+        return replace(self, seed=int(hashlib.sha256(f"{self.seed} {name}".encode()).hexdigest()[:8], 16))
 
 
 class Workload(Protocol):
