@@ -82,7 +82,7 @@ class Manifest:
     stages: list[StageTold] = field(default_factory=list)  # none: the run is all of one
     same_prompts: bool = False  # in every stage
     dropped: int = 0  # arrivals that were not sent because the limit was reached
-    unsent: int = 0  # arrivals that were due, but had not been sent when the time was over
+    due: int = 0  # arrivals whose instant had come when the time was over
     cut: int = 0  # requests of stages that a time ended before all had been sent
     num_prompts: int | None = None
     run_time_s: float | None = None

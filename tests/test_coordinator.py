@@ -85,6 +85,20 @@ def test_what_a_lost_worker_had_begun_is_named_and_the_rest_goes_to_others() -> 
     assert not swarm.books.counts("a", (False, 0))
 
 
+def test_what_a_lost_worker_could_have_begun_without_saying_so_is_named_too() -> None:
+    """What it had long before it was last heard of, and not what was on its way when it died."""
+    swarm = Swarm(4)
+    swarm.books.want("a", "chat", 2)
+    swarm.books.want("b", "chat", 4)
+    swarm.books.lose("a", [], heard_ns=0)
+    assert swarm.books.lost[0].possibly_sent == [0, 1]
+    swarm = Swarm(4)
+    swarm.books.want("a", "chat", 2)
+    swarm.books.want("b", "chat", 4)
+    swarm.books.lose("a", [], heard_ns=-1000 * MS)
+    assert (swarm.books.lost[0].possibly_sent, swarm.books.lost[0].handed_on) == ([], 2)
+
+
 def test_departures_are_noted_of_those_who_took_part() -> None:
     """With the time in which it happened: a dead worker is noticed late, one that says goodbye at once."""
     swarm = Swarm(4)

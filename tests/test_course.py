@@ -78,6 +78,20 @@ def test_a_soak_is_one_stretch_of_windows() -> None:
     assert [stretch.place_at(at) for at in (0.0, 9.9, 10.0, 59.0, 61.0)] == [0, 0, 1, 5, 5]
 
 
+def test_a_soak_by_rate_is_one_schedule_over_its_windows() -> None:
+    """11 in 11 s, evenly: windows of 1.83 s have one or two each, and none is lost at their ends. A spike keeps its own."""
+    stretch = one(course(LoadModel(stages=parse_stages("soak:1/s:11s"), process="constant"), None, None))
+    assert instants(stretch) == [float(second) for second in range(1, 12)]
+    assert stretch.places.tolist() == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert np.bincount(one(staged("soak:50/s:60s")).places).sum() == 3000
+    assert np.bincount(one(staged("spike:1/s-9/s:10s")).places).tolist() == [10, 90, 10]
+
+
+def test_a_trace_that_takes_years_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"the trace takes 1e\+12 s: is its unit of time another one"):
+        course(LoadModel(arrivals=(Arrival(0.0), Arrival(1e12))), None, None)
+
+
 @pytest.mark.parametrize(("text", "limits"), [("1-16:60s", [1, 9, 16]), ("16-1:60s", [16, 9, 1])])
 def test_a_ramp_has_users_enough_for_its_steepest_end(text: str, limits: list[int]) -> None:
     """Half way between 1 and 16 there are 8.5 -> 9."""
@@ -233,7 +247,7 @@ def test_loads_of_both_kinds_go_one_after_the_other() -> None:
         ("0.1/s:4s", "stage 0.1/s: at 0.1 requests per second none comes within 4 s; raise one of the two"),
         ("0.6/s:1s", "stage 0.6/s: at 0.6 requests per second none comes within 1 s"),  # rounded it would be one, at 1.67 s
         ("0.1/s-0.2/s:1s", "at 0.2 requests per second no request comes within 1 s"),
-        ("soak:0.1/s:30s", "stage 0.1/s 1/6: at 0.1 requests per second none comes within 5 s"),
+        ("soak:0.1/s:6s", "stage 0.1/s 1/6: at 0.1 requests per second none comes within 6 s"),
         ("1000000/s:1000s", "a schedule holds 100,000,000 requests at most, got 1,000,000,000"),
         ("1000000/s-1/s:1000s", "a schedule holds 100,000,000 requests at most, got 1,000,000,000"),
         (f"1/s:{MOST_ARRIVALS + 1}", "a schedule holds 100,000,000 requests at most, got 100,000,001"),

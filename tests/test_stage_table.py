@@ -88,6 +88,15 @@ def test_a_request_that_ends_after_its_stage_is_in_no_figure() -> None:
     assert (len(ended), crossing) == (0, 0)
 
 
+def test_a_failure_is_its_stages_however_late_it_comes() -> None:
+    """A request that hangs in a stage times out after it."""
+    first, second, *_ = RECORDS
+    hung = replace(second, status="token_timeout", ended_mono_ns=10_000 * MS)
+    cut = replace(second, request_id="r9", status="cancelled", ended_mono_ns=10_000 * MS)
+    ended, crossing = inside(table(first, hung, cut), 0, 400 * MS)
+    assert (ended.strings("request_id"), crossing) == ([first.request_id, hung.request_id], 1)
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1000)), max_size=20), st.integers(0, 1000))
 def test_every_request_of_a_stage_is_inside_or_crosses(ends: list[tuple[int, int]], end: int) -> None:
     """By whether it ended later."""
@@ -321,6 +330,7 @@ def test_one_stage_alone_has_no_bars() -> None:
     [
         (stage(), []),
         (stage(is_whole=False, failed=1), ["† 8: it did not come to its end"]),
+        (stage(completed=0), ["† 8: no request began and ended in it; give it more time"]),
         (stage(lost=1), ["† 8: 1 of the workers went away while it ran"]),
         (stage(completed=3, failed=2), ["† 8: 2 of 5 requests failed"]),
         (stage(completed=3, dropped=2), ["† 8: 0 of 3 requests failed, 2 arrivals were dropped"]),

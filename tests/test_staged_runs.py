@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import subprocess
+import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 from llama_load.metrics.table import Records
 from llama_load.serving.process import Running
 from llama_load.serving.simulated import read_log
-from tests.conftest import Finished, Simulated
+from tests.conftest import Finished, Simulated, environment, locust_command
 from tests.swarms import places_of, swarm, wait_until
 
 Run = Callable[..., Finished]
@@ -123,6 +126,46 @@ def test_a_spike_from_a_shape_in_the_locustfile(simulate: Callable[..., Simulate
     received = sorted(entry["received_mono_ns"] for entry in read_log(server.log))[1:]
     assert np.diff(received).max() < 1e9
     assert "ended after it are in none of its latencies" in " ".join(done.out.split())
+
+
+def test_a_soak_that_was_answered_before_its_time_was_over_is_whole(simulate: Callable[..., Simulated], run_locust: Run) -> None:
+    """The last arrival comes before the last window's end, and nothing after it."""
+    flags = ("--stages", "soak:4.3/s:2s", "--arrival", "constant", "--warmup", "0", "--max-tokens", "2")
+    done = run_locust(simulate(*QUICK).url, *flags)
+    assert done.code == 0, done.err + done.out
+    told = done.summary["llama_load"]["by_stage"].values()
+    assert sum(stage["completed"] + stage["crossing"] for stage in told) == 8
+    assert all(stage["is_whole"] and stage["duration"] == pytest.approx(1 / 3) for stage in told)
+
+
+@pytest.mark.heavy
+def test_stages_that_were_cut_are_not_whole(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Ctrl-C in the first stage or just before; what is in flight is waited for beyond the times at which others would have ended."""
+    folder, server = tmp_path / "run", simulate(*QUICK)
+    command = locust_command(
+        server.url, folder, "--stages", "spike:2-4:2s", "--at-end", "wait", "--max-tokens", "1500", "--warmup", "0"
+    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    wait_until((folder / "run.json").exists)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    manifest = json.loads((folder / "run.json").read_text())
+    assert process.returncode == 3
+    assert [stage["ended_mono_ns"] for stage in manifest["stages"]] == [None, None, None]
+
+
+@pytest.mark.heavy
+def test_users_in_a_long_wait_hold_up_no_stage(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+    """Each of them sends one request and then waits for an hour: others come in their place."""
+    file = tmp_path / "slow.py"
+    file.write_text(
+        "from locust import constant, task\nfrom llama_load import LlamaUser, ShareGPT\n\n\nclass Slow(LlamaUser):\n"
+        "    workload = ShareGPT()\n    wait_time = constant(3600)\n\n    @task\n    def ask(self):\n        self.chat(max_tokens=2)\n"
+    )
+    done = run_locust(simulate(*QUICK).url, "--stages", "2:4,3:6", locustfile=file)
+    assert done.code == 0, done.err + done.out
+    assert [stage["completed"] for stage in done.summary["llama_load"]["by_stage"].values()] == [4, 6]
 
 
 @pytest.mark.heavy

@@ -232,8 +232,10 @@ def test_a_failure_says_which_way_the_limit_was_passed(text: str, value: float, 
     assert message(read(replace(results(), thresholds=[ThresholdResult(text, value, True)])), text) == sentence
 
 
-def test_an_incomplete_run_is_an_error_that_tells_the_failed_checks() -> None:
-    """The failed ones only."""
+def test_an_incomplete_run_is_an_error_that_tells_what_is_missing() -> None:
+    """Not what else failed."""
+    checks = [Check("missing_records", 1, 0, False, "one is missing"), Check("loop_lag_p99_ms", 9, 5, False, "lag")]
+    assert message(read(replace(BASE, verdict=Verdict("INCOMPLETE", checks))), COMPLETE) == "one is missing"
     root = read(results(num_prompts=3, fail_if=["failed>0"]))
     assert (root[0].get("failures"), root[0].get("errors")) == ("0", "1")
     assert message(root, COMPLETE) == "2 of 3 planned requests did not end"

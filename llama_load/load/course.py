@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -147,6 +147,8 @@ def _single(model: LoadModel, num_prompts: int | None, run_time_s: float | None)
     """A run without stages is one of a single one, which has no name."""
     if model.arrivals:
         due = np.array([arrival.at_s for arrival in model.arrivals[:num_prompts]])
+        if due[-1] > LONGEST_S:
+            raise UsageError(f"the trace takes {due[-1]:.3g} s: is its unit of time another one, or --speed too low?")
         return Stretch(
             stages=(Stage(name=""),),
             total=len(due),
@@ -181,7 +183,10 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
     """The schedules of its stages, one after the other. A time alone says how many requests there are; all of them are sent and
     answered, however long that takes."""
     parts, places, begin_s, cut_s = [], [], 0.0, None
-    for number, stage in enumerate(stages, start=first):
+    for place, together in _at_one_rate(stages):
+        number, stage = first + place, together[0]
+        if len(together) > 1:  # one schedule for all of them: of 1.5 a second, windows of a second would get one each
+            stage = replace(stage, seconds=sum(each.seconds or 0.0 for each in together))
         rate_rps = stage.rate_rps or 1.0
         ramp = _ramp(model, stage, rate_rps)
         count, seconds = stage.count, stage.seconds
@@ -199,7 +204,8 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
         if due[-1] > LONGEST_S:
             raise UsageError(f"at {rate_rps:g} requests per second {count} of them take {due[-1]:.3g} s: give a higher rate")
         parts.append(begin_s + due)
-        places.append(np.full(count, number - first))
+        ends_s = list(accumulate(each.seconds or 0.0 for each in together[:-1]))
+        places.append(place + np.searchsorted(ends_s, due, side="right"))
         begin_s += stage.seconds or float(due[-1])
     arrivals = np.concatenate(parts)
     return Stretch(
@@ -211,6 +217,18 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
         places=np.concatenate(places),
         max_in_flight=model.max_in_flight,
     )
+
+
+def _at_one_rate(stages: Sequence[Stage]) -> list[tuple[int, tuple[Stage, ...]]]:
+    """The stages, with the number of the first, those together that follow each other with a time each and the same rate."""
+
+    def goes_on(place: int) -> bool:
+        before, stage = stages[place - 1], stages[place]
+        steady = before.start is None and stage.start is None and before.rate_rps == stage.rate_rps
+        return steady and bool(before.seconds and stage.seconds)
+
+    starts = [place for place in range(len(stages)) if not (place and goes_on(place))]
+    return [(start, tuple(stages[start:end])) for start, end in zip(starts, [*starts[1:], len(stages)], strict=True)]
 
 
 def _within(stage: Stage, ramp: Ramp | None) -> int:

@@ -12,6 +12,7 @@ from llama_load.metrics.rates import token_times_ns
 from llama_load.metrics.slo import Slo, meets
 from llama_load.metrics.summary import Totals
 from llama_load.metrics.table import Records
+from llama_load.record import CANCELLED, OK
 from llama_load.units import ns_to_s
 
 
@@ -59,11 +60,13 @@ class StageFigures:
 
 
 def inside(records: Records, stage: int, ended_mono_ns: int | None) -> tuple[Records, int]:
-    """The records of a stage that ended in it, and how many others there are. None: it had no end, so all ended in it."""
+    """The records of a stage that ended in it, or failed whenever that was, and how many others there are. None: it had no end, so
+    all ended in it. (What hangs ends late: a stage is not to be praised for requests that time out after it.)"""
     own = records.where(records.equals("stage", stage))
     if ended_mono_ns is None:
         return own, 0
-    ended = own.where(own.instants("ended_mono_ns") <= ended_mono_ns)
+    failed = ~own.equals("status", OK) & ~own.equals("status", CANCELLED)
+    ended = own.where((own.instants("ended_mono_ns") <= ended_mono_ns) | failed)
     return ended, len(own) - len(ended)
 
 

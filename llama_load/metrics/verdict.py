@@ -175,7 +175,7 @@ def _missing(planned: int | None, ended: int, dropped: int, interrupted: bool) -
     if planned is None:
         if interrupted:
             return _check("missing_records", 1, f"the run was interrupted after {ended} requests, before its time was over")
-        return _check("missing_records", 0, f"{ended} requests ended within the time given")
+        return _check("missing_records", 0, f"{ended} requests ended in the run's time")
     missing = max(0, planned - dropped - ended)
     text = f"{missing} of {planned} planned requests did not end" if missing else f"all {planned - dropped} requests are on record"
     return _check("missing_records", missing, text)

@@ -84,6 +84,8 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
             yield f"{FAILED} {stage.name}: at most {stage.peak} requests were in flight"
         elif stage.lost:
             yield f"{FAILED} {stage.name}: {stage.lost} of the workers went away while it ran"
+        elif not figures.completed + figures.failed:
+            yield f"{FAILED} {stage.name}: no request began and ended in it; give it more time"
         elif not stage.is_comparable:
             dropped = f", {stage.dropped} arrivals were dropped" if stage.dropped else ""
             yield f"{FAILED} {stage.name}: {figures.failed} of {figures.completed + figures.failed} requests failed{dropped}"

@@ -77,6 +77,12 @@ class Books:
             self._fault = sentence
             self.end("stopped")
 
+    def stopping(self, reason: str) -> None:
+        """The users are being stopped, for this reason unless the run was over for another: nobody gets any more to send."""
+        self.end_reason = self.end_reason or reason
+        self._conductor.stopping()
+        self.coordinator.close()
+
     def finish(self, health: Sequence[WorkerHealth], *, written: bool) -> tuple[Results, str]:
         """Everything has come in: write the folder. The results and the text of the block.
 

@@ -23,6 +23,7 @@ from llama_load.units import NS_PER_S, s_to_ns
 TICK_S = 0.05
 # Stages and schedules begin when the users are there that they need, in a swarm on all workers; after this time with fewer.
 READY_WITHIN_S = 10.0
+SHORT_S = 2.0
 # The first arrival must not be due before it can be told to anybody.
 LEAD_NS = NS_PER_S // 4
 
@@ -48,6 +49,8 @@ class Conductor:
         self._steps = self._course()
         self._stretch: Stretch | None = None
         self._measured: tuple[Stretch, Phase] | None = None  # what is being measured
+        self._stopped_ns: int | None = None
+        self._short_since_s: float | None = None  # since when users have been missing that a phase needs to begin or go on
         self._timer: gevent.Greenlet | None = None
         self._ticker: gevent.Greenlet | None = None
 
@@ -68,6 +71,10 @@ class Conductor:
             self._measure(self._stretch, phase)
         if self._ticker is None:
             self._ticker = gevent.spawn(self._tick)
+
+    def stopping(self) -> None:
+        """The users are being stopped: no stage goes on from now, however long it takes until everything has come in."""
+        self._stopped_ns = self._stopped_ns or time.monotonic_ns()
 
     def close(self) -> None:
         """The run is over, perhaps before its course was."""
@@ -125,8 +132,7 @@ class Conductor:
             self._coordinator.close_phase()
             return
         if phase.due_ns is not None:
-            due = bisect_right(phase.due_ns, time.monotonic_ns() - phase.begun_ns)
-            self._prepared.writer.manifest.unsent = max(0, due - phase.book.taken)
+            self._prepared.writer.manifest.due = bisect_right(phase.due_ns, time.monotonic_ns() - phase.begun_ns)
         self._end("time")
 
     def _note_the_end(self) -> None:
@@ -134,7 +140,7 @@ class Conductor:
         if self._measured is None:
             return
         (stretch, phase), self._measured = self._measured, None
-        manifest, now_ns = self._prepared.writer.manifest, time.monotonic_ns()
+        manifest, now_ns = self._prepared.writer.manifest, self._stopped_ns or time.monotonic_ns()
         manifest.dropped = sum(each.dropped.total() for each in self._coordinator.measured)
         told = self._told(stretch)
         if not told:
@@ -149,7 +155,9 @@ class Conductor:
         ends = [*begins[1:], over_ns]
         for number, (each, begun_ns, end_ns) in enumerate(zip(told, begins, ends, strict=True), start=stretch.first_stage):
             each.begun_mono_ns = begun_ns if begun_ns < now_ns else None
-            each.ended_mono_ns = end_ns if end_ns is not None and end_ns <= now_ns else None
+            # What has been sent and answered before its time was over is whole, too.
+            is_whole = end_ns is not None and (end_ns <= now_ns or (phase.book.finished and self._stopped_ns is None))
+            each.ended_mono_ns = end_ns if is_whole else None
             each.is_timed = is_timed
             each.dropped = phase.dropped[number]
             over_ns = now_ns if end_ns is None else end_ns
@@ -170,6 +178,7 @@ class Conductor:
         while True:
             gevent.sleep(TICK_S)
             if self._measured is None:
+                self._see_to_users()
                 continue
             stretch, _ = self._measured
             if stretch.arrivals_s is not None or stretch.limits_change:
@@ -182,6 +191,20 @@ class Conductor:
                 weights = self._prepared.weights
                 share = {name: weight / sum(weights.values()) for name, weight in weights.items()}
                 self._muster(max(math.ceil(count / share[name]) for name, count in missing.items()))
+
+    def _see_to_users(self) -> None:
+        """Between measurements: users that a stage needs may be in a long wait_time. Others come in their place, after a while in
+        which those that are just being started come."""
+        wanted = self._stretch.users_to_begin(USERS_AHEAD_S) if self._stretch is not None else 0
+        missing = wanted - self._coordinator.in_flight - self._coordinator.waiting
+        now_s = time.monotonic()
+        if missing <= 0:
+            self._short_since_s = None
+        elif self._short_since_s is None:
+            self._short_since_s = now_s
+        elif now_s - self._short_since_s > SHORT_S:
+            self._short_since_s = None
+            self._muster(missing)
 
 
 def drawn_by_weight(weights: Mapping[str, float], seed: int) -> Callable[[int], str]:

@@ -23,6 +23,8 @@ from llama_load.workloads.prompt import Plan
 MOST_AT_ONCE = 2000
 # So long before it is wanted a request is leased: longer than a message is on its way, so short that few users wait for that.
 AHEAD_NS = NS_PER_S // 2
+# Workers say what they have begun ten times a second.
+UNSAID_NS = NS_PER_S // 4
 
 
 @dataclass(slots=True)
@@ -34,11 +36,12 @@ class _Hand:
 
 @dataclass(slots=True)
 class _Held:
-    """A lease that a worker holds, with the number of the delivery that brought it."""
+    """A lease that a worker holds, with the number of the delivery that brought it, and since when it may be used."""
 
     lease: Lease
     delivery: int
     hand: _Hand
+    from_ns: int
     is_over: bool = False  # its request has ended; its record is on its way
 
 
@@ -211,11 +214,14 @@ class Coordinator:
             loss.possibly_sent.remove(key[1])
 
     def lose(self, worker: str, begun: Iterable[Key], heard_ns: int | None = None) -> None:
-        """The worker, last heard of at `heard_ns`, is gone, perhaps for a while. What it had `begun` may have been sent and is not
-        sent again; the rest goes to others."""
+        """The worker, last heard of at `heard_ns`, is gone, perhaps for a while. What it had `begun`, or could have begun without
+        having said so yet, may have been sent and is not sent again; the rest goes to others."""
         self._note_departure(worker, heard_ns)
         held = self._workers[worker].held
         sent = {key for key in begun if key in held}
+        if heard_ns is not None:
+            until_ns = heard_ns + UNSAID_NS
+            sent |= {key for key, entry in held.items() if entry.from_ns <= until_ns and not entry.lease.follows}
         self.lost.append(LostWorker(worker, sorted(index for warmup, index in sent if not warmup), len(held) - len(sent)))
         for key in sent:
             self._let_go(held.pop(key))
@@ -283,7 +289,8 @@ class Coordinator:
         while self.begun and not self._is_over and not self._closed and (leases := self._next()):
             worker, workload, count = self._waiting.popleft()
             holder, hand = self._workers[worker], _Hand(len(leases))
-            holder.held |= {lease.key: _Held(lease, holder.deliveries + 1, hand) for lease in leases}
+            now_ns, number = self._now_ns(), holder.deliveries + 1
+            holder.held |= {lease.key: _Held(lease, number, hand, max(now_ns, lease.due_ns or 0)) for lease in leases}
             self.in_flight += 1
             found.setdefault(worker, []).extend(leases)
             if count > 1:

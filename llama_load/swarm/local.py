@@ -41,8 +41,7 @@ class LocalRun:
 
     def stopping(self, reason: str) -> None:
         """Locust stops the users: for this reason, if the run had not come to its end by itself."""
-        self._books.end_reason = self._books.end_reason or reason
-        self._books.coordinator.close()
+        self._books.stopping(reason)
         self._crew.drain(self._wait_s)
 
     def finish(self) -> tuple[Results, str]:

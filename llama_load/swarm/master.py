@@ -86,8 +86,7 @@ class MasterRun:
 
     def stopping(self, reason: str) -> None:
         """Locust stops the users: nothing new begins, everything is to be sent."""
-        self._books.end_reason = self._books.end_reason or reason
-        self._books.coordinator.close()
+        self._books.stopping(reason)
         wait_s = self._prepared.options.wait_at_end_s
         self._say_end(wait_s)
         if wait_s:  # Locust kills the users next
