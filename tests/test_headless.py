@@ -17,6 +17,7 @@ from llama_load.bundled import bundled
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from tests.conftest import PORTABLE, Finished, Simulated, environment, eventually, locust_command
 from tests.scripted import GOOD_STREAM, ScriptedServer
+from tests.swarms import wait_until
 
 Run = Callable[..., Finished]
 
@@ -204,6 +205,16 @@ def interrupted(simulated: Simulated, folder: Path, how: signal.Signals) -> Fini
     process.send_signal(how)
     out, err = process.communicate(timeout=60)
     return Finished(process.returncode, out.decode(), err.decode(), folder)
+
+
+@pytest.mark.heavy
+def test_ctrl_c_before_anything_was_sent_is_no_success(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    command = locust_command(simulate().url, tmp_path / "run", "-u", "4", "--num-prompts", "4000")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    wait_until((tmp_path / "run" / "run.json").exists)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 3, err
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.heavy)])

@@ -33,6 +33,7 @@ from llama_load.reports.write import write_junit
 from llama_load.swarm import messages
 from llama_load.swarm.crowd import Crowd
 from llama_load.swarm.flags import declare
+from llama_load.swarm.interrupts import interrupt_between_events
 from llama_load.swarm.local import LocalRun
 from llama_load.swarm.master import MasterRun
 from llama_load.swarm.options import LoadOptions, read
@@ -152,6 +153,7 @@ class Lifecycle:
                 gevent.sleep(0)
                 self._take_over_run_time()
                 self.prepared = self._prepare()
+            interrupt_between_events()
             prepared, self.prepared = self.prepared, None
             if prepared.model.stages:
                 prepared.writer.manifest.users = prepared.users
@@ -228,6 +230,9 @@ class Lifecycle:
         if self.active is not None and self._reported.is_set():
             self.active.stopping("interrupted")
             environment.runner.stop()
+        elif self.prepared is not None:
+            _say("interrupted before anything was sent")
+            self.exit_code = 3
         self._reported.wait(REPORTED_WITHIN_S)
         if self.exit_code is not None:
             environment.process_exit_code = self.exit_code

@@ -21,6 +21,7 @@ from llama_load.record import RequestRecord
 from llama_load.runs import SpoolManifest
 from llama_load.swarm import messages
 from llama_load.swarm.crew import Crew, Orders
+from llama_load.swarm.interrupts import interrupt_between_events
 from llama_load.swarm.leases import Key, Lease
 from llama_load.swarm.master import short
 from llama_load.swarm.options import read
@@ -91,6 +92,7 @@ class WorkerLife:
     def _begin(self) -> None:
         if self._orders is None or self._run is not None:
             return
+        interrupt_between_events()
         try:
             self._run = WorkerRun(self._environment, self._orders)
         except (LlamaLoadError, OSError) as error:
