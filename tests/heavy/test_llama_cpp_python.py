@@ -14,6 +14,7 @@ from llama_load.bundled import bundled
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.process import Running, free_port, start
 from tests.conftest import Finished
+from tests.swarms import wait_until
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 PATIENT = ("--interrupt_requests", "false", "--n_ctx", "2048")
@@ -114,15 +115,23 @@ def test_an_rpc_cluster(run_locust: Callable[..., Finished], start_llama_cpp_pyt
 
 
 def test_an_rpc_worker_that_is_killed_takes_the_head_with_it(
-    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Running], workers
+    run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Running], workers, tmp_path: Path
 ) -> None:
     """The streams under way are cut off, later requests refused; the report names both."""
     addresses, processes = workers
     server = start_llama_cpp_python(*PATIENT, rpc=addresses)
-    killer = threading.Timer(7, lambda: [process.kill() for process in processes])
+    folder = tmp_path / "killed"
+
+    def kill() -> None:
+        wait_until((folder / "requests.arrows").exists, 60)  # the first answer is on record, the next are on their way
+        for process in processes:
+            process.kill()
+
+    killer = threading.Thread(target=kill)
     killer.start()
-    done = run_locust(server.url, "--num-prompts", "2000", "-u", "2", "--max-tokens", "500", "-t", "12s", "--keep-long-prompts")
-    killer.cancel()
+    flags = ("--num-prompts", "2000", "-u", "2", "--max-tokens", "500", "-t", "15s", "--keep-long-prompts", "--warmup", "0")
+    done = run_locust(server.url, *flags, folder=folder)
+    killer.join()
     assert done.code == 1, done.err
     kinds = set(done.records.measured().failed().strings("status"))
     assert kinds & {"cut_off", "reset"}
