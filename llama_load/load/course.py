@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -164,8 +164,7 @@ def _single(model: LoadModel, num_prompts: int | None, run_time_s: float | None)
 
 
 def _grouped(stages: Sequence[Stage]) -> list[tuple[int, tuple[Stage, ...]]]:
-    starts = [number for number, stage in enumerate(stages) if not stage.goes_on]
-    return [(start, tuple(stages[start:end])) for start, end in zip(starts, [*starts[1:], len(stages)], strict=True)]
+    return _in_groups(stages, lambda place: stages[place].goes_on)
 
 
 def _closed(first: int, stages: tuple[Stage, ...], num_prompts: int | None, run_time_s: float | None) -> Stretch:
@@ -227,6 +226,11 @@ def _at_one_rate(stages: Sequence[Stage]) -> list[tuple[int, tuple[Stage, ...]]]
         steady = before.start is None and stage.start is None and before.rate_rps == stage.rate_rps
         return steady and bool(before.seconds and stage.seconds)
 
+    return _in_groups(stages, goes_on)
+
+
+def _in_groups(stages: Sequence[Stage], goes_on: Callable[[int], bool]) -> list[tuple[int, tuple[Stage, ...]]]:
+    """The stages in groups, each with the number of its first: a stage (by its number) that goes on is in the group before it."""
     starts = [place for place in range(len(stages)) if not (place and goes_on(place))]
     return [(start, tuple(stages[start:end])) for start, end in zip(starts, [*starts[1:], len(stages)], strict=True)]
 

@@ -12,7 +12,6 @@ from llama_load.metrics.rates import token_times_ns
 from llama_load.metrics.slo import Slo, meets
 from llama_load.metrics.summary import Totals
 from llama_load.metrics.table import Records
-from llama_load.record import CANCELLED, OK
 from llama_load.units import ns_to_s
 
 
@@ -65,8 +64,7 @@ def inside(records: Records, stage: int, ended_mono_ns: int | None) -> tuple[Rec
     own = records.where(records.equals("stage", stage))
     if ended_mono_ns is None:
         return own, 0
-    failed = ~own.equals("status", OK) & ~own.equals("status", CANCELLED)
-    ended = own.where((own.instants("ended_mono_ns") <= ended_mono_ns) | failed)
+    ended = own.where((own.instants("ended_mono_ns") <= ended_mono_ns) | own.is_failed())
     return ended, len(own) - len(ended)
 
 

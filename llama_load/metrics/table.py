@@ -64,7 +64,11 @@ class Records:
 
     def failed(self) -> Records:
         """The requests that neither succeeded nor were cancelled."""
-        return self.where(~self.equals("status", OK) & ~self.equals("status", CANCELLED))
+        return self.where(self.is_failed())
+
+    def is_failed(self) -> NDArray[np.bool_]:
+        """One bool a row: whether the request neither succeeded nor was cancelled."""
+        return ~self.equals("status", OK) & ~self.equals("status", CANCELLED)
 
     def gaps_ms(self) -> NDArray[np.float64]:
         """All inter-token latencies, pooled over the rows, ms."""
