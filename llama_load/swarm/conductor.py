@@ -23,6 +23,7 @@ from llama_load.units import NS_PER_S, s_to_ns
 TICK_S = 0.05
 # Stages and schedules begin when the users are there that they need, in a swarm on all workers; after this time with fewer.
 READY_WITHIN_S = 10.0
+# How long users may be missing between measurements before others are started: Locust may just be starting them.
 SHORT_S = 2.0
 # The first arrival must not be due before it can be told to anybody.
 LEAD_NS = NS_PER_S // 4

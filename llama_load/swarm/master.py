@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -140,12 +140,11 @@ class MasterRun:
             if not self._waits_for_clock(worker):  # else it comes again with the next answer to a ping
                 coordinator.want(client_id, data["workload"], data["count"])
         elif kind == messages.OVER:
-            warmup, index = data["key"]
-            coordinator.over(client_id, (bool(warmup), index))
+            coordinator.over(client_id, *_keys([data["key"]]))
         elif kind == messages.BEGUN:
-            worker.begun.update((bool(warmup), index) for warmup, index in data["keys"])
+            worker.begun.update(_keys(data["keys"]))
         elif kind == messages.BACK:
-            keys = [(bool(warmup), index) for warmup, index in data["keys"]]
+            keys = _keys(data["keys"])
             worker.begun.difference_update(keys)
             coordinator.give_back(client_id, keys)
         elif kind == messages.RECORDS:
@@ -153,8 +152,7 @@ class MasterRun:
         elif kind == messages.PONG:
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
             if "holds" in data and not worker.lost and not self._waits_for_clock(worker):
-                holds = [(bool(warmup), index) for warmup, index in data["holds"]]
-                coordinator.reconcile(client_id, data["delivered"], holds, data["wants"])
+                coordinator.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
         elif kind == messages.FLUSHED:
             worker.last_word = messages.unpack_flushed(data["last_word"])
         elif kind == messages.ABORT:
@@ -271,6 +269,11 @@ class MasterRun:
 
     def _send(self, kind: str, data: dict[str, Any], client_id: str) -> None:
         self._runner.send_message(kind, data | {"run": self._name}, client_id)
+
+
+def _keys(pairs: Iterable[Sequence[int]]) -> list[Key]:
+    """Keys as they come in a message, where a tuple has become a list."""
+    return [(bool(warmup), index) for warmup, index in pairs]
 
 
 def _on_its_clock(lease: Lease, offset_ns: int) -> Lease:
