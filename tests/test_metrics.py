@@ -200,11 +200,15 @@ def test_drift_is_growth_that_chance_does_not_explain() -> None:
     draw = np.random.default_rng(2)
     begun = np.arange(400)
     noise = draw.lognormal(0, 1, 400)
-    assert drift(noise, begun) is None
+    quiet = drift(noise, begun)
+    assert quiet is not None
+    assert not quiet.grew
     found = drift(noise * np.linspace(1, 6, 400), begun)
     assert found is not None
-    assert found.ratio > 1.5
-    assert drift(np.linspace(6, 1, 400), begun) is None  # it got faster
+    assert (found.grew, found.ratio > 1.5) == (True, True)
+    faster = drift(np.linspace(6, 1, 400), begun)
+    assert faster is not None
+    assert not faster.grew
     assert drift(np.linspace(1, 6, 20), np.arange(20)) is None  # too few
     shuffled = draw.permutation(400)
     assert drift((noise * np.linspace(1, 6, 400))[shuffled], begun[shuffled]) == found
@@ -214,7 +218,7 @@ def test_few_quiet_runs_are_accused_of_drift() -> None:
     """Of 1000 runs of 64 requests without a trend, at most 5 show growth by ranks and ratio."""
     draw = np.random.default_rng(3)
     grown = [drift(draw.lognormal(0, 1, 64), np.arange(64)) for _ in range(1000)]
-    assert sum(found is not None and found.ratio > 1.5 for found in grown) <= 5
+    assert sum(found is not None and found.grew and found.ratio > 1.5 for found in grown) <= 5
 
 
 def test_imbalance_in_flight_counts_every_moment() -> None:

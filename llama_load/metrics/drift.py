@@ -16,10 +16,11 @@ SIGNIFICANCE_Z = 3.1
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Medians of the first and of the last quarter, in the unit of the values."""
+    """Medians of the first and of the last quarter, in the unit of the values; `grew`: the difference is more than chance."""
 
     first: float
     last: float
+    grew: bool
 
     @property
     def ratio(self) -> float:
@@ -28,8 +29,8 @@ class Drift:
 
 
 def drift(values: NDArray[np.float64], begun_ns: NDArray[np.int64]) -> Drift | None:
-    """The growth from the first to the last quarter of the requests (in the order of `begun_ns`), if it is more than chance: the
-    rank-sum test of both quarters must have z > 3.1. None: no growth that can be shown.
+    """The change from the first to the last quarter of the requests, in the order of `begun_ns`. It is growth if the rank-sum
+    test of both quarters has z > 3.1. None: too few requests to tell.
 
     Source: H. B. Mann, D. R. Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger", 1947.
     """
@@ -39,9 +40,7 @@ def drift(values: NDArray[np.float64], begun_ns: NDArray[np.int64]) -> Drift | N
     if size < LEAST_A_QUARTER:
         return None
     first, last = values[:size], values[-size:]
-    if _rank_sum_z(first, last) <= SIGNIFICANCE_Z:
-        return None
-    return Drift(float(np.median(first)), float(np.median(last)))
+    return Drift(float(np.median(first)), float(np.median(last)), grew=_rank_sum_z(first, last) > SIGNIFICANCE_Z)
 
 
 def _rank_sum_z(low: NDArray[np.float64], high: NDArray[np.float64]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from llama_load.metrics.check import OWN_SHARE, Check, information, limited, plural
+from llama_load.metrics.check import LIMITS, OWN_SHARE, Check, information, limited, plural
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.table import Records
 
@@ -43,7 +43,7 @@ def event_loop(evidence: Evidence) -> Iterator[Check]:
         text = f"lag of the client's event loop: p99 {p99:.2f} ms, max {longest:.1f} ms"
     base_ms = _median(evidence, "e2el") if evidence.gap_ms is None else evidence.gap_ms
     yield limited("loop_lag_p99_ms", p99, text, limit=OWN_SHARE * base_ms)
-    if longest is not None:
+    if longest is not None and longest > LIMITS["client_pause_ms"].limit:  # else the line above says it
         yield limited("client_pause_ms", longest, f"the client's longest pause: {longest / 1000:.1f} s")
 
 

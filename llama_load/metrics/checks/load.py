@@ -114,10 +114,13 @@ def drifted(evidence: Evidence) -> Iterator[Check]:
         steady = ok.where(ok.instants("started_mono_ns") >= ok.instants("ended_mono_ns").min())
     begun = steady.instants("started_mono_ns")
     found = {name: drift(values, begun) for name, values in _trends(steady, is_open=evidence.gap_ms is not None).items()}
-    grown = {name: each for name, each in found.items() if each is not None}
+    if all(each is None for each in found.values()):
+        yield limited("drift_ratio", None, "too few requests to see whether latencies grow while the run lasts")
+        return
+    grown = {name: each for name, each in found.items() if each is not None and each.grew}
     name = max(grown, key=lambda name: grown[name].ratio, default=None)
     if name is None:
-        yield limited("drift_ratio", 1.0 if len(steady) else None, "no latency grew from the first to the last quarter")
+        yield limited("drift_ratio", 1.0, "no latency grew from the first to the last quarter of the time")
         return
     worst = grown[name]
     text = f"{name} rose {worst.ratio:.1f} x, first to last quarter of the time ({worst.first:.0f} to {worst.last:.0f} ms)"
