@@ -167,10 +167,9 @@ class Conductor:
             each.is_timed = is_timed
             each.dropped = phase.dropped[number]
             over_ns = now_ns if end_ns is None else end_ns
-            if stretch.arrivals_s is not None and stretch.places is not None and by_time:
-                each.unsent = _unsent(
-                    stretch, number - stretch.first_stage, phase.book.taken, (over_ns - phase.begun_ns) / NS_PER_S
-                )
+            if by_time and stretch.arrivals_s is not None:
+                offered_s = min((over_ns - phase.begun_ns) / NS_PER_S, stretch.seconds or math.inf)  # then the rest is waited for
+                each.unsent = _unsent(stretch, number - stretch.first_stage, phase.book.taken, offered_s)
             each.lost = sum(heard_ns < over_ns and noticed_ns >= begun_ns for heard_ns, noticed_ns in self._coordinator.departures)
         with suppress(OSError):  # it is written again at the end
             gevent.get_hub().threadpool.apply(self._prepared.writer.write_manifest)
@@ -217,12 +216,12 @@ class Conductor:
             self._muster(missing)
 
 
-def _unsent(stretch: Stretch, place: int, taken: int, elapsed_s: float) -> int:
-    """How many arrivals of one of a stretch's stages were scheduled within `elapsed_s` and not leased. (Leases are in order.)"""
+def _unsent(stretch: Stretch, place: int, taken: int, offered_s: float) -> int:
+    """How many arrivals of one of a stretch's stages were scheduled within `offered_s` and not leased. (Leases are in order.)"""
     assert stretch.arrivals_s is not None
     assert stretch.places is not None
     rest = slice(taken, None)
-    return int(((stretch.places[rest] == place) & (stretch.arrivals_s[rest] <= elapsed_s)).sum())
+    return int(((stretch.places[rest] == place) & (stretch.arrivals_s[rest] <= offered_s)).sum())
 
 
 def drawn_by_weight(weights: Mapping[str, float], seed: int) -> Callable[[int], str]:
