@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from llama_load.metrics.definitions import DETAIL, EVERY, FIGURES, RATES, SCHEDULED, of_group
 from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.stages import StageFigures
 from llama_load.metrics.statistics import Distribution
-from llama_load.metrics.summary import EXTRAS, LATENCIES, SCHEDULED, Totals
+from llama_load.metrics.summary import Totals
 from llama_load.runs import Manifest
 
 if TYPE_CHECKING:
     from llama_load.reports.results import Results
-
-
-RATES = ("request_throughput", "request_goodput", "output_throughput", "total_token_throughput")
 
 
 def percentile_word(p: float) -> str:
@@ -26,11 +24,10 @@ def percentile_word(p: float) -> str:
 
 def threshold_keys(percentiles: Sequence[float]) -> set[str]:
     """The keys of `flat_result` that hold numbers when these percentiles are reported."""
-    keys = {"duration", "completed", "failed", "failure_ratio", "total_input_tokens", "total_output_tokens"}
-    keys |= {*RATES, "max_output_tokens_per_s", "max_concurrent_requests", "dropped"}
+    latencies = [latency.key for latency in (*of_group(EVERY), *of_group(SCHEDULED))]
     words = ["mean", "median", "std", *map(percentile_word, percentiles)]
-    keys |= {f"count_{key}" for key in (*LATENCIES, *SCHEDULED)}
-    return keys | {f"{word}_{key}_ms" for key in (*LATENCIES, *SCHEDULED) for word in words}
+    keys = {figure.key for figure in FIGURES} | {"dropped"} | {f"count_{key}" for key in latencies}
+    return keys | {f"{word}_{key}_ms" for key in latencies for word in words}
 
 
 def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> dict[str, Any]:
@@ -49,17 +46,12 @@ def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None 
         "request_rate": "inf" if rate is None and manifest.arrival is None else rate,
         "burstiness": manifest.burstiness,
         "max_concurrency": most,
-        "duration": figures.duration_s,
-        "completed": figures.completed,
-        "failed": figures.failed,
-        "total_input_tokens": figures.total_input_tokens,
-        "total_output_tokens": figures.total_output_tokens,
-        **{key: None if pauses else getattr(figures, key) for key in RATES},
-        "max_output_tokens_per_s": figures.max_output_tokens_per_s,
-        "max_concurrent_requests": figures.max_concurrent_requests,
+        **{figure.key: getattr(figures, figure.attribute) for figure in FIGURES},
     }
-    scheduled = [key for key in SCHEDULED if figures.distributions[key].count]
-    for key in (*LATENCIES, *scheduled):
+    if pauses:
+        flat |= dict.fromkeys(RATES)
+    scheduled = [latency for latency in of_group(SCHEDULED) if figures.distributions[latency.key].count]
+    for key in (latency.key for latency in (*of_group(EVERY), *scheduled)):
         sample = figures.distributions[key]
         flat[f"mean_{key}_ms"] = sample.mean
         flat[f"median_{key}_ms"] = sample.median
@@ -67,7 +59,6 @@ def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None 
         for p in sample.percentiles:
             flat[f"{percentile_word(p)}_{key}_ms"] = sample.percentile(p)
         flat[f"count_{key}"] = sample.count
-    flat["failure_ratio"] = figures.failure_ratio
     flat["dropped"] = manifest.dropped if stage is None else stage.dropped
     if (told := speculation_told(manifest, figures)) is not None:
         flat |= {
@@ -145,9 +136,9 @@ def _ours(figures: Totals) -> dict[str, Any]:
         "prompt_token_sources": figures.prompt_token_sources,
         "clock_sources": figures.clock_sources,
         **{
-            key: {"mean": sample.mean, "median": sample.median, "std": sample.std, **_percentiles(sample)}
-            for key, sample in figures.distributions.items()
-            if key in EXTRAS and sample.count
+            latency.key: {"mean": sample.mean, "median": sample.median, "std": sample.std, **_percentiles(sample)}
+            for latency in of_group(DETAIL)
+            if (sample := figures.distributions[latency.key]).count
         },
     }
 
