@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from llama_load.errors import RunError, UsageError
-from llama_load.metrics.speculative import Speculation
+from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.table import Records
 from llama_load.metrics.verdict import LostWorker, WorkerHealth
 from llama_load.record import CANCELLED, INSTANTS, RequestRecord, aligned, schema, to_batch
@@ -45,7 +45,7 @@ class PreflightRow:
 class StageTold:
     """A stage as it was: `users` requests in flight or `rate_rps` arrivals a second, from when to when (the master's clock; None:
     it never began, or never ended), whether it ended by time, how many arrivals were dropped at the limit, and how many workers
-    went away.
+    went away. `counters` is what the servers counted in it; None where stages follow each other without a pause, too.
     """
 
     name: str
@@ -56,6 +56,7 @@ class StageTold:
     is_timed: bool = False
     dropped: int = 0
     lost: int = 0
+    counters: ServerCounters | None = None
 
 
 @dataclass(slots=True)
@@ -99,7 +100,8 @@ class Manifest:
     host: dict[str, Any] = field(default_factory=dict)
     workers: list[WorkerHealth] = field(default_factory=list)
     lost: list[LostWorker] = field(default_factory=list)
-    speculation: Speculation | None = None  # what the servers counted during the measurement
+    counters: ServerCounters | None = None  # what the servers counted while requests were measured, warm-ups left out
+    server_changes: list[str] = field(default_factory=list)  # what the servers were at the end that they were not at the begin
     end: str = "running"  # then "complete", "time", "stopped", "interrupted"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.rates import token_times_ns
+from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.slo import Slo, meets
 from llama_load.metrics.summary import Totals
 from llama_load.metrics.table import Records
@@ -32,6 +33,7 @@ class StageFigures:
     is_whole: bool = True
     peak: int = 0  # requests that began in it, crossing ones included, in flight at once
     lost: int = 0
+    counters: ServerCounters | None = None  # what the servers counted in it
 
     @property
     def is_reached(self) -> bool:

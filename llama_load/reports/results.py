@@ -71,7 +71,8 @@ def work_out(run: Run) -> Results:
             figures = in_its_time(figures, measured, told.begun_mono_ns, told.ended_mono_ns, slos)
         is_whole = told.ended_mono_ns is not None
         peak = peak_in_flight(measured.where(measured.equals("stage", number)))
-        return StageFigures(told.name, told.users, told.rate_rps, figures, crossing, told.dropped, is_whole, peak, told.lost)
+        load = told.name, told.users, told.rate_rps
+        return StageFigures(*load, figures, crossing, told.dropped, is_whole, peak, told.lost, told.counters)
 
     stages = [in_stage(number, told) for number, told in enumerate(manifest.stages)]
     again = repeated_prompts(measured, len(stages))
@@ -97,7 +98,10 @@ def work_out(run: Run) -> Results:
     turns = dict(sorted(grouped("turn").items()))
     workloads, by_host, models = grouped("workload"), grouped("host", hosts), grouped("model")
     groups = {"workload": workloads, "host": by_host, "model": models, "turn": turns}
-    flat = {group: {str(name): flat_result(manifest, part) for name, part in parts.items()} for group, parts in groups.items()}
+    flat = {
+        group: {str(name): flat_result(manifest, part, is_part=part is not total) for name, part in parts.items()}
+        for group, parts in groups.items()
+    }
     flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
     values = flat_result(manifest, total)
     thresholds = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]

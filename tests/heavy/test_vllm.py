@@ -105,7 +105,7 @@ def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], st
     records = done.records.measured()
     assert (records.numbers("output_tokens") == 61).all()
     assert (records.numbers("token_events") < 30).all()
-    counted = done.manifest["speculation"]
+    counted = done.manifest["counters"]["speculation"]
     assert counted["drafts"] > 0
     assert f"{'Drafts:':<40} {counted['drafts']}" in done.out
     assert "Per-position acceptance (%):" in done.out
