@@ -16,7 +16,8 @@ class ServerCounters:
 
     `prompt_tokens` counts all prompt tokens, cached ones included. `cache_queries` of them were looked up in the prompt cache
     and `cache_hits` found there (vLLM: prefix_cache_queries and prefix_cache_hits; llama-server looks up all). vLLM without
-    prefix caching looks up none. `started_s` is when the process started, in Unix time of the server's clock.
+    prefix caching looks up none. `started_s` is when the process started and `read_s` when the counters were read, in Unix time
+    of the server's clock.
     """
 
     speculation: Speculation | None = None
@@ -26,6 +27,12 @@ class ServerCounters:
     requests: int | None = None
     preemptions: int | None = None
     started_s: float | None = None
+    read_s: float | None = None
+
+    @property
+    def uptime_s(self) -> float | None:
+        """How long the server had been running; None where it does not report its start."""
+        return None if self.started_s is None or self.read_s is None else max(0.0, self.read_s - self.started_s)
 
     def plus(self, other: ServerCounters) -> ServerCounters:
         """Both together (two replicas, two stages): None where one of them does not count it."""
@@ -53,7 +60,7 @@ class ServerCounters:
         return any(count is not None and count < 0 for count in grown)
 
 
-_COUNTS = tuple(item.name for item in fields(ServerCounters) if item.name not in ("speculation", "started_s"))
+_COUNTS = tuple(item.name for item in fields(ServerCounters) if item.name not in ("speculation", "started_s", "read_s"))
 
 
 def _sum(one: int | None, other: int | None, sign: int = 1) -> int | None:

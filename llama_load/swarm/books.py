@@ -21,11 +21,14 @@ from llama_load.swarm.leases import Lease
 from llama_load.swarm.prepare import Prepared
 from llama_load.swarm.progress import Counts, Progress
 from llama_load.targets.counters import read_counters
+from llama_load.targets.identity import NO_ANSWER, changes_since
 
 # A run in which nobody has sent anything for so long never will: its tasks do not call self.chat.
 FIRST_REQUEST_WITHIN_S = 60.0
 # How long servers may take to report their counters between two measurements.
 COUNTERS_WITHIN_S = 6.0
+# How long a server may take at the end to say what it is.
+IDENTITY_WITHIN_S = 5.0
 
 
 class Books:
@@ -106,6 +109,7 @@ class Books:
         writer.manifest.end = self.end_reason or "stopped"
         writer.manifest.workers = list(health)
         writer.manifest.lost = self.coordinator.lost
+        writer.manifest.server_changes += self._server_changes()
         if not written:
             raise RunError(
                 f"the records could not be written to {writer.path}; make room and run 'llama-load report {writer.path}'"
@@ -126,6 +130,8 @@ class Books:
         """A measurement is over, and all its requests with it: what the servers counted in it. A warm-up may follow."""
         before, after = self._counters_before, self._counters() if self._counters_before is not None else None
         found = None if before is None or after is None else after.since(before)
+        if before is not None and after is not None and found is None:
+            self.prepared.writer.manifest.server_changes.append("restarted while requests were measured: its counters began anew")
         if len(stages) == 1:
             stages[0].counters = found
         manifest = self.prepared.writer.manifest
@@ -135,6 +141,20 @@ class Books:
             manifest.counters = found
         else:
             manifest.counters = None if found is None or total is None else total.plus(found)
+
+    def _server_changes(self) -> list[str]:
+        """What the servers are now that they were not before the run."""
+        probes, targets = self.prepared.probes, self.prepared.targets
+        jobs = [gevent.spawn(changes_since, probe, target) for probe, target in zip(probes, targets, strict=True)]
+        gevent.joinall(jobs, timeout=IDENTITY_WITHIN_S)
+        gevent.killall(jobs, block=False)
+        found = [job.value if isinstance(job.value, list) else [NO_ANSWER] for job in jobs]
+        several = len(targets) > 1
+        return [
+            f"{target.address.url}: {change}" if several else change
+            for target, changes in zip(targets, found, strict=True)
+            for change in changes
+        ]
 
     def _counters(self) -> ServerCounters | None:
         """What the targets have counted so far; None unless all of them count."""

@@ -47,6 +47,7 @@ class Prepared:
 
     options: LoadOptions
     targets: list[Target]
+    probes: list[Probe]  # one a target, to ask it again
     body_options: BodyOptions
     plans: Mapping[str, Plan]
     model: LoadModel
@@ -174,7 +175,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         rows += change_rows(before, manifest)
     print_table(rows)
     writer = RunWriter(folder, manifest)
-    return Prepared(options, targets, body_options, plans, model, stretches, weights, users, writer, run_time_s)
+    return Prepared(options, targets, probes, body_options, plans, model, stretches, weights, users, writer, run_time_s)
 
 
 def _told_of_images() -> Callable[[int], None]:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+
 import requests
 
 from llama_load.metrics.server_counters import ServerCounters
@@ -39,7 +44,15 @@ def read_counters(target: Target, tls: TlsOptions) -> ServerCounters | None:
             answer = session.get(target.address.url + "/metrics", timeout=TIMEOUT_S)
         except requests.RequestException:
             return None
-    return parse_counters(answer.text) if answer.ok else None
+    found = parse_counters(answer.text) if answer.ok else None
+    return None if found is None else replace(found, read_s=_date_s(answer.headers.get("date", "")))
+
+
+def _date_s(date: str) -> float:
+    """The server's clock, which its start time is of: an answer's Date, in s; where it has none, ours."""
+    with suppress(ValueError, OverflowError):
+        return parsedate_to_datetime(date).timestamp()
+    return time.time()
 
 
 def parse_counters(text: str) -> ServerCounters | None:

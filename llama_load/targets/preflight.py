@@ -23,12 +23,15 @@ TRAITS = {
     "backend": "server",
     "build": "build",
     "model": "model",
+    "model_path": "model file",
     "slots": "slots",
     "ctx_per_slot": "context",
     "modalities": "modalities",
     "chat_template_sha256": "chat template",
     "sampling": "sampling defaults",
 }
+# A server that has run for less than this may still compile kernels or fill its caches.
+JUST_STARTED_S = 60.0
 # Flags that name a run rather than change it.
 _NAMES = ("run_dir", "label")
 
@@ -75,6 +78,11 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
     for other in targets[1:]:
         if differing := differences(first.about, other.about):
             rows.append(PreflightRow("replicas", f"not alike: {'; '.join(differing)}", "warning"))
+    for target in targets:
+        uptime_s = target.about.get("uptime_s")
+        if uptime_s is not None and uptime_s < JUST_STARTED_S:
+            text = f"{target.address.url} was started {uptime_s:.0f} s ago; its first requests may be slow (a larger --warmup)"
+            rows.append(PreflightRow("uptime", text, "note"))
     key = any(name.lower() == "authorization" for name, _ in first.headers)
     rows.append(PreflightRow("key", "accepted" if key else "none given, none asked for"))
     rows.append(PreflightRow("model", first.model or "the server names none"))

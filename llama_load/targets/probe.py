@@ -140,10 +140,13 @@ class Probe:
             template_tokens=template,
             about=about,
         )
+        counters = read_counters(target, self.wanted.tls)
+        if counters is not None:
+            about |= {"started_s": counters.started_s, "uptime_s": counters.uptime_s}
         return replace(
             target,
             reuse=target.keeps_connections if self.wanted.reuse is None else self.wanted.reuse,
-            has_counters=read_counters(target, self.wanted.tls) is not None,
+            has_counters=counters is not None,
         )
 
     def counter(self, target: Target) -> ServerCounter | None:
