@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from llama_load.errors import RunError, UsageError
+from llama_load.metrics.prompt_cache import SentBefore
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.table import Records
 from llama_load.metrics.verdict import LostWorker, WorkerHealth
@@ -92,7 +93,10 @@ class Manifest:
     percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
     goodput: list[str] = field(default_factory=list)
     fail_if: list[str] = field(default_factory=list)
-    cache_meant: bool = False
+    cache_meant: bool = False  # cached prompts are part of what is measured: --cache-prompt on
+    cache_off: bool = False  # every server was asked not to use its prompt cache
+    shared_tokens: dict[str, int | None] = field(default_factory=dict)  # by workload: see `CacheEvidence`
+    prompts_sent_before: SentBefore | None = None  # in earlier runs; None: not known
     dataset: dict[str, Any] | None = None
     prompts: dict[str, Any] = field(default_factory=dict)
     targets: list[dict[str, Any]] = field(default_factory=list)

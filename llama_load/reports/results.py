@@ -89,7 +89,7 @@ def work_out(run: Run) -> Results:
         crossing={stage.name: stage.crossing_ratio for stage in stages},
         missing_stages=[stage.name for stage in stages if not stage.is_whole],
         interrupted=manifest.end in ("interrupted", "running") or (manifest.end == "stopped" and manifest.run_time_s is not None),
-        cache_meant=manifest.cache_meant,
+        cache_meant=manifest.cache_meant or bool(manifest.shared_tokens) or bool((measured.numbers("turn") >= 2).any()),
         head_tokens=min((target.get("head_tokens") or 0 for target in manifest.targets), default=0),
         length_means_full=all(target.get("backend") == "llama-server" for target in manifest.targets) and bool(manifest.targets),
         shown=() if stages else shown_latencies(manifest.percentile_metrics, total),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import reduce
 
 import gevent
 
+from llama_load.earlier_runs import sent_before
 from llama_load.errors import RunError, UsageError
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.verdict import WorkerHealth
 from llama_load.record import OK
 from llama_load.reports.results import Results, work_out
 from llama_load.reports.write import write_reports
-from llama_load.runs import StageTold, load_run
+from llama_load.runs import Run, StageTold, load_run
 from llama_load.swarm.conductor import Conductor
 from llama_load.swarm.coordinator import Coordinator
 from llama_load.swarm.leases import Lease
@@ -115,7 +117,9 @@ class Books:
                 f"the records could not be written to {writer.path}; make room and run 'llama-load report {writer.path}'"
             )
         writer.finish()
-        results = work_out(load_run(writer.path))
+        run = load_run(writer.path)
+        self._look_at_earlier_runs(run)
+        results = work_out(run)
         text = write_reports(results)
         if self._fault is not None:
             raise UsageError(self._fault)
@@ -141,6 +145,17 @@ class Books:
             manifest.counters = found
         else:
             manifest.counters = None if found is None or total is None else total.plus(found)
+
+    def _look_at_earlier_runs(self, run: Run) -> None:
+        """Note in the manifest which of the prompts had been sent before. A folder that cannot be read changes no run."""
+        started = {target.address.url: target.about.get("started_s") for target in self.prepared.targets}
+        known = {url: at_s for url, at_s in started.items() if at_s is not None}
+        try:
+            found = gevent.get_hub().threadpool.apply(sent_before, (run.path, run.records, known))
+            run.manifest.prompts_sent_before = self.prepared.writer.manifest.prompts_sent_before = found
+            gevent.get_hub().threadpool.apply(self.prepared.writer.write_manifest)
+        except Exception as error:
+            print(f"earlier runs beside {run.path} were not looked at: {error}", file=sys.stderr)
 
     def _server_changes(self) -> list[str]:
         """What the servers are now that they were not before the run."""

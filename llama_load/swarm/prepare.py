@@ -35,7 +35,7 @@ from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
 from llama_load.workloads.mixed import Mixed
-from llama_load.workloads.prompt import Plan, PlanRequest, Workload
+from llama_load.workloads.prompt import Plan, PlanRequest, Workload, shared_tokens
 
 # Users are started for what is due within so long: Locust needs a moment for them, in a swarm some tenths of a second.
 USERS_AHEAD_S = 3.0
@@ -164,7 +164,9 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         percentile_metrics=options.percentile_metrics,
         goodput=options.goodput,
         fail_if=options.fail_if,
-        cache_meant=options.cache_prompt is True or any(plan.about.get("cache_meant") for plan in plans.values()),
+        cache_meant=options.cache_prompt is True,
+        cache_off=options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets),
+        shared_tokens=shared_tokens({name: plan.about for name, plan in plans.items()}),
         prompts=_about(plans),
         targets=[target.about for target in targets],
         preflight=rows,

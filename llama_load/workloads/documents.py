@@ -127,7 +127,7 @@ class Documents:
             "distinct": distinct,
             "repeated": len(measured) - distinct,
             "replaced": 0,
-            "cache_meant": cache == SHARED,
+            "shared_tokens": most - most_around if cache == SHARED else 0,
             "cut": len(measured) if most < tokens + most_around else 0,
         }
         return Plan(measured, warmup, about)

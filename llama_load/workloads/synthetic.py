@@ -96,7 +96,7 @@ class Synthetic:
             "distinct": distinct,
             "repeated": len(measured) - distinct,
             "replaced": replaced,
-            "cache_meant": lengths.prefix > 0,
+            "shared_tokens": lengths.prefix,
         }
         return Plan(measured, warmup, about)
 
