@@ -129,6 +129,7 @@ class Documents:
             "replaced": 0,
             "shared_tokens": most - most_around if cache == SHARED else 0,
             "cut": len(measured) if most < tokens + most_around else 0,
+            "cut_from": tokens,
         }
         return Plan(measured, warmup, about)
 
