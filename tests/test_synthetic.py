@@ -144,6 +144,7 @@ def test_short_prompts_are_as_exact_as_long_ones(tiny_model: Path, tokens: int) 
         found = plan(counter, num_prompts=64, input_len=tokens)
         assert counter.count([prompt.text for prompt in found.measured]) == [tokens] * 64
         assert {prompt.prompt_tokens for prompt in found.measured} == {tokens}
+        assert found.about["distinct"] == 64
 
 
 def test_prompts_shorter_than_any_text_are_refused_in_a_sentence() -> None:
