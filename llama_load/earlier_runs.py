@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from llama_load.metrics.prompt_cache import MOST_NAMED, SentBefore
+from llama_load.metrics.prompt_cache import EMBEDDINGS, MOST_NAMED, SentBefore
 from llama_load.metrics.table import Records
 from llama_load.runs import TABLE
 
@@ -22,15 +22,16 @@ LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost", "0.0.0.0"))  # noqa: S104
 def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] = {}) -> SentBefore:
     """Of the measured prompts in `records`, run in `folder`, those that a run beside it had sent to the same server.
 
-    Only first turns count: what follows repeats them. `started_s` is, by host, when the server was started (Unix time), where
-    that is known: what was sent before that is in no cache. A run that cannot be read is passed over.
+    Only first turns count: what follows repeats them; embeddings leave nothing in a cache. `started_s` is, by host, when the
+    server was started (Unix time), where that is known: what was sent before that is in no cache. A run that cannot be read is
+    passed over.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     measured = records.measured()
     turns = measured.numbers("turn")
-    measured = measured.where(~(turns >= 2))
+    measured = measured.where(~(turns >= 2) & ~measured.equals("endpoint", EMBEDDINGS))
     own: dict[tuple[str, str], list[int]] = {}
     for host, digest, index in zip(*(measured.strings(name) for name in ("host", "prompt_sha256", "prompt_index")), strict=True):
         if digest is not None:

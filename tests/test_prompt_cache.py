@@ -141,6 +141,13 @@ def test_repeated_turns_of_a_conversation_and_caches_that_are_off_are_no_fault()
     assert bad(checked([silent(0, "a"), silent(1, "a")], CacheEvidence(is_off=True))) == []
 
 
+def test_embeddings_of_one_text_are_no_fault(tmp_path: Path) -> None:
+    rows = [silent(number, "one", endpoint="embeddings") for number in range(3)]
+    assert bad(checked(rows)) == []
+    written(tmp_path / "a", at(100, "x", endpoint="embeddings"))
+    assert sent_before(tmp_path / "b", table(at(200, "x", endpoint="embeddings"))) == SentBefore()
+
+
 def test_prompts_of_an_earlier_stage_count_in_the_later_one_alone() -> None:
     rows = [silent(number, f"p{number % 10}", stage=number // 10) for number in range(20)]
     assert bad(checked(rows, stage=0)) == []
@@ -318,7 +325,7 @@ def test_a_silent_server_gets_the_same_prompts_in_a_second_run(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:
     """The evidence is kept in the manifest, so that `llama-load report` finds it later, whatever became of the first run."""
-    server = simulate("--first-token-ms", "5")
+    server = simulate("--first-token-ms", "5", "--cached-tokens", "-1")
     flags = ("--num-prompts", "12", "-u", "4", "--max-tokens", "2")
     first = run_locust(server.url, *flags, folder=tmp_path / "first")
     assert first.manifest["prompts_sent_before"] == {"count": 0, "of": 12, "runs": [], "prompts": []}

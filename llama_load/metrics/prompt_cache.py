@@ -25,7 +25,7 @@ from llama_load.metrics.table import Records
 from llama_load.metrics.verdict import NOT_COMPARABLE, Check, Limit
 from llama_load.record import OK
 
-CHAT = "chat"
+CHAT, EMBEDDINGS = "chat", "embeddings"
 # Without a chat template a prompt begins with one special token at most.
 BEGIN_TOKENS = 1
 # A shared prefix is counted by itself; where its last word meets the next one, and in blocks of a cache, it is some tokens longer.
@@ -115,6 +115,8 @@ class _Prompts:
         self.is_reported = np.array([host in reporting for host in self.hosts], dtype=np.bool_)
         workloads, endpoints = records.strings("workload"), records.strings("endpoint")
         shared = [evidence.shared_tokens.get(workload, 0) for workload in workloads]
+        # Embeddings read a prompt once; servers keep nothing of it.
+        self.generates = np.array([endpoint != EMBEDDINGS for endpoint in endpoints], dtype=np.bool_)
         self.answered = records.equals("status", OK) & ~self.warmup
         if stage is not None:
             self.answered &= records.equals("stage", stage)
@@ -198,7 +200,7 @@ def _silent(prompts: _Prompts, rows: NDArray[np.bool_], evidence: CacheEvidence,
     counters = evidence.counters
     if stage is not None:
         counters = evidence.stage_counters[stage] if stage < len(evidence.stage_counters) else None
-    again = rows & (prompts.earlier() >= 0)
+    again = rows & prompts.generates & (prompts.earlier() >= 0)
     if counters is not None and not prompts.is_reported.any() and (found := _counted(prompts, counters)) is not None:
         text = "answers report no cached tokens; the server's counters do"
         if again.any():
