@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +30,11 @@ def threshold_keys(percentiles: Sequence[float]) -> set[str]:
     return keys | {f"{word}_{key}_ms" for key in latencies for word in words}
 
 
-def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> dict[str, Any]:
+def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
     """vLLM's keys for these figures, plus `failure_ratio`, `dropped`, how many values each latency has, and in an open loop the
-    latencies from the scheduled instants. None where nothing was measured, and for a percentile of too few values."""
+    latencies from the scheduled instants. None where nothing was measured, and for a percentile of too few values. `is_part`: the
+    figures are those of a workload, a host, a model or a turn among others, to which no dropped arrival belongs: it was never
+    sent."""
     most, rate = concurrency_told(manifest, stage)
     pauses = bool(manifest.stages) and stage is None  # between stages, and warm-ups: rates over the whole of it say nothing
     flat: dict[str, Any] = {
@@ -59,8 +61,9 @@ def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None 
         for p in sample.percentiles:
             flat[f"{percentile_word(p)}_{key}_ms"] = sample.percentile(p)
         flat[f"count_{key}"] = sample.count
-    flat["dropped"] = manifest.dropped if stage is None else stage.dropped
-    if (told := speculation_told(manifest, figures)) is not None:
+    dropped = manifest.dropped if stage is None else stage.dropped
+    flat["dropped"] = None if is_part and dropped else dropped
+    if (told := speculation_told(manifest, figures, stage, is_part=is_part)) is not None:
         flat |= {
             "spec_decode_acceptance_rate": None if told.acceptance_rate is None else told.acceptance_rate * 100,
             "spec_decode_acceptance_length": told.acceptance_length,
@@ -85,9 +88,13 @@ def _endpoint_type(manifest: Manifest, figures: Totals) -> str:
     return {"chat": "openai-chat", "embeddings": "openai-embeddings"}.get(most, "openai")
 
 
-def speculation_told(manifest: Manifest, figures: Totals) -> Speculation | None:
-    """What is known of speculative decoding: the servers' counters, else what llama-server says in every answer."""
-    counted = manifest.speculation
+def speculation_told(
+    manifest: Manifest, figures: Totals, stage: StageFigures | None = None, *, is_part: bool = False
+) -> Speculation | None:
+    """What is known of speculative decoding: the servers' counters over this stage or the whole run, else what llama-server says
+    in every answer. Of a part (a workload, a host, a model, a turn) the servers count nothing by itself."""
+    counters = manifest.counters if stage is None else stage.counters
+    counted = None if counters is None or is_part else counters.speculation
     return counted if counted is not None and counted.draft_tokens else figures.speculation
 
 
@@ -103,15 +110,15 @@ def result_json(results: Results) -> dict[str, Any]:
             "thresholds": [asdict(threshold) for threshold in results.thresholds],
             **_ours(results.total),
             "prompts": manifest.prompts,
-            "by_workload": {name: _part(manifest, part) for name, part in results.by_workload.items()},
-            "by_model": {name: _part(manifest, part) for name, part in results.by_model.items()},
+            "by_workload": _parts(results, results.by_workload),
+            "by_model": _parts(results, results.by_model),
             "by_stage": {stage.name: _stage(manifest, stage) for stage in results.stages},
             "same_prompts": manifest.same_prompts,
             "repeated_prompts": results.repeated_prompts,
-            "by_turn": {str(turn): _part(manifest, part) for turn, part in results.by_turn.items()},
+            "by_turn": _parts(results, results.by_turn),
             "request_imbalance": results.request_imbalance,
             "token_imbalance": results.token_imbalance,
-            "by_host": {name: _part(manifest, part) for name, part in results.by_host.items()},
+            "by_host": _parts(results, results.by_host),
         }
     }
 
@@ -152,7 +159,12 @@ def _percentiles(sample: Distribution) -> dict[str, float | None]:
     return {percentile_word(p): sample.percentile(p) for p in sample.percentiles}
 
 
-def _part(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> dict[str, Any]:
-    flat = flat_result(manifest, figures, stage)
+def _parts(results: Results, parts: Mapping[Any, Totals]) -> dict[str, Any]:
+    manifest = results.run.manifest
+    return {str(name): _part(manifest, part, is_part=part is not results.total) for name, part in parts.items()}
+
+
+def _part(manifest: Manifest, figures: Totals, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
+    flat = flat_result(manifest, figures, stage, is_part=is_part)
     measured = list(flat)[list(flat).index("duration") :]
     return {key: flat[key] for key in measured} | _ours(figures)
