@@ -31,9 +31,10 @@ from llama_load.targets.body import BodyOptions, asked_tokens
 from llama_load.targets.preflight import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.targets.probe import Probe, Wanted
 from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.tokenize import ServerCounter
 from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits
-from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
+from llama_load.workloads.counting import LocalCounter, TokenCounter
 from llama_load.workloads.mixed import Mixed
 from llama_load.workloads.prompt import Plan, PlanRequest, Workload
 
@@ -89,7 +90,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
             "--stage-prompts same: --cache-prompt off is for llama-server alone, the cache of others would answer; add "
             "--bust-prefix-cache"
         )
-    counter = _counter(probes[0], targets[0], options)
+    counter = _counter(probes[0], options)
     budget = slot_budget(
         targets,
         options.endpoint,
@@ -127,6 +128,8 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         refuse_unseen(plan, targets)
         rows += plan_rows(plan, budget, open_ended=num_prompts is None)
         rows += pool_rows(plan, budget, targets, users, options.kv_pool)
+    if isinstance(counter, ServerCounter) and counter.why is not None and any(plan.measured for plan in plans.values()):
+        rows.append(PreflightRow("tokens", f"counted by estimate: {counter.why}; --tokenizer counts exactly", "note"))
     body_options = BodyOptions(
         endpoint=options.endpoint,
         max_tokens=options.max_tokens,
@@ -266,10 +269,8 @@ def _weights(environment: Any) -> dict[str, float]:
     return dict(weights)
 
 
-def _counter(probe: Probe, target: Target, options: LoadOptions) -> TokenCounter:
-    if options.tokenizer is not None:
-        return LocalCounter(options.tokenizer)
-    return probe.counter(target) or EstimatedCounter()
+def _counter(probe: Probe, options: LoadOptions) -> TokenCounter:
+    return probe.counter() if options.tokenizer is None else LocalCounter(options.tokenizer)
 
 
 def _about(plans: Mapping[str, Plan]) -> dict[str, Any]:
