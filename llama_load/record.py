@@ -76,7 +76,9 @@ class RequestRecord:
 
     # how much
     prompt_tokens: int | None = None
-    prompt_token_source: str | None = None  # "usage", "timings" or "refusal" of the server, else "plan": counted before the run
+    # "usage", "timings" or "refusal" of the server, else "plan": counted before the run, or "plan+template": with what the chat
+    # template adds
+    prompt_token_source: str | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None  # of them, where usage says how many

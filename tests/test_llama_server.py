@@ -68,7 +68,7 @@ def test_the_probe_learns_what_the_server_tells(llama_server: Running) -> None:
     target = probe.ask()
     assert (target.backend, target.model, target.slots, target.ctx_per_slot) == ("llama-server", "tiny", 4, 4096)
     assert target.holds_headers
-    counter = probe.counter(target)
+    counter = probe.counter()
     assert counter is not None
     (count,) = counter.count(["你好 hello"])
     body = {"content": "你好 hello", "add_special": True}

@@ -15,7 +15,7 @@ from llama_load.errors import UsageError
 from llama_load.targets import control
 from llama_load.targets.documents import listed_models
 from llama_load.targets.probe import Probe, Wanted
-from tests.conftest import Finished
+from tests.conftest import REPOSITORY, Finished
 from tests.scripted import ScriptedServer
 from tests.telling import streamed, telling
 
@@ -217,6 +217,39 @@ def test_a_gateway_that_hides_props_of_a_llama_server_accepts_the_key() -> None:
     hidden = {"/v1/models": {"data": [LLAMA]}, "/props": (403, {}, {}), "/v1/chat/completions": refuses_nothing}
     with telling(hidden) as server:
         assert Probe(Wanted(server.url)).ask().model == "m"
+
+
+STREAMS_WITHOUT_USAGE = {
+    False: {
+        "choices": [{"index": 0, "message": {"content": "a"}, "finish_reason": "length"}],
+        "usage": {"prompt_tokens": 23, "completion_tokens": 1},
+    },
+    True: streamed({"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}),
+}
+
+
+@pytest.mark.parametrize(("warmup", "template", "source"), [("1", 22, "plan+template"), ("0", None, "plan")])
+def test_llama_cpp_python_gives_its_templates_tokens_in_one_whole_answer(
+    warmup: str, template: int | None, source: str, run_locust: Callable[..., Finished], tmp_path: Path
+) -> None:
+    """Its streams carry no usage. A word of one token and a prompt of 23 make a template of 22, which every prompt has; without a
+    warm-up nothing is generated before the run."""
+
+    def chat(body: dict) -> Any:
+        return STREAMS_WITHOUT_USAGE[body["stream"]]
+
+    told = {"/v1/models": {"data": [PYTHON]}, "/v1/chat/completions": chat} | TOKENS_IN_PYTHON_FORM
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(json.dumps({"prompt": letter * 80}) for letter in "abcd"))
+    arguments = ("--dataset-path", str(file), "--num-prompts", "3", "--warmup", warmup)
+    with telling(told) as server:
+        done = run_locust(server.url, *arguments, locustfile=REPOSITORY / "locustfiles" / "custom.py")
+    assert done.code == 0, done.err
+    records = done.records.measured().table.to_pylist()
+    assert [(row["prompt_tokens"], row["prompt_token_source"]) for row in records] == [(10 + (template or 0), source)] * 3
+    assert done.manifest["targets"][0]["template_tokens"] == template
+    whole = [body for path, body in server.bodies if path == "/v1/chat/completions" and not body["stream"]]
+    assert [body["max_tokens"] for body in whole] == [1] * (template is not None)
 
 
 THINKS = """

@@ -27,10 +27,10 @@ from llama_load.swarm.flags import DEFAULT_NUM_PROMPTS, without_secrets
 from llama_load.swarm.load_told import load_rows
 from llama_load.swarm.options import LoadOptions
 from llama_load.swarm.session import PREFIX_DIGITS
-from llama_load.targets.body import BodyOptions, asked_tokens
+from llama_load.targets.body import CHAT, BodyOptions, asked_tokens
 from llama_load.targets.preflight import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
 from llama_load.targets.tokenize import ServerCounter
 from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits
@@ -85,6 +85,11 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     wanted_of = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
     probes = [Probe(Wanted(host, *wanted_of)) for host in hosts]
     targets = [probe.ask() for probe in probes]
+    if options.endpoint == CHAT and options.warmup:  # which allows for a request that generates
+        targets = [
+            probe.with_learned_template(target) if target.backend == LLAMA_CPP_PYTHON else target
+            for probe, target in zip(probes, targets, strict=True)
+        ]
     if model.same_prompts and not options.bust_prefix_cache and any(target.backend != LLAMA_SERVER for target in targets):
         raise UsageError(
             "--stage-prompts same: --cache-prompt off is for llama-server alone, the cache of others would answer; add "

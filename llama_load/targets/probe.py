@@ -16,15 +16,17 @@ import msgspec
 import requests
 
 from llama_load.errors import UsageError
-from llama_load.targets.body import PATHS
+from llama_load.targets.body import CHAT, PATHS
 from llama_load.targets.control import control_session, json_of
 from llama_load.targets.counters import speculation
+from llama_load.targets.counts import TEMPLATE_ALLOWANCE
 from llama_load.targets.documents import ListedModel, count, fields, listed_models, text
 from llama_load.targets.failures import describe_error
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, Target
 from llama_load.targets.tokenize import (
     LLAMA_CPP_PYTHON_FORM,
     LLAMA_FORM,
+    SAMPLE,
     VLLM_FORM,
     Form,
     NotCounted,
@@ -38,6 +40,8 @@ from llama_load.wire.tls import TlsOptions
 
 TIMEOUT_S = 10
 TLS_TIMEOUT_S = 5
+# llama-cpp-python loads a model when it is first asked for it.
+GENERATE_TIMEOUT_S = 120
 # Of llama-server's sampling defaults those that change how long or how fast it answers.
 SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos", "samplers"),
@@ -162,6 +166,25 @@ class Probe:
         """The server's own token counting, as far as `ask` has found one."""
         return ServerCounter(self._tokens)
 
+    def with_learned_template(self, target: Target) -> Target:
+        """The target with the tokens of its chat template, from one whole answer of one token: its prompt tokens - those of the
+        text. For llama-cpp-python, which says nothing of its template and sends no usage in streams. As it was where that
+        fails, or where its models may have several templates."""
+        tokens = self._tokens
+        if target.template_tokens is not None or tokens is None or target.models:
+            return target
+        message = {"role": "user", "content": SAMPLE}
+        body = {"model": target.model, "messages": [message], "max_tokens": 1, "stream": False}
+        try:
+            answer = self.session.post(self.address.url + PATHS[CHAT], json=body, timeout=GENERATE_TIMEOUT_S)
+            whole = count(fields(fields(json_of(answer)).get("usage")).get("prompt_tokens"))
+            (bare,) = tokens.count([SAMPLE])
+        except (requests.RequestException, ValueError, NotCounted):
+            return target
+        if whole is None or not bare <= whole <= bare + TEMPLATE_ALLOWANCE:
+            return target
+        return replace(target, template_tokens=whole - bare, about=target.about | {"template_tokens": whole - bare})
+
     def _speaks(self) -> bool | None:
         """Whether there is an API of OpenAI's: an empty request is refused as such (and generates nothing). None: the key is."""
         for path in PATHS.values():
@@ -200,16 +223,15 @@ class Probe:
 
     def _template_tokens(self) -> tuple[int | None, int | None]:
         """What the server's chat template puts before a question, and in all around it, in tokens; None where it does not tell."""
-        question = "question"
-        messages = [{"role": "user", "content": question}]
+        messages = [{"role": "user", "content": SAMPLE}]
         tokens = self._tokens
         try:
             if tokens is not None and tokens.form is VLLM_FORM:
-                return None, max(0, tokens.count_messages(messages) - tokens.count([question])[0])
+                return None, max(0, tokens.count_messages(messages) - tokens.count([SAMPLE])[0])
             if tokens is not None and tokens.form is LLAMA_FORM:
                 url = self.address.url + "/apply-template"
                 prompt = json_of(self.session.post(url, json={"messages": messages}, timeout=TIMEOUT_S))["prompt"]
-                head, whole, bare = tokens.count([prompt.rpartition(question)[0], prompt, question])
+                head, whole, bare = tokens.count([prompt.rpartition(SAMPLE)[0], prompt, SAMPLE])
                 return head, max(0, whole - bare)
         except (requests.RequestException, ValueError, KeyError, TypeError, AttributeError, NotCounted):
             pass

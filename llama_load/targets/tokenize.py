@@ -36,7 +36,7 @@ LLAMA_CPP_PYTHON_FORM = Form("/extras/tokenize/count", lambda _, text: {"input":
 # In this order: llama-server ignores the fields of vLLM's form and counts 0, vLLM refuses llama-server's.
 FORMS = (LLAMA_FORM, VLLM_FORM, LLAMA_CPP_PYTHON_FORM)
 # Has a token at least, and no more than its bytes and a few special ones.
-_SAMPLE, _SAMPLE_MOST = "question", 16
+SAMPLE, _SAMPLE_MOST = "question", 16
 
 
 class Tokenization:
@@ -83,7 +83,7 @@ def tokenization(session: requests.Session, url: str, model: str | None) -> Toke
     for form in FORMS:
         asked = Tokenization(session, url, form, model)
         try:
-            (found,) = asked.count([_SAMPLE])
+            (found,) = asked.count([SAMPLE])
         except NotCounted:
             continue
         if 1 <= found <= _SAMPLE_MOST:

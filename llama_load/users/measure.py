@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from llama_load.metrics import request as metric
 from llama_load.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.body import CHAT
 from llama_load.targets.counts import Bounds
 from llama_load.targets.target import Target
 from llama_load.users.content import beside, digest_of
@@ -67,7 +68,7 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         prompt_tokens, prompt_token_source = told, "refusal"
     told_tokens = prompt_tokens
     if prompt_tokens is None and prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
-        prompt_tokens, prompt_token_source = prompt.prompt_tokens, "plan"
+        prompt_tokens, prompt_token_source = _planned(asked, prompt, ticket.target)
     output = answer.generated
     return RequestRecord(
         request_id=asked.request_id,
@@ -155,6 +156,13 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         draft_tokens=counts.draft_tokens,
         draft_accepted=counts.draft_accepted,
     )
+
+
+def _planned(asked: Asked, prompt: Prompt, target: Target) -> tuple[int | None, str]:
+    """Prompt tokens as counted before the run, with those of the chat template where they are known and nothing else was added."""
+    if prompt.prompt_tokens is None or target.template_tokens is None or asked.endpoint != CHAT or asked.prefixed:
+        return prompt.prompt_tokens, "plan"
+    return prompt.prompt_tokens + target.template_tokens, "plan+template"
 
 
 def _bounds(asked: Asked, exchange: Exchange) -> Bounds:
