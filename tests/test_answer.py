@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_load.targets.answer import AnswerReader
@@ -204,6 +204,8 @@ def test_tokens_of_several_choices_are_those_of_all() -> None:
     """vLLM's usage sums the choices up; llama-server sends one for each choice, and the last one is not all."""
     events = [choice(0, "a"), choice(1, "b"), choice(0, "c"), choice(1, "d", "stop"), choice(0, finish="stop")]
     assert output_of(read(*events, '{"choices":[],"usage":{"completion_tokens":6}}')) == (6, "usage")
+    # Less than an event each is none of theirs either.
+    assert output_of(read(*events, '{"choices":[],"usage":{"completion_tokens":3}}')) == (4, "events")
     one = '{"choices":[],"usage":{"completion_tokens":2},"timings":{"predicted_n":2}}'
     assert output_of(read(*events, one, one)) == (4, "events")
 
@@ -365,6 +367,49 @@ json_like = st.recursive(
     ),
     max_leaves=12,
 )
+
+
+texts = st.sampled_from([None, None, "", "a", "é😀"])
+tools = st.sampled_from([None, None, [], {}, "", [{"index": 0}], {"name": "f"}])
+deltas = st.fixed_dictionaries(
+    {"content": texts, "reasoning": texts, "reasoning_content": texts, "tool_calls": tools, "function_call": tools}
+)
+odd_index = st.fixed_dictionaries({}, optional={"index": st.sampled_from([0, 1, None, "0", -1, 2.0])})
+one_choice = st.one_of(
+    st.builds(lambda delta, index: {"delta": delta} | index, st.none() | deltas | deltas, odd_index),
+    st.builds(lambda text, index: {"text": text} | index, texts, odd_index),
+)
+chunks = st.fixed_dictionaries(
+    {"choices": deltas.map(lambda delta: [{"delta": delta}]) | st.lists(one_choice, max_size=3) | st.none()},
+    optional={"usage": json_like, "timings": json_like},
+)
+
+
+@settings(max_examples=300)
+@given(chunks)
+def test_an_event_is_a_token_exactly_if_a_choice_of_it_generated_something(chunk: dict[str, Any]) -> None:
+    """Text, reasoning or a tool call that is not empty; whatever stands in every optional field. The counted tokens are the events."""
+
+    def generates(choice: dict[str, Any]) -> bool:
+        return any(choice.get("delta", choice).values()) if choice.get("delta", choice) else False
+
+    choices = [{key: value for key, value in each.items() if key in ("delta", "text")} for each in chunk.get("choices") or []]
+    reader = read("{}")
+    assert reader.event(json.dumps(chunk).encode(), 2) == any(map(generates, choices))
+    assert reader.bad_event is None
+    assert reader.token_ns == [2] * any(map(generates, choices))
+    said = [text for one in choices for text in texts_of(one)]
+    assert sorted(reader.generated) == sorted("".join(said))
+    if chunk.get("usage") is None and chunk.get("timings") is None:
+        assert output_of(reader) == ((1, "events") if reader.token_ns else (None, None))
+
+
+def texts_of(choice: dict[str, Any]) -> list[str]:
+    """The answer's text of a choice, and the reasoning by the first of its names that has any."""
+    if choice.get("delta") is None:
+        return [choice.get("text") or ""]
+    delta = choice["delta"]
+    return [delta.get("content") or "", delta.get("reasoning_content") or delta.get("reasoning") or ""]
 
 
 @given(json_like)
