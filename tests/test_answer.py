@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from llama_load.targets.answer import AnswerReader
@@ -387,6 +387,7 @@ chunks = st.fixed_dictionaries(
 
 @settings(max_examples=300)
 @given(chunks)
+@example({"choices": [{"delta": {"content": "a", "reasoning": "b"}}]})
 def test_an_event_is_a_token_exactly_if_a_choice_of_it_generated_something(chunk: dict[str, Any]) -> None:
     """Text, reasoning or a tool call that is not empty; whatever stands in every optional field. The counted tokens are the events."""
 
