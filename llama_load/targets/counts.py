@@ -133,7 +133,7 @@ def _output(answer: AnswerReader, bounds: Bounds, possible: _Doubts) -> tuple[in
     at least, hidden reasoning excepted. 0 is none of theirs where there is an answer.
     """
     events = len(answer.token_ns)
-    least = 1 if events or answer.generated else 0
+    least = 1 if events or any(said.pieces or said.thoughts for said in answer.choices) else 0
     if bounds.asked_tokens is not None:
         most, why = max(bounds.asked_tokens, events), f"at most {bounds.asked_tokens} were asked for"
     elif bounds.received_bytes is not None:
