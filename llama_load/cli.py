@@ -376,13 +376,12 @@ def _asked(host: str) -> tuple[int | None, int, TokenCounter]:
     from llama_load.targets.body import CHAT
     from llama_load.targets.preflight import slot_budget
     from llama_load.targets.probe import Probe, Wanted
-    from llama_load.workloads.counting import EstimatedCounter
 
     key = os.environ.get("LLAMA_LOAD_API_KEY")
     probe = Probe(Wanted(host, (("Authorization", f"Bearer {key}"),) if key else ()))
     target = probe.ask()
     budget = slot_budget([target], CHAT)
-    return budget.context, budget.overhead, probe.counter(target) or EstimatedCounter()
+    return budget.context, budget.overhead, probe.counter()
 
 
 def _datasets_make(arguments: argparse.Namespace) -> int:

@@ -76,10 +76,15 @@ class RequestRecord:
 
     # how much
     prompt_tokens: int | None = None
-    prompt_token_source: str | None = None  # "usage", "timings" or "refusal" of the server, else "plan": counted before the run
+    # "usage", "timings" or "refusal" of the server, else "plan": counted before the run, or "plan+template": with what the chat
+    # template adds
+    prompt_token_source: str | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
+    reasoning_tokens: int | None = None  # of them, where usage says how many
     token_events: int = 0
+    event_tokens: Sequence[int] = ()  # output tokens of each token event; empty where not known, or where each has one
+    first_event_tokens: int | None = None  # output tokens up to the first token event, hidden reasoning included
     output_chars: int = 0
     prompt_chars: int = 0
     images: int | None = None
@@ -92,6 +97,7 @@ class RequestRecord:
 
     # how well it was measured
     token_source: str | None = None  # "usage", "timings" or "events"
+    count_doubt: str | None = None  # counts of the server that cannot be, and were not believed
     clock_source: str = "kernel"  # or "user" (no kernel stamps), "mixed"
     merged_events: int = 0  # token events that shared their read with a later one
     first_merged: bool = False
@@ -123,7 +129,8 @@ def schema() -> pa.Schema:
             (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
         if hint in arrow:
             return arrow[hint]
-        return pa.list_(pa.float32())  # gaps: half the bytes, and still exact to a hundred ns at 1 s
+        # Gaps as float32 take half the bytes, and are still exact to a hundred ns at 1 s.
+        return pa.list_(pa.int64() if typing.get_args(hint) == (int,) else pa.float32())
 
     return pa.schema([(item.name, of(hints[item.name])) for item in fields(RequestRecord)])
 

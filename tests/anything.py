@@ -38,6 +38,18 @@ def exchange_of(pieces: Sequence[bytes]) -> tuple[Exchange, AnswerReader]:
     return exchange, reader
 
 
+def prompt_of(reader: AnswerReader) -> tuple[int | None, str | None]:
+    """The prompt's tokens, and who says so."""
+    counts = reader.counts()
+    return counts.prompt_tokens, counts.prompt_token_source
+
+
+def output_of(reader: AnswerReader) -> tuple[int | None, str | None]:
+    """The answer's tokens, and who says so."""
+    counts = reader.counts()
+    return counts.output_tokens, counts.token_source
+
+
 def record_of(pieces: Sequence[bytes]) -> RequestRecord:
     """The record of such an answer, through the columns of the journal and back."""
     exchange, reader = exchange_of(pieces)

@@ -259,3 +259,28 @@ def test_framing_in_reads_of_its_own_is_no_header() -> None:
         pieces += [b"b\r\n", b": nothing\n\n", b"\r\n"]
     exchange, _ = exchange_of([*pieces, token(), FINISH, DONE, END])
     assert exchange.failure is None
+
+
+def test_the_record_of_an_answer_has_only_counts_that_can_be() -> None:
+    """8 tokens were asked for and 2 came; the server says 4000000000000096."""
+    usage = '{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":%d}}'
+    record = record_of([STREAM, token("a"), token("b"), FINISH, event(usage % 4_000_000_000_000_096), DONE, END])
+    assert (record.status, record.output_tokens, record.token_source, record.prompt_tokens) == ("ok", 2, "events", 5)
+    assert record.count_doubt == "usage: 4000000000000096 output tokens where at most 8 were asked for"
+    record = record_of([STREAM, token("a"), token("b"), FINISH, event(usage % 8), DONE, END])
+    assert (record.output_tokens, record.token_source, record.count_doubt) == (8, "usage", None)
+
+
+def test_the_record_says_which_event_brought_how_many_tokens() -> None:
+    """5 tokens in the first of three events, 8 in all: no time per token can be had. One an event: nothing is to be said."""
+
+    def counted(text: str, so_far: int) -> bytes:
+        return event('{"choices":[{"delta":{"content":"%s"}}],"usage":{"completion_tokens":%d}}' % (text, so_far))
+
+    record = record_of([STREAM, counted("abcde", 5), counted("f", 6), counted("gh", 8), FINISH, DONE, END])
+    assert (record.event_tokens, record.first_event_tokens, record.tpot_ms) == ([5, 1, 2], 5, None)
+    record = record_of([STREAM, counted("a", 1), counted("b", 2), counted("c", 3), FINISH, DONE, END])
+    assert (record.event_tokens, record.first_event_tokens) == ([], 1)
+    assert record.tpot_ms is not None
+    record = record_of([STREAM, counted("abcdefgh", 8), FINISH, DONE, END])
+    assert (record.event_tokens, record.tpot_ms, record.token_events) == ([8], None, 1)

@@ -12,7 +12,7 @@ from llama_load.targets.identity import NO_ANSWER, changes_since
 from llama_load.targets.preflight import target_rows
 from llama_load.targets.probe import Probe, Wanted
 from tests.conftest import Finished, Simulated
-from tests.test_probe import telling
+from tests.telling import telling
 
 MODELS = {"data": [{"id": "m", "owned_by": "llamacpp", "object": "model"}]}
 START = 1_795_000_000.0

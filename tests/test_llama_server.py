@@ -15,6 +15,7 @@ from llama_load.targets.body import BodyOptions, request_body
 from llama_load.targets.probe import Probe, Wanted
 from llama_load.targets.target import LLAMA_SERVER, Target
 from llama_load.wire import Exchange, Hub, Request, Timeouts, parse_url
+from tests.anything import output_of, prompt_of
 
 
 def ask(url: str, text: str, max_tokens: int, **body: object) -> tuple[Exchange, AnswerReader]:
@@ -36,7 +37,7 @@ def test_eight_concurrent_streams_are_whole_and_apart(llama_server: Running) -> 
     assert [len(reader.text) > 10 for _, reader in answers] == [True] * 8
     # Batched arithmetic differs in the last bit now and then: most texts must agree, and none may be another's.
     assert sum(reader.text == text for (_, reader), text in zip(answers, alone, strict=True)) >= 5
-    assert all(reader.output_tokens() == (20, "usage") for _, reader in answers)
+    assert all(output_of(reader) == (20, "usage") for _, reader in answers)
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.heavy)])
@@ -67,7 +68,7 @@ def test_the_probe_learns_what_the_server_tells(llama_server: Running) -> None:
     target = probe.ask()
     assert (target.backend, target.model, target.slots, target.ctx_per_slot) == ("llama-server", "tiny", 4, 4096)
     assert target.holds_headers
-    counter = probe.counter(target)
+    counter = probe.counter()
     assert counter is not None
     (count,) = counter.count(["你好 hello"])
     body = {"content": "你好 hello", "add_special": True}
@@ -75,4 +76,4 @@ def test_the_probe_learns_what_the_server_tells(llama_server: Running) -> None:
     # The template's share, against a whole request: usage = text + template, give or take the one beginning-of-text token.
     exchange, reader = ask(llama_server.url, "你好 hello", 1)
     assert reader.failure(exchange) is None
-    assert abs(reader.prompt_tokens()[0] - (count + target.template_tokens)) <= 2
+    assert abs(prompt_of(reader)[0] - (count + target.template_tokens)) <= 2

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llama_load.metrics import request as metric
 from llama_load.metrics.censoring import ProductLimit, cut_shift
 from llama_load.metrics.drift import drift
-from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight, peak_output_tok_per_s
+from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight, peak_output_tok_per_s, token_times_ns
 from llama_load.metrics.slo import Slo, meets, parse_slo
 from llama_load.metrics.statistics import describe, percentile_interval
 from llama_load.metrics.summary import totals
@@ -38,6 +38,14 @@ def test_tpot_divides_by_tokens_not_by_events() -> None:
     assert metric.tpot_ms(50.0, 250.0, 11) == 20.0
     assert metric.tpot_ms(50.0, 50.0, 1) is None
     assert metric.tpot_ms(None, None, 11) is None
+
+
+def test_an_answer_that_came_at_once_has_no_time_per_token() -> None:
+    """60 tokens in one event would give 0.0; of 60 tokens with 31 in the first event, the later events say too little."""
+    assert metric.tpot_ms(50.0, 50.0, 60, token_events=1) is None
+    assert metric.tpot_ms(50.0, 109.0, 60, token_events=2, first_event_tokens=31) is None
+    assert metric.tpot_ms(50.0, 109.0, 60, token_events=2, first_event_tokens=30) == 1.0
+    assert metric.tpot_ms(50.0, 60.0, 2, token_events=2, first_event_tokens=1) == 10.0
 
 
 def test_what_was_not_stamped_is_none() -> None:
@@ -129,6 +137,18 @@ def test_a_run_of_less_than_a_second_has_no_busiest_second() -> None:
 def test_the_busiest_second_is_never_below_the_mean(firsts: list[int]) -> None:
     records = table(*(record(i, first_ms=ms, gaps_ms=()) for i, ms in enumerate(firsts)))
     assert (peak_output_tok_per_s(records, Window(0, 3000 * MS)) or 0) >= len(firsts) / 3 - 1e-9
+
+
+def test_tokens_are_where_usage_placed_them() -> None:
+    """Events at 0.1, 0.5, 0.9 and 1.3 s. With 1, 1, 1 and 5 tokens the second second has more than the first; a request beside it
+    that has no such list keeps its even spread, and one whose list does not fit its events, too."""
+    placed = record(0, first_ms=100, gaps_ms=(400, 400, 400), output_tokens=8, event_tokens=[1, 1, 1, 5])
+    even = record(1, first_ms=100, gaps_ms=(400,), output_tokens=3)
+    unfit = record(2, first_ms=100, gaps_ms=(400,), output_tokens=4, event_tokens=[4])
+    ((times_ns, weights), _) = token_times_ns(table(even, placed, unfit))
+    assert list(weights) == [1.5, 1.5, 1, 1, 1, 5, 2, 2]
+    assert list(np.round(times_ns / MS)) == [100, 500, 100, 500, 900, 1300, 100, 500]
+    assert peak_output_tok_per_s(table(placed), Window(0, 1400 * MS)) == 7
 
 
 def test_peak_output_of_many_requests_is_that_of_all_tokens_together() -> None:

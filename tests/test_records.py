@@ -32,6 +32,7 @@ from tests.records import manifest, record
             gaps_ms=st.lists(st.floats(0, 1e6, width=32), max_size=5).map(tuple),
             error=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
             cached_tokens=st.none() | st.integers(0, 2**40),
+            event_tokens=st.lists(st.integers(0, 2**53), max_size=5),
             warmup=st.booleans(),
         ),
         max_size=4,

@@ -7,6 +7,7 @@ import pytest
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.failures import context_numbers, http_failure
 from llama_load.wire import Exchange, Hub, Request, Timeouts, parse_url
+from tests.anything import output_of, prompt_of
 from tests.scripted import ScriptedServer
 from tests.transcripts import Capture, errors, single, timed, titled
 
@@ -24,8 +25,8 @@ def test_llama_server_with_usage() -> None:
     reader, exchange = replay(timed("llama_stream"))
     assert reader.failure(exchange) is None
     assert len(reader.token_ns) == 60
-    assert reader.output_tokens() == (60, "usage")
-    assert (reader.prompt_tokens(), reader.cached_tokens) == ((40, "usage"), 39)
+    assert output_of(reader) == (60, "usage")
+    assert (prompt_of(reader), reader.counts().cached_tokens) == ((40, "usage"), 39)
     assert (reader.finish_reason, reader.done) == ("length", True)
     assert reader.timings is not None
     assert reader.timings.predicted_n == 60
@@ -35,8 +36,8 @@ def test_llama_server_without_usage() -> None:
     """Without include_usage the timings of the finish event tell all; prompt tokens are the cached and the processed ones."""
     reader, exchange = replay(timed("llama_stream_no_usage"))
     assert reader.failure(exchange) is None
-    assert reader.output_tokens() == (3, "timings")
-    assert (reader.prompt_tokens(), reader.cached_tokens) == ((19, "timings"), 6)
+    assert output_of(reader) == (3, "timings")
+    assert (prompt_of(reader), reader.counts().cached_tokens) == ((19, "timings"), 6)
     assert reader.text == " savo-"
 
 
@@ -44,8 +45,8 @@ def test_llama_server_holds_back_partial_utf8() -> None:
     """Four byte tokens make one event: one stamp, five tokens by usage (with the end-of-text one)."""
     reader, exchange = replay(timed("llama_stream_merged_utf8"))
     assert reader.failure(exchange) is None
-    assert (reader.text, len(reader.token_ns), reader.output_tokens()) == ("😀", 1, (5, "usage"))
-    assert reader.cached_tokens == 18
+    assert (reader.text, len(reader.token_ns), output_of(reader)) == ("😀", 1, (5, "usage"))
+    assert reader.counts().cached_tokens == 18
 
 
 def test_llama_server_with_timings_per_token() -> None:
@@ -67,8 +68,8 @@ def test_vllm() -> None:
     reader, exchange = replay(timed("vllm_stream"))
     assert reader.failure(exchange) is None
     assert len(reader.token_ns) == 49
-    assert reader.output_tokens() == (60, "usage")
-    assert (reader.prompt_tokens(), reader.cached_tokens) == ((39, "usage"), None)
+    assert output_of(reader) == (60, "usage")
+    assert (prompt_of(reader), reader.counts().cached_tokens) == ((39, "usage"), None)
     assert (reader.finish_reason, reader.done, reader.timings) == ("length", True, None)
     assert exchange.headers["server"] == "uvicorn"
 
@@ -77,7 +78,7 @@ def test_vllm_with_a_stream_interval_of_five() -> None:
     """Five tokens an event: 13 stamps for 60 tokens, which only usage counts rightly."""
     reader, exchange = replay(timed("vllm_stream_interval5"))
     assert reader.failure(exchange) is None
-    assert (len(reader.token_ns), reader.output_tokens()) == (13, (60, "usage"))
+    assert (len(reader.token_ns), output_of(reader)) == (13, (60, "usage"))
 
 
 LLAMA_CPP_PYTHON = titled("llama_cpp_server_rpc")
@@ -98,8 +99,8 @@ def test_llama_cpp_python_never_tells_usage(title: str, tokens: int) -> None:
     """What it generated is counted by events, also when usage was asked for."""
     reader, exchange = replay(LLAMA_CPP_PYTHON[title])
     assert reader.failure(exchange) is None
-    assert reader.output_tokens() == (tokens, "events")
-    assert (reader.prompt_tokens(), reader.finish_reason) == ((None, None), "length")
+    assert output_of(reader) == (tokens, "events")
+    assert (prompt_of(reader), reader.finish_reason) == ((None, None), "length")
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from llama_load.workloads import vision
 from llama_load.workloads.images import generated
 from llama_load.workloads.prompt import Image, Plan, PlanRequest, Prompt, Traffic
 from llama_load.workloads.vision import Vision, _hands
+from tests.anything import output_of, prompt_of
 
 
 class Words:
@@ -216,9 +217,9 @@ def prompt_tokens(url: str, images: Sequence[Image]) -> int:
     exchange, reader = ask(url, images)
     assert exchange.status == 200
     assert reader.failure(exchange) is None
-    assert reader.output_tokens() == (12, "usage")
+    assert output_of(reader) == (12, "usage")
     assert len(reader.token_ns) > 1
-    tokens, _ = reader.prompt_tokens()
+    tokens, _ = prompt_of(reader)
     assert tokens is not None
     return tokens
 
@@ -243,7 +244,7 @@ def test_answers_about_images_run_until_max_tokens(seeing: tuple[Running, bool])
     for image in generated(3, (112, 112), "jpeg", 7):
         exchange, reader = ask(server.url, [image], 300)
         assert reader.failure(exchange) is None
-        assert (reader.finish_reason, reader.output_tokens()) == ("length", (300, "usage"))
+        assert (reader.finish_reason, output_of(reader)) == ("length", (300, "usage"))
 
 
 @pytest.mark.parametrize("dynamic", [True, False])

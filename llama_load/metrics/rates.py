@@ -19,8 +19,8 @@ def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.float64], NDArray[n
     """When the tokens of these answers arrived, ns, and how many at each of these instants: an entry a token event, or one at the
     end of an answer that was not streamed. Of some requests at a time: an event takes 60 bytes here.
 
-    A request's tokens are spread evenly over its token events, so that events holding several tokens (vLLM under load) count as
-    what they hold; vLLM's own bench counts events there.
+    A request's tokens are where its `event_tokens` say. Where those are not known, its tokens are spread evenly over its token
+    events, so that events holding several tokens (vLLM under load) count as what they hold; vLLM's own bench counts events there.
     """
     for batch in ok.batches():
         is_streamed = ~np.isnan(batch.numbers("first_token_mono_ns"))
@@ -30,6 +30,8 @@ def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.float64], NDArray[n
 
 
 def _event_times_ns(streamed: Records) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    import pyarrow as pa
+
     gaps = streamed.table["itl_ms"].combine_chunks()
     counts = np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
     # All events of all requests in one array: each request's first event, then its gaps summed up from there.
@@ -41,8 +43,13 @@ def _event_times_ns(streamed: Records) -> tuple[NDArray[np.float64], NDArray[np.
     summed = np.cumsum(steps)
     first_ns = streamed.instants("first_token_mono_ns").astype(np.float64)
     tokens = streamed.numbers("output_tokens")
-    weights = np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1)
-    return summed + np.repeat(first_ns - summed[firsts], counts + 1), np.repeat(weights, counts + 1)
+    weights = np.repeat(np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1), counts + 1)
+    told = streamed.table["event_tokens"].combine_chunks()
+    sizes = np.asarray(told.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)
+    placed = sizes == counts + 1  # NaN (a null list) is no match
+    of_placed = np.asarray(told.filter(pa.array(placed)).flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
+    weights[np.repeat(placed, counts + 1)] = of_placed
+    return summed + np.repeat(first_ns - summed[firsts], counts + 1), weights
 
 
 def peak_output_tok_per_s(answered: Records, window: Window) -> float | None:

@@ -42,12 +42,25 @@ def itl_ms(token_ns: Sequence[int]) -> list[float]:
     return [ns_to_ms(later - earlier) for earlier, later in pairwise(token_ns)]
 
 
-def tpot_ms(ttft: float | None, e2el: float | None, output_tokens: int | None) -> float | None:
+def tpot_ms(
+    ttft: float | None,
+    e2el: float | None,
+    output_tokens: int | None,
+    *,
+    token_events: int | None = None,
+    first_event_tokens: int | None = None,
+) -> float | None:
     """Mean time per output token after the first, ms: (E2EL - TTFT) / (output tokens - 1); None below two tokens.
 
-    First token at 50 ms, last at 250 ms, 11 tokens: 20.0. Source: vLLM benchmarks/serve.py, calculate_metrics.
+    First token at 50 ms, last at 250 ms, 11 tokens: 20.0. Source: vLLM benchmarks/serve.py, calculate_metrics. None also where
+    the time after the first event is not the time of the tokens: the answer came in one event, or its first event held (or
+    followed) more than half of the tokens. 60 tokens in one event: not 0.0.
     """
     if ttft is None or e2el is None or output_tokens is None or output_tokens < 2:
+        return None
+    if token_events is not None and token_events < 2:
+        return None
+    if first_event_tokens is not None and first_event_tokens > output_tokens / 2:
         return None
     return (e2el - ttft) / (output_tokens - 1)
 

@@ -27,13 +27,14 @@ from llama_load.swarm.flags import DEFAULT_NUM_PROMPTS, without_secrets
 from llama_load.swarm.load_told import load_rows
 from llama_load.swarm.options import LoadOptions
 from llama_load.swarm.session import PREFIX_DIGITS
-from llama_load.targets.body import BodyOptions, asked_tokens
+from llama_load.targets.body import CHAT, BodyOptions, asked_tokens
 from llama_load.targets.preflight import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
+from llama_load.targets.tokenize import ServerCounter
 from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits
-from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
+from llama_load.workloads.counting import LocalCounter, TokenCounter
 from llama_load.workloads.mixed import Mixed
 from llama_load.workloads.prompt import Plan, PlanRequest, Workload, shared_tokens
 from llama_load.workloads.stage_order import in_stages
@@ -86,12 +87,17 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     wanted_of = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
     probes = [Probe(Wanted(host, *wanted_of)) for host in hosts]
     targets = [probe.ask() for probe in probes]
+    if options.endpoint == CHAT and options.warmup:  # which allows for a request that generates
+        targets = [
+            probe.with_learned_template(target) if target.backend == LLAMA_CPP_PYTHON else target
+            for probe, target in zip(probes, targets, strict=True)
+        ]
     if model.same_prompts and not options.bust_prefix_cache and any(target.backend != LLAMA_SERVER for target in targets):
         raise UsageError(
             "--stage-prompts same: --cache-prompt off is for llama-server alone, the cache of others would answer; add "
             "--bust-prefix-cache"
         )
-    counter = _counter(probes[0], targets[0], options)
+    counter = _counter(probes[0], options)
     budget = slot_budget(
         targets,
         options.endpoint,
@@ -134,6 +140,8 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         refuse_unseen(plan, targets)
         rows += plan_rows(plan, budget, open_ended=num_prompts is None)
         rows += pool_rows(plan, budget, targets, users, options.kv_pool)
+    if isinstance(counter, ServerCounter) and counter.why is not None and any(plan.measured for plan in plans.values()):
+        rows.append(PreflightRow("tokens", f"counted by estimate: {counter.why}; --tokenizer counts exactly", "note"))
     body_options = BodyOptions(
         endpoint=options.endpoint,
         max_tokens=options.max_tokens,
@@ -276,10 +284,8 @@ def _weights(environment: Any) -> dict[str, float]:
     return dict(weights)
 
 
-def _counter(probe: Probe, target: Target, options: LoadOptions) -> TokenCounter:
-    if options.tokenizer is not None:
-        return LocalCounter(options.tokenizer)
-    return probe.counter(target) or EstimatedCounter()
+def _counter(probe: Probe, options: LoadOptions) -> TokenCounter:
+    return probe.counter() if options.tokenizer is None else LocalCounter(options.tokenizer)
 
 
 def _about(plans: Mapping[str, Plan]) -> dict[str, Any]:

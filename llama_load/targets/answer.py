@@ -1,23 +1,28 @@
 """What the events of an answer mean: which are tokens, how it ended, what it cost.
 
 Covers the streams of llama-server, vLLM, llama-cpp-python and whatever else speaks OpenAI's: role events with
-`content` null or empty, reasoning under two names, the finish on an event of its own or on the last token, usage with and
-without `choices`, llama-server's `timings`, error events, `[DONE]`.
+`content` null or empty, reasoning under two names, the finish on an event of its own or on the last token, several choices
+(`n`), usage with and without `choices`, usage on every event, llama-server's `timings`, error events, `[DONE]`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from llama_load.targets.failures import Count, context_numbers, describe_error, event_failure, http_failure
+from llama_load.targets.counts import Bounds, Counts, believed
+from llama_load.targets.failures import context_numbers, describe_error, event_failure, http_failure
+from llama_load.targets.usage import Timings, Usage, without_odd_values
 
 if TYPE_CHECKING:
     from llama_load.wire.exchange import Exchange
 
 DONE = b"[DONE]"
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
+_NULL = msgspec.Raw(b"null")
 # Ends of an answer that the server gave up: vLLM's and llama-server's engines, routers whose provider broke off.
 GIVEN_UP = {"abort", "error"}
 
@@ -26,60 +31,67 @@ class _Delta(msgspec.Struct, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: msgspec.Raw = msgspec.Raw(b"null")
-    function_call: msgspec.Raw = msgspec.Raw(b"null")
+    tool_calls: msgspec.Raw = _NULL
+    function_call: msgspec.Raw = _NULL
 
 
 class _Choice(msgspec.Struct, gc=False):
     delta: _Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
-
-
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: Count | None = None
-
-
-class Usage(msgspec.Struct):
-    """What a request cost in tokens, as OpenAI's API tells it."""
-
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-
-
-class Timings(msgspec.Struct):
-    """What llama-server tells of a request's time, ms."""
-
-    cache_n: Count | None = None
-    prompt_n: Count | None = None
-    prompt_ms: float | None = None
-    predicted_n: Count | None = None
-    predicted_ms: float | None = None
-    draft_n: Count | None = None
-    draft_n_accepted: Count | None = None
+    index: int = 0
 
 
 class _Event(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: Usage | None = None
     timings: Timings | None = None
-    error: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = _NULL
 
 
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class AnswerReader:
-    """Reads one streamed answer; hand it to `Hub.begin`. After `settle`: texts, token stamps, usage, timings, `failure`."""
+def is_something(value: msgspec.Raw) -> bool:
+    """Whether a JSON value is there: not null, not empty. (An absent one is the default itself, which costs no look.)"""
+    return value is not _NULL and bytes(value) not in _NOTHING
+
+
+class Said:
+    """What one choice of an answer has said so far, and how it ended ("" counts as not ended)."""
+
+    __slots__ = ("appeared", "finish_reason", "pieces", "thoughts")
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []  # of the answer
+        self.thoughts: list[str] = []  # of the reasoning before it
+        self.finish_reason: str | None = None
+        self.appeared = False
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning that the server showed."""
+        return "".join(self.thoughts)
+
+    @property
+    def text(self) -> str:
+        """The answer, without its reasoning."""
+        return "".join(self.pieces)
+
+
+class AnswerReader(Said):
+    """Reads one streamed answer; hand it to `Hub.begin`. After `settle`: texts, token stamps, usage, timings, `failure`.
+
+    What it inherits is the first choice; further ones (`n` above 1) are in `others`, by their index.
+    """
 
     __slots__ = (
         "bad_event",
+        "counted",
         "done",
         "error",
-        "finish_reason",
         "first_answer_ns",
-        "pieces",
+        "others",
         "timings",
         "token_ns",
         "usage",
@@ -88,10 +100,11 @@ class AnswerReader:
     streams = True
 
     def __init__(self) -> None:
+        super().__init__()
         self.token_ns: list[int] = []
-        self.pieces: list[str] = []  # answer and reasoning, in order
+        self.counted: list[int | None] = []  # completion tokens so far, of token events that carry usage (vLLM's continuous one)
+        self.others: dict[int, Said] = {}
         self.first_answer_ns: int | None = None
-        self.finish_reason: str | None = None
         self.usage: Usage | None = None
         self.timings: Timings | None = None
         self.error: str | None = None
@@ -106,46 +119,75 @@ class AnswerReader:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            if self.bad_event is None:
-                self.bad_event = str(error)
-            return False
-        if event.usage is not None:
-            self.usage = event.usage
+            try:
+                event = _decode(without_odd_values(data))
+            except (ValueError, RecursionError):  # msgspec's errors are ValueErrors, too
+                if self.bad_event is None:
+                    self.bad_event = str(error)
+                return False
+        usage = event.usage
+        if usage is not None:
+            self.usage = usage
         if event.timings is not None:
             self.timings = event.timings
-        if (told := bytes(event.error)) not in _NOTHING:
-            self.error = describe_error(b'{"error":' + told + b"}")
-        if not event.choices:
+        if event.error is not _NULL and is_something(event.error):
+            self.error = describe_error(b'{"error":' + bytes(event.error) + b"}")
+        choices = event.choices
+        if not choices:
             return False
-        choice = event.choices[0]
-        if choice.finish_reason is not None:
-            self.finish_reason = choice.finish_reason
+        choice = choices[0]
+        if len(choices) > 1 or choice.index:
+            return self._said(choices, usage, at_ns)
         delta = choice.delta
+        thought = None
         if delta is None:
             text = choice.text
-            if not text:
-                return False
         else:
             text = delta.content
-            if not text:
-                return self._unspoken(delta, at_ns)
-        if self.first_answer_ns is None:
-            self.first_answer_ns = at_ns
-        self.pieces.append(text)
-        self.token_ns.append(at_ns)
-        return True
-
-    def _unspoken(self, delta: _Delta, at_ns: int) -> bool:
-        """A delta without content: a token event if it carries reasoning or a tool call."""
-        thought = delta.reasoning_content or delta.reasoning
-        if thought:
-            self.pieces.append(thought)
-        elif bytes(delta.tool_calls) not in _NOTHING or bytes(delta.function_call) not in _NOTHING:
+            thought = delta.reasoning_content or delta.reasoning
+            if thought:
+                self.thoughts.append(thought)
+        if text:
             if self.first_answer_ns is None:
                 self.first_answer_ns = at_ns
-        else:
+            self.pieces.append(text)
+        elif not thought:
+            return self._said(choices, usage, at_ns)
+        # Nearly every event comes this far: some text of the only choice.
+        if choice.finish_reason:
+            self.finish_reason = choice.finish_reason
+        self.token_ns.append(at_ns)
+        if usage is not None:
+            self.counted.append(usage.completion_tokens)
+        return True
+
+    def _said(self, choices: Sequence[_Choice], usage: Usage | None, at_ns: int) -> bool:
+        """An event of several choices, of another than the first, or without text: a token event if one of them carries text,
+        reasoning or a tool call."""
+        generated = answers = False
+        for choice in choices:
+            said = self.others.setdefault(choice.index, Said()) if choice.index > 0 else self
+            said.appeared = True
+            if choice.finish_reason:
+                said.finish_reason = choice.finish_reason
+            delta = choice.delta
+            text = choice.text if delta is None else delta.content
+            if delta is not None:
+                if thought := delta.reasoning_content or delta.reasoning:
+                    said.thoughts.append(thought)
+                    generated = True
+                if is_something(delta.tool_calls) or is_something(delta.function_call):
+                    answers = True
+            if text:
+                said.pieces.append(text)
+                answers = True
+        if answers and self.first_answer_ns is None:
+            self.first_answer_ns = at_ns
+        if not (generated or answers):
             return False
         self.token_ns.append(at_ns)
+        if usage is not None:
+            self.counted.append(usage.completion_tokens)
         return True
 
     # ------------------------------------------------------------------ afterwards
@@ -154,41 +196,40 @@ class AnswerReader:
         """The exchange is over. (A stream has been read by then.)"""
 
     @property
-    def text(self) -> str:
-        """Everything that was generated, reasoning included."""
-        return "".join(self.pieces)
+    def choices(self) -> list[Said]:
+        """The choices that appeared, by their index."""
+        first = [self] if self.appeared or self.pieces or self.thoughts or not self.others else []
+        return [*first, *(self.others[index] for index in sorted(self.others))]
+
+    @property
+    def generated(self) -> str:
+        """Everything that was generated: of each choice its reasoning, then its text."""
+        return "".join(part for said in self.choices for part in (said.reasoning, said.text))
 
     def refused_prompt_tokens(self, exchange: Exchange) -> int | None:
         """How many tokens the prompt had, if it was refused because of them and the server says so."""
         return context_numbers(bytes(exchange.body))[0] if exchange.status == 400 else None
 
-    def prompt_tokens(self) -> tuple[int | None, str | None]:
-        """How many tokens the prompt had, and who says so: "usage", else llama-server's "timings" (processed and cached). Some
-        servers fill in 0 for what they have not counted."""
-        if self.usage is not None and self.usage.prompt_tokens:
-            return self.usage.prompt_tokens, "usage"
-        if self.timings is not None and (known := (self.timings.prompt_n or 0) + (self.timings.cache_n or 0)):
-            return known, "timings"
-        return None, None
+    def counts(self, bounds: Bounds | None = None) -> Counts:
+        """How many tokens went in and came out, and who says so; nothing beyond the bounds is believed."""
+        return believed(self, bounds or Bounds())
 
-    @property
-    def cached_tokens(self) -> int | None:
-        """Prompt tokens that came from the server's cache."""
-        if self.usage is not None and self.usage.prompt_tokens_details is not None:
-            return self.usage.prompt_tokens_details.cached_tokens
-        return self.timings.cache_n if self.timings is not None else None
+    def event_tokens(self, output_tokens: int | None) -> list[int]:
+        """How many tokens each token event brought, where usage came with every one of them; else empty.
 
-    def output_tokens(self) -> tuple[int | None, str | None]:
-        """How many tokens were generated, and who says so: "usage", else "timings", else the counted "events". 0 is none of theirs
-        where there is an answer."""
-        least = 1 if self.token_ns or self.pieces else 0
-        told = self.usage.completion_tokens if self.usage is not None else None
-        if told is not None and told >= least:
-            return told, "usage"
-        told = self.timings.predicted_n if self.timings is not None else None
-        if told is not None and told >= least:
-            return told, "timings"
-        return (len(self.token_ns), "events") if self.token_ns else (None, None)
+        Completion tokens so far, as differences; what was counted after the last event (the end-of-text token) goes to it,
+        so that their sum is `output_tokens`. So far 3, 5, 6, and 7 in all: [3, 2, 2].
+        """
+        counted = [count for count in self.counted if count is not None]
+        if not counted or len(counted) != len(self.token_ns) or self.others or output_tokens is None:
+            return []
+        steps = [later - earlier for earlier, later in pairwise((0, *counted))]
+        rest = output_tokens - counted[-1]
+        # Some servers repeat the same count with every event, or count each event alone.
+        if min(steps) < 0 or not 0 <= rest <= counted[-1]:
+            return []
+        steps[-1] += rest
+        return steps
 
     def failure(self, exchange: Exchange) -> tuple[str, str] | None:
         """Class and sentence of the failure, None if this was a valid, complete answer."""
@@ -201,8 +242,9 @@ class AnswerReader:
             return http_failure(status, bytes(exchange.body), exchange.headers)
         if self.error is not None:
             return event_failure(self.error)
-        if self.finish_reason in GIVEN_UP:
-            return event_failure(f"the server gave the answer up (finish_reason {self.finish_reason})")
+        for said in self.choices:
+            if said.finish_reason in GIVEN_UP:
+                return event_failure(f"the server gave the answer up (finish_reason {said.finish_reason})")
         return self._incomplete(exchange)
 
     def _incomplete(self, exchange: Exchange) -> tuple[str, str] | None:
@@ -215,10 +257,12 @@ class AnswerReader:
             return "no_stream", f"the answer came {encoding}-compressed although plain was asked for; switch that off in the proxy"
         if not content_type.lower().startswith("text/event-stream"):
             return "no_stream", f"the answer is {content_type or 'of no named type'}, not an event stream"
-        if self.finish_reason is None:
+        choices = self.choices
+        if unfinished := sum(said.finish_reason is None for said in choices):
             if not self.token_ns and not self.done:
                 return "empty_answer", "the stream was empty (llama-cpp-python answers so when a prompt exceeds the context)"
-            return "cut_off", "the stream ended without a finish_reason"
+            which = f" for {unfinished} of {len(choices)} choices" if len(choices) > 1 else ""
+            return "cut_off", f"the stream ended without a finish_reason{which}"
         if not self.token_ns:
             return "empty_answer", f"no token was generated (finish_reason {self.finish_reason})"
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import LLAMA_SERVER, VLLM, Target
 
 CHAT, COMPLETIONS = ENDPOINTS = ("chat", "completions")
 EMBEDDINGS = "embeddings"
@@ -37,6 +37,20 @@ def asked_tokens(body: Mapping[str, Any]) -> int | None:
     """The length of the answer that a body asks for, under any of its names; None if it leaves it open."""
     asked = (body.get(name) for name in LENGTH_FIELDS)
     return min((value for value in asked if isinstance(value, int) and value >= 0), default=None)
+
+
+def asked_choices(body: Mapping[str, Any]) -> int:
+    """How many answers to its prompt a body asks for: `n`, of which the best of `best_of` may be taken."""
+    asked = (body.get(name) for name in ("n", "best_of"))
+    return max((value for value in asked if isinstance(value, int) and value > 0), default=1)
+
+
+def is_text(body: Mapping[str, Any]) -> bool:
+    """Whether a body has nothing but text (no images, no sound), so that its length bounds its tokens."""
+    messages = body.get("messages")
+    contents = [message.get("content") for message in messages] if isinstance(messages, list) else []
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    return all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
 
 
 def request_body(
@@ -71,4 +85,6 @@ def request_body(
     body["stream"] = options.stream
     if options.stream:
         body["stream_options"] = {"include_usage": True}
+        if target.backend == VLLM:  # usage with every event: how many tokens each one brought
+            body["stream_options"]["continuous_usage_stats"] = True
     return body | dict(options.extra)

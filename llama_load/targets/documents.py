@@ -25,12 +25,13 @@ def fields(value: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """An entry of /v1/models."""
+    """An entry of /v1/models. `context` is vLLM's `max_model_len`, `trained_context` stands in llama-server's `meta`."""
 
     name: str
     aliases: tuple[str, ...]
     owner: str | None
     context: int | None
+    trained_context: int | None = None
 
 
 def listed_models(document: object) -> list[ListedModel]:
@@ -42,5 +43,6 @@ def listed_models(document: object) -> list[ListedModel]:
         name, aliases = text(told.get("id")), told.get("aliases")
         names = tuple(filter(text, aliases)) if isinstance(aliases, list) else ()
         if name is not None:
-            found.append(ListedModel(name, names, text(told.get("owned_by")), count(told.get("max_model_len"))))
+            trained = count(fields(told.get("meta")).get("n_ctx_train"))
+            found.append(ListedModel(name, names, text(told.get("owned_by")), count(told.get("max_model_len")), trained))
     return found

@@ -1,7 +1,7 @@
 """Ask a server what it is, over its control endpoints. Asks, never generates.
 
-/health, /v1/models, /props (llama-server), /version (vLLM), /tokenize and /apply-template. Speed does not matter here,
-so this is plain `requests`.
+/health, /v1/models, /props (llama-server), /version (vLLM), /tokenize or /extras/tokenize/count, /apply-template, and an empty
+body to the API where that is all there is. Speed does not matter here, so this is plain `requests`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,32 @@ import msgspec
 import requests
 
 from llama_load.errors import UsageError
+from llama_load.targets.body import CHAT, PATHS
 from llama_load.targets.control import control_session, json_of
 from llama_load.targets.counters import read_counters
+from llama_load.targets.counts import TEMPLATE_ALLOWANCE
 from llama_load.targets.documents import ListedModel, count, fields, listed_models, text
 from llama_load.targets.failures import describe_error
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, Target
-from llama_load.targets.tokenize import ServerCounter
+from llama_load.targets.tokenize import (
+    LLAMA_CPP_PYTHON_FORM,
+    LLAMA_FORM,
+    SAMPLE,
+    VLLM_FORM,
+    Form,
+    NotCounted,
+    ServerCounter,
+    Tokenization,
+    tokenization,
+)
 from llama_load.wire.address import Address, parse_url
 from llama_load.wire.errors import tls_text
 from llama_load.wire.tls import TlsOptions
 
 TIMEOUT_S = 10
 TLS_TIMEOUT_S = 5
+# llama-cpp-python loads a model when it is first asked for it.
+GENERATE_TIMEOUT_S = 120
 # Of llama-server's sampling defaults those that change how long or how fast it answers.
 SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos", "samplers"),
@@ -66,6 +80,7 @@ class Probe:
             _handshake(address, wanted.tls)
         self.wanted = wanted
         self.session = control_session(wanted.headers, wanted.tls)
+        self._tokens: Tokenization | None = None
 
     def get(self, path: str, *, needed: bool = True) -> tuple[int, Any]:
         """Status and JSON value (None if it is no JSON) of a GET. Raises UsageError when the server cannot be reached, and
@@ -87,31 +102,32 @@ class Probe:
 
     def ask(self) -> Target:
         """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
-        status, health = self.get("/health", needed=False)
-        if status == 503:
+        health_status, health = self.get("/health", needed=False)
+        if health_status == 503:
             said = f" ({describe_error(msgspec.json.encode(health))})" if health else ""
             raise UsageError(f"{self.address.url} is not ready{said}; wait until it has loaded its model")
         models_status, models = self.get("/v1/models")
         props_status, props = self.get("/props", needed=False)
         version_status, version = self.get("/version", needed=False)
         listed = listed_models(models)
-        # llama-server lets everybody list its models; a gateway may hide everything else.
-        asked = {"/v1/models": models_status} | ({"/props": props_status} if _is_llama_server(listed) else {})
-        for path, answer in asked.items():
-            if answer in (401, 403):
-                raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {answer}); set --api-key or LLAMA_LOAD_API_KEY")
-        if models_status >= 300 and models_status != 404:
-            raise UsageError(f"{self.address.url}/v1/models answers HTTP {models_status}; is this an OpenAI-compatible server?")
+        props_refused = props_status in (401, 403) and _says_llama_server(listed)
+        if models_status in (401, 403) or (props_refused and self._speaks() is not True):
+            # llama-server lets everybody list its models; a gateway in front of it may hide all but the API.
+            path = "/v1/models" if models_status in (401, 403) else "/props"
+            status = models_status if path == "/v1/models" else props_status
+            raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {status}); set --api-key or LLAMA_LOAD_API_KEY")
         props = fields(props) if props_status == 200 else {}
         version = fields(version) if version_status == 200 else {}
-        if models_status == 404 and status != 200 and not props:
-            raise UsageError(f"nothing at {self.address.url} looks like an LLM server: /v1/models and /health are not found there")
-        backend = self.wanted.backend or _backend(props, version, listed)
+        if models_status >= 300:
+            self._refuse_unlisted(models_status, known=bool(props) or health_status == 200)
+        first_model = next(iter(self.wanted.models), None) or (listed[0].name if listed else None)
+        self._tokens = tokenization(self.session, self.address.url, first_model)
+        backend = self.wanted.backend or _backend(props, version, listed, self._tokens.form if self._tokens else None)
         models = self._models(listed)
         model = models[0] if models else None
         settings = fields(props.get("default_generation_settings"))
         context = count(settings.get("n_ctx")) or next((each.context for each in listed if each.name == model), None)
-        head, template = self._template_tokens(backend, model)
+        head, template = self._template_tokens()
         chat_template = text(props.get("chat_template"))
         sampling = {name: value for name, value in fields(settings.get("params")).items() if name in SAMPLING}
         about = {
@@ -149,11 +165,56 @@ class Probe:
             has_counters=counters is not None,
         )
 
-    def counter(self, target: Target) -> ServerCounter | None:
-        """The server's own token counting, if servers of this kind have one."""
-        if not ServerCounter.offered_by(target.backend):
-            return None
-        return ServerCounter(self.session, self.address.url, target.backend, target.model)
+    def counter(self) -> ServerCounter:
+        """The server's own token counting, as far as `ask` has found one."""
+        return ServerCounter(self._tokens)
+
+    def with_learned_template(self, target: Target) -> Target:
+        """The target with the tokens of its chat template, from one whole answer of one token: its prompt tokens - those of the
+        text. For llama-cpp-python, which says nothing of its template and sends no usage in streams. As it was where that
+        fails, or where its models may have several templates."""
+        tokens = self._tokens
+        if target.template_tokens is not None or tokens is None or target.models:
+            return target
+        message = {"role": "user", "content": SAMPLE}
+        body = {"model": target.model, "messages": [message], "max_tokens": 1, "stream": False}
+        try:
+            answer = self.session.post(self.address.url + PATHS[CHAT], json=body, timeout=GENERATE_TIMEOUT_S)
+            whole = count(fields(fields(json_of(answer)).get("usage")).get("prompt_tokens"))
+            (bare,) = tokens.count([SAMPLE])
+        except (requests.RequestException, ValueError, NotCounted):
+            return target
+        if whole is None or not bare <= whole <= bare + TEMPLATE_ALLOWANCE:
+            return target
+        return replace(target, template_tokens=whole - bare, about=target.about | {"template_tokens": whole - bare})
+
+    def _speaks(self) -> bool | None:
+        """Whether there is an API of OpenAI's: an empty request is refused as such (and generates nothing). None: the key is."""
+        for path in PATHS.values():
+            try:
+                status = self.session.post(self.address.url + path, json={}, timeout=TIMEOUT_S).status_code
+            except requests.RequestException:
+                continue
+            if status in (401, 403):
+                return None
+            if status in (400, 415, 422):
+                return True
+        return False
+
+    def _refuse_unlisted(self, status: int, *, known: bool) -> None:
+        """Raises UsageError where /v1/models is not there and nothing else shows what to ask for."""
+        url = self.address.url
+        if known and status == 404:
+            return
+        speaks = self._speaks()
+        if speaks is None:
+            raise UsageError(f"{url} refuses the key; set --api-key or LLAMA_LOAD_API_KEY")
+        if speaks and not self.wanted.models:
+            raise UsageError(f"{url} does not list its models (/v1/models answers HTTP {status}); name one with --model")
+        if not speaks and status == 404:
+            raise UsageError(f"nothing at {url} looks like an LLM server: /v1/models and /health are not found there")
+        if not speaks:
+            raise UsageError(f"{url}/v1/models answers HTTP {status}; is this an OpenAI-compatible server?")
 
     def _models(self, listed: list[ListedModel]) -> tuple[str, ...]:
         """The models to ask for: those that the user named, else the first that the server lists, if it lists any."""
@@ -163,35 +224,37 @@ class Probe:
                 raise UsageError(f"{self.address.url} does not serve a model {name!r}; it has {', '.join(known)}")
         return self.wanted.models or tuple(known[:1])
 
-    def _template_tokens(self, backend: str, model: str | None) -> tuple[int | None, int | None]:
+    def _template_tokens(self) -> tuple[int | None, int | None]:
         """What the server's chat template puts before a question, and in all around it, in tokens; None where it does not tell."""
-        question = "question"
-        messages = [{"role": "user", "content": question}]
-        counter = ServerCounter(self.session, self.address.url, backend, model)
+        messages = [{"role": "user", "content": SAMPLE}]
+        tokens = self._tokens
         try:
-            if backend == VLLM:
-                return None, max(0, counter.count_messages(messages) - counter.count([question])[0])
-            if backend == LLAMA_SERVER:
+            if tokens is not None and tokens.form is VLLM_FORM:
+                return None, max(0, tokens.count_messages(messages) - tokens.count([SAMPLE])[0])
+            if tokens is not None and tokens.form is LLAMA_FORM:
                 url = self.address.url + "/apply-template"
                 prompt = json_of(self.session.post(url, json={"messages": messages}, timeout=TIMEOUT_S))["prompt"]
-                head, whole, bare = counter.count([prompt.rpartition(question)[0], prompt, question])
+                head, whole, bare = tokens.count([prompt.rpartition(SAMPLE)[0], prompt, SAMPLE])
                 return head, max(0, whole - bare)
-        except (requests.RequestException, ValueError, KeyError, TypeError, AttributeError, UsageError):
+        except (requests.RequestException, ValueError, KeyError, TypeError, AttributeError, NotCounted):
             pass
         return None, None
 
 
-def _is_llama_server(listed: list[ListedModel]) -> bool:
+def _says_llama_server(listed: list[ListedModel]) -> bool:
     return any(each.owner == "llamacpp" for each in listed)
 
 
-def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[ListedModel]) -> str:
+def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[ListedModel], form: Form | None) -> str:
+    """What the server is, by two signs that agree: gateways say `owned_by` of whatever is behind them, or make it up."""
     owners = {each.owner for each in listed}
-    if "total_slots" in props or _is_llama_server(listed):
+    context = any(each.context for each in listed)
+    trained = any(each.trained_context for each in listed)
+    if "total_slots" in props or (_says_llama_server(listed) and (trained or form is LLAMA_FORM)):
         return LLAMA_SERVER
-    if "vllm" in owners or ("version" in version and any(each.context for each in listed)):
+    if ("vllm" in owners and (context or form is VLLM_FORM)) or ("version" in version and context):
         return VLLM
-    return LLAMA_CPP_PYTHON if owners == {"me"} else OPENAI
+    return LLAMA_CPP_PYTHON if owners == {"me"} and form is LLAMA_CPP_PYTHON_FORM else OPENAI
 
 
 def _handshake(address: Address, tls: TlsOptions) -> None:

@@ -1,58 +1,116 @@
-"""The server's own token counting, where it offers one."""
+"""The server's own token counting, where it offers one; the estimate where it does not."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import requests
 
-from llama_load.errors import UsageError
 from llama_load.targets.control import json_of
-from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, VLLM
+from llama_load.targets.documents import fields
+from llama_load.workloads.counting import EstimatedCounter
 
 AT_A_TIME = 4
 TIMEOUT_S = 30
+MOST = 2**53
 
 
-class ServerCounter:
-    """Counts by asking the server: /tokenize (llama-server, vLLM) or /extras/tokenize/count (llama-cpp-python)."""
+class NotCounted(Exception):
+    """The server gave no token count: why."""
 
-    source = "server"
 
-    def __init__(self, session: requests.Session, url: str, backend: str, model: str | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way in which servers count the tokens of a text: a path, and the body for a model and a text."""
+
+    path: str
+    body: Callable[[str | None, str], dict[str, Any]]
+
+
+LLAMA_FORM = Form("/tokenize", lambda _, text: {"content": text, "add_special": True})
+VLLM_FORM = Form("/tokenize", lambda model, text: {"model": model or "", "prompt": text})
+LLAMA_CPP_PYTHON_FORM = Form("/extras/tokenize/count", lambda _, text: {"input": text})
+# In this order: llama-server ignores the fields of vLLM's form and counts 0, vLLM refuses llama-server's.
+FORMS = (LLAMA_FORM, VLLM_FORM, LLAMA_CPP_PYTHON_FORM)
+# Has a token at least, and no more than its bytes and a few special ones.
+SAMPLE, _SAMPLE_MOST = "question", 16
+
+
+class Tokenization:
+    """Asks one server for token counts, in one form. Raises NotCounted."""
+
+    def __init__(self, session: requests.Session, url: str, form: Form, model: str | None) -> None:
         self._session = session
         self._url = url
-        self._backend = backend
         self._model = model
-
-    @staticmethod
-    def offered_by(backend: str) -> bool:
-        """Whether servers of this kind count tokens."""
-        return backend in (LLAMA_SERVER, VLLM, LLAMA_CPP_PYTHON)
+        self.form = form
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        """The number of tokens of each text, special tokens included. Raises UsageError when the server refuses."""
+        """The number of tokens of each text, special tokens included."""
         with ThreadPoolExecutor(AT_A_TIME) as pool:
-            return list(pool.map(self._one, texts))
+            return list(pool.map(lambda text: self._ask(self.form.body(self._model, text)), texts))
 
     def count_messages(self, messages: Sequence[Mapping[str, Any]]) -> int:
         """The number of tokens of a conversation with its chat template; vLLM's alone counts those."""
-        return self._ask("/tokenize", {"model": self._model or "", "messages": list(messages)})
+        return self._ask({"model": self._model or "", "messages": list(messages)})
 
-    def _one(self, text: str) -> int:
-        if self._backend == VLLM:
-            return self._ask("/tokenize", {"model": self._model or "", "prompt": text})
-        if self._backend == LLAMA_CPP_PYTHON:
-            return self._ask("/extras/tokenize/count", {"input": text})
-        return self._ask("/tokenize", {"content": text, "add_special": True})
-
-    def _ask(self, path: str, body: dict[str, Any]) -> int:
+    def _ask(self, body: dict[str, Any]) -> int:
+        path = self.form.path
         try:
             response = self._session.post(self._url + path, json=body, timeout=TIMEOUT_S)
-            response.raise_for_status()
-            answer: Any = json_of(response)
-            return int(answer["count"]) if "count" in answer else len(answer["tokens"])
-        except (requests.RequestException, ValueError, TypeError, KeyError) as error:
-            raise UsageError(f"the server does not count tokens at {path}: {error}; give --tokenizer instead") from None
+            answer = fields(json_of(response)) if response.ok else {}
+        except requests.Timeout:
+            raise NotCounted(f"{path} did not answer within {TIMEOUT_S} s") from None
+        except requests.RequestException:
+            raise NotCounted(f"{path} did not answer") from None
+        except ValueError:
+            raise NotCounted(f"{path} does not answer in JSON") from None
+        if not response.ok:
+            raise NotCounted(f"{path} answers HTTP {response.status_code}")
+        count, tokens = answer.get("count"), answer.get("tokens")
+        if count is None and isinstance(tokens, list):
+            return len(tokens)
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST:
+            raise NotCounted(f"{path} gives no count")
+        return count
+
+
+def tokenization(session: requests.Session, url: str, model: str | None) -> Tokenization | None:
+    """The form in which this server counts, found by counting a word; None if it counts in none."""
+    for form in FORMS:
+        asked = Tokenization(session, url, form, model)
+        try:
+            (found,) = asked.count([SAMPLE])
+        except NotCounted:
+            continue
+        if 1 <= found <= _SAMPLE_MOST:
+            return asked
+    return None
+
+
+class ServerCounter:
+    """Counts by asking the server, and by estimate once it does not count: `why` then says why not.
+
+    What has been counted before stays; `source` is the weaker of the two.
+    """
+
+    def __init__(self, asked: Tokenization | None) -> None:
+        self._asked = asked
+        self.why = None if asked is not None else "the server has no token counting endpoint"
+
+    @property
+    def source(self) -> str:
+        """ "server", or "estimate" if any text had to be estimated."""
+        return "server" if self.why is None else EstimatedCounter.source
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """See `TokenCounter.count`."""
+        if self._asked is not None and self.why is None:
+            try:
+                return self._asked.count(texts)
+            except NotCounted as error:
+                self.why = str(error)
+        return EstimatedCounter().count(texts)

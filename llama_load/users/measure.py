@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from llama_load.metrics import request as metric
 from llama_load.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.body import CHAT
+from llama_load.targets.counts import Bounds
 from llama_load.targets.target import Target
 from llama_load.users.content import beside, digest_of
 from llama_load.users.session import Session, Ticket
@@ -38,6 +40,8 @@ class Asked:
     prompt: Prompt | None  # of the workload, or what the locustfile made
     inputs: int | None = None  # texts to be embedded
     prefixed: bool = False  # with random text in front
+    choices: int = 1  # answers to the same prompt (`n`)
+    sent_bytes: int | None = None  # of the body; None with images, whose tokens it does not bound
 
 
 def new_request_id() -> str:
@@ -52,20 +56,20 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
     started = exchange.started_ns
     first = answer.token_ns[0] if answer.token_ns else None
     last = answer.token_ns[-1] if answer.token_ns else None
-    output_tokens, token_source = answer.output_tokens()
+    counts = answer.counts(_bounds(asked, exchange))
     ok = status == OK
     ttft = metric.ttft_ms(started, first) if ok else None
     # Without a stream there is no last token to be seen: the answer's end is the nearest thing.
     e2el = metric.e2el_ms(started, last if answer.streams else exchange.ended_ns) if ok else None
     timings = answer.timings
     prompt = asked.prompt
-    prompt_tokens, prompt_token_source = answer.prompt_tokens()
+    prompt_tokens, prompt_token_source = counts.prompt_tokens, counts.prompt_token_source
     if failure is not None and (told := answer.refused_prompt_tokens(exchange)) is not None:
         prompt_tokens, prompt_token_source = told, "refusal"
     told_tokens = prompt_tokens
     if prompt_tokens is None and prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
-        prompt_tokens, prompt_token_source = prompt.prompt_tokens, "plan"
-    output = answer.text
+        prompt_tokens, prompt_token_source = _planned(asked, prompt, ticket.target)
+    output = answer.generated
     return RequestRecord(
         request_id=asked.request_id,
         worker=session.worker,
@@ -119,15 +123,20 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         answered_by=_answered_by(exchange),
         ttft_ms=ttft,
         answer_ttft_ms=metric.answer_ttft_ms(started, answer.first_answer_ns) if ok else None,
-        tpot_ms=metric.tpot_ms(ttft, e2el, output_tokens),
+        tpot_ms=metric.tpot_ms(
+            ttft, e2el, counts.output_tokens, token_events=len(answer.token_ns), first_event_tokens=counts.first_event_tokens
+        ),
         e2el_ms=e2el,
         # Of a cancelled one, too: its tokens are part of the throughput.
         itl_ms=metric.itl_ms(answer.token_ns) if ok or exchange.cancelled else (),
         prompt_tokens=prompt_tokens,
         prompt_token_source=prompt_token_source,
-        cached_tokens=answer.cached_tokens,
-        output_tokens=output_tokens,
+        cached_tokens=counts.cached_tokens,
+        output_tokens=counts.output_tokens,
+        reasoning_tokens=counts.reasoning_tokens,
         token_events=len(answer.token_ns),
+        event_tokens=counts.event_tokens if any(tokens != 1 for tokens in counts.event_tokens) else (),
+        first_event_tokens=counts.first_event_tokens,
         output_chars=len(output),
         prompt_chars=len(asked.text),
         images=len(prompt.images) if prompt and prompt.images else None,
@@ -137,16 +146,30 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         output_sha256=digest_of(output) if output else None,
         prompt_text=asked.text if session.save_texts else None,
         output_text=output if session.save_texts else None,
-        token_source=token_source,
+        token_source=counts.token_source,
+        count_doubt=counts.doubt,
         clock_source=_clock_source(exchange),
         merged_events=exchange.merged,
         first_merged=exchange.first_merged,
-        server_prompt_tokens=timings.prompt_n if timings else None,
+        server_prompt_tokens=counts.processed_tokens,
         server_prompt_ms=timings.prompt_ms if timings else None,
         server_predict_ms=timings.predicted_ms if timings else None,
-        draft_tokens=timings.draft_n if timings else None,
-        draft_accepted=timings.draft_n_accepted if timings else None,
+        draft_tokens=counts.draft_tokens,
+        draft_accepted=counts.draft_accepted,
     )
+
+
+def _planned(asked: Asked, prompt: Prompt, target: Target) -> tuple[int | None, str]:
+    """Prompt tokens as counted before the run, with those of the chat template where they are known and nothing else was added."""
+    if prompt.prompt_tokens is None or target.template_tokens is None or asked.endpoint != CHAT or asked.prefixed:
+        return prompt.prompt_tokens, "plan"
+    return prompt.prompt_tokens + target.template_tokens, "plan+template"
+
+
+def _bounds(asked: Asked, exchange: Exchange) -> Bounds:
+    # 0 asks llama-cpp-python for as many as there is room for.
+    most = asked.max_tokens * asked.choices if asked.max_tokens else None
+    return Bounds(most, asked.sent_bytes, exchange.received_bytes)
 
 
 def _image_tokens(prompt: Prompt | None, prompt_tokens: int | None, target: Target) -> int | None:

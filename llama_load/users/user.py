@@ -17,7 +17,17 @@ from locust.exception import StopTest
 from llama_load.errors import UsageError
 from llama_load.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import CHAT, COMPLETIONS, EMBEDDINGS, PATHS, BodyOptions, asked_tokens, request_body
+from llama_load.targets.body import (
+    CHAT,
+    COMPLETIONS,
+    EMBEDDINGS,
+    PATHS,
+    BodyOptions,
+    asked_choices,
+    asked_tokens,
+    is_text,
+    request_body,
+)
 from llama_load.targets.whole import WholeAnswer
 from llama_load.users.content import Messages, beside, content_of, digest_of, plain, with_images
 from llama_load.users.measure import Asked, make_record, new_request_id
@@ -37,10 +47,12 @@ ORDERS_EVERY_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a task gets back: the text (empty after a failure) and the whole record."""
+    """What a task gets back: the answer's text and the reasoning before it as far as the server shows it (both empty after a
+    failure; with `n` above 1 those of the first choice), and the whole record."""
 
     text: str
     record: RequestRecord
+    reasoning: str = ""
 
     @property
     def ok(self) -> bool:
@@ -193,7 +205,8 @@ class LlamaUser(HttpUser):
                 session.done(ticket, record)
         if record.status.startswith("connect_"):
             gevent.sleep(AFTER_REFUSAL_S)
-        answer = Answer(reader.text if record.status == OK else "", record)
+        first = reader.choices[0]
+        answer = Answer(first.text, record, first.reasoning) if record.status == OK else Answer("", record)
         if ticket.prompt is not None:
             talk.goes_on(ticket.prompt, answer.text if answer.ok and session.dialogue.generated else ticket.prompt.answer or "")
         return answer
@@ -234,6 +247,8 @@ class LlamaUser(HttpUser):
             prefixed=bool(talk.prefix),
             max_tokens=asked_tokens(payload),
             prompt=said,
+            choices=asked_choices(payload),
+            sent_bytes=len(encoded) if is_text(payload) else None,
         )
         headers = (*target.headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
         pieces = with_images(encoded, said.images) if said is not None and said.images else encoded

@@ -18,7 +18,9 @@ CHARS_PER_TOKEN = 4.2
 class TokenCounter(Protocol):
     """Counts the tokens of texts, special tokens that the tokenizer adds by itself included."""
 
-    source: str
+    @property
+    def source(self) -> str:
+        """What counts, for reports; asked for when all is counted."""
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, in order."""

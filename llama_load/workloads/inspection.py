@@ -209,10 +209,14 @@ class _Watched:
     """A counter that tells how far it is."""
 
     def __init__(self, counter: TokenCounter, tell: Callable[[str], None]) -> None:
-        self.source = counter.source
         self._counter = counter
         self._tell = tell
         self._texts = 0
+
+    @property
+    def source(self) -> str:
+        """See `TokenCounter.source`."""
+        return self._counter.source
 
     def count(self, texts: Sequence[str]) -> list[int]:
         counts = self._counter.count(texts)

@@ -31,7 +31,8 @@ def test_a_run_whose_tokens_are_counted_by_events(
     assert (target["backend"], target["model"]) == ("llama-cpp-python", "tiny")
     records = done.records.measured()
     assert records.values_of("token_source") == ["events"]
-    assert records.values_of("prompt_token_source") == ["plan"]
+    assert records.values_of("prompt_token_source") == ["plan+template"]
+    assert target["template_tokens"] > 0
     assert records.equals("connection_reused", True).sum() > 0
     text = " ".join((done.err + done.out).split())
     assert "one request at a time" in text

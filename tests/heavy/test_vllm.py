@@ -41,7 +41,7 @@ def test_a_run_is_whole_and_counted_by_vllm(run_locust: Callable[..., Finished],
 def test_templated_lengths_are_exact(vllm: Running) -> None:
     probe = Probe(Wanted(vllm.url))
     target = probe.ask()
-    counter = probe.counter(target)
+    counter = probe.counter()
     assert counter is not None
     for text in ("hello", "写一首关于春天的短诗 😀", "x = [1, 2, 3]\n" * 20):
         messages = [{"role": "user", "content": text}]
@@ -99,7 +99,8 @@ def test_wrong_use_is_one_sentence(
 
 
 def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], start_vllm: Callable[..., Running]) -> None:
-    """--stream-interval 5: usage counts all, and TPOT divides by tokens while ITL counts events. Speculation is told too."""
+    """--stream-interval 5: usage counts all, and with every event: it places the tokens, the first alone and then about five at a
+    time. TPOT divides by tokens while ITL counts events. Speculation is told too."""
     speculative = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1})
     server = start_vllm("--stream-interval", "5", "--speculative-config", speculative)
     done = run_locust(server.url, "--num-prompts", "8", "-u", "2", "--max-tokens", "61", "--ignore-eos", "--temperature", "0")
@@ -108,6 +109,11 @@ def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], st
     records = done.records.measured()
     assert (records.numbers("output_tokens") == 61).all()
     assert (records.numbers("token_events") < 30).all()
+    for placed in records.table["event_tokens"].to_pylist():
+        assert sum(placed) == 61
+        assert max(placed) >= 5
+    assert records.table["event_tokens"].combine_chunks().value_lengths().to_pylist() == list(records.numbers("token_events"))
+    assert (records.numbers("first_event_tokens") <= 5).all()
     counted = done.manifest["counters"]["speculation"]
     assert counted["drafts"] > 0
     assert f"{'Drafts:':<40} {counted['drafts']}" in done.out

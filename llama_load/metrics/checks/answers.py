@@ -100,8 +100,12 @@ def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
 
 
 def counts(evidence: Evidence) -> Iterator[Check]:
-    """Whose counts the token figures rest on, where it is not the server's."""
+    """Counts of the server that cannot be, and whose counts the token figures rest on where it is not the server's."""
     figures = evidence.figures
+    doubts = [text for text in evidence.records.ok().strings("count_doubt") if text]
+    if doubts:
+        text = f"{plural(len(doubts), 'answer')} with counts that cannot be, which were not used: {doubts[0]}"
+        yield limited("unbelievable_counts", len(doubts), text)
     if events := figures.token_sources.get("events", 0):
         text = f"output tokens of {plural(events, 'request')} were counted as stream events, because the server reported no usage"
         yield information("counted_output_requests", events, text)

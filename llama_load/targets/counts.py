@@ -1,0 +1,170 @@
+"""How many tokens an answer cost: whose count is taken, and which counts are not believed.
+
+A server's count is taken where it is possible: `usage` first, then llama-server's `timings`, then what was counted here. One
+that is beyond its bound is not believed, the next source is asked, and `doubt` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llama_load.targets.answer import AnswerReader
+
+# What chat templates, tool descriptions of a gateway and its system prompt may add to a prompt, in tokens.
+TEMPLATE_ALLOWANCE = 4096
+# Hidden reasoning has no bytes in the answer. No model thinks longer than its context is.
+LONGEST_REASONING = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the counts of one request cannot exceed; None where nothing is known of it.
+
+    `asked_tokens` is what all choices together may hold (max_tokens times n). `sent_bytes` is the request's body: a token takes
+    a byte of it at least. None with images, whose tokens are not to be seen there. `received_bytes` is the answer's body.
+    """
+
+    asked_tokens: int | None = None
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Tokens of one request; None where nobody says. `doubt` names the counts that were not believed."""
+
+    prompt_tokens: int | None = None
+    prompt_token_source: str | None = None  # "usage" or "timings" (processed and cached)
+    cached_tokens: int | None = None
+    processed_tokens: int | None = None  # of the prompt, without the cached ones; llama-server alone tells
+    output_tokens: int | None = None
+    token_source: str | None = None  # "usage", "timings" or "events"
+    reasoning_tokens: int | None = None
+    event_tokens: tuple[int, ...] = ()
+    first_event_tokens: int | None = None
+    draft_tokens: int | None = None
+    draft_accepted: int | None = None
+    doubt: str | None = None
+
+
+class _Doubts:
+    """Lets possible counts through, and remembers the others."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def __call__(self, source: str, what: str, value: int | None, most: int | None, why: str) -> int | None:
+        """The value, None if it is above `most`: "usage: 96 output tokens where at most 64 were asked for"."""
+        if value is None or most is None or value <= most:
+            return value
+        self.found.append(f"{source}: {value} {what} where {why}")
+        return None
+
+
+def believed(answer: AnswerReader, bounds: Bounds) -> Counts:
+    """The counts of an answer that has ended."""
+    possible = _Doubts()
+    prompt, prompt_source, processed = _prompt(answer, bounds, possible)
+    output, source = _output(answer, bounds, possible)
+    reasoning = _reasoning(answer)
+    if output is not None:
+        reasoning = possible("usage", "reasoning tokens", reasoning, output, f"only {output} tokens were generated")
+    event_tokens = answer.event_tokens(output) if source == "usage" else []
+    accepted, drafted = None, None
+    if answer.timings is not None:
+        drafted = answer.timings.draft_n
+        accepted = possible(
+            "timings", "accepted draft tokens", answer.timings.draft_n_accepted, drafted, f"only {drafted} were drafted"
+        )
+    return Counts(
+        prompt_tokens=prompt,
+        prompt_token_source=prompt_source,
+        cached_tokens=_cached(answer, prompt, bounds, possible),
+        processed_tokens=processed,
+        output_tokens=output,
+        token_source=source,
+        reasoning_tokens=reasoning,
+        event_tokens=tuple(event_tokens),
+        first_event_tokens=_first_event(answer, event_tokens, reasoning),
+        draft_tokens=drafted,
+        draft_accepted=accepted,
+        doubt="; ".join(possible.found) or None,
+    )
+
+
+def _prompt(answer: AnswerReader, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None, int | None]:
+    """Tokens of the prompt, who says so, and how many of them llama-server processed. 0 is filled in by servers that do not
+    count."""
+    usage, timings = answer.usage, answer.timings
+    most = None if bounds.sent_bytes is None else bounds.sent_bytes + TEMPLATE_ALLOWANCE
+    why = f"{bounds.sent_bytes} bytes were sent"
+    processed = None if timings is None else possible("timings", "processed prompt tokens", timings.prompt_n, most, why)
+    if usage is not None and (told := possible("usage", "prompt tokens", usage.prompt_tokens, most, why)):
+        return told, "usage", processed
+    if timings is not None:
+        told = possible("timings", "prompt tokens", (timings.prompt_n or 0) + (timings.cache_n or 0), most, why)
+        if told:
+            return told, "timings", processed
+    return None, None, processed
+
+
+def _cached(answer: AnswerReader, prompt: int | None, bounds: Bounds, possible: _Doubts) -> int | None:
+    """Prompt tokens that came from the server's cache: never more than the prompt has."""
+    usage, timings = answer.usage, answer.timings
+    details = usage.prompt_tokens_details if usage is not None else None
+    sources = (
+        ("usage", details.cached_tokens if details is not None else None),
+        ("timings", timings.cache_n if timings is not None else None),
+    )
+    most = bounds.sent_bytes if prompt is None else prompt
+    why = f"{bounds.sent_bytes} bytes were sent" if prompt is None else f"the prompt has {prompt}"
+    for source, told in sources:
+        if (known := possible(source, "cached prompt tokens", told, most, why)) is not None:
+            return known
+    return None
+
+
+def _output(answer: AnswerReader, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None]:
+    """How many tokens were generated, and who says so: "usage", else "timings", else the counted "events".
+
+    A server that ignores max_tokens is believed as far as its events go; without max_tokens a token takes a byte of the answer
+    at least, hidden reasoning excepted. 0 is none of theirs where there is an answer.
+    """
+    events = len(answer.token_ns)
+    least = 1 if events or any(said.pieces or said.thoughts for said in answer.choices) else 0
+    if bounds.asked_tokens is not None:
+        most, why = max(bounds.asked_tokens, events), f"at most {bounds.asked_tokens} were asked for"
+    elif bounds.received_bytes is not None:
+        most = bounds.received_bytes + min(_reasoning(answer) or 0, LONGEST_REASONING)
+        why = f"{bounds.received_bytes} bytes were received"
+    else:
+        most, why = None, ""
+    usage, timings = answer.usage, answer.timings
+    several = len(answer.choices) > 1
+    if several and answer.streams:
+        least = events
+    sources = [
+        ("usage", usage.completion_tokens if usage is not None else None),
+        ("timings", timings.predicted_n if timings is not None else None),
+    ]
+    # llama-server counts one of several choices in either.
+    for source, told in [] if several and timings is not None else sources:
+        known = possible(source, "output tokens", told, most, why)
+        if known is not None and known >= least:
+            return known, source
+    return (events, "events") if events else (None, None)
+
+
+def _reasoning(answer: AnswerReader) -> int | None:
+    details = answer.usage.completion_tokens_details if answer.usage is not None else None
+    return details.reasoning_tokens if details is not None else None
+
+
+def _first_event(answer: AnswerReader, event_tokens: list[int], reasoning: int | None) -> int | None:
+    """Tokens that had been generated when the first token event came: as counted there, else the hidden reasoning before it."""
+    if event_tokens:
+        return event_tokens[0]
+    hidden = reasoning and answer.token_ns and not any(said.thoughts for said in answer.choices)
+    return reasoning + 1 if reasoning and hidden else None
