@@ -248,8 +248,10 @@ def test_kill_9_leaves_what_the_report_command_can_finish(simulate: Callable[...
 
 def test_a_time_limit_ends_the_run_well(simulate: Callable[..., Simulated], run_locust: Run) -> None:
     """-t without a number of prompts: as many as fit, exit code 0, what is in flight at the end is cancelled."""
-    done = run_locust(simulate("--tokens", "5").url, "-u", "4", "-t", "2s", "--max-tokens", "5")
+    done = run_locust(simulate("--tokens", "5").url, "-u", "4", "-t", "2s", "--max-tokens", "5", "--loglevel", "INFO")
     assert done.code == 0, done.err
+    assert "Run time limit set to 2 seconds" in done.err
+    assert "No run time limit set" not in done.err
     assert done.summary["completed"] > 8
     assert done.summary["llama_load"]["cancelled"] <= 4
     assert done.manifest["end"] == "time"

@@ -21,7 +21,7 @@ def duration_s(records: Records) -> float:
     return ns_to_s(int(records.instants("ended_mono_ns").max() - records.instants("started_mono_ns").min()))
 
 
-def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """When the tokens of these answers arrived, ns, and how many at each of these instants: an entry a token event, or one at the
     end of an answer that was not streamed. Of some requests at a time: an event takes 60 bytes here.
 
@@ -29,13 +29,13 @@ def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.float64], NDArray[n
     what they hold; vLLM's own bench counts events there.
     """
     for batch in ok.batches():
-        is_streamed = ~np.isnan(batch.numbers("first_token_mono_ns"))
+        is_streamed = batch.has("first_token_mono_ns")
         whole = batch.where(~is_streamed)
         yield _event_times_ns(batch.where(is_streamed))
-        yield whole.instants("ended_mono_ns").astype(np.float64), np.nan_to_num(whole.numbers("output_tokens"))
+        yield whole.instants("ended_mono_ns"), np.nan_to_num(whole.numbers("output_tokens"))
 
 
-def _event_times_ns(streamed: Records) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _event_times_ns(streamed: Records) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     gaps = streamed.table["itl_ms"].combine_chunks()
     counts = np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
     # All events of all requests in one array: each request's first event, then its gaps summed up from there.
@@ -45,10 +45,12 @@ def _event_times_ns(streamed: Records) -> tuple[NDArray[np.float64], NDArray[np.
     is_gap[firsts] = False
     steps[is_gap] = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64) * NS_PER_MS
     summed = np.cumsum(steps)
-    first_ns = streamed.instants("first_token_mono_ns").astype(np.float64)
+    # Only the time since the first event goes through a float: an instant over 2^53 ns (104 days) would be rounded.
+    since_first_ns = np.rint(summed - np.repeat(summed[firsts], counts + 1)).astype(np.int64)
     tokens = streamed.numbers("output_tokens")
     weights = np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1)
-    return summed + np.repeat(first_ns - summed[firsts], counts + 1), np.repeat(weights, counts + 1)
+    first_ns = streamed.instants("first_token_mono_ns")
+    return np.repeat(first_ns, counts + 1) + since_first_ns, np.repeat(weights, counts + 1)
 
 
 def peak_output_tok_per_s(ok: Records, start_ns: int) -> float:
@@ -57,8 +59,8 @@ def peak_output_tok_per_s(ok: Records, start_ns: int) -> float:
     Two requests that bring 10 one-token events each in the same second: 20.
     """
     in_second = np.zeros(1)
-    for events_ns, weights in token_times_ns(ok.where(~np.isnan(ok.numbers("first_token_mono_ns")))):
-        seconds = np.maximum((events_ns - start_ns) / NS_PER_S, 0).astype(np.int64)
+    for events_ns, weights in token_times_ns(ok.where(ok.has("first_token_mono_ns"))):
+        seconds = np.maximum((events_ns - start_ns) // NS_PER_S, 0)
         more = np.asarray(np.bincount(seconds, weights=weights, minlength=len(in_second)), dtype=np.float64)
         more[: len(in_second)] += in_second
         in_second = more
