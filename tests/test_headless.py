@@ -15,7 +15,7 @@ import requests
 
 from llama_load.bundled import bundled
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
-from tests.conftest import PORTABLE, Finished, Simulated, environment, eventually, locust_command
+from tests.conftest import PORTABLE, Finished, Simulated, environment, locust_command
 from tests.scripted import GOOD_STREAM, ScriptedServer
 from tests.swarms import wait_until
 
@@ -195,13 +195,12 @@ def test_a_server_that_is_killed_mid_stream_leaves_a_complete_report(tiny_model:
 
 
 def interrupted(simulated: Simulated, folder: Path, how: signal.Signals) -> Finished:
-    # Requests of 2.1 s: the signal comes when the first four have ended and the next four are half-way.
-    command = locust_command(simulated.url, folder, "-u", "4", "--num-prompts", "400", "--max-tokens", "100")
+    """A run of four users whose requests take 1.1 s; the signal comes when the warm-up and the first four have been answered and
+    the next four are under way."""
+    command = locust_command(simulated.url, folder, "-u", "4", "--num-prompts", "400", "--max-tokens", "50")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-    deadline = time.monotonic() + 30
-    while not (folder / "requests.arrows").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(2.8)
+    wait_until(simulated.has_answered(5))
+    time.sleep(0.5)
     process.send_signal(how)
     out, err = process.communicate(timeout=60)
     return Finished(process.returncode, out.decode(), err.decode(), folder)
@@ -222,28 +221,25 @@ def test_ctrl_c_ends_in_a_report_of_what_was_measured(
     simulate: Callable[..., Simulated], tmp_path: Path, how: signal.Signals
 ) -> None:
     """What was in flight is cancelled, the word is INCOMPLETE, the exit code 3."""
-
-    def attempt(folder: Path) -> None:
-        done = interrupted(simulate(), folder, how)
-        assert done.code == 3, done.err
-        assert 0 < done.summary["completed"] < 400
-        assert done.summary["failed"] == 0
-        assert done.summary["llama_load"]["cancelled"] == 4
-        assert done.summary["llama_load"]["verdict"]["word"] == "INCOMPLETE"
-        assert done.manifest["end"] == "interrupted"
-
-    eventually(attempt, tmp_path, tries=3)
+    done = interrupted(simulate(), tmp_path / "run", how)
+    assert done.code == 3, done.err
+    assert 4 <= done.summary["completed"] < 400
+    assert done.summary["failed"] == 0
+    assert done.summary["llama_load"]["cancelled"] == 4
+    assert done.summary["llama_load"]["verdict"]["word"] == "INCOMPLETE"
+    assert done.manifest["end"] == "interrupted"
 
 
-def test_kill_9_leaves_what_the_report_command_can_finish(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+def test_kill_9_leaves_what_the_report_command_can_finish(
+    simulate: Callable[..., Simulated], run_report: Run, tmp_path: Path
+) -> None:
+    """Every request whose end was a moment ago is on record, once; those under way are not."""
     interrupted(simulate(), tmp_path / "run", signal.SIGKILL)
-    import sys
-
-    report = [sys.executable, "-m", "llama_load.cli", "report", str(tmp_path / "run")]
-    done = subprocess.run(report, capture_output=True, text=True, check=False)
-    assert done.returncode == 3, done.stderr
-    assert "INCOMPLETE" in done.stdout
-    assert (tmp_path / "run" / "requests.parquet").exists()
+    done = run_report(tmp_path / "run")
+    assert done.code == 3, done.err
+    assert "INCOMPLETE" in done.out
+    assert sorted(done.records.measured().strings("prompt_index")) == list(range(done.summary["completed"]))
+    assert done.summary["completed"] >= 4
 
 
 def test_a_time_limit_ends_the_run_well(simulate: Callable[..., Simulated], run_locust: Run) -> None:
