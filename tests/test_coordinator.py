@@ -383,13 +383,16 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
         swarm.hands[worker].clear()
         over.clear()
         books.lose(worker, [])
+    before = books.in_flight, phase.dropped.total()
     while not swarm.over:
         swarm.at(swarm.now_ns // MS + 250)
+        look()
         books.want("good", "chat", 2)
+        look()
         for lease in list(swarm.hands.get("good", [])):
             swarm.hands["good"].remove(lease)
             end("good", lease)
-        look()
+            look()
     named = [index for gone in books.lost for index in gone.possibly_sent]
     assert len(ended) + len(named) + phase.dropped.total() == len(due_ns)
     assert len(set(ended) | set(named)) == len(ended) + len(named)
