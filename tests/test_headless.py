@@ -24,6 +24,7 @@ from tests.swarms import wait_until
 Run = Callable[..., Finished]
 
 
+@pytest.mark.portable
 def test_a_full_run_is_consistent_in_block_json_and_parquet(llama_server: Running, run_locust: Run) -> None:
     """Block, summary.json and requests.parquet tell the same story, and the server's own counts agree."""
     done = run_locust(llama_server.url, "-u", "8", "--num-prompts", "40", "--warmup", "3", "--label", "测试", "--max-tokens", "48")
@@ -254,6 +255,7 @@ def test_a_time_limit_ends_the_run_well(simulate: Callable[..., Simulated], run_
     assert done.manifest["end"] == "time"
 
 
+@pytest.mark.portable
 def test_faults_of_the_server_are_failures_and_no_request_is_lost(simulate: Callable[..., Simulated], run_locust: Run) -> None:
     done = run_locust(
         simulate("--fault", "cut", "--fault-every", "4", "--fault-after", "2", "--interval-ms", "2").url,

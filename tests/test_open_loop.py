@@ -68,6 +68,7 @@ def run_at(server: Simulated, folder: Path, workers: int, *arguments: str) -> Fi
     return done
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.heavy), 3])
 def test_the_server_sees_one_poisson_process(simulate: Callable[..., Simulated], tmp_path: Path, workers: int) -> None:
     """The union over the workers is the seeded schedule, and no worker's arrivals are in step with another's."""
@@ -130,6 +131,8 @@ def queue_of(done: Finished, server: Simulated, slots: int) -> tuple[NDArray[np.
 MMK = ("--slots", "3", "--lengths", "geometric", "--tokens", "16", "--first-token-ms", "5", "--interval-ms", "5", "--seed", "2")
 
 
+@pytest.mark.portable
+@pytest.mark.timing
 def test_waiting_times_are_those_of_the_theory_of_queues(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:

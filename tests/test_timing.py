@@ -14,6 +14,8 @@ from llama_load.serving.simulated import read_log
 from tests.conftest import PORTABLE, Finished, Simulated
 from tests.quiet import undisturbed
 
+pytestmark = [pytest.mark.portable, pytest.mark.timing]
+
 stamped = pytest.mark.skipif(PORTABLE, reason="without kernel stamps the client's own delay is in its figures")
 
 
