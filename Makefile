@@ -15,7 +15,7 @@ demo: $(VENV)/.demo
 
 # Most tests wait for a server, so more of them than cores run at a time. Those that judge the clock run alone.
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 4 -m "not heavy and not timing"
+	$(BIN)/pytest -n 3 -m "not heavy and not timing"
 	$(BIN)/pytest -m "timing and not heavy"
 
 # vLLM and llama-cpp-python live in the user's cache, in folders named by a hash of what was asked for.

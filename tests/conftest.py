@@ -48,6 +48,11 @@ class Finished:
     folder: Path
 
     @property
+    def report_lines(self) -> list[str]:
+        """The lines that it printed; not that of the run folder, whose path is as long as pytest likes."""
+        return self.out.partition("Run folder: ")[0].splitlines()
+
+    @property
     def summary(self) -> dict[str, Any]:
         return msgspec.json.decode((self.folder / "summary.json").read_bytes())
 

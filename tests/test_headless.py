@@ -15,6 +15,7 @@ import requests
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
+from llama_load.runs import load_run
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from llama_load.targets import probe
 from tests.conftest import PORTABLE, Finished, Simulated, environment, locust_command
@@ -197,12 +198,11 @@ def test_a_server_that_is_killed_mid_stream_leaves_a_complete_report(tiny_model:
 
 
 def interrupted(simulated: Simulated, folder: Path, how: signal.Signals) -> Finished:
-    """A run of four users whose requests take 1.1 s; the signal comes when the warm-up and the first four have been answered and
-    the next four are under way."""
-    command = locust_command(simulated.url, folder, "-u", "4", "--num-prompts", "400", "--max-tokens", "50")
+    """A run of four users whose requests take 2.1 s; the signal comes when the warm-up and the first four are on record and the
+    next four are under way."""
+    command = locust_command(simulated.url, folder, "-u", "4", "--num-prompts", "400", "--max-tokens", "100")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-    wait_until(simulated.has_answered(5))
-    time.sleep(0.5)
+    wait_until(lambda: (folder / "requests.arrows").exists() and len(load_run(folder).records) >= 5)
     process.send_signal(how)
     out, err = process.communicate(timeout=60)
     return Finished(process.returncode, out.decode(), err.decode(), folder)

@@ -61,7 +61,7 @@ def test_levels_on_the_real_server(llama_server: Running, run_locust: Run, tmp_p
     titles = [line.strip("=- ") for line in done.out.splitlines() if "Stage" in line]
     assert titles == ["Stage 1", "Stage 2", "Stage 4", "Stages"]
     assert done.out.count(" Serving Benchmark Result ") == 3
-    assert all(len(line.rstrip()) <= 80 for line in done.out.splitlines())
+    assert all(len(line.rstrip()) <= 80 for line in done.report_lines)
     suite = ET.parse(junit).getroot()
     failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
     assert failed == ["mean_ttft_ms{stage=4}>0.001"]

@@ -119,11 +119,11 @@ def test_a_master_that_is_killed_leaves_everything_acknowledged(
 
 @pytest.mark.parametrize("end", ["-t", pytest.param("Ctrl-C", marks=pytest.mark.heavy)])
 def test_requests_in_flight_at_the_end_are_on_record(simulate: Callable[..., Simulated], tmp_path: Path, end: str) -> None:
-    """Answers take 30 s; after 2 s the run ends. Each of 4 users leaves a cancelled record, and nothing hangs."""
+    """Answers take 30 s; after 3 s the run ends. Each of 4 users leaves a cancelled record, and nothing hangs."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "300")
     arguments = ["--num-prompts", "50", "-u", "4", "--max-tokens", "100", "--warmup", "0"]
     if end == "-t":
-        arguments += ["-t", "2s"]
+        arguments += ["-t", "3s"]
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
         if end == "Ctrl-C":
             wait_until((running.run_dir / "run.json").exists)
