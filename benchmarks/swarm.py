@@ -28,7 +28,7 @@ from locust import __version__ as LOCUST  # noqa: E402
 from locust.rpc import Message, zmqrpc  # noqa: E402
 
 from benchmarks.harness import heading  # noqa: E402
-from llama_load.metrics.verdict import WorkerHealth  # noqa: E402
+from llama_load.metrics.evidence import WorkerHealth  # noqa: E402
 from llama_load.record import RequestRecord, to_batch  # noqa: E402
 from llama_load.serving.process import free_port, start  # noqa: E402
 from llama_load.swarm import messages  # noqa: E402

@@ -17,9 +17,9 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from llama_load.errors import RunError, UsageError
+from llama_load.metrics.evidence import LostWorker, WorkerHealth
 from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.table import Records
-from llama_load.metrics.verdict import LostWorker, WorkerHealth
 from llama_load.record import CANCELLED, INSTANTS, RequestRecord, aligned, schema, to_batch
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class PreflightRow:
 @dataclass(slots=True)
 class StageTold:
     """A stage as it was: `users` requests in flight or `rate_rps` arrivals a second, from when to when (the master's clock; None:
-    it never began, or never ended), whether it ended by time, how many arrivals were dropped at the limit, and how many workers
-    went away.
+    it never began, or never ended), whether it ended by time, how many arrivals were dropped at the limit, how many workers went
+    away, and how many arrivals were scheduled before its end and not sent. `start` is where a ramp begins.
     """
 
     name: str
@@ -56,6 +56,8 @@ class StageTold:
     is_timed: bool = False
     dropped: int = 0
     lost: int = 0
+    unsent: int = 0
+    start: float | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +85,7 @@ class Manifest:
     same_prompts: bool = False  # in every stage
     dropped: int = 0  # arrivals that were not sent because the limit was reached
     due: int = 0  # arrivals whose instant had come when the time was over
+    cut_mono_ns: int | None = None  # when a time or a person ended the load; None: everything ended that had begun
     cut: int = 0  # requests of stages that a time ended before all had been sent
     num_prompts: int | None = None
     run_time_s: float | None = None
@@ -92,6 +95,7 @@ class Manifest:
     goodput: list[str] = field(default_factory=list)
     fail_if: list[str] = field(default_factory=list)
     cache_meant: bool = False
+    fixed_lengths: bool = False  # every answer was to have exactly the length asked for
     dataset: dict[str, Any] | None = None
     prompts: dict[str, Any] = field(default_factory=dict)
     targets: list[dict[str, Any]] = field(default_factory=list)

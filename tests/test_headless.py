@@ -28,7 +28,10 @@ Run = Callable[..., Finished]
 @pytest.mark.portable
 def test_a_full_run_is_consistent_in_block_json_and_parquet(llama_server: Running, run_locust: Run) -> None:
     """Block, summary.json and requests.parquet tell the same story, and the server's own counts agree."""
-    done = run_locust(llama_server.url, "-u", "8", "--num-prompts", "40", "--warmup", "3", "--label", "测试", "--max-tokens", "48")
+    done = run_locust(
+        *(llama_server.url, "-u", "8", "--num-prompts", "40", "--warmup", "3", "--label", "测试", "--max-tokens", "48"),
+        *("--metric-percentiles", "90,99"),
+    )
     assert done.code == 0, done.err
     rows, summary = done.records, done.summary
     measured = rows.measured()
@@ -39,7 +42,11 @@ def test_a_full_run_is_consistent_in_block_json_and_parquet(llama_server: Runnin
     assert summary["label"] == "测试"
     assert summary["total_output_tokens"] == 40 * 48 == int(measured.numbers("output_tokens").sum())
     assert summary["mean_ttft_ms"] == pytest.approx(np.mean(measured.numbers("ttft_ms")))
-    assert summary["p99_tpot_ms"] == pytest.approx(np.percentile(measured.numbers("tpot_ms"), 99))
+    assert summary["p90_tpot_ms"] == pytest.approx(np.percentile(measured.numbers("tpot_ms"), 90))
+    assert (summary["p99_tpot_ms"], summary["count_tpot"]) == (None, 40)
+    assert summary["p99_itl_ms"] == pytest.approx(np.percentile(measured.gaps_ms(), 99))
+    assert done.out.count(f"{np.percentile(measured.numbers('tpot_ms'), 99):<10.2f} *") == 1
+    assert "* of too few values, so little else than their maximum: p99 needs 100" in done.out
     assert summary["median_itl_ms"] == pytest.approx(np.median(measured.gaps_ms()))
     assert summary["max_concurrent_requests"] == 8
     assert f"{'Mean TTFT (ms):':<40} {summary['mean_ttft_ms']:<10.2f}" in done.out

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.metrics.stages import StageFigures, in_its_time, inside, repeated_prompts
+from llama_load.metrics.stages import StageFigures, inside, repeated_prompts, with_window_rates
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Totals, totals
+from llama_load.metrics.window import Window
 from llama_load.reports.block import block
 from llama_load.reports.results import Results, work_out
 from llama_load.reports.stages import in_columns, notes, speed_lines, stage_name, stage_rows
@@ -115,7 +116,7 @@ def test_the_figures_of_a_stage_are_of_its_own_requests(tmp_path: Path) -> None:
     assert first.figures.output_throughput == pytest.approx(15.0)
     assert (second.crossing, second.crossing_ratio) == (0, 0.0)
     assert (third.figures.completed, third.figures.failed, third.is_comparable) == (1, 1, False)
-    assert list(notes([first]))[-1] == "1: 1 requests that ended after it are in none of its latencies"
+    assert list(notes([first]))[-1] == "1: 1 request that ended after it are in none of its latencies"
 
 
 def test_throughput_of_a_stage_with_a_time_is_that_of_its_time() -> None:
@@ -137,7 +138,7 @@ def test_throughput_of_a_stage_with_a_time_is_that_of_its_time() -> None:
             for number, (start, first, gap, count, end) in enumerate(tokens)
         )
     )
-    found = in_its_time(totals(records), records, 100 * MS, 1100 * MS, ())
+    found = with_window_rates(totals(records), records, Window(100 * MS, 1100 * MS, is_cut=True), ())
     assert found.duration_s == 1
     assert found.request_throughput == 2
     assert found.output_throughput == pytest.approx(3 + 4 + 3)  # 100, 150, 200; all four; 950, 1000, 1050
@@ -333,7 +334,7 @@ def test_one_stage_alone_has_no_bars() -> None:
         (stage(completed=0), ["† 8: no request began and ended in it; give it more time"]),
         (stage(lost=1), ["† 8: 1 of the workers went away while it ran"]),
         (stage(completed=3, failed=2), ["† 8: 2 of 5 requests failed"]),
-        (stage(completed=3, dropped=2), ["† 8: 0 of 3 requests failed, 2 arrivals were dropped"]),
+        (stage(completed=3, dropped=2), ["† 8: 0 of 3 requests failed, 2 arrivals dropped"]),
         (stage(crossing=2), ["8: 2 requests that ended after it are in none of its latencies"]),
     ],
 )
@@ -347,13 +348,13 @@ def test_every_mark_is_explained(found: StageFigures, told: list[str]) -> None:
 def test_a_threshold_on_a_stage_looks_at_that_stage_alone(tmp_path: Path) -> None:
     """TTFT is 99, 149 and 49 ms; TPOT 50, 75 and 25; a stage that is not there fails."""
     texts = [
-        "p99_ttft_ms{stage=1}>100",
-        "p99_ttft_ms{stage=2}>100",
+        "mean_ttft_ms{stage=1}>100",
+        "mean_ttft_ms{stage=2}>100",
         "mean_tpot_ms{stage=4}>40",
         "failed{stage=4}>0",
         "failed{stage='1'}>0",
         "dropped{stage=2}>0",
-        "p99_ttft_ms{stage=16}>100",
+        "mean_ttft_ms{stage=16}>100",
     ]
     found = run(tmp_path, fail_if=texts)
     assert [(threshold.value, threshold.failed) for threshold in found.thresholds] == [
@@ -370,21 +371,21 @@ def test_a_threshold_on_a_stage_looks_at_that_stage_alone(tmp_path: Path) -> Non
 
 def test_a_stage_that_was_written_twice_has_a_threshold_each(tmp_path: Path) -> None:
     stages = [STAGES[0], replace(STAGES[1], name="1 (2)", users=1), STAGES[2]]
-    found = run(tmp_path, stages=stages, fail_if=["p99_ttft_ms{stage=1}>100", "p99_ttft_ms{stage=1 (2)}>100"])
+    found = run(tmp_path, stages=stages, fail_if=["mean_ttft_ms{stage=1}>100", "mean_ttft_ms{stage=1 (2)}>100"])
     assert [(threshold.value, threshold.failed) for threshold in found.thresholds] == [(99.0, False), (149.0, True)]
 
 
 def test_junit_names_the_stage_whose_threshold_came_true(tmp_path: Path) -> None:
     """A case a threshold; the whole run's are there, too."""
-    texts = ["p99_ttft_ms{stage=1}>100", "p99_ttft_ms{stage=2}>100", "failed>5", "mean_tpot_ms{stage=16}>80"]
+    texts = ["mean_ttft_ms{stage=1}>100", "mean_ttft_ms{stage=2}>100", "failed>5", "mean_tpot_ms{stage=16}>80"]
     file = tmp_path / "ci" / "junit.xml"
     write_junit(run(tmp_path, fail_if=texts), file)
     root = ElementTree.fromstring(file.read_text(encoding="utf-8").encode())
     told = {case.get("name"): [outcome.get("message") for outcome in case] for case in root.iter("testcase")}
     assert told == {
         "run is complete": [],
-        "p99_ttft_ms{stage=1}>100": [],
-        "p99_ttft_ms{stage=2}>100": ["p99_ttft_ms of stage 2 was 149, over the limit of 100"],
+        "mean_ttft_ms{stage=1}>100": [],
+        "mean_ttft_ms{stage=2}>100": ["mean_ttft_ms of stage 2 was 149, over the limit of 100"],
         "failed>5": [],
         "mean_tpot_ms{stage=16}>80": [
             "mean_tpot_ms of stage 16 was not measured, so nothing shows that it keeps the limit of 80",

@@ -14,6 +14,7 @@ import pytest
 
 from llama_load.metrics.rates import peak_output_tok_per_s, token_times_ns
 from llama_load.metrics.table import Records
+from llama_load.metrics.window import Window
 from llama_load.record import INSTANTS, RequestRecord, to_batch
 from llama_load.reports.results import work_out
 from llama_load.reports.write import write_reports
@@ -74,11 +75,12 @@ def test_instants_of_tokens_are_exact_to_the_nanosecond(uptime_ns: int) -> None:
     assert times.dtype == np.int64
 
 
-def test_the_busiest_second_begins_and_ends_to_the_nanosecond() -> None:
-    """Started at s, tokens at s + 1 s - 1 ns and s + 1 s: one in each second. Rounded to 256 ns, both would be in one."""
-    start_ns = 2**60 + 1
-    rows = [record(n, gaps_ms=(), started_mono_ns=start_ns, first_token_mono_ns=start_ns + 1000 * MS - 1 + n) for n in range(2)]
-    assert peak_output_tok_per_s(Records(pa.Table.from_batches([to_batch(rows)])), start_ns) == 1
+def test_the_busiest_second_is_found_to_the_nanosecond() -> None:
+    """Tokens at 0 and 1 s - 1 ns after the beginning are in one second. Rounded to 256 ns, the second one would be a second later."""
+    begun_ns = 2**60 + 1
+    rows = [record(n, gaps_ms=(), started_mono_ns=begun_ns, first_token_mono_ns=begun_ns + n * (1000 * MS - 1)) for n in range(2)]
+    window = Window(begun_ns, begun_ns + 2000 * MS)
+    assert peak_output_tok_per_s(Records(pa.Table.from_batches([to_batch(rows)])), window) == 2
 
 
 @pytest.mark.parametrize(

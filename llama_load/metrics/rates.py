@@ -1,24 +1,18 @@
-"""Metrics over time: duration, the busiest second, the most requests in flight."""
+"""Metrics over time: when tokens came, the busiest second, the most requests in flight, how replicas shared them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.table import Records
-from llama_load.units import NS_PER_MS, NS_PER_S, ns_to_s
+from llama_load.metrics.window import Window
+from llama_load.units import NS_PER_MS, NS_PER_S
 
-
-def duration_s(records: Records) -> float:
-    """Benchmark duration, s: from the first request's start to the last one's end, failed ones included.
-
-    Two requests, 0 to 3 s and 2 to 10 s: 10.0. Source: vLLM benchmarks/serve.py. Cancelled requests count until the cut.
-    """
-    if not len(records):
-        return 0.0
-    return ns_to_s(int(records.instants("ended_mono_ns").max() - records.instants("started_mono_ns").min()))
+# The second with most tokens is looked for in steps of 10 ms.
+BINS_PER_S = 100
 
 
 def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
@@ -53,18 +47,23 @@ def _event_times_ns(streamed: Records) -> tuple[NDArray[np.int64], NDArray[np.fl
     return np.repeat(first_ns, counts + 1) + since_first_ns, np.repeat(weights, counts + 1)
 
 
-def peak_output_tok_per_s(ok: Records, start_ns: int) -> float:
-    """Most output tokens in one whole second of the run, counted from its start (`start_ns`).
+def peak_output_tok_per_s(answered: Records, window: Window) -> float | None:
+    """Most output tokens in any second of the window, wherever that second begins (in steps of 10 ms); None for a window of less
+    than a second, or where no answer was streamed, so that no token has a time.
 
-    Two requests that bring 10 one-token events each in the same second: 20.
+    Ten tokens between 0.9 and 1.0 s and ten between 1.0 and 1.1 s: 20. vLLM's bench counts events in whole seconds from the start,
+    which can be less than the mean.
     """
-    in_second = np.zeros(1)
-    for events_ns, weights in token_times_ns(ok.where(ok.has("first_token_mono_ns"))):
-        seconds = np.maximum((events_ns - start_ns) // NS_PER_S, 0)
-        more = np.asarray(np.bincount(seconds, weights=weights, minlength=len(in_second)), dtype=np.float64)
-        more[: len(in_second)] += in_second
-        in_second = more
-    return float(in_second.max())
+    streamed = answered.where(answered.has("first_token_mono_ns"))
+    if window.seconds < 1 or not len(streamed):
+        return None
+    tokens = np.zeros(int(window.seconds * BINS_PER_S) + 1)
+    for events_ns, weights in token_times_ns(streamed):
+        inside = (events_ns >= window.begun_ns) & (events_ns <= window.ended_ns)
+        bins = ((events_ns[inside] - window.begun_ns) * (BINS_PER_S / NS_PER_S)).astype(np.int64)
+        tokens += np.bincount(bins, weights=weights[inside], minlength=len(tokens))[: len(tokens)]
+    summed = np.concatenate(([0.0], np.cumsum(tokens)))
+    return float((summed[BINS_PER_S:] - summed[:-BINS_PER_S]).max())
 
 
 def peak_in_flight(records: Records) -> int:
@@ -81,3 +80,30 @@ def peak_in_flight(records: Records) -> int:
     steps = np.concatenate((np.full(len(ends), -1), np.full(len(starts), 1)))
     order = np.lexsort((steps, instants))  # at one instant, ends come before starts
     return int(np.cumsum(steps[order]).max())
+
+
+def in_flight_imbalance(records: Records, hosts: Sequence[str]) -> float | None:
+    """How unevenly requests in flight were spread over replicas while the run went on: 0 as even as it can be, 1 all on one.
+
+    With n_h(t) requests in flight on replica h of H and N(t) on all: (∫ max n_h - ∫ ceil(N/H)) / (∫ N - ∫ ceil(N/H)) dt. Eight
+    requests in flight all the time, first all on one of two replicas, then all on the other: (8 - 4) / (8 - 4) = 1, though the sums
+    are equal. None with one replica, or where never more than one request was in flight.
+    """
+    if len(hosts) < 2 or not len(records):
+        return None
+    starts, ends = records.instants("started_mono_ns"), records.instants("ended_mono_ns")
+    place = {host: number for number, host in enumerate(hosts)}
+    replica = np.array([place.get(host, 0) for host in records.strings("host")])
+    instants = np.concatenate((ends, starts))
+    steps = np.concatenate((np.full(len(ends), -1), np.full(len(starts), 1)))
+    order = np.lexsort((steps, instants))
+    lasted = np.diff(instants[order], append=instants[order][-1]).astype(np.float64)
+    both = np.concatenate((replica, replica))[order]
+    most = np.zeros(len(order))
+    total = np.zeros(len(order))
+    for number in range(len(hosts)):
+        in_flight = np.cumsum(np.where(both == number, steps[order], 0))
+        most, total = np.maximum(most, in_flight), total + in_flight
+    even = np.ceil(total / len(hosts))
+    possible = float(((total - even) * lasted).sum())
+    return float(((most - even) * lasted).sum()) / possible if possible > 0 else None

@@ -31,13 +31,19 @@ def parse_slo(text: str) -> Slo:
     return Slo(metric, value)
 
 
-def meets(ok: Records, slos: tuple[Slo, ...]) -> int:
-    """How many successful requests meet every objective.
+def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:
+    """How many successful requests meet every objective; None if one of them has a metric that was not measured (TTFT and TPOT of a
+    whole answer, say). Goodput is this / duration, in req/s.
 
-    A request without the metric (TPOT of a one-token answer) meets it, as in vLLM. Goodput is this / duration, in req/s.
+    A request that has no TPOT because it has no second token meets that objective, as in vLLM.
     """
     good = np.ones(len(ok), dtype=np.bool_)
     for slo in slos:
         values = ok.numbers(f"{slo.metric}_ms")
-        good &= np.isnan(values) | (values <= slo.limit_ms)
+        needless = np.zeros(len(ok), dtype=np.bool_)
+        if slo.metric == "tpot":
+            needless = ~np.isnan(ok.numbers("first_token_mono_ns")) & (ok.numbers("output_tokens") < 2)
+        if (np.isnan(values) & ~needless).any():
+            return None
+        good &= needless | (values <= slo.limit_ms)
     return int(good.sum())

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from llama_load.metrics.rates import token_times_ns
-from llama_load.metrics.slo import Slo, meets
-from llama_load.metrics.summary import Totals
+from llama_load.metrics.check import Check
+from llama_load.metrics.slo import Slo
+from llama_load.metrics.summary import Totals, window_rates
 from llama_load.metrics.table import Records
-from llama_load.units import ns_to_s
+from llama_load.metrics.window import Window
 
 
 @dataclass(frozen=True, slots=True)
 class StageFigures:
-    """A stage and its figures. `crossing` requests of it ended after it and are in none of them; `dropped` were never sent.
-    `lost` workers went away in it.
+    """A stage and its figures. `crossing` requests of it ended after it and are in none of them; `dropped` were never sent, and
+    `unsent` could not be before its time was over. `lost` workers went away in it.
 
-    `users` requests were in flight, or `rate_rps` arrived a second. `is_whole`: it came to its end.
+    `users` requests were in flight, or `rate_rps` arrived a second. `is_whole`: it came to its end. `bad` are the checks of it that
+    are not ok.
     """
 
     name: str
@@ -32,6 +30,8 @@ class StageFigures:
     is_whole: bool = True
     peak: int = 0  # requests that began in it, crossing ones included, in flight at once
     lost: int = 0
+    unsent: int = 0
+    bad: Sequence[Check] = ()
 
     @property
     def is_reached(self) -> bool:
@@ -41,9 +41,10 @@ class StageFigures:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether its figures may be ranked: its load was what it says, all requests were answered, and none was dropped."""
+        """Whether its figures may be ranked: its load was what it says, all requests were answered, none was dropped, and
+        all its checks are ok."""
         good = self.is_whole and self.is_reached and not self.lost and self.figures.completed > 0
-        return good and not self.figures.failed and not self.dropped
+        return good and not self.figures.failed and not self.dropped and not self.unsent and not self.bad
 
     @property
     def crossing_ratio(self) -> float:
@@ -57,6 +58,14 @@ class StageFigures:
         mean = self.figures.distributions["tpot"].mean
         return 1000 / mean if mean else None
 
+    @property
+    def mean_lengths(self) -> tuple[float | None, float | None]:
+        """Mean prompt and output tokens of a successful request; None where they are not known of all."""
+        return self._each(self.figures.total_input_tokens), self._each(self.figures.total_output_tokens)
+
+    def _each(self, total: int | None) -> float | None:
+        return total / self.figures.completed if total is not None and self.figures.completed else None
+
 
 def inside(records: Records, stage: int, ended_mono_ns: int | None) -> tuple[Records, int]:
     """The records of a stage that ended in it, or failed whenever that was, and how many others there are. None: it had no end, so
@@ -68,33 +77,21 @@ def inside(records: Records, stage: int, ended_mono_ns: int | None) -> tuple[Rec
     return ended, len(own) - len(ended)
 
 
-def in_its_time(figures: Totals, measured: Records, begun_mono_ns: int, ended_mono_ns: int, slos: tuple[Slo, ...]) -> Totals:
-    """The figures of a stage that had a time, with the throughputs of this time.
+def with_window_rates(figures: Totals, measured: Records, window: Window, slos: tuple[Slo, ...]) -> Totals:
+    """The figures of a stage that had a time, with the rates of this time: of whichever request, whichever stage that began in.
 
-    A request counts when it ends, its prompt when the first token comes, an output token when it comes, whoever's request it was
-    and whichever stage that began in. Of the requests that lived entirely in the stage alone, throughput would be too low: at its
-    beginning and end the server works on others. 8 in flight, each for 1 s, in a stage of 8 s: 8 of 64 are missing.
+    Of the requests that lived entirely in the stage alone, throughput would be too low: at its beginning and end the server
+    works on others. 8 in flight, each for 1 s, in a stage of 8 s: 8 of 64 are missing.
     """
-    span_s = ns_to_s(ended_mono_ns - begun_mono_ns)
-
-    def within(instants_ns: NDArray[Any]) -> NDArray[np.bool_]:
-        return np.asarray((instants_ns >= begun_mono_ns) & (instants_ns < ended_mono_ns))
-
-    ok = measured.ok()
-    tells_prompts = not np.isnan(ok.numbers("prompt_tokens")).all()
-    # The tokens of all others came at other times: every stage looks at its own alone.
-    ok = ok.where((ok.instants("started_mono_ns") < ended_mono_ns) & (ok.instants("ended_mono_ns") >= begun_mono_ns))
-    ended = ok.where(within(ok.instants("ended_mono_ns")))
-    output = sum(float(weights[within(times_ns)].sum()) for times_ns, weights in token_times_ns(ok))
-    first_ns = np.where(np.isnan(ok.numbers("first_token_mono_ns")), ok.numbers("ended_mono_ns"), ok.numbers("first_token_mono_ns"))
-    prompts = ok.numbers("prompt_tokens")[within(first_ns)]
+    rates = window_rates(measured, window, slos)
     return replace(
         figures,
-        duration_s=span_s,
-        request_throughput=len(ended) / span_s,
-        request_goodput=None if figures.request_goodput is None else meets(ended, slos) / span_s,
-        output_throughput=output / span_s,
-        total_token_throughput=(output + float(np.nansum(prompts))) / span_s if tells_prompts else None,
+        duration_s=window.seconds,
+        request_throughput=rates.requests,
+        request_goodput=rates.good_requests,
+        output_throughput=rates.output_tokens,
+        total_token_throughput=rates.total_tokens,
+        output_chars_per_s=rates.output_chars,
     )
 
 

@@ -16,8 +16,8 @@ CONFIDENCE = 0.95
 class Distribution:
     """Mean, median, standard deviation and percentiles of a sample, in the sample's unit; None where it is empty.
 
-    `percentiles` maps 99.0 to its value; `intervals` maps it to the (low, high) that holds the true percentile with
-    95 % confidence, either end None where the sample is too small to tell.
+    `percentiles` maps 99.0 to its value, however few values there are (see `percentile`); `intervals` maps it to the (low, high)
+    that holds the true percentile with 95 % confidence, either end None where the sample is too small to tell.
     """
 
     count: int
@@ -26,6 +26,28 @@ class Distribution:
     std: float | None
     percentiles: dict[float, float | None] = field(default_factory=dict)
     intervals: dict[float, tuple[float | None, float | None]] = field(default_factory=dict)
+
+    def percentile(self, p: float) -> float | None:
+        """A reported percentile; None where the sample is too small for it."""
+        return self.percentiles[p] if is_enough(self.count, p) else None
+
+    @property
+    def lacking(self) -> list[float]:
+        """The reported percentiles that the sample is too small for."""
+        return [p for p in self.percentiles if self.count and not is_enough(self.count, p)]
+
+
+def least_count(p: float) -> int:
+    """How many values a percentile needs so that at least one lies beyond it: 100 / (100 - p). p99: 100, p90: 10, p50: 2.
+
+    Of fewer values p99 is little else than their maximum.
+    """
+    return math.ceil(round(100 / min(p, 100 - p), 9))
+
+
+def is_enough(count: int, p: float) -> bool:
+    """Whether so many values are enough for this percentile."""
+    return count >= least_count(p)
 
 
 def describe(values: NDArray[np.float64], percentiles: Sequence[float]) -> Distribution:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.rates import duration_s, peak_in_flight, peak_output_tok_per_s
+from llama_load.metrics.rates import peak_in_flight, peak_output_tok_per_s, token_times_ns
 from llama_load.metrics.slo import Slo, meets
 from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.statistics import Distribution, describe
 from llama_load.metrics.table import Records
+from llama_load.metrics.window import Window, window_of
+from llama_load.record import OK
 
 # Column of requests.parquet -> key of its distribution; "itl" is pooled over requests.
 LATENCIES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "itl_ms", "e2el": "e2el_ms"}
@@ -43,14 +45,17 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The figures of a set of requests. Rates are per second of `duration_s`; None where nothing was measured."""
+    """The figures of a set of requests. Rates are per second of `duration_s`; None where nothing was measured, or not of all: a sum
+    over some of the answers is no total (`known_input_tokens` and `known_output_tokens` are such sums)."""
 
     completed: int
     failed: int
     cancelled: int
     duration_s: float
     total_input_tokens: int | None
-    total_output_tokens: int
+    total_output_tokens: int | None
+    known_input_tokens: int
+    known_output_tokens: int
     request_throughput: float | None
     request_goodput: float | None
     output_throughput: float | None
@@ -62,6 +67,7 @@ class Totals:
     total_images: int | None
     tokens_per_image: float | None
     total_cached_tokens: int | None
+    tokens_per_event: Distribution
     speculation: Speculation | None
     reused_connections: int
     reopened_connections: int
@@ -81,45 +87,49 @@ class Totals:
         return self.failed / ended if ended else None
 
 
-def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple[Slo, ...] = ()) -> Totals:
-    """The figures of these (measured) requests. Failed ones are in no latency list, but in the duration."""
-    ok, failed = records.ok(), records.failed()
-    duration = duration_s(records)
-    input_tokens = _sum(ok.numbers("prompt_tokens"))
-    output_tokens = int(np.nansum(ok.numbers("output_tokens")))
+def totals(
+    records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple[Slo, ...] = (), window: Window | None = None
+) -> Totals:
+    """The figures of these (measured) requests. Failed ones are in no latency list, but in the duration.
 
-    def rate(amount: float | None) -> float | None:
-        return amount / duration if duration > 0 and amount is not None else None
-
+    Rates are of `window` (None: from their first start to their last end); see `window_rates`.
+    """
+    ok, failed, cancelled = records.ok(), records.failed(), records.cancelled()
+    window = window or window_of(records)
+    input_tokens, output_tokens = ok.numbers("prompt_tokens"), output_counts(ok)
     distributions = {
         key: describe(ok.gaps_ms() if key == "itl" else ok.numbers(column), percentiles)
         for key, column in (LATENCIES | EXTRAS).items()
     }
     for key, columns in SCHEDULED.items():
         distributions[key] = describe(sum(map(ok.numbers, columns), np.zeros(len(ok))), percentiles)
+    rates = window_rates(records, window, slos)
     return Totals(
         completed=len(ok),
         failed=len(failed),
-        cancelled=len(records.cancelled()),
-        duration_s=duration,
-        total_input_tokens=input_tokens,
-        total_output_tokens=output_tokens,
-        request_throughput=rate(len(ok)),
-        request_goodput=rate(meets(ok, slos)) if slos else None,
-        output_throughput=rate(output_tokens),
-        total_token_throughput=rate(None if input_tokens is None else input_tokens + output_tokens),
-        max_output_tokens_per_s=_peak(ok, records),
+        cancelled=len(cancelled),
+        duration_s=window.seconds,
+        total_input_tokens=_total(input_tokens),
+        total_output_tokens=_total(output_tokens),
+        known_input_tokens=int(np.nansum(input_tokens)),
+        known_output_tokens=int(np.nansum(output_tokens)),
+        request_throughput=rates.requests,
+        request_goodput=rates.good_requests,
+        output_throughput=rates.output_tokens,
+        total_token_throughput=rates.total_tokens,
+        max_output_tokens_per_s=peak_output_tok_per_s(_answered(records), window),
         max_concurrent_requests=peak_in_flight(records),
-        output_chars_per_s=rate(_sum(ok.numbers("output_chars"))),
+        output_chars_per_s=rates.output_chars,
         total_inputs=_sum(ok.numbers("inputs")),
         total_images=_sum(ok.numbers("images")),
         tokens_per_image=_per_image(ok.numbers("image_tokens"), ok.numbers("images")),
-        total_cached_tokens=_sum(ok.numbers("cached_tokens")),
+        total_cached_tokens=_total(ok.numbers("cached_tokens")),
+        tokens_per_event=_tokens_per_event(ok, percentiles),
         speculation=_speculation(ok),
         reused_connections=int(records.equals("connection_reused", True).sum()),
         reopened_connections=int(records.equals("connection_reopened", True).sum()),
         server_prompt_tok_per_s=_speed(ok.numbers("server_prompt_tokens"), ok.numbers("server_prompt_ms")),
-        server_predict_tok_per_s=_speed(ok.numbers("output_tokens") - 1, ok.numbers("server_predict_ms")),
+        server_predict_tok_per_s=_speed(output_tokens - 1, ok.numbers("server_predict_ms")),
         distributions=distributions,
         token_sources=_counts(ok, "token_source"),
         prompt_token_sources=_counts(ok, "prompt_token_source"),
@@ -129,10 +139,74 @@ def totals(records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple
     )
 
 
-def _peak(ok: Records, records: Records) -> float | None:
-    """The busiest second's output tokens; None where no answer was streamed, so that no token has a time."""
-    streamed = bool(len(ok)) and not np.isnan(ok.numbers("first_token_mono_ns")).all()
-    return peak_output_tok_per_s(ok, int(records.instants("started_mono_ns").min())) if streamed else None
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What happened within a window, per second; None where it is not known of all requests."""
+
+    requests: float | None
+    good_requests: float | None
+    output_tokens: float | None
+    total_tokens: float | None
+    output_chars: float | None
+
+
+def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -> Rates:
+    """The rates of a window.
+
+    Of one that is not cut: what the successful requests brought / its length, as in vLLM. Of one that is cut: what came
+    within it. A request counts when it ends, its prompt when its first token comes, an output token when it comes, those of
+    requests cut at the end included. Of whole requests alone throughput would be too low: 8 users, each request 10 s and
+    100 tokens, cut after 15 s: 8 requests with 800 tokens ended, but 1200 tokens came: 80 tok/s, not 53.
+    """
+    seconds = window.seconds
+    if seconds <= 0:
+        return Rates(None, None, None, None, None)
+    answered = _overlapping(_answered(records), window) if window.is_cut else records.ok()
+    ok = answered.ok()
+    ended = ok.where(window.holds(ok.instants("ended_mono_ns"))) if window.is_cut else ok
+    good = meets(ended, slos) if slos else None
+    output: float | None = _output_within(answered, window) if window.is_cut else _total(output_counts(ok))
+    prompts = _prompts_within(answered, window) if window.is_cut else ok.numbers("prompt_tokens")
+    input_tokens, chars = _total(prompts), float(np.nansum(answered.numbers("output_chars")))
+    if window.is_cut and output is not None:  # characters have no times of their own: as the tokens of the same requests
+        tokens = float(np.nansum(answered.numbers("output_tokens")))
+        chars = chars * output / tokens if tokens else 0.0
+    return Rates(
+        requests=len(ended) / seconds,
+        good_requests=None if good is None else good / seconds,
+        output_tokens=None if output is None else output / seconds,
+        total_tokens=None if output is None or input_tokens is None else (output + input_tokens) / seconds,
+        output_chars=chars / seconds if len(answered) else None,
+    )
+
+
+def output_counts(records: Records) -> NDArray[np.float64]:
+    """Output tokens, NaN where they are unknown; requests for embeddings have none."""
+    return np.where(np.isnan(records.numbers("inputs")), records.numbers("output_tokens"), 0.0)
+
+
+def _answered(records: Records) -> Records:
+    """The successful requests, and those that were cut while they were being answered."""
+    return records.where(~records.is_failed())
+
+
+def _overlapping(records: Records, window: Window) -> Records:
+    """Those that were in flight at some time of the window: the tokens of all others came at other times."""
+    began, ended = records.instants("started_mono_ns"), records.instants("ended_mono_ns")
+    return records.where((began < window.ended_ns) & (ended >= window.begun_ns))
+
+
+def _output_within(answered: Records, window: Window) -> float | None:
+    if np.isnan(output_counts(answered.ok())).any():
+        return None
+    return sum(float(weights[window.holds(times_ns)].sum()) for times_ns, weights in token_times_ns(answered))
+
+
+def _prompts_within(answered: Records, window: Window) -> NDArray[np.float64]:
+    """Prompt tokens of the requests whose first token came within the window, or whose whole answer did."""
+    first_ns, is_ok = answered.optional_instants("first_token_mono_ns"), answered.equals("status", OK)
+    prefilled_ns = np.where((first_ns < 0) & is_ok, answered.instants("ended_mono_ns"), first_ns)
+    return answered.where(window.holds(prefilled_ns) & (prefilled_ns >= 0)).numbers("prompt_tokens")
 
 
 def shown_latencies(wanted: Sequence[str], figures: Totals) -> Sequence[str]:
@@ -148,8 +222,20 @@ def _per_image(tokens: NDArray[np.float64], images: NDArray[np.float64]) -> floa
 
 
 def _sum(values: NDArray[np.float64]) -> int | None:
-    """The sum of what was measured, None if nothing was."""
+    """The sum of what only some requests have (images, texts to embed); None if none has any."""
     return None if np.isnan(values).all() else int(np.nansum(values))
+
+
+def _total(values: NDArray[np.float64]) -> int | None:
+    """The sum of what every request has; None if it is unknown of one of them: a partial sum is no total."""
+    return None if not len(values) or np.isnan(values).any() else int(values.sum())
+
+
+def _tokens_per_event(ok: Records, percentiles: Sequence[float]) -> Distribution:
+    """Output tokens / token events of each streamed answer whose tokens the server counted. 1.0: each token came alone."""
+    tokens, events = ok.numbers("output_tokens"), ok.numbers("token_events")
+    counted = (events > 0) & ~ok.equals("token_source", "events")
+    return describe(tokens[counted] / events[counted], percentiles)
 
 
 def _speculation(ok: Records) -> Speculation | None:

@@ -42,6 +42,12 @@ class Records:
         """A column of instants in ns, rows without one left out."""
         return np.asarray(self.table[name].drop_null().to_numpy(), dtype=np.int64)
 
+    def optional_instants(self, name: str) -> NDArray[np.int64]:
+        """A column of instants in ns, one a row, -1 where there is none."""
+        import pyarrow.compute as pc
+
+        return np.asarray(pc.fill_null(self.table[name], -1).to_numpy(), dtype=np.int64)
+
     def strings(self, name: str) -> list[Any]:
         """A text column as a list, None where there is none."""
         return list(self.table[name].to_pylist())

@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from llama_load.metrics.statistics import least_count
+
 DEFAULT = "failure_ratio>0.01"
 GROUPS = ("workload", "stage", "model", "host", "turn")
 
@@ -33,6 +35,7 @@ _PATTERN = re.compile(
     (?P<sign>>=|<=|>|<) \s* (?P<limit>[-+0-9.eE]+) \s*""",
     re.VERBOSE,
 )
+_PERCENTILE = re.compile(r"p(?P<p>\d{1,2}(?:\.\d+)?)_(?P<latency>\w+)_ms")
 _SECOND_GROUP = re.compile(rf",\s*(?:{'|'.join(GROUPS)})\s*=")
 
 
@@ -50,11 +53,13 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdResult:
-    """A threshold, the value it looked at, and whether it came true (that is: whether the run fails by it)."""
+    """A threshold, the value it looked at, and whether it came true (that is: whether the run fails by it). `why` says why
+    there is no value, where that is known."""
 
     text: str
     value: float | None
     failed: bool
+    why: str | None = None
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -106,5 +111,22 @@ def evaluate(
         values = groups.get(threshold.group, {}).get(threshold.member, {})
     value = values.get(threshold.key)
     if not isinstance(value, int | float) or math.isnan(value):
-        return ThresholdResult(threshold.text, None, True)
+        return ThresholdResult(threshold.text, None, True, _too_few(threshold.key, values))
     return ThresholdResult(threshold.text, float(value), _OPERATORS[threshold.sign](value, threshold.limit))
+
+
+def least_values(key: str) -> tuple[str, int] | None:
+    """The latency that a key is a percentile of, and how many values that percentile needs; None for other keys.
+
+    `p99_ttft_ms`: ttft, 100.
+    """
+    match = _PERCENTILE.fullmatch(key)
+    return (match["latency"], least_count(float(match["p"]))) if match else None
+
+
+def _too_few(key: str, values: Mapping[str, object]) -> str | None:
+    if (needed := least_values(key)) is None:
+        return None
+    latency, least = needed
+    count = values.get(f"count_{latency}")
+    return f"n/a, {count} values where it needs {least}" if isinstance(count, int) and 0 < count < least else None

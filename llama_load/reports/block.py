@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 
+from llama_load.metrics.check import LIMITS, plural
 from llama_load.metrics.stages import StageFigures
-from llama_load.metrics.statistics import Distribution
+from llama_load.metrics.statistics import Distribution, least_count
 from llama_load.metrics.summary import Totals, shown_latencies
 from llama_load.reports.requests import in_columns, request_table
 from llama_load.reports.result_json import concurrency_told, percentile_word, speculation_told
@@ -18,6 +19,7 @@ from llama_load.runs import Manifest
 WIDTH = 50
 TEXT_WIDTH = 78
 MOST_ERRORS = 10
+TOO_FEW = "*"
 SECTIONS = {
     "ttft": ("TTFT", "Time to First Token"),
     "tpot": ("TPOT", "Time per Output Token (excl. 1st token)"),
@@ -49,9 +51,9 @@ def number(name: str, value: float | None) -> str:
     return f"{name:<40} {'n/a':<10}" if value is None else f"{name:<40} {value:<10.2f}"
 
 
-def shown(value: int | None) -> object:
-    """A count, or n/a."""
-    return "n/a" if value is None else value
+def shown(value: int | None, known: int = 0) -> object:
+    """A count; n/a, or at least `known`, where it is not known of all."""
+    return value if value is not None else f"at least {known}" if known else "n/a"
 
 
 def error_lines(figures: Totals) -> list[str]:
@@ -80,8 +82,8 @@ def vllm_block(manifest: Manifest, figures: Totals, stage: StageFigures | None =
         whole("Failed requests:", figures.failed),
         *_load_lines(manifest, stage),
         number("Benchmark duration (s):", figures.duration_s),
-        whole("Total input tokens:", shown(figures.total_input_tokens)),
-        whole("Total generated tokens:", figures.total_output_tokens),
+        whole("Total input tokens:", shown(figures.total_input_tokens, figures.known_input_tokens)),
+        whole("Total generated tokens:", shown(figures.total_output_tokens, figures.known_output_tokens)),
         number("Request throughput (req/s):", figures.request_throughput),
     ]
     if manifest.goodput:
@@ -121,9 +123,10 @@ def _load_lines(manifest: Manifest, stage: StageFigures | None) -> list[str]:
 
 
 def _embeddings_block(manifest: Manifest, figures: Totals, stage: StageFigures | None) -> list[str]:
-    def rate(amount: int | None) -> float | None:
-        return amount / figures.duration_s if amount is not None and figures.duration_s else None
-
+    # As many a request as those that were successful had.
+    inputs, requests_per_s = figures.total_inputs, figures.request_throughput
+    known = inputs is not None and requests_per_s is not None and figures.completed
+    inputs_per_s = (inputs or 0) / figures.completed * (requests_per_s or 0.0) if known else None
     name, title = SECTIONS["e2el"]
     return [
         headline(" Serving Benchmark Result ", "="),
@@ -132,10 +135,10 @@ def _embeddings_block(manifest: Manifest, figures: Totals, stage: StageFigures |
         *_load_lines(manifest, stage),
         number("Benchmark duration (s):", figures.duration_s),
         whole("Total inputs:", shown(figures.total_inputs)),
-        whole("Total input tokens:", shown(figures.total_input_tokens)),
+        whole("Total input tokens:", shown(figures.total_input_tokens, figures.known_input_tokens)),
         number("Request throughput (req/s):", figures.request_throughput),
-        number("Input throughput (inputs/s):", rate(figures.total_inputs)),
-        number("Input token throughput (tok/s):", rate(figures.total_input_tokens)),
+        number("Input throughput (inputs/s):", inputs_per_s),
+        number("Input token throughput (tok/s):", figures.total_token_throughput),
         number("Peak concurrent requests:", figures.max_concurrent_requests),
         headline(title, "-"),
         *_distribution(name, figures.distributions["e2el"]),
@@ -166,14 +169,35 @@ def _speculative(manifest: Manifest, figures: Totals) -> Iterable[str]:
 def _distribution(name: str, sample: Distribution) -> list[str]:
     lines = [number(f"Mean {name} (ms):", sample.mean), number(f"Median {name} (ms):", sample.median)]
     for p, value in sample.percentiles.items():
-        lines.append(number(f"{percentile_word(p).upper()} {name} (ms):", value))
+        mark = f" {TOO_FEW}" if value is not None and sample.percentile(p) is None else ""
+        lines.append(number(f"{percentile_word(p).upper()} {name} (ms):", value) + mark)
     return lines
+
+
+def _notes(results: Results) -> Iterable[str]:
+    """What must be known to read the lines of the block rightly."""
+    figures = results.total
+    ended = figures.completed + figures.failed
+    blocks = [stage.figures for stage in results.stages] or [figures]
+    lacking = sorted({p for each in blocks for key in SECTIONS for p in each.distributions[key].lacking})
+    if lacking:
+        needs = ", ".join(f"{percentile_word(p)} needs {least_count(p)}" for p in lacking)
+        yield f"{TOO_FEW} of too few values, so little else than their maximum: {needs}"
+    if (figures.failure_ratio or 0) > LIMITS["failure_ratio"].limit and figures.completed:
+        yield f"latencies are of the {figures.completed} of {ended} requests that did not fail"
+    if any(check.name == "tokens_per_event" and not check.ok for check in results.verdict.checks):
+        yield f"ITL is the time between events, which hold {figures.tokens_per_event.mean or 0:.2f} tokens each"
+    if figures.cancelled:
+        yield f"{plural(figures.cancelled, 'request')} cut at the end: their tokens are in the throughputs, in no latency"
 
 
 def own_sections(results: Results) -> list[str]:
     """What vLLM's block does not tell: failures by class, the server's side, each workload, the verdict."""
     figures, manifest = results.total, results.run.manifest
     lines: list[str] = []
+    if notes_below := list(_notes(results)):
+        lines.append(headline("Notes on the Above", "-"))
+        lines += [line for note in notes_below for line in textwrap.wrap(note, TEXT_WIDTH, subsequent_indent="  ")]
     if figures.failures or figures.cancelled:
         lines.append(headline("Not Successful", "-"))
         lines += [whole(f"{failure.kind}:", failure.count) for failure in figures.failures]
@@ -190,7 +214,7 @@ def own_sections(results: Results) -> list[str]:
     lines += _replicas(results)
     if len(results.by_model) > 1:
         lines.append(headline("Models", "-"))
-        lines += _rows(results.by_model, results.total)
+        lines += _rows(results.by_model)
     if len(results.by_turn) > 1:
         lines.append(headline("Turns", "-"))
         lines += _turns(results.by_turn)
@@ -220,7 +244,10 @@ def _more(figures: Totals) -> Iterable[str]:
         yield number("Mean prompt tokens an image:", figures.tokens_per_image)
     queue, answer = figures.distributions["queue"], figures.distributions["answer_ttft"]
     if queue.count:
-        yield number("Mean queueing (ms):", queue.mean)
+        yield number("Mean time to headers (ms):", queue.mean)
+    events = figures.tokens_per_event
+    if events.mean is not None and round(events.mean, 2) != 1:
+        yield number("Mean tokens per event:", events.mean)
     if answer.mean != figures.distributions["ttft"].mean:
         yield number("Mean time to first answer token (ms):", answer.mean)
         yield number("Median time to first answer token (ms):", answer.median)
@@ -261,7 +288,7 @@ def _server_side(figures: Totals) -> Iterable[str]:
     if told == (None, None, None):
         return
     yield headline("Server's Own Figures", "-")
-    yield number("Prompt speed (tok/s):", figures.server_prompt_tok_per_s)
+    yield number("Prompt speed of a request (tok/s):", figures.server_prompt_tok_per_s)
     yield number("Predict speed of a request (tok/s):", figures.server_predict_tok_per_s)
     yield whole("Prompt tokens from cache:", shown(figures.total_cached_tokens))
 
@@ -272,20 +299,19 @@ def _replicas(results: Results) -> Iterable[str]:
     if len(parts) < 2:
         return
     yield headline("Replicas", "-")
-    yield from _rows(parts, results.total)
+    yield from _rows(parts)
     yield number("Request imbalance (1 is even):", results.request_imbalance)
     yield number("Output token imbalance (1 is even):", results.token_imbalance)
 
 
-def _rows(parts: Mapping[str, Totals], total: Totals) -> Iterable[str]:
+def _rows(parts: Mapping[str, Totals]) -> Iterable[str]:
     """A row a replica, or a model."""
     width = max(map(len, parts))
     yield f"{'':<{width}} {'req':>6} {'failed':>6} {'tok/s':>9} {'TTFT (ms)':>9} {'TPOT (ms)':>9}"
     for name, part in parts.items():
-        speed = part.total_output_tokens / total.duration_s if total.duration_s else None
-        cells = _cells(speed, part.distributions["ttft"].median, part.distributions["tpot"].median)
+        cells = _cells(part.output_throughput, part.distributions["ttft"].median, part.distributions["tpot"].median)
         yield f"{name:<{width}} {part.completed:>6} {part.failed:>6} {cells}"
-    yield "(output tokens over the whole run; TTFT and TPOT are medians)"
+    yield "(output tokens/s over the run's time; TTFT and TPOT are medians)"
 
 
 def _turns(parts: Mapping[int, Totals]) -> Iterable[str]:
@@ -312,13 +338,16 @@ def _part(figures: Totals) -> Iterable[str]:
 
 
 def verdict_lines(results: Results) -> list[str]:
-    """The word, a line a check, a line a threshold; wrapped for a terminal of 80 columns."""
+    """The words, a line a check (those that are not ok first), a line a threshold; wrapped for a terminal of 80 columns."""
     lines = [whole("Verdict:", results.verdict.word)]
+    if others := results.verdict.words[1:]:
+        lines.append(whole("", f"also {', '.join(others)}"))
     for check in results.verdict.checks:
         mark = " " if check.limit is None else "?" if check.value is None else "+" if check.ok else "!"
-        lines += textwrap.wrap(f"{mark} {check.text}", TEXT_WIDTH, subsequent_indent="  ")
+        where = "" if check.stage is None else f"stage {check.stage}: "
+        lines += textwrap.wrap(f"{mark} {where}{check.text}", TEXT_WIDTH, subsequent_indent="  ")
     for threshold in results.thresholds:
-        value = "not measured" if threshold.value is None else f"{threshold.value:g}"
+        value = threshold.why or "not measured" if threshold.value is None else f"{threshold.value:g}"
         mark = "!" if threshold.failed else "+"
         lines.append(f"{mark} threshold {threshold.text}: {value}, {'FAILED' if threshold.failed else 'passed'}")
     return lines

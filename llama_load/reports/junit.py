@@ -17,8 +17,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from llama_load.metrics.check import INCOMPLETE, Check
 from llama_load.metrics.thresholds import Threshold, ThresholdResult, parse_threshold
-from llama_load.metrics.verdict import INCOMPLETE, LIMITS, Check
 
 if TYPE_CHECKING:
     from llama_load.reports.results import Results
@@ -67,7 +67,7 @@ def junit(results: Results) -> str:
 
 def _missing(checks: Sequence[Check]) -> str:
     """What makes a run incomplete; that the client was busy, say, is another matter."""
-    return "; ".join(check.text for check in checks if not check.ok and LIMITS[check.name].word == INCOMPLETE)
+    return "; ".join(check.text for check in checks if not check.ok and check.word == INCOMPLETE)
 
 
 def _timestamp(date: str) -> dict[str, str]:
@@ -90,6 +90,8 @@ def _why(result: ThresholdResult) -> str:
     what = threshold.key
     if threshold.group is not None:
         what += f" of {threshold.group} {threshold.member}"
+    if result.value is None and result.why is not None:
+        return f"{what} is {result.why}, so nothing shows that it keeps the limit of {threshold.limit:.9g}"
     if result.value is None:
         return f"{what} was not measured, so nothing shows that it keeps the limit of {threshold.limit:.9g}"
     return f"{what} was {_value(result.value, threshold)}, {_PASSED_BY[threshold.sign]} the limit of {threshold.limit:.9g}"

@@ -29,12 +29,13 @@ def threshold_keys(percentiles: Sequence[float]) -> set[str]:
     keys = {"duration", "completed", "failed", "failure_ratio", "total_input_tokens", "total_output_tokens"}
     keys |= {*RATES, "max_output_tokens_per_s", "max_concurrent_requests", "dropped"}
     words = ["mean", "median", "std", *map(percentile_word, percentiles)]
+    keys |= {f"count_{key}" for key in (*LATENCIES, *SCHEDULED)}
     return keys | {f"{word}_{key}_ms" for key in (*LATENCIES, *SCHEDULED) for word in words}
 
 
 def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> dict[str, Any]:
-    """vLLM's keys for these figures, plus `failure_ratio`, `dropped` and in an open loop the latencies from the scheduled instants;
-    None where nothing was measured."""
+    """vLLM's keys for these figures, plus `failure_ratio`, `dropped`, how many values each latency has, and in an open loop the
+    latencies from the scheduled instants. None where nothing was measured, and for a percentile of too few values."""
     most, rate = concurrency_told(manifest, stage)
     pauses = bool(manifest.stages) and stage is None  # between stages, and warm-ups: rates over the whole of it say nothing
     flat: dict[str, Any] = {
@@ -63,8 +64,9 @@ def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None 
         flat[f"mean_{key}_ms"] = sample.mean
         flat[f"median_{key}_ms"] = sample.median
         flat[f"std_{key}_ms"] = sample.std
-        for p, value in sample.percentiles.items():
-            flat[f"{percentile_word(p)}_{key}_ms"] = value
+        for p in sample.percentiles:
+            flat[f"{percentile_word(p)}_{key}_ms"] = sample.percentile(p)
+        flat[f"count_{key}"] = sample.count
     flat["failure_ratio"] = figures.failure_ratio
     flat["dropped"] = manifest.dropped if stage is None else stage.dropped
     if (told := speculation_told(manifest, figures)) is not None:
@@ -126,6 +128,9 @@ def result_json(results: Results) -> dict[str, Any]:
 def _ours(figures: Totals) -> dict[str, Any]:
     return {
         "cancelled": figures.cancelled,
+        "known_input_tokens": figures.known_input_tokens,
+        "known_output_tokens": figures.known_output_tokens,
+        "tokens_per_event": {"mean": figures.tokens_per_event.mean, **_percentiles(figures.tokens_per_event)},
         "failures": [asdict(failure) for failure in figures.failures],
         "output_chars_per_s": figures.output_chars_per_s,
         "total_inputs": figures.total_inputs,
@@ -153,7 +158,7 @@ def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:
 
 
 def _percentiles(sample: Distribution) -> dict[str, float | None]:
-    return {percentile_word(p): value for p, value in sample.percentiles.items()}
+    return {percentile_word(p): sample.percentile(p) for p in sample.percentiles}
 
 
 def _part(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> dict[str, Any]:

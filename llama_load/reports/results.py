@@ -6,14 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llama_load.metrics.check import INCOMPLETE
+from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.replicas import imbalance
-from llama_load.metrics.slo import parse_slo
-from llama_load.metrics.stages import StageFigures, in_its_time, inside, repeated_prompts
+from llama_load.metrics.slo import Slo, parse_slo
+from llama_load.metrics.stages import StageFigures, inside, repeated_prompts, with_window_rates
 from llama_load.metrics.summary import Totals, shown_latencies, totals
+from llama_load.metrics.table import Records
 from llama_load.metrics.thresholds import ThresholdResult, evaluate, parse_threshold
-from llama_load.metrics.verdict import INCOMPLETE, Verdict, judge
-from llama_load.runs import Run, StageTold
+from llama_load.metrics.verdict import Verdict, judge, stage_checks
+from llama_load.metrics.window import Window, window_of
+from llama_load.runs import Manifest, Run, StageTold
+from llama_load.units import ns_to_ms
+
+TRACE = "trace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Results:
     @property
     def token_imbalance(self) -> float | None:
         """The same for output tokens, which is the work that was done."""
-        return imbalance([part.total_output_tokens for part in self.by_host.values()])
+        return imbalance([part.known_output_tokens for part in self.by_host.values()])
 
     @property
     def exit_code(self) -> int:
@@ -56,43 +63,45 @@ def work_out(run: Run) -> Results:
     manifest = run.manifest
     measured = run.records.measured()
     slos = tuple(parse_slo(text) for text in manifest.goodput)
-    total = totals(measured, manifest.percentiles, slos)
+    cut_ns = None if manifest.stages else _cut_ns(manifest, measured)
+    window = window_of(measured, cut_ns)
+    total = totals(measured, manifest.percentiles, slos, window)
 
     def grouped(column: str, known: Sequence[Any] = ()) -> dict[Any, Totals]:
+        """The figures of each value of a column; all rates are of the run's time."""
         values = list(dict.fromkeys([*known, *measured.values_of(column)]))
         if len(values) == 1 and bool(measured.equals(column, values[0]).all()):
             return {values[0]: total}
-        return {value: totals(measured.where(measured.equals(column, value)), manifest.percentiles, slos) for value in values}
+        return {
+            value: totals(measured.where(measured.equals(column, value)), manifest.percentiles, slos, window) for value in values
+        }
 
-    def in_stage(number: int, told: StageTold) -> StageFigures:
-        own, crossing = inside(measured, number, told.ended_mono_ns)
-        figures = totals(own, manifest.percentiles, slos)
-        if told.is_timed and told.begun_mono_ns is not None and told.ended_mono_ns is not None:
-            figures = in_its_time(figures, measured, told.begun_mono_ns, told.ended_mono_ns, slos)
-        is_whole = told.ended_mono_ns is not None
-        peak = peak_in_flight(measured.where(measured.equals("stage", number)))
-        return StageFigures(told.name, told.users, told.rate_rps, figures, crossing, told.dropped, is_whole, peak, told.lost)
-
-    stages = [in_stage(number, told) for number, told in enumerate(manifest.stages)]
+    stages = [_stage(manifest, measured, slos, number, told) for number, told in enumerate(manifest.stages)]
     again = repeated_prompts(measured, len(stages))
-    verdict = judge(
-        measured,
-        total,
-        None if manifest.end == "time" or manifest.num_prompts is None else manifest.num_prompts - manifest.cut,
-        manifest.workers,
-        lost=manifest.lost,
-        dropped=manifest.dropped,
+    evidence = Evidence(
+        records=measured,
+        figures=total,
+        users=manifest.users if manifest.arrival is None else manifest.max_in_flight,
+        gap_ms=_mean_gap_ms(measured),
+        is_steady=manifest.ramp is None and manifest.arrival != TRACE,
+        cut_ns=cut_ns,
+        planned=None if manifest.end == "time" or manifest.num_prompts is None else manifest.num_prompts - manifest.cut,
         unsent=max(0, manifest.due - manifest.dropped - len(measured)) if manifest.end == "time" and manifest.due else None,
-        repeated_prompts=0 if manifest.same_prompts else again,
-        missed_levels=[stage.name for stage in stages if not stage.is_reached],
-        crossing={stage.name: stage.crossing_ratio for stage in stages},
-        missing_stages=[stage.name for stage in stages if not stage.is_whole],
+        dropped=manifest.dropped,
         interrupted=manifest.end in ("interrupted", "running") or (manifest.end == "stopped" and manifest.run_time_s is not None),
+        percentiles=manifest.percentiles,
+        shown=() if stages else shown_latencies(manifest.percentile_metrics, total),
+        health=manifest.workers,
+        lost=manifest.lost,
+        hosts=[str(target["url"]) for target in manifest.targets],
+        slots=_slots(manifest),
+        length_means_full=_length_means_full(manifest),
+        fixed_lengths=manifest.fixed_lengths,
+        repeated_prompts=0 if manifest.same_prompts else again,
         cache_meant=manifest.cache_meant,
         head_tokens=min((target.get("head_tokens") or 0 for target in manifest.targets), default=0),
-        length_means_full=all(target.get("backend") == "llama-server" for target in manifest.targets) and bool(manifest.targets),
-        shown=() if stages else shown_latencies(manifest.percentile_metrics, total),
     )
+    verdict = judge(evidence, stages)
     hosts = [str(target["url"]) for target in manifest.targets]  # also one that never got a request
     turns = dict(sorted(grouped("turn").items()))
     workloads, by_host, models = grouped("workload"), grouped("host", hosts), grouped("model")
@@ -102,3 +111,68 @@ def work_out(run: Run) -> Results:
     values = flat_result(manifest, total)
     thresholds = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
     return Results(run, total, workloads, by_host, models, turns, stages, again, verdict, thresholds)
+
+
+def _stage(manifest: Manifest, measured: Records, slos: tuple[Slo, ...], number: int, told: StageTold) -> StageFigures:
+    """The figures of a stage, and the checks of it that are not ok."""
+    own, crossing = inside(measured, number, told.ended_mono_ns)
+    figures = totals(own, manifest.percentiles, slos)
+    cut_ns = told.ended_mono_ns if told.is_timed else None
+    if cut_ns is not None and told.begun_mono_ns is not None:
+        figures = with_window_rates(figures, measured, Window(told.begun_mono_ns, cut_ns, is_cut=True), slos)
+    of_stage = measured.where(measured.equals("stage", number))
+    is_open = told.rate_rps is not None
+    evidence = Evidence(
+        records=of_stage,
+        figures=figures,
+        stage=told.name,
+        users=manifest.max_in_flight if is_open else told.users,
+        gap_ms=_mean_gap_ms(of_stage),
+        is_steady=told.start is None,
+        cut_ns=cut_ns,
+        unsent=told.unsent if is_open else None,
+        percentiles=manifest.percentiles,
+        slots=_slots(manifest),
+        length_means_full=_length_means_full(manifest),
+        fixed_lengths=manifest.fixed_lengths,
+    )
+    return StageFigures(
+        told.name,
+        told.users,
+        told.rate_rps,
+        figures,
+        crossing,
+        told.dropped,
+        is_whole=told.ended_mono_ns is not None,
+        peak=peak_in_flight(of_stage),
+        lost=told.lost,
+        unsent=told.unsent,
+        bad=stage_checks(evidence),
+    )
+
+
+def _cut_ns(manifest: Manifest, measured: Records) -> int | None:
+    """When a time or a person ended the load, with requests in flight; None where everything ended that had begun."""
+    cancelled = measured.cancelled()
+    if manifest.end == "complete" and not len(cancelled):
+        return None
+    if manifest.cut_mono_ns is not None:
+        return manifest.cut_mono_ns
+    return int(cancelled.instants("ended_mono_ns").min()) if len(cancelled) else None
+
+
+def _mean_gap_ms(records: Records) -> float | None:
+    """Mean time between the scheduled instants of these requests, ms; None in a closed loop."""
+    scheduled = records.instants("scheduled_mono_ns")
+    return ns_to_ms(int(scheduled.max() - scheduled.min())) / (len(scheduled) - 1) if len(scheduled) > 1 else None
+
+
+def _slots(manifest: Manifest) -> int | None:
+    """The slots of all replicas; None where one does not say how many it has."""
+    slots = [each for target in manifest.targets if isinstance(each := target.get("slots"), int)]
+    return sum(slots) if slots and len(slots) == len(manifest.targets) else None
+
+
+def _length_means_full(manifest: Manifest) -> bool:
+    """llama-server goes on to the end of its context where no length is asked for."""
+    return bool(manifest.targets) and all(target.get("backend") == "llama-server" for target in manifest.targets)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from llama_load.metrics.check import plural
 from llama_load.metrics.stages import StageFigures
 
 COLUMNS = ("Model", "Concurrency", "Duration (s)", "Req/s", "Output Tok/s", "Total Tok/s", "Mean TTFT (ms)", "Mean TPOT (ms)")
 FAILED = "†"
 BAR_CHARS = 30
+MOST_UNLIKE = 0.02  # a longer prompt takes longer: rows are not ranked over a larger difference
 MOST_DIGITS = len("99999.99")  # in a terminal: larger figures stand without decimals
 
 
@@ -36,8 +38,8 @@ def stage_name(stage: StageFigures) -> str:
 
 
 def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
-    """A row a stage: model, concurrency, and six figures. The best of each column is marked, out of the rows without failures;
-    the duration only where all sent the same number of requests."""
+    """A row a stage: model, concurrency, and six figures. The best of each column is marked, out of the rows that may be ranked, if
+    their prompts and answers are alike; the duration only where all sent the same number of requests."""
     names = ("duration_s", "request_throughput", "output_throughput", "total_token_throughput")
     figures = [
         [
@@ -48,11 +50,12 @@ def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
         for stage in stages
     ]
     same_count = len({stage.figures.completed for stage in stages if stage.is_comparable}) == 1
+    alike = are_alike(stages)
     best: list[float | None] = []
     for column, choose in enumerate((min, max, max, max, min, min)):
         values = [row[column] for row, stage in zip(figures, stages, strict=True) if stage.is_comparable]
         known = [value for value in values if value is not None]
-        ranked = len(known) > 1 and (column > 0 or same_count)
+        ranked = len(known) > 1 and (column > 0 or same_count) and alike
         best.append(choose(known) if ranked else None)
     return [
         (
@@ -65,6 +68,16 @@ def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
         )
         for row, stage in zip(figures, stages, strict=True)
     ]
+
+
+def are_alike(stages: Sequence[StageFigures]) -> bool:
+    """Whether the mean lengths of prompts and answers differ by at most 2 % between the stages that may be ranked."""
+    lengths = [stage.mean_lengths for stage in stages if stage.is_comparable]
+    for each in zip(*lengths, strict=True):
+        known = [length for length in each if length]
+        if known and max(known) > (1 + MOST_UNLIKE) * min(known):
+            return False
+    return True
 
 
 def prompts_told(repeated: int, *, same: bool) -> str:
@@ -87,10 +100,16 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
         elif not figures.completed + figures.failed:
             yield f"{FAILED} {stage.name}: no request began and ended in it; give it more time"
         elif not stage.is_comparable:
-            dropped = f", {stage.dropped} arrivals were dropped" if stage.dropped else ""
-            yield f"{FAILED} {stage.name}: {figures.failed} of {figures.completed + figures.failed} requests failed{dropped}"
+            dropped = f", {plural(stage.dropped, 'arrival')} dropped" if stage.dropped else ""
+            unsent = f", {plural(stage.unsent, 'arrival')} not sent in its time" if stage.unsent else ""
+            failed = f"{figures.failed} of {plural(figures.completed + figures.failed, 'request')} failed"
+            bad = [check.text for check in stage.bad if check.name not in ("failure_ratio", "unanswered_ratio")]
+            spoilt = figures.failed or stage.dropped or stage.unsent
+            yield f"{FAILED} {stage.name}: " + "; ".join([f"{failed}{dropped}{unsent}"] * bool(spoilt) + bad)
         if stage.crossing:
-            yield f"{stage.name}: {stage.crossing} requests that ended after it are in none of its latencies"
+            yield f"{stage.name}: {plural(stage.crossing, 'request')} that ended after it are in none of its latencies"
+    if not are_alike(stages):
+        yield "no row is marked as best: mean lengths of prompts or answers differ by over 2 %"
 
 
 def in_columns(rows: Sequence[Row]) -> Iterable[str]:

@@ -9,8 +9,8 @@ from functools import reduce
 import gevent
 
 from llama_load.errors import RunError, UsageError
+from llama_load.metrics.evidence import WorkerHealth
 from llama_load.metrics.speculative import Speculation
-from llama_load.metrics.verdict import WorkerHealth
 from llama_load.record import OK
 from llama_load.reports.results import Results, work_out
 from llama_load.reports.write import write_reports

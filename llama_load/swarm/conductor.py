@@ -76,6 +76,9 @@ class Conductor:
     def stopping(self) -> None:
         """The users are being stopped: no stage goes on from now, however long it takes until everything has come in."""
         self._stopped_ns = self._stopped_ns or time.monotonic_ns()
+        manifest = self._prepared.writer.manifest
+        if self._measured is not None and manifest.cut_mono_ns is None:
+            manifest.cut_mono_ns = self._stopped_ns
 
     def close(self) -> None:
         """The run is over, perhaps before its course was."""
@@ -132,8 +135,10 @@ class Conductor:
         if self._prepared.model.stages:  # what is in flight ends: it is part of the stage's throughput
             self._coordinator.close_phase()
             return
+        manifest, now_ns = self._prepared.writer.manifest, time.monotonic_ns()
+        manifest.cut_mono_ns = now_ns
         if phase.due_ns is not None:
-            self._prepared.writer.manifest.due = bisect_right(phase.due_ns, time.monotonic_ns() - phase.begun_ns)
+            manifest.due = bisect_right(phase.due_ns, now_ns - phase.begun_ns)
         self._end("time")
 
     def _note_the_end(self) -> None:
@@ -162,6 +167,9 @@ class Conductor:
             each.is_timed = is_timed
             each.dropped = phase.dropped[number]
             over_ns = now_ns if end_ns is None else end_ns
+            if by_time and stretch.arrivals_s is not None:
+                offered_s = min((over_ns - phase.begun_ns) / NS_PER_S, stretch.seconds or math.inf)  # then the rest is waited for
+                each.unsent = _unsent(stretch, number - stretch.first_stage, phase.book.taken, offered_s)
             each.lost = sum(heard_ns < over_ns and noticed_ns >= begun_ns for heard_ns, noticed_ns in self._coordinator.departures)
         with suppress(OSError):  # it is written again at the end
             gevent.get_hub().threadpool.apply(self._prepared.writer.write_manifest)
@@ -206,6 +214,14 @@ class Conductor:
         elif now_s - self._short_since_s > SHORT_S:
             self._short_since_s = None
             self._muster(missing)
+
+
+def _unsent(stretch: Stretch, place: int, taken: int, offered_s: float) -> int:
+    """How many arrivals of one of a stretch's stages were scheduled within `offered_s` and not leased. (Leases are in order.)"""
+    assert stretch.arrivals_s is not None
+    assert stretch.places is not None
+    rest = slice(taken, None)
+    return int(((stretch.places[rest] == place) & (stretch.arrivals_s[rest] <= offered_s)).sum())
 
 
 def drawn_by_weight(weights: Mapping[str, float], seed: int) -> Callable[[int], str]:

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from llama_load.metrics.verdict import LostWorker
+from llama_load.metrics.evidence import LostWorker
 from llama_load.swarm.leases import Key, Lease, LeaseBook
 from llama_load.swarm.phases import Phase
 from llama_load.units import NS_PER_S

@@ -10,7 +10,7 @@ from typing import Any
 
 import gevent
 
-from llama_load.metrics.verdict import WorkerHealth
+from llama_load.metrics.evidence import WorkerHealth
 from llama_load.record import RequestRecord, to_batch
 from llama_load.swarm.options import LoadOptions
 from llama_load.swarm.rows import show

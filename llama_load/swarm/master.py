@@ -13,7 +13,7 @@ import gevent
 from locust.runners import STATE_MISSING
 
 from llama_load import __version__
-from llama_load.metrics.verdict import WorkerHealth
+from llama_load.metrics.evidence import WorkerHealth
 from llama_load.record import CANCELLED, INSTANTS, schema
 from llama_load.reports.results import Results
 from llama_load.swarm import messages

@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from llama_load.metrics.verdict import WorkerHealth
+from llama_load.metrics.evidence import WorkerHealth
 from llama_load.swarm.leases import Lease
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.load.course import LoadModel
 from llama_load.metrics.slo import parse_slo
-from llama_load.metrics.thresholds import DEFAULT, parse_threshold
+from llama_load.metrics.thresholds import DEFAULT, least_values, parse_threshold
 from llama_load.reports.block import SECTIONS
 from llama_load.reports.result_json import RATES, threshold_keys
 from llama_load.swarm.flags import (
@@ -161,9 +163,37 @@ def read(namespace: Any) -> LoadOptions:
         junit=Path(junit) if junit else None,
         told={flag.dest: flags.raw[flag.dest] for flag in FLAGS if not flag.secret},
     )
+    faults += _unmeasurable(options.goodput, options.fail_if, stream=options.stream)
+    faults += _too_few(options.fail_if, options.num_prompts, options.load)
     if faults:
         raise UsageError("\n".join(dict.fromkeys(faults)))
     return options
+
+
+def _unmeasurable(goodput: list[str], fail_if: list[str], *, stream: bool) -> Iterator[str]:
+    """Objectives on what whole answers do not show."""
+    if stream:
+        return
+    for text in goodput:
+        if text.partition(":")[0] in ("ttft", "tpot"):
+            yield f"--goodput {text}: whole answers (--no-stream) have no TTFT and no TPOT; write e2el:MILLISECONDS"
+    for text in fail_if:
+        if re.search(r"_(ttft|tpot|itl)_ms", text):
+            yield f"--fail-if {text!r}: whole answers (--no-stream) show E2EL alone"
+
+
+def _too_few(fail_if: list[str], num_prompts: int | None, load: LoadModel) -> Iterator[str]:
+    """Thresholds on percentiles that so few requests do not have."""
+    counts = {stage.name: stage.count or num_prompts for stage in load.stages}
+    for text in fail_if:
+        try:
+            threshold = parse_threshold(text)
+        except ValueError:
+            continue  # reported already
+        count = counts.get(threshold.member or "") if threshold.group == "stage" else num_prompts if not load.stages else None
+        needed = least_values(threshold.key)
+        if needed is not None and count is not None and needed[0] != "itl" and count < needed[1]:
+            yield f"--fail-if {text!r} needs {needed[1]} requests, got --num-prompts {count}: send more, or gate a lower percentile"
 
 
 def _models(given: str | None, faults: list[str]) -> tuple[str, ...]:

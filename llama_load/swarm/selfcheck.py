@@ -9,7 +9,7 @@ import gevent
 import numpy as np
 import psutil
 
-from llama_load.metrics.verdict import WorkerHealth
+from llama_load.metrics.evidence import WorkerHealth
 
 LAG_EVERY_S = 0.02
 BUSY_WINDOW_S = 1.0

@@ -16,7 +16,7 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
 from llama_load import __version__
 from llama_load.errors import LlamaLoadError
-from llama_load.metrics.verdict import WorkerHealth
+from llama_load.metrics.evidence import WorkerHealth
 from llama_load.record import RequestRecord
 from llama_load.runs import SpoolManifest
 from llama_load.swarm import messages

@@ -121,7 +121,8 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         answer_ttft_ms=metric.answer_ttft_ms(started, answer.first_answer_ns) if ok else None,
         tpot_ms=metric.tpot_ms(ttft, e2el, output_tokens),
         e2el_ms=e2el,
-        itl_ms=metric.itl_ms(answer.token_ns) if ok else (),
+        # Of a cancelled one, too: its tokens are part of the throughput.
+        itl_ms=metric.itl_ms(answer.token_ns) if ok or exchange.cancelled else (),
         prompt_tokens=prompt_tokens,
         prompt_token_source=prompt_token_source,
         cached_tokens=answer.cached_tokens,

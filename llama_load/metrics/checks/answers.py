@@ -1,0 +1,123 @@
+"""Were the answers those that were asked for, and can their tokens be told apart?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from llama_load.metrics.check import LIMITS, Check, information, limited, plural
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.statistics import least_count
+
+# How LLM servers name themselves in the Server field; any other name is that of something in between.
+LLM_SERVERS = ("llama.cpp", "uvicorn")
+# A stream that came in so few reads, with at least so many events, came in lumps.
+LUMPED_SHARE, LEAST_EVENTS = 0.75, 8
+
+
+def short_answers(evidence: Evidence) -> Iterator[Check]:
+    """Answers that ended before the length that was asked for, where every answer was to have it (--ignore-eos, --output-len)."""
+    ok = evidence.records.ok()
+    asked, got = ok.numbers("max_tokens"), ok.numbers("output_tokens")
+    counted = ~np.isnan(asked) & ~np.isnan(got) & ~ok.equals("token_source", "events")
+    if not counted.any():
+        return
+    reached = float(got[counted].sum() / asked[counted].sum())
+    text = f"answers have {reached:.0%} of the tokens asked for (mean {got[counted].mean():.1f} of {asked[counted].mean():.1f})"
+    if not evidence.fixed_lengths:
+        yield information("answer_length_ratio", reached, text)
+        return
+    short = int((got[counted] < asked[counted]).sum())
+    if short:
+        text = f"{short} of {plural(int(counted.sum()), 'answer')} ended before the length asked for: " + text
+        text += "; add --ignore-eos" if not evidence.records.equals("finish_reason", "length").all() else ""
+    yield limited("short_answer_ratio", short / int(counted.sum()), text)
+
+
+def cut_by_context(evidence: Evidence) -> Check:
+    """Answers that ended by length before max_tokens: the context was full. Counted events are too few to tell."""
+    ok = evidence.records.ok()
+    asked, got = ok.numbers("max_tokens"), ok.numbers("output_tokens")
+    with np.errstate(invalid="ignore"):
+        short = (got < asked) & ~ok.equals("token_source", "events")
+    if evidence.length_means_full:
+        short |= np.isnan(asked)
+    cut = int((ok.equals("finish_reason", "length") & short).sum())
+    text = f"{plural(cut, 'answer')} were cut by the context" if cut else "no answer was cut by the context"
+    if cut:
+        text += ": start the server with a larger -c or fewer slots, or lower --max-tokens"
+    return limited("cut_by_context_ratio", cut / len(ok), text) if len(ok) else limited("cut_by_context_ratio", None, "no answers")
+
+
+def merged(evidence: Evidence) -> Iterator[Check]:
+    """Token events that came together with a later one, and streams that came in lumps."""
+    ok = evidence.records.ok()
+    merged, events = ok.numbers("merged_events"), ok.numbers("token_events")
+    total = float(events.sum())
+    if not total:
+        yield limited("merged_ratio", None, "nothing was streamed: there are no token events")
+        return
+    ratio = float(merged.sum()) / total
+    text = f"{int(merged.sum())} of {plural(int(total), 'token event')} arrived together with a later one"
+    lumps = float(((events >= LEAST_EVENTS) & (merged >= LUMPED_SHARE * events)).sum()) / len(ok)
+    if lumps > LIMITS["buffered_ratio"].limit:
+        proxies = [name for name in ok.values_of("answered_by") if not name.startswith(LLM_SERVERS) or ", via " in name]
+        who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
+        lumpy = f"{lumps:.0%} of the streams arrived in lumps: {who} buffers them, so TTFT and ITL are its own"
+        yield limited("buffered_ratio", lumps, lumpy + "; switch that off (nginx: proxy_buffering off)")
+    elif first := int(ok.equals("first_merged", True).sum()):
+        text += f"; {plural(first, 'first token')} among them, whose TTFT is an upper bound"
+    yield limited("merged_ratio", ratio, text)
+
+
+def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
+    """How many tokens an event of the stream holds. One token that ends the answer without a text is not counted against it."""
+    ok = evidence.records.ok()
+    tokens, events = ok.numbers("output_tokens"), ok.numbers("token_events")
+    counted = (events > 0) & ~np.isnan(tokens) & ~ok.equals("token_source", "events")
+    if not counted.any():
+        return
+    value = float(np.maximum(tokens[counted] - 1, 0).sum() / events[counted].sum())
+    sample = evidence.figures.tokens_per_event
+    if value <= LIMITS["tokens_per_event"].limit:
+        yield limited("tokens_per_event", value, f"{sample.mean or 0:.2f} tokens an event of the stream")
+        return
+    p99 = sample.percentile(99.0) if 99.0 in sample.percentiles else None
+    text = f"{sample.mean or 0:.2f} tokens an event of the stream" + ("" if p99 is None else f" (p99 {p99:.2f})")
+    text += ": ITL is the time between events, not between tokens"
+    no_tpot = int((counted & np.isnan(ok.numbers("tpot_ms")) & (tokens > 1)).sum())
+    if no_tpot:
+        text += f"; {plural(no_tpot, 'answer')} came mostly in the first event and have no TPOT"
+    yield limited("tokens_per_event", value, text)
+
+
+def counts(evidence: Evidence) -> Iterator[Check]:
+    """Whose counts the token figures rest on, where it is not the server's."""
+    figures = evidence.figures
+    if events := figures.token_sources.get("events", 0):
+        text = f"output tokens of {plural(events, 'request')} were counted as stream events, because the server reported no usage"
+        yield information("counted_output_requests", events, text)
+    if planned := figures.prompt_token_sources.get("plan", 0):
+        text = f"prompt tokens of {plural(planned, 'request')} were counted before the run, without the chat template"
+        yield information("counted_prompt_requests", planned, text)
+
+
+def intervals(evidence: Evidence) -> Iterator[Check]:
+    """For each printed percentile: its 95 % confidence interval. (Gaps of one stream are taken as independent.)"""
+    for key in evidence.shown:
+        sample = evidence.figures.distributions[key]
+        for p, value in sample.percentiles.items():
+            if value is None:
+                continue
+            name, label = f"p{p:g}_{key}_ms_interval", f"P{p:g} {key.upper()}"
+            if sample.percentile(p) is None:
+                text = f"{label}: n/a, {plural(sample.count, 'value')} where it needs {least_count(p)}"
+                yield information(name, None, text)
+                continue
+            low, high = sample.intervals[p]
+            if high is None or low is None:
+                text = f"{label} {value:.2f} ms: {plural(sample.count, 'value')} are too few for a 95 % interval"
+            else:
+                text = f"{label} {value:.2f} ms, 95 % interval {low:.2f} to {high:.2f}"
+            yield information(name, value, text)

@@ -1,0 +1,106 @@
+"""Was the client fast enough to be believed? Its own delays are held against what was measured (see `metrics.check.OWN_SHARE`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from llama_load.metrics.check import LIMITS, OWN_SHARE, Check, information, limited, plural
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.table import Records
+
+
+def late(evidence: Evidence) -> Iterator[Check]:
+    """How late the client was with scheduled requests, waiting for the limit of requests in flight left out. Limit: 1 % of the mean
+    gap between arrivals."""
+    values = _known(evidence.records, "late_ms")
+    if not len(values):
+        return
+    value = float(np.percentile(values, 99))
+    text = f"scheduled requests left late: p99 {value:.2f} ms, max {values.max():.2f} ms"
+    yield limited("late_p99_ms", value, text, limit=OWN_SHARE * (evidence.gap_ms or 0.0))
+
+
+def own_delay(evidence: Evidence) -> Check:
+    """The client's own delay before a request was sent. Limit: 1 % of the median TTFT (E2EL of whole answers)."""
+    values = _known(evidence.records, "own_delay_ms")
+    if not len(values):
+        return limited("own_delay_p99_ms", None, "the client's own delay before sending is not known")
+    value = float(np.percentile(values, 99))
+    text = f"the client's own delay before sending: p99 {value:.2f} ms"
+    return limited("own_delay_p99_ms", value, text, limit=OWN_SHARE * (_median(evidence, "ttft") or _median(evidence, "e2el")))
+
+
+def event_loop(evidence: Evidence) -> Iterator[Check]:
+    """How late the client's event loop ran, how long it stood still, how busy its core was. The limit of the lag: 1 % of the median
+    E2EL (of the mean gap between arrivals in an open loop)."""
+    health = evidence.health
+    p99 = _worst([worker.loop_lag_p99_ms for worker in health])
+    longest = _worst([worker.loop_lag_max_ms for worker in health])
+    text = "the lag of the client's event loop was not measured"
+    if p99 is not None and longest is not None:
+        text = f"lag of the client's event loop: p99 {p99:.2f} ms, max {longest:.1f} ms"
+    base_ms = _median(evidence, "e2el") if evidence.gap_ms is None else evidence.gap_ms
+    yield limited("loop_lag_p99_ms", p99, text, limit=OWN_SHARE * base_ms)
+    if longest is not None and longest > LIMITS["client_pause_ms"].limit:  # else the line above says it
+        yield limited("client_pause_ms", longest, f"the client's longest pause: {longest / 1000:.1f} s")
+
+
+def cpu(evidence: Evidence) -> Iterator[Check]:
+    """How busy the client's core was, and what the hypervisor took."""
+    busy = _worst([worker.core_busy for worker in evidence.health])
+    text = "how busy the client was is not known" if busy is None else f"busiest client process: {busy:.0%} of a core"
+    yield limited("core_busy", busy, text)
+    stolen = _worst([worker.stolen_ratio for worker in evidence.health])
+    if stolen:
+        yield limited("stolen_ratio", stolen, f"{stolen:.1%} of the client machine's CPU time was taken by its hypervisor")
+
+
+def clock(evidence: Evidence) -> Check:
+    """Who took the arrival times: the kernel, or this process when it got to it."""
+    sources = evidence.figures.clock_sources
+    kernel, total = sources.get("kernel", 0), sum(sources.values())
+    if not total:
+        text = "no arrival time was taken"
+    elif kernel == total:
+        text = "all arrival times are the kernel's receive stamps"
+    else:
+        text = (
+            f"{total - kernel} of {plural(total, 'request')} were timed in user space, at least in part: a busy client delays them"
+        )
+    return information("kernel_clock_ratio", kernel / total if total else None, text)
+
+
+def swarm_clock(evidence: Evidence) -> Iterator[Check]:
+    """How well the workers' clocks are known: it is the error of instants between workers, and of no latency."""
+    worst = _worst([worker.clock_uncertainty_ms for worker in evidence.health])
+    if worst is not None:
+        text = f"clocks of {plural(len(evidence.health), 'worker')} are on one axis within {worst:.2f} ms"
+        yield information("clock_uncertainty_ms", worst, text + "; latencies do not depend on it")
+
+
+def connections(evidence: Evidence) -> Check:
+    """How connections were used: opening them is part of TTFT, and a client that never does sees less."""
+    figures, requests = evidence.figures, len(evidence.records)
+    reused, reopened = figures.reused_connections, figures.reopened_connections
+    if not reused and not reopened:
+        text = "every request opened a connection of its own, which is part of its TTFT"
+    else:
+        text = f"{reused} of {plural(requests, 'request')} used a connection that was open already"
+        if reopened:
+            text += f"; {reopened} found it closed by the server and went out once more on a fresh one"
+    return information("reused_connection_ratio", reused / requests if requests else None, text)
+
+
+def _known(records: Records, column: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    values = records.numbers(column)
+    return values[~np.isnan(values)]
+
+
+def _median(evidence: Evidence, key: str) -> float:
+    return evidence.figures.distributions[key].median or 0.0
+
+
+def _worst(values: list[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

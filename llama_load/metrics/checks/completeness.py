@@ -1,0 +1,78 @@
+"""Is everything on record, and did the server answer?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llama_load.metrics.check import Check, limited, plural
+from llama_load.metrics.evidence import Evidence
+
+# In a sentence; the manifest names all.
+MOST_NAMED = 12
+
+
+def missing_records(evidence: Evidence) -> Check:
+    """Planned requests of which no record says how they ended. In a run that fits a time: whether that time was over."""
+    ended = evidence.figures.completed + evidence.figures.failed
+    if not ended:
+        return limited("missing_records", max(1, evidence.planned or 1), "no request ended: nothing was measured")
+    if evidence.planned is None:
+        if evidence.interrupted:
+            text = f"interrupted after {plural(ended, 'request')}, before its time was over"
+            return limited("missing_records", 1, text)
+        return limited("missing_records", 0, f"{plural(ended, 'request')} ended within the run's time")
+    expected = evidence.planned - evidence.dropped
+    missing = max(0, expected - ended)
+    if not missing:
+        return limited("missing_records", 0, f"{ended} of {expected} requests are on record")
+    return limited("missing_records", missing, f"{missing} of {evidence.planned} planned requests did not end")
+
+
+def lost_requests(evidence: Evidence) -> Iterator[Check]:
+    """Workers that went away, and what they may have sent without a record."""
+    for gone in evidence.lost:
+        count = len(gone.possibly_sent)
+        text = f"worker {gone.worker} was lost"
+        if count:
+            some = ", ".join(map(str, gone.possibly_sent[:MOST_NAMED])) + (", …" if count > MOST_NAMED else "")
+            text += f" with {plural(count, 'request')} that it may have sent (prompts {some})"
+        else:
+            text += "; it had no request under way"
+        if gone.handed_on:
+            text += f"; {gone.handed_on} that it had not begun went to others"
+        yield limited("lost_requests", count, text)
+
+
+def failures(evidence: Evidence) -> Check:
+    """Failed / (successful + failed) requests, with the most frequent class and what to do about it."""
+    figures = evidence.figures
+    ended = figures.completed + figures.failed
+    text = f"{figures.failed} of {plural(ended, 'request')} failed"
+    if figures.failures:
+        text += f" ({figures.failed / ended:.0%}): "
+        text += "; ".join(f"{failure.count} × {_cause(failure.kind, evidence)}" for failure in figures.failures[:2])
+    return limited("failure_ratio", figures.failure_ratio, text)
+
+
+def _cause(kind: str, evidence: Evidence) -> str:
+    """A failure class in words, and what to do about it where that is known."""
+    slots, users = evidence.slots, evidence.users
+    queued = slots is not None and users is not None and users > slots
+    if kind == "first_token_timeout":
+        why = "no first token in time"
+        if queued:
+            return f"{why}: {users} users on {plural(slots or 0, 'slot')}; try -np {users} or a longer --first-token-timeout"
+        return f"{why}; lower the load or raise --first-token-timeout"
+    return _CAUSES.get(kind, kind)
+
+
+_CAUSES = {
+    "token_timeout": "no further token in time; the server stalled, see its log or raise --token-timeout",
+    "context_exceeded": "context exceeded; start the server with a larger -c or fewer slots, or shorten the prompts",
+    "overloaded": "refused as overloaded (429 or 503); lower the load or raise the server's queue",
+    "connect_refused": "connection refused; the server is not running at this address",
+    "connect_timeout": "no connection in time; the server's backlog is full or a firewall drops it",
+    "reset": "connection reset by the server; see its log",
+    "cut_off": "cut off before the end; see the server's log (llama-cpp-python: --interrupt_requests false)",
+    "empty_answer": "empty answer; the prompt may exceed the context",
+}

@@ -1,0 +1,154 @@
+"""Was the load the one that was asked for, and did all of it come to its end?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.censoring import cut_shift
+from llama_load.metrics.check import LIMITS, Check, limited, plural
+from llama_load.metrics.drift import drift
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.rates import in_flight_imbalance
+from llama_load.metrics.stages import StageFigures
+from llama_load.metrics.table import Records
+from llama_load.record import OK
+from llama_load.units import NS_PER_MS
+
+
+def stages(found: list[StageFigures]) -> Iterator[Check]:
+    """Stages that did not come to their end or to their load, and the one that lost most of its requests at its end."""
+    if not found:
+        return
+    missing = [stage.name for stage in found if not stage.is_whole]
+    if missing:
+        yield limited("missing_stages", len(missing), f"stages that did not end: {', '.join(missing)}")
+    missed = [stage.name for stage in found if not stage.is_reached]
+    if missed:
+        text = f"stages with fewer requests in flight than they say (users think, or were lost): {', '.join(missed)}"
+        yield limited("missed_levels", len(missed), text)
+    worst = max(found, key=lambda stage: stage.crossing_ratio)
+    if ratio := worst.crossing_ratio:
+        text = f"{ratio:.0%} of the requests of stage {worst.name} ended after it and are in none of its latencies"
+        yield limited("crossing_ratio", ratio, text + "; a longer stage loses fewer")
+
+
+def dropped(evidence: Evidence) -> Iterator[Check]:
+    """Arrivals that were never sent: the limit of requests in flight was reached, and --on-limit drop was asked for."""
+    if count := evidence.dropped:
+        total = count + len(evidence.records)
+        text = f"{count} of {plural(total, 'arrival')} were dropped at the limit of requests in flight"
+        yield limited("dropped_ratio", count / total, text + ": the server got less than was asked for")
+
+
+def unanswered(evidence: Evidence) -> Iterator[Check]:
+    """What an open loop that was cut by its time had not answered by then."""
+    if evidence.unsent is None:
+        return
+    missing = evidence.unsent + (evidence.figures.cancelled if evidence.stage is None else 0)
+    scheduled = evidence.unsent + len(evidence.records)
+    text = f"{missing} of {plural(scheduled, 'arrival')} were not sent or not answered when the time was over"
+    yield limited("unanswered_ratio", missing / scheduled if scheduled else None, text)
+
+
+def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
+    """Requests in flight at one instant beyond those that were asked for."""
+    most, users = evidence.figures.max_concurrent_requests, evidence.users
+    if users is not None and most > users:
+        yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, {users} were asked for")
+
+
+def cut(evidence: Evidence) -> Iterator[Check]:
+    """How far the requests that the end of the time cut would move the latencies (see `metrics.censoring`); where the end
+    waited for them, how far the falling load moved TPOT. In a stage those that ended after it count as cut."""
+    if evidence.cut_ns is None:
+        return
+    records, cut_ns = evidence.records.where(~evidence.records.is_failed()), evidence.cut_ns
+    is_late = records.instants("ended_mono_ns") > cut_ns
+    is_cut = ~records.equals("status", OK) | (is_late & (evidence.stage is not None))
+    if is_cut.any():
+        yield from _cut(records, is_cut, cut_ns, evidence.percentiles)
+    elif is_late.any():
+        tpot_ms = records.numbers("tpot_ms")
+        after = tpot_ms[is_late]
+        shift = cut_shift(tpot_ms[~is_late], after[~np.isnan(after)], np.zeros(0), evidence.percentiles)
+        text = f"{int(is_late.sum())} of {plural(len(records), 'request')} ended after the time, at a falling load"
+        yield limited("cut_shift", shift, f"{text}; they move TPOT by {shift:.1%}")
+
+
+def _cut(records: Records, is_cut: NDArray[np.bool_], cut_ns: int, percentiles: Sequence[float]) -> Iterator[Check]:
+    started, first = records.instants("started_mono_ns"), records.optional_instants("first_token_mono_ns")
+    waited_ms = (np.minimum(records.instants("ended_mono_ns"), cut_ns) - started) / NS_PER_MS
+    ttft_ms, e2el_ms = records.numbers("ttft_ms")[~is_cut], records.numbers("e2el_ms")[~is_cut]
+    has_first = is_cut & (first >= 0) & (first <= cut_ns)
+    shifts = {"E2EL": cut_shift(e2el_ms, np.zeros(0), waited_ms[is_cut], percentiles)}
+    if not np.isnan(ttft_ms).all():
+        first_ms = (first - started)[has_first] / NS_PER_MS
+        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[is_cut & ~has_first], percentiles)
+    name = max(shifts, key=shifts.__getitem__)
+    text = f"{int(is_cut.sum())} of {plural(len(records), 'request')} were cut at the end of the time"
+    if math.isinf(shifts[name]):
+        yield limited("cut_shift", shifts[name], f"{text}: {name} has no known percentiles; give it more time, or --num-prompts")
+        return
+    text += f"; counting them moves {name} by {shifts[name]:.1%}"
+    yield limited("cut_shift", shifts[name], text + ("" if shifts[name] <= LIMITS["cut_shift"].limit else ": give it more time"))
+
+
+def drifted(evidence: Evidence) -> Iterator[Check]:
+    """Whether a latency grew from the first to the last quarter of the run (or stage) while the load stayed the same.
+
+    Requests that began before the first answer had ended are left out (an empty server answers them at once), and so are
+    later turns of conversations, whose prompts grow.
+    """
+    if not evidence.is_steady:
+        return
+    ok = evidence.records.ok()
+    ok = ok.where(~(ok.numbers("turn") > 1))
+    if not len(ok):
+        return
+    steady = ok
+    if evidence.gap_ms is None:
+        steady = ok.where(ok.instants("started_mono_ns") >= ok.instants("ended_mono_ns").min())
+    begun = steady.instants("started_mono_ns")
+    found = {name: drift(values, begun) for name, values in _trends(steady, is_open=evidence.gap_ms is not None).items()}
+    if all(each is None for each in found.values()):
+        yield limited("drift_ratio", None, "too few requests to see whether latencies grow while the run lasts")
+        return
+    grown = {name: each for name, each in found.items() if each is not None and each.grew}
+    name = max(grown, key=lambda name: grown[name].ratio, default=None)
+    if name is None:
+        yield limited("drift_ratio", 1.0, "no latency grew from the first to the last quarter of the time")
+        return
+    worst = grown[name]
+    text = f"{name} rose {worst.ratio:.1f} x, first to last quarter of the time ({worst.first:.0f} to {worst.last:.0f} ms)"
+    if worst.ratio > LIMITS["drift_ratio"].limit:
+        is_open = evidence.gap_ms is not None
+        text += ": the rate is above what the server can take" if is_open else ": the server slows down"
+    yield limited("drift_ratio", worst.ratio, text)
+
+
+def _trends(ok: Records, *, is_open: bool) -> dict[str, NDArray[np.float64]]:
+    waited = ok.numbers("client_queue_ms") if is_open else np.zeros(len(ok))
+    per_token = ok.numbers("tpot_ms")
+    trends = {"TTFT": ok.numbers("ttft_ms") + waited, "TPOT": per_token}
+    if np.isnan(trends["TTFT"]).all():
+        trends["E2EL"] = ok.numbers("e2el_ms") + waited
+    return trends
+
+
+def imbalance(evidence: Evidence) -> Iterator[Check]:
+    """How unevenly requests in flight were spread over the replicas."""
+    value = in_flight_imbalance(evidence.records, evidence.hosts)
+    if value is not None:
+        text = f"requests in flight were spread over {len(evidence.hosts)} replicas: {value:.2f} (0 even, 1 all on one)"
+        yield limited("in_flight_imbalance", value, text)
+
+
+def server_changes(evidence: Evidence) -> Iterator[Check]:
+    """What of the server was another at the end than before the run."""
+    if evidence.server_changes:
+        text = f"the server changed during the run: {'; '.join(evidence.server_changes)}"
+        yield limited("server_changes", len(evidence.server_changes), text)

@@ -1,0 +1,77 @@
+"""What a verdict rests on: the records and figures of a run or of a stage, and what is known about how they came about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from llama_load.metrics.summary import Totals
+from llama_load.metrics.table import Records
+
+
+@dataclass(slots=True)
+class WorkerHealth:
+    """What a worker noticed of itself during the measurement.
+
+    `core_busy` is 0 to 1, of one core; `stolen_ratio` the share of all CPU time that the machine's hypervisor gave to others;
+    `clock_offset_ms` what was added to its instants to bring them onto the master's clock, None in one process.
+    """
+
+    worker: str
+    loop_lag_p99_ms: float | None = None
+    loop_lag_max_ms: float | None = None
+    core_busy: float | None = None
+    stolen_ratio: float | None = None
+    clock_offset_ms: float | None = None
+    clock_uncertainty_ms: float | None = None
+
+
+@dataclass(slots=True)
+class LostWorker:
+    """A worker that went away: the measured requests that it may have sent and of which no record came, and how many it had not
+    begun, which went to others."""
+
+    worker: str
+    possibly_sent: list[int] = field(default_factory=list)
+    handed_on: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Of the whole run, or of one stage (`stage` is its name).
+
+    `records` are the measured requests, those included that were cut or ended after a stage; `figures` are the ones to be judged.
+    What is unknown has its default, and the checks say so.
+    """
+
+    records: Records
+    figures: Totals
+    stage: str | None = None
+
+    # the load
+    users: int | None = None  # requests in flight that were asked for; None: an open loop without a limit
+    gap_ms: float | None = None  # mean time between scheduled arrivals; None: a closed loop
+    is_steady: bool = True  # the load asked for did not change (no ramp, no trace)
+    cut_ns: int | None = None  # when the load ended by time or by hand; None: everything ended that had begun
+    planned: int | None = None  # how many requests there should be; None: as many as fit the time
+    unsent: int | None = None  # arrivals whose scheduled time had come but that were not sent; None: nothing was cut
+    dropped: int = 0  # arrivals that were not sent because the limit of requests in flight was reached
+    interrupted: bool = False  # the run was broken off before its end
+    percentiles: Sequence[float] = (99.0,)
+    shown: Sequence[str] = ("ttft", "tpot", "itl", "e2el")  # latencies whose percentiles are printed
+
+    # the client
+    health: Sequence[WorkerHealth] = ()
+    lost: Sequence[LostWorker] = ()
+
+    # prompts and caches
+    repeated_prompts: int = 0  # that an earlier stage had sent
+    cache_meant: bool = False  # cached prompts are part of what is measured
+    head_tokens: int = 0  # that the chat template puts before every prompt
+
+    # the server
+    hosts: Sequence[str] = ()  # the replicas
+    slots: int | None = None  # of all replicas together
+    length_means_full: bool = False  # a finish by length without max_tokens means a full context (llama-server)
+    fixed_lengths: bool = False  # every answer was to have exactly the length asked for
+    server_changes: Sequence[str] = ()
