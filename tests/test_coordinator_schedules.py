@@ -49,6 +49,20 @@ def test_what_came_while_the_last_place_was_taken_is_dropped_although_it_is_free
         assert phase.dropped.total() == 1
 
 
+def test_nothing_is_dropped_while_there_is_room_however_late_it_is() -> None:
+    """Four may be in flight, two are; the master stands still past the instants of two more, and then one of the first ends."""
+    due_ns = [0, 10 * MS, 900 * MS, 1000 * MS]
+    phase = Phase(total=4, due_ns=due_ns, limit_at=lambda _: 4, drops=True, workload_of=lambda _: "chat")
+    swarm = Swarm(phases=[phase])
+    swarm.books.want("a", "chat", 4)
+    swarm.at(0)
+    assert [lease.index for lease in swarm.hands["a"]] == [0, 1]
+    swarm.now_ns = 950 * MS
+    swarm.books.end("a", (False, 0))
+    assert [lease.index for lease in swarm.hands["a"]] == [0, 1, 2, 3]
+    assert not phase.dropped
+
+
 def test_who_is_missing_for_what_is_due_soon() -> None:
     """Due every 100 ms from 1 s after a phase of one request; two users wait, so within 500 ms of the first two more are needed."""
     phase = Phase(total=10, due_ns=[(1000 + 100 * n) * MS for n in range(10)], workload_of=lambda _: "chat", limit_at=lambda _: 6)
