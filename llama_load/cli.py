@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     simulated.add_argument("--stall-at-s", type=float, default=0.0, help="from the first request to the stall (default 0)")
     simulated.add_argument("--stall-s", type=float, default=0.0, help="so long nothing is sent to anybody (default 0: never)")
     simulated.add_argument("--seed", type=int, default=0, help="seed of the jitter and of the drawn lengths (default 0)")
+    simulated.add_argument("--cached-tokens", type=int, default=0, help="reported of every prompt (default 0; -1: not reported)")
     simulated.add_argument("--log", type=Path, help="write a JSON line a request: when it came, when each token was sent")
     serve.set_defaults(run=_serve)
 
@@ -234,6 +235,7 @@ def _serve_simulated(arguments: argparse.Namespace) -> int:
         status=arguments.status,
         seed=arguments.seed,
         lengths=arguments.lengths,
+        cached_tokens=arguments.cached_tokens,
         stall_at_s=arguments.stall_at_s,
         stall_s=arguments.stall_s,
     )

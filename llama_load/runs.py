@@ -18,7 +18,8 @@ import msgspec
 
 from llama_load.errors import RunError, UsageError
 from llama_load.metrics.evidence import LostWorker, WorkerHealth
-from llama_load.metrics.speculative import Speculation
+from llama_load.metrics.prompt_cache import SentBefore
+from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.table import Records
 from llama_load.record import CANCELLED, INSTANTS, RequestRecord, aligned, schema, to_batch
 
@@ -45,7 +46,8 @@ class PreflightRow:
 class StageTold:
     """A stage as it was: `users` requests in flight or `rate_rps` arrivals a second, from when to when (the master's clock; None:
     it never began, or never ended), whether it ended by time, how many arrivals were dropped at the limit, how many workers went
-    away, and how many arrivals were scheduled before its end and not sent. `start` is where a ramp begins.
+    away, and how many arrivals were scheduled before its end and not sent. `start` is where a ramp begins. `counters` is what the
+    servers counted in it; None where stages follow each other without a pause, too.
     """
 
     name: str
@@ -58,6 +60,7 @@ class StageTold:
     lost: int = 0
     unsent: int = 0
     start: float | None = None
+    counters: ServerCounters | None = None
 
 
 @dataclass(slots=True)
@@ -94,8 +97,11 @@ class Manifest:
     percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
     goodput: list[str] = field(default_factory=list)
     fail_if: list[str] = field(default_factory=list)
-    cache_meant: bool = False
+    cache_meant: bool = False  # cached prompts are part of what is measured: --cache-prompt on
+    cache_off: bool = False  # every server was asked not to use its prompt cache
     fixed_lengths: bool = False  # every answer was to have exactly the length asked for
+    shared_tokens: dict[str, int | None] = field(default_factory=dict)  # by workload: see `CacheEvidence`
+    prompts_sent_before: SentBefore | None = None  # in earlier runs; None: not known
     dataset: dict[str, Any] | None = None
     prompts: dict[str, Any] = field(default_factory=dict)
     targets: list[dict[str, Any]] = field(default_factory=list)
@@ -103,7 +109,8 @@ class Manifest:
     host: dict[str, Any] = field(default_factory=dict)
     workers: list[WorkerHealth] = field(default_factory=list)
     lost: list[LostWorker] = field(default_factory=list)
-    speculation: Speculation | None = None  # what the servers counted during the measurement
+    counters: ServerCounters | None = None  # what the servers counted while requests were measured, warm-ups left out
+    server_changes: list[str] = field(default_factory=list)  # what the servers were at the end that they were not at the begin
     end: str = "running"  # then "complete", "time", "stopped", "interrupted"
 
 

@@ -19,3 +19,8 @@ def ns_to_s(ns: int) -> float:
 def s_to_ns(seconds: float) -> int:
     """Seconds to nanoseconds. 0.25 -> 250_000_000."""
     return round(seconds * NS_PER_S)
+
+
+def quantity(count: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: `1 request`, `3 requests`; `many` where an s does not make it."""
+    return f"{count} {one if count == 1 else many or one + 's'}"

@@ -137,7 +137,8 @@ def test_every_flag_about_the_request_is_in_the_request(run_locust: Run, tiny_mo
         known = ("--backend", "llama-server", "--tokenizer", str(tiny_model.parent))
         done = run_locust(server.url, "--num-prompts", "1", "--warmup", "0", *known, *flags)
     assert done.code == 0, done.err
-    head, _, body = server.requests[-1].partition(b"\r\n\r\n")
+    asked = next(request for request in server.requests if request.startswith(b"POST /v1/chat"))
+    head, _, body = asked.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0] == "POST /v1/chat/completions HTTP/1.1"
     assert {"Authorization: Bearer k", "X-A: b", "Content-Type: application/json"} <= set(lines)

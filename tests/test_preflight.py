@@ -11,11 +11,11 @@ import pytest
 from llama_load.errors import UsageError
 from llama_load.runs import RunWriter, last_with_label
 from llama_load.serving.process import EmbeddedServer, embedded_llama_server
-from llama_load.targets.preflight import Budget, change_rows, machine_rows, pool_rows, slot_budget
+from llama_load.targets.preflight import Budget, change_rows, machine_rows, plan_rows, pool_rows, slot_budget, target_rows
 from llama_load.targets.target import LLAMA_SERVER, VLLM, Target
 from llama_load.wire import parse_url
 from llama_load.wire.limits import Limits, raised_limits
-from llama_load.workloads.prompt import Plan, Prompt
+from llama_load.workloads.prompt import Image, Plan, Prompt
 from tests.conftest import Finished
 from tests.records import manifest
 
@@ -94,6 +94,58 @@ def test_what_changed_since_the_last_run_with_this_label_is_told(tmp_path: Path)
     assert row.value == ("since the run of 20261120-120000 with this label: build b1 -> b2; slots 4 -> 8; --seed 0 -> 1; -u 4 -> 8")
     assert change_rows(before, before)[0].value.endswith("nothing")
     assert last_with_label(tmp_path, "weekly") is None
+
+
+def documents(**changed: object) -> dict[str, object]:
+    """What a plan of documents tells of itself."""
+    return {
+        "dataset": {"path": "doc.md", "document_tokens": 3960},
+        "counted_by": "server",
+        "distinct": 3,
+        "repeated": 5,
+        "replaced": 0,
+        "cut": 8,
+        "cut_from": 11_000,
+        **changed,
+    }
+
+
+def values(plan: Plan, *, open_ended: bool = False) -> dict[str, str]:
+    return {row.name: row.value for row in plan_rows(plan, Budget(4096, 10), open_ended=open_ended)}
+
+
+def test_documents_that_were_cut_are_told_with_both_lengths_whatever_else_is_sent() -> None:
+    """Alone, in a mixture with images, and beside prompts that do not fit."""
+    cut = "8 of 8 documents cut from 11,000 to 3,960 tokens to fit a slot (--keep-long-prompts)"
+    texts = [Prompt(f"p{n}", 3900, 100) for n in range(8)]
+    assert cut in values(Plan(texts, [], documents())).values()
+    image = Image(b"", "0", 1, 1)
+    mixed = documents(tasks={"document": documents(), "vision": {"cut": 0}})
+    rows = plan_rows(Plan([*texts, Prompt("what?", 5, 100, images=(image,))], [], mixed), Budget(4096, 10), open_ended=False)
+    assert [row.value for row in rows if row.name in ("too long", "images")] == [
+        cut,
+        "what they cost in tokens is not known before the run",
+    ]
+    rows = plan_rows(Plan([*texts, Prompt("x", 9000, 1)], [], documents()), Budget(4096, 10), open_ended=False)
+    assert [row.value for row in rows if row.name == "too long"] == [
+        cut,
+        "1 prompt does not fit a slot and will fail or be cut (--keep-long-prompts)",
+    ]
+
+
+def test_one_is_one() -> None:
+    about = {"dataset": {"path": "p"}, "counted_by": "server", "distinct": 1, "repeated": 0, "replaced": 1}
+    found = values(Plan([Prompt("x", 10, 10)], [], about), open_ended=True)
+    assert found["prompts"] == "1 prompt from p, tokens counted by server"
+    assert found["repeats"] == "after 1 different prompt it comes again, out of the prompt cache"
+    assert found["too long"] == "1 prompt did not fit a slot, replaced by others"
+    assert "only 1 different one, 1 is repeated: " in values(Plan([Prompt("x")] * 2, [], about | {"repeated": 1}))["repeats"]
+    one = replace(SERVER, slots=1)
+    assert [row.value for row in target_rows([one], 2) if row.name == "slots"] == [
+        "1 for 2 concurrent requests: up to 1 waits in a queue"
+    ]
+    (row,) = pool_rows(PLAN, slot_budget([one], "chat"), [one], 1, 500)
+    assert row.value.startswith("the longest prompt with its answer needs 1110 tokens")
 
 
 def test_a_shared_pool_that_overflows_is_foretold_and_named(

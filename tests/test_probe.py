@@ -21,11 +21,12 @@ from tests.scripted import ScriptedServer
 
 
 class Told(http.server.ThreadingHTTPServer):
-    """Answers paths with what is told: a JSON value, or (status, JSON value, headers)."""
+    """Answers paths with what is told: a text, another JSON value, or (status, JSON value, headers)."""
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.told = told
         self.headers: list[dict[str, str]] = []
+        self.date_s: float | None = None  # what its clock shows; None: the time
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
@@ -36,7 +37,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         found = self.server.told.get(self.path, (404, {}, {}))
         status, value, headers = found if isinstance(found, tuple) else (200, found, {})
-        body = json.dumps(value).encode()
+        body = value.encode() if isinstance(value, str) else json.dumps(value).encode()
         self.send_response(status)
         for name, text in ({"Content-Length": str(len(body))} | headers).items():
             self.send_header(name, text)
@@ -44,6 +45,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     do_POST = do_GET
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(self.server.date_s if timestamp is None else timestamp)
 
     def log_message(self, *_: object) -> None:
         pass

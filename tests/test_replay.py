@@ -63,7 +63,7 @@ def test_a_mooncake_trace_becomes_prompts_of_its_lengths_and_shared_blocks(tmp_p
     assert [tokens(text) for text in (first, second, third)] == [1300, 1200, 600]
     assert 1024 <= tokens(alike(first, second)) < 1034
     assert tokens(alike(first, third)) < 10
-    assert found.about["cache_meant"] is True
+    assert found.about["shared_tokens"] is None
 
 
 def test_a_real_tokenizer_counts_what_was_wanted(tiny_model: Path) -> None:
@@ -137,12 +137,12 @@ def test_requests_without_ids_are_all_different() -> None:
     """BurstGPT and run folders know no ids."""
     found = plan([Arrival(0.0, 200, 5)] * 300)
     assert len({prompt.text[:60] for prompt in found.measured}) == 300
-    assert found.about["cache_meant"] is False
+    assert found.about["shared_tokens"] == 0
 
 
 def test_cached_prompts_are_meant_only_if_planned_requests_begin_with_the_same_block() -> None:
     trace = [Arrival(0.0, 2000, 5, ids) for ids in [(1, 9), (2, 9), (1, 8)]]
-    assert [plan(trace, num_prompts=wanted).about["cache_meant"] for wanted in (1, 2, 3)] == [False, False, True]
+    assert [plan(trace, num_prompts=wanted).about["shared_tokens"] for wanted in (1, 2, 3)] == [0, 0, None]
 
 
 def test_lengths_that_the_trace_does_not_tell_are_the_flags_or_the_defaults() -> None:

@@ -7,15 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.speculative import Speculation
 from llama_load.reports.block import block
+from llama_load.reports.result_json import result_json
 from llama_load.reports.results import work_out
 from llama_load.runs import Run
 from llama_load.serving.process import EmbeddedServer, embedded_llama_server
-from llama_load.targets.counters import parse_speculation
+from llama_load.targets.counters import parse_counters
 from tests.conftest import Finished
 from tests.records import manifest, record, table
 from tests.transcripts import FOLDER
+
+
+def parse_speculation(text: str) -> Speculation | None:
+    found = parse_counters(text)
+    return found and found.speculation
 
 
 def test_rates() -> None:
@@ -58,7 +65,7 @@ def test_servers_without_speculation_and_pages_that_are_no_metrics() -> None:
 
 
 def test_the_section_has_vllms_layout(tmp_path: Path) -> None:
-    run = Run(tmp_path, manifest(speculation=Speculation(120, 60, 30, [27, 18, 0])), table(record()), recovered=False)
+    run = Run(tmp_path, manifest(counters=ServerCounters(Speculation(120, 60, 30, [27, 18, 0]))), table(record()), recovered=False)
     text = block(work_out(run))
     section = text.partition("Speculative Decoding")[2].partition("=====")[0].splitlines()[1:]
     assert section == [
@@ -92,11 +99,44 @@ def test_a_real_server_that_drafts(run_locust: Callable[..., Finished], drafting
     arguments = ("--num-prompts", "6", "-u", "2", "--max-tokens", "300", "--ignore-eos", "--temperature", "0")
     done = run_locust(drafting.url, *arguments)
     assert done.code == 0, done.err
-    counted, records = done.manifest["speculation"], done.records.measured()
+    counted, records = done.manifest["counters"]["speculation"], done.records.measured()
     told = records.numbers("draft_tokens")
     assert counted["draft_tokens"] == int(told[told == told].sum()) > 0
     assert done.summary["spec_decode_draft_tokens"] == counted["draft_tokens"]
     assert "Speculative Decoding" in done.out
+
+
+def test_speculation_of_a_stage_is_that_of_its_own_requests(run_locust: Callable[..., Finished], drafting) -> None:
+    """Counters are read around every measurement: what llama-server drafted in the warm-ups is in no stage, and not in the sum."""
+    arguments = ("--stages", "1:3,2:6", "--warmup", "2", "--max-tokens", "300", "--ignore-eos", "--temperature", "0")
+    done = run_locust(drafting.url, *arguments)
+    assert done.code == 0, done.err
+    measured, drafted = done.records.measured(), []
+    for stage, name in enumerate(("1", "2")):
+        told = measured.where(measured.equals("stage", stage)).numbers("draft_tokens")
+        drafted.append(int(told[told == told].sum()))
+        counters = done.manifest["stages"][stage]["counters"]
+        assert counters["speculation"]["draft_tokens"] == drafted[-1] > 0
+        assert done.summary["llama_load"]["by_stage"][name]["spec_decode_draft_tokens"] == drafted[-1]
+    assert done.summary["spec_decode_draft_tokens"] == done.manifest["counters"]["speculation"]["draft_tokens"] == sum(drafted)
+    warmup = done.records.where(done.records.equals("warmup", True)).numbers("draft_tokens")
+    assert int(warmup[warmup == warmup].sum()) > 0
+
+
+def test_the_servers_counters_and_dropped_arrivals_belong_to_no_part_of_a_run(tmp_path: Path) -> None:
+    """Two hosts: what the servers counted together is neither's, and an arrival that was never sent has no host."""
+    rows = table(record(0), record(1, host="http://other"))
+    counted = ServerCounters(Speculation(120, 60, 30, [27, 18, 0]))
+    results = work_out(
+        Run(tmp_path, manifest(counters=counted, dropped=5, fail_if=["dropped{host=http://h}>0"]), rows, recovered=False)
+    )
+    summary = result_json(results)
+    assert (summary["dropped"], summary["spec_decode_draft_tokens"]) == (5, 120)
+    for host in summary["llama_load"]["by_host"].values():
+        assert host["dropped"] is None
+        assert "spec_decode_draft_tokens" not in host
+    assert summary["llama_load"]["by_workload"]["sharegpt"]["spec_decode_draft_tokens"] == 120  # the only one
+    assert results.thresholds[0].failed
 
 
 def test_a_server_that_was_started_anew_tells_nothing() -> None:

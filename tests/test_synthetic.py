@@ -137,6 +137,25 @@ def test_prompts_too_short_to_differ_are_repeated_and_told() -> None:
     assert len(plan(num_prompts=1000, input_len=2, fill=False).measured) == found.about["distinct"]
 
 
+@pytest.mark.parametrize("tokens", [2, 3, 5])
+def test_short_prompts_are_as_exact_as_long_ones(tiny_model: Path, tokens: int) -> None:
+    """With a real tokenizer, which counts some words otherwise where no space is before them: rather repeated than longer."""
+    for counter in (LocalCounter(tiny_model.parent), Pieces()):
+        found = plan(counter, num_prompts=64, input_len=tokens)
+        assert counter.count([prompt.text for prompt in found.measured]) == [tokens] * 64
+        assert {prompt.prompt_tokens for prompt in found.measured} == {tokens}
+        assert found.about["distinct"] == 64
+
+
+def test_prompts_shorter_than_any_text_are_refused_in_a_sentence() -> None:
+    """A word and BOS are two tokens. After a prefix, which has the BOS, a word is one."""
+    with pytest.raises(UsageError, match=r"--input-len 1: the shortest text has 2 tokens .*BOS.*give --input-len 2 or more"):
+        plan(input_len=1)
+    with pytest.raises(UsageError, match=r"--prefix-len 1: .* give --prefix-len 2"):
+        plan(input_len=50, prefix_len=1)
+    assert {prompt.prompt_tokens for prompt in plan(input_len=1, prefix_len=8).measured} == {9}
+
+
 @pytest.mark.parametrize("flags", [{"range_ratio": 1.0}, {"range_ratio": -0.1}, {"input_len": -1}, {"output_len": -1}])
 def test_lengths_that_are_none_are_refused(flags: dict) -> None:
     with pytest.raises(UsageError, match="synthetic"):

@@ -140,5 +140,5 @@ def test_ipv6_and_a_base_path_with_v1(run_locust: Callable[..., Finished]) -> No
     with ScriptedServer(GOOD_STREAM, host="::1") as server:
         done = run_locust(server.url + "/llm/v1/", "--num-prompts", "2")
         assert done.code == 0, done.err
-    assert server.requests[-1].startswith(b"POST /llm/v1/chat/completions HTTP/1.1\r\n")
-    assert f"Host: [::1]:{server.port}".encode() in server.requests[-1]
+    asked = next(request for request in server.requests if request.startswith(b"POST /llm/v1/chat/completions HTTP/1.1\r\n"))
+    assert f"Host: [::1]:{server.port}".encode() in asked

@@ -9,6 +9,7 @@ import pytest
 
 from llama_load.metrics.check import LIMITS
 from llama_load.metrics.evidence import Evidence, WorkerHealth
+from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.summary import totals
 from llama_load.metrics.verdict import Verdict, judge
 from llama_load.record import RequestRecord
@@ -77,18 +78,8 @@ def test_an_interrupted_run_without_a_planned_number_is_incomplete() -> None:
     assert judge(evidence).word == "VALID"
 
 
-def test_cached_prompts_that_were_asked_for_are_no_fault() -> None:
-    assert verdict(record(cached_tokens=9), cache_meant=True).word == "VALID"
-
-
-def test_the_head_of_a_chat_template_in_the_cache_is_no_fault() -> None:
-    assert verdict(record(prompt_tokens=40, cached_tokens=6)).word == "VALID"
-
-
-def test_a_shared_template_head_does_not_count_as_a_cached_prompt() -> None:
-    """Head of 25 tokens, prompt of 35 in all: 25 cached is the head, 34 is the prompt."""
-    assert verdict(record(prompt_tokens=35, cached_tokens=25), head_tokens=25).word == "VALID"
-    assert verdict(record(prompt_tokens=35, cached_tokens=34), head_tokens=25).word == "NOT COMPARABLE"
+def test_cached_prompts_that_were_declared_are_no_fault() -> None:
+    assert verdict(record(cached_tokens=9), cache=CacheEvidence(intended=True)).word == "VALID"
 
 
 def test_a_run_that_measured_nothing_is_incomplete_and_fails_its_gate() -> None:

@@ -263,6 +263,17 @@ def _ramp(model: LoadModel, stage: Stage, rate_rps: float) -> Ramp | None:
     return None
 
 
+def stage_counts(stretches: Sequence[Stretch]) -> list[int] | None:
+    """How many requests each stage of the run sends; None if that is not known before it, as a time may end one of them."""
+    counts: list[int] = []
+    for stretch in stretches:
+        if stretch.total is None or stretch.seconds is not None:
+            return None
+        places = np.zeros(stretch.total, dtype=np.int64) if stretch.places is None else stretch.places
+        counts += np.bincount(places, minlength=len(stretch.stages)).tolist()
+    return counts
+
+
 def with_totals(stretches: Sequence[Stretch]) -> int | None:
     """How many requests all of them send; None if that is not known before the run."""
     totals = [stretch.total for stretch in stretches]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.summary import Totals
 from llama_load.metrics.table import Records
 
@@ -65,9 +66,9 @@ class Evidence:
     lost: Sequence[LostWorker] = ()
 
     # prompts and caches
-    repeated_prompts: int = 0  # that an earlier stage had sent
-    cache_meant: bool = False  # cached prompts are part of what is measured
-    head_tokens: int = 0  # that the chat template puts before every prompt
+    all_records: Records | None = None  # of the whole run, warm-ups included; None: `records`
+    cache: CacheEvidence = field(default_factory=CacheEvidence)
+    stage_number: int | None = None
 
     # the server
     hosts: Sequence[str] = ()  # the replicas

@@ -88,6 +88,19 @@ def client_queue_ms(scheduled_ns: int | None, started_ns: int) -> float | None:
     return _between(scheduled_ns, started_ns)
 
 
+def scheduled_ttft_ms(ttft: float | None, client_queue: float | None) -> float | None:
+    """TTFT from the scheduled instant, ms: TTFT + client queue time, so with what the request waited at the client.
+
+    Source: wrk2; G. Tene, "How NOT to Measure Latency".
+    """
+    return None if ttft is None or client_queue is None else ttft + client_queue
+
+
+def scheduled_e2el_ms(e2el: float | None, client_queue: float | None) -> float | None:
+    """E2EL from the scheduled instant, ms: E2EL + client queue time. Source: vLLM benchmarks/serve.py (E2EL incl. Client Queue)."""
+    return None if e2el is None or client_queue is None else e2el + client_queue
+
+
 def late_ms(scheduled_ns: int | None, allowed_ns: int | None, started_ns: int) -> float | None:
     """What of that is the client's own fault, ms: started - max(scheduled, when the limit of requests in flight allowed it).
 

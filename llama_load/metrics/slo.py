@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from llama_load.metrics.definitions import LATENCIES
 from llama_load.metrics.table import Records
 
-SLO_METRICS = ("ttft", "tpot", "e2el")
+SLO_METRICS = tuple(latency.key for latency in LATENCIES if latency.is_objective)
 
 
 @dataclass(frozen=True, slots=True)

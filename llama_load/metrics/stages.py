@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import Check
+from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.slo import Slo
 from llama_load.metrics.summary import Totals, window_rates
 from llama_load.metrics.table import Records
@@ -32,6 +33,7 @@ class StageFigures:
     lost: int = 0
     unsent: int = 0
     bad: Sequence[Check] = ()
+    counters: ServerCounters | None = None  # what the servers counted in it
 
     @property
     def is_reached(self) -> bool:

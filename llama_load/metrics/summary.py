@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.definitions import LATENCIES, Latency
 from llama_load.metrics.rates import peak_in_flight, peak_output_tok_per_s, token_times_ns
 from llama_load.metrics.slo import Slo, meets
 from llama_load.metrics.speculative import Speculation
@@ -16,22 +17,6 @@ from llama_load.metrics.statistics import Distribution, describe
 from llama_load.metrics.table import Records
 from llama_load.metrics.window import Window, window_of
 from llama_load.record import OK
-
-# Column of requests.parquet -> key of its distribution; "itl" is pooled over requests.
-LATENCIES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "itl": "itl_ms", "e2el": "e2el_ms"}
-# Of requests that were scheduled alone (open loop), each the sum of these columns.
-SCHEDULED = {
-    "client_queue": ("client_queue_ms",),
-    "late": ("late_ms",),
-    "scheduled_ttft": ("ttft_ms", "client_queue_ms"),
-    "scheduled_e2el": ("e2el_ms", "client_queue_ms"),
-}
-EXTRAS = {
-    "answer_ttft": "answer_ttft_ms",
-    "connect": "connect_ms",
-    "tls": "tls_ms",
-    "queue": "queue_ms",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +82,7 @@ def totals(
     ok, failed, cancelled = records.ok(), records.failed(), records.cancelled()
     window = window or window_of(records)
     input_tokens, output_tokens = ok.numbers("prompt_tokens"), output_counts(ok)
-    distributions = {
-        key: describe(ok.gaps_ms() if key == "itl" else ok.numbers(column), percentiles)
-        for key, column in (LATENCIES | EXTRAS).items()
-    }
-    for key, columns in SCHEDULED.items():
-        distributions[key] = describe(sum(map(ok.numbers, columns), np.zeros(len(ok))), percentiles)
+    distributions = {latency.key: describe(_values(ok, latency), percentiles) for latency in LATENCIES}
     rates = window_rates(records, window, slos)
     return Totals(
         completed=len(ok),
@@ -137,6 +117,11 @@ def totals(
         endpoints=_counts(records, "endpoint"),
         failures=_failures(failed),
     )
+
+
+def _values(ok: Records, latency: Latency) -> NDArray[np.float64]:
+    """All values of a latency, NaN where a request has none."""
+    return ok.gaps_ms() if latency.is_pooled else sum(map(ok.numbers, latency.columns), np.zeros(len(ok)))
 
 
 @dataclass(frozen=True, slots=True)

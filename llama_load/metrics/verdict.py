@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import VALID, WORDS, Check
-from llama_load.metrics.checks import answers, client, completeness, load, prompts
+from llama_load.metrics.checks import answers, client, completeness, load
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.stages import StageFigures
 
@@ -30,6 +30,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     answers.short_answers,
     answers.cut_by_context,
     answers.tokens_per_event,
+    answers.prompt_cache,
     client.late,
     client.own_delay,
 )
@@ -55,8 +56,6 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load.imbalance(evidence),
         *load.server_changes(evidence),
         *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),
-        prompts.cached(evidence),
-        *prompts.repeated(evidence),
         *answers.merged(evidence),
         *client.event_loop(evidence),
         *client.cpu(evidence),

@@ -99,7 +99,7 @@ def vllm_block(manifest: Manifest, figures: Totals, stage: StageFigures | None =
             lines.append(headline(title, "-"))
             lines += _distribution(name, figures.distributions[key])
     lines += _client_queue(manifest, figures, stage)
-    lines += _speculative(manifest, figures)
+    lines += _speculative(manifest, figures, stage)
     lines.append("=" * WIDTH)
     return lines
 
@@ -147,9 +147,9 @@ def _embeddings_block(manifest: Manifest, figures: Totals, stage: StageFigures |
     ]
 
 
-def _speculative(manifest: Manifest, figures: Totals) -> Iterable[str]:
+def _speculative(manifest: Manifest, figures: Totals, stage: StageFigures | None) -> Iterable[str]:
     """vLLM's section, from the servers' counters, else from what llama-server says in every answer."""
-    told = speculation_told(manifest, figures)
+    told = speculation_told(manifest, figures, stage)
     if told is None:
         return
     yield headline("Speculative Decoding", "-")

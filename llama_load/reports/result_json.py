@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from llama_load.metrics.definitions import DETAIL, EVERY, FIGURES, RATES, SCHEDULED, of_group
 from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.stages import StageFigures
 from llama_load.metrics.statistics import Distribution
-from llama_load.metrics.summary import EXTRAS, LATENCIES, SCHEDULED, Totals
+from llama_load.metrics.summary import Totals
 from llama_load.runs import Manifest
 
 if TYPE_CHECKING:
     from llama_load.reports.results import Results
-
-
-RATES = ("request_throughput", "request_goodput", "output_throughput", "total_token_throughput")
 
 
 def percentile_word(p: float) -> str:
@@ -26,16 +24,17 @@ def percentile_word(p: float) -> str:
 
 def threshold_keys(percentiles: Sequence[float]) -> set[str]:
     """The keys of `flat_result` that hold numbers when these percentiles are reported."""
-    keys = {"duration", "completed", "failed", "failure_ratio", "total_input_tokens", "total_output_tokens"}
-    keys |= {*RATES, "max_output_tokens_per_s", "max_concurrent_requests", "dropped"}
+    latencies = [latency.key for latency in (*of_group(EVERY), *of_group(SCHEDULED))]
     words = ["mean", "median", "std", *map(percentile_word, percentiles)]
-    keys |= {f"count_{key}" for key in (*LATENCIES, *SCHEDULED)}
-    return keys | {f"{word}_{key}_ms" for key in (*LATENCIES, *SCHEDULED) for word in words}
+    keys = {figure.key for figure in FIGURES} | {"dropped"} | {f"count_{key}" for key in latencies}
+    return keys | {f"{word}_{key}_ms" for key in latencies for word in words}
 
 
-def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> dict[str, Any]:
+def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
     """vLLM's keys for these figures, plus `failure_ratio`, `dropped`, how many values each latency has, and in an open loop the
-    latencies from the scheduled instants. None where nothing was measured, and for a percentile of too few values."""
+    latencies from the scheduled instants. None where nothing was measured, and for a percentile of too few values. `is_part`: the
+    figures are those of a workload, a host, a model or a turn among others, to which no dropped arrival belongs: it was never
+    sent."""
     most, rate = concurrency_told(manifest, stage)
     pauses = bool(manifest.stages) and stage is None  # between stages, and warm-ups: rates over the whole of it say nothing
     flat: dict[str, Any] = {
@@ -49,17 +48,12 @@ def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None 
         "request_rate": "inf" if rate is None and manifest.arrival is None else rate,
         "burstiness": manifest.burstiness,
         "max_concurrency": most,
-        "duration": figures.duration_s,
-        "completed": figures.completed,
-        "failed": figures.failed,
-        "total_input_tokens": figures.total_input_tokens,
-        "total_output_tokens": figures.total_output_tokens,
-        **{key: None if pauses else getattr(figures, key) for key in RATES},
-        "max_output_tokens_per_s": figures.max_output_tokens_per_s,
-        "max_concurrent_requests": figures.max_concurrent_requests,
+        **{figure.key: getattr(figures, figure.attribute) for figure in FIGURES},
     }
-    scheduled = [key for key in SCHEDULED if figures.distributions[key].count]
-    for key in (*LATENCIES, *scheduled):
+    if pauses:
+        flat |= dict.fromkeys(RATES)
+    scheduled = [latency for latency in of_group(SCHEDULED) if figures.distributions[latency.key].count]
+    for key in (latency.key for latency in (*of_group(EVERY), *scheduled)):
         sample = figures.distributions[key]
         flat[f"mean_{key}_ms"] = sample.mean
         flat[f"median_{key}_ms"] = sample.median
@@ -67,9 +61,9 @@ def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None 
         for p in sample.percentiles:
             flat[f"{percentile_word(p)}_{key}_ms"] = sample.percentile(p)
         flat[f"count_{key}"] = sample.count
-    flat["failure_ratio"] = figures.failure_ratio
-    flat["dropped"] = manifest.dropped if stage is None else stage.dropped
-    if (told := speculation_told(manifest, figures)) is not None:
+    dropped = manifest.dropped if stage is None else stage.dropped
+    flat["dropped"] = None if is_part and dropped else dropped
+    if (told := speculation_told(manifest, figures, stage, is_part=is_part)) is not None:
         flat |= {
             "spec_decode_acceptance_rate": None if told.acceptance_rate is None else told.acceptance_rate * 100,
             "spec_decode_acceptance_length": told.acceptance_length,
@@ -94,9 +88,13 @@ def _endpoint_type(manifest: Manifest, figures: Totals) -> str:
     return {"chat": "openai-chat", "embeddings": "openai-embeddings"}.get(most, "openai")
 
 
-def speculation_told(manifest: Manifest, figures: Totals) -> Speculation | None:
-    """What is known of speculative decoding: the servers' counters, else what llama-server says in every answer."""
-    counted = manifest.speculation
+def speculation_told(
+    manifest: Manifest, figures: Totals, stage: StageFigures | None = None, *, is_part: bool = False
+) -> Speculation | None:
+    """What is known of speculative decoding: the servers' counters over this stage or the whole run, else what llama-server says
+    in every answer. Of a part (a workload, a host, a model, a turn) the servers count nothing by itself."""
+    counters = manifest.counters if stage is None else stage.counters
+    counted = None if counters is None or is_part else counters.speculation
     return counted if counted is not None and counted.draft_tokens else figures.speculation
 
 
@@ -112,15 +110,15 @@ def result_json(results: Results) -> dict[str, Any]:
             "thresholds": [asdict(threshold) for threshold in results.thresholds],
             **_ours(results.total),
             "prompts": manifest.prompts,
-            "by_workload": {name: _part(manifest, part) for name, part in results.by_workload.items()},
-            "by_model": {name: _part(manifest, part) for name, part in results.by_model.items()},
+            "by_workload": _parts(results, results.by_workload),
+            "by_model": _parts(results, results.by_model),
             "by_stage": {stage.name: _stage(manifest, stage) for stage in results.stages},
             "same_prompts": manifest.same_prompts,
             "repeated_prompts": results.repeated_prompts,
-            "by_turn": {str(turn): _part(manifest, part) for turn, part in results.by_turn.items()},
+            "by_turn": _parts(results, results.by_turn),
             "request_imbalance": results.request_imbalance,
             "token_imbalance": results.token_imbalance,
-            "by_host": {name: _part(manifest, part) for name, part in results.by_host.items()},
+            "by_host": _parts(results, results.by_host),
         }
     }
 
@@ -145,9 +143,9 @@ def _ours(figures: Totals) -> dict[str, Any]:
         "prompt_token_sources": figures.prompt_token_sources,
         "clock_sources": figures.clock_sources,
         **{
-            key: {"mean": sample.mean, "median": sample.median, "std": sample.std, **_percentiles(sample)}
-            for key, sample in figures.distributions.items()
-            if key in EXTRAS and sample.count
+            latency.key: {"mean": sample.mean, "median": sample.median, "std": sample.std, **_percentiles(sample)}
+            for latency in of_group(DETAIL)
+            if (sample := figures.distributions[latency.key]).count
         },
     }
 
@@ -161,7 +159,12 @@ def _percentiles(sample: Distribution) -> dict[str, float | None]:
     return {percentile_word(p): sample.percentile(p) for p in sample.percentiles}
 
 
-def _part(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> dict[str, Any]:
-    flat = flat_result(manifest, figures, stage)
+def _parts(results: Results, parts: Mapping[Any, Totals]) -> dict[str, Any]:
+    manifest = results.run.manifest
+    return {str(name): _part(manifest, part, is_part=part is not results.total) for name, part in parts.items()}
+
+
+def _part(manifest: Manifest, figures: Totals, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
+    flat = flat_result(manifest, figures, stage, is_part=is_part)
     measured = list(flat)[list(flat).index("duration") :]
     return {key: flat[key] for key in measured} | _ours(figures)

@@ -17,6 +17,7 @@ from llama_load.metrics.table import Records
 from llama_load.metrics.thresholds import ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.metrics.window import Window, window_of
+from llama_load.reports.cache_evidence import cache_evidence
 from llama_load.runs import Manifest, Run, StageTold
 from llama_load.units import ns_to_ms
 
@@ -76,7 +77,7 @@ def work_out(run: Run) -> Results:
             value: totals(measured.where(measured.equals(column, value)), manifest.percentiles, slos, window) for value in values
         }
 
-    stages = [_stage(manifest, measured, slos, number, told) for number, told in enumerate(manifest.stages)]
+    stages = [_stage(run, measured, slos, number, told) for number, told in enumerate(manifest.stages)]
     again = repeated_prompts(measured, len(stages))
     evidence = Evidence(
         records=measured,
@@ -97,24 +98,28 @@ def work_out(run: Run) -> Results:
         slots=_slots(manifest),
         length_means_full=_length_means_full(manifest),
         fixed_lengths=manifest.fixed_lengths,
-        repeated_prompts=0 if manifest.same_prompts else again,
-        cache_meant=manifest.cache_meant,
-        head_tokens=min((target.get("head_tokens") or 0 for target in manifest.targets), default=0),
+        server_changes=manifest.server_changes,
+        all_records=run.records,
+        cache=cache_evidence(manifest),
     )
     verdict = judge(evidence, stages)
     hosts = [str(target["url"]) for target in manifest.targets]  # also one that never got a request
     turns = dict(sorted(grouped("turn").items()))
     workloads, by_host, models = grouped("workload"), grouped("host", hosts), grouped("model")
     groups = {"workload": workloads, "host": by_host, "model": models, "turn": turns}
-    flat = {group: {str(name): flat_result(manifest, part) for name, part in parts.items()} for group, parts in groups.items()}
+    flat = {
+        group: {str(name): flat_result(manifest, part, is_part=part is not total) for name, part in parts.items()}
+        for group, parts in groups.items()
+    }
     flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
     values = flat_result(manifest, total)
     thresholds = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
     return Results(run, total, workloads, by_host, models, turns, stages, again, verdict, thresholds)
 
 
-def _stage(manifest: Manifest, measured: Records, slos: tuple[Slo, ...], number: int, told: StageTold) -> StageFigures:
+def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, told: StageTold) -> StageFigures:
     """The figures of a stage, and the checks of it that are not ok."""
+    manifest = run.manifest
     own, crossing = inside(measured, number, told.ended_mono_ns)
     figures = totals(own, manifest.percentiles, slos)
     cut_ns = told.ended_mono_ns if told.is_timed else None
@@ -135,6 +140,9 @@ def _stage(manifest: Manifest, measured: Records, slos: tuple[Slo, ...], number:
         slots=_slots(manifest),
         length_means_full=_length_means_full(manifest),
         fixed_lengths=manifest.fixed_lengths,
+        all_records=run.records,
+        cache=cache_evidence(manifest),
+        stage_number=number,
     )
     return StageFigures(
         told.name,
@@ -148,6 +156,7 @@ def _stage(manifest: Manifest, measured: Records, slos: tuple[Slo, ...], number:
         lost=told.lost,
         unsent=told.unsent,
         bad=stage_checks(evidence),
+        counters=told.counters,
     )
 
 

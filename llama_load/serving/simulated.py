@@ -327,6 +327,7 @@ class SimulatedServer:
                     include_usage=stream.include_usage,
                     fault=stream.fault,
                     finish=stream.finish,
+                    cached_tokens=stream.schedule.cached_tokens,
                 )
             )
         now = time.monotonic_ns()

@@ -45,6 +45,7 @@ class Schedule:
     fault_after: int = 0
     status: int = 500  # for the fault "status"
     seed: int = 0
+    cached_tokens: int = 0  # of a prompt, as usage reports them; negative: it reports none
     stall_at_s: float = 0.0  # from the receipt of the first request for an answer to the stall
     stall_s: float = 0.0  # so long nobody is sent anything; 0 is never
 

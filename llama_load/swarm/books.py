@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import reduce
 
 import gevent
 
+from llama_load.earlier_runs import sent_before
 from llama_load.errors import RunError, UsageError
 from llama_load.metrics.evidence import WorkerHealth
-from llama_load.metrics.speculative import Speculation
+from llama_load.metrics.server_counters import ServerCounters
 from llama_load.record import OK
 from llama_load.reports.results import Results, work_out
 from llama_load.reports.write import write_reports
-from llama_load.runs import load_run
+from llama_load.runs import Run, StageTold, load_run
 from llama_load.swarm.conductor import Conductor
 from llama_load.swarm.coordinator import Coordinator
 from llama_load.swarm.leases import Lease
 from llama_load.swarm.prepare import Prepared
 from llama_load.swarm.progress import Counts, Progress
-from llama_load.targets.counters import speculation
+from llama_load.targets.counters import read_counters
+from llama_load.targets.identity import NO_ANSWER, changes_since
 
 # A run in which nobody has sent anything for so long never will: its tasks do not call self.chat.
 FIRST_REQUEST_WITHIN_S = 60.0
+# How long servers may take to report their counters between two measurements.
+COUNTERS_WITHIN_S = 6.0
+# How long a server may take at the end to say what it is.
+IDENTITY_WITHIN_S = 5.0
 
 
 class Books:
@@ -40,12 +47,20 @@ class Books:
         self._stop = stop
         self._greenlets: list[gevent.Greenlet] = []
         self._fault: str | None = None
-        self._speculation_before: Speculation | None = None
+        self._counters_before: ServerCounters | None = None
+        self._measurements = 0
         self._since = time.monotonic()
         self._failed = self._output_tokens = self._seen = 0
         self.end_reason: str | None = None
         self.coordinator = Coordinator(prepared.plans, deliver=deliver, phase_over=lambda: self.spawn(self._conductor.next_phase))
-        self._conductor = Conductor(prepared, self.coordinator, muster=muster, measuring=self._before_measuring, end=self.end)
+        self._conductor = Conductor(
+            prepared,
+            self.coordinator,
+            muster=muster,
+            measuring=self._before_measuring,
+            measured=self._after_measuring,
+            end=self.end,
+        )
         self._progress = Progress(self._counts)
 
     def open(self) -> None:
@@ -96,14 +111,15 @@ class Books:
         writer.manifest.end = self.end_reason or "stopped"
         writer.manifest.workers = list(health)
         writer.manifest.lost = self.coordinator.lost
-        if self._speculation_before is not None and (after := self._speculation()) is not None:
-            writer.manifest.speculation = after.since(self._speculation_before)
+        writer.manifest.server_changes += self._server_changes()
         if not written:
             raise RunError(
                 f"the records could not be written to {writer.path}; make room and run 'llama-load report {writer.path}'"
             )
         writer.finish()
-        results = work_out(load_run(writer.path))
+        run = load_run(writer.path)
+        self._look_at_earlier_runs(run)
+        results = work_out(run)
         text = write_reports(results)
         if self._fault is not None:
             raise UsageError(self._fault)
@@ -111,18 +127,60 @@ class Books:
 
     def _before_measuring(self) -> None:
         """A warm-up is over."""
-        if self._speculation_before is None:
-            self._speculation_before = self._speculation()
+        self._counters_before = self._counters()
         self._since, self._failed, self._output_tokens = time.monotonic(), 0, 0
 
-    def _speculation(self) -> Speculation | None:
-        """What the targets have counted of speculative decoding so far; None unless all of them count."""
+    def _after_measuring(self, stages: Sequence[StageTold]) -> None:
+        """A measurement is over, and all its requests with it: what the servers counted in it. A warm-up may follow."""
+        before, after = self._counters_before, self._counters() if self._counters_before is not None else None
+        found = None if before is None or after is None else after.since(before)
+        if before is not None and after is not None and found is None:
+            self.prepared.writer.manifest.server_changes.append("restarted while requests were measured: its counters began anew")
+        if len(stages) == 1:
+            stages[0].counters = found
+        manifest = self.prepared.writer.manifest
+        total = manifest.counters
+        self._measurements += 1
+        if self._measurements == 1:
+            manifest.counters = found
+        else:
+            manifest.counters = None if found is None or total is None else total.plus(found)
+
+    def _look_at_earlier_runs(self, run: Run) -> None:
+        """Note in the manifest which of the prompts had been sent before. A folder that cannot be read changes no run."""
+        started = {target.address.url: target.about.get("started_s") for target in self.prepared.targets}
+        known = {url: at_s for url, at_s in started.items() if at_s is not None}
+        try:
+            found = gevent.get_hub().threadpool.apply(sent_before, (run.path, run.records, known))
+            run.manifest.prompts_sent_before = self.prepared.writer.manifest.prompts_sent_before = found
+            gevent.get_hub().threadpool.apply(self.prepared.writer.write_manifest)
+        except Exception as error:
+            print(f"earlier runs beside {run.path} were not looked at: {error}", file=sys.stderr)
+
+    def _server_changes(self) -> list[str]:
+        """What the servers are now that they were not before the run."""
+        probes, targets = self.prepared.probes, self.prepared.targets
+        jobs = [gevent.spawn(changes_since, probe, target) for probe, target in zip(probes, targets, strict=True)]
+        gevent.joinall(jobs, timeout=IDENTITY_WITHIN_S)
+        gevent.killall(jobs, block=False)
+        found = [job.value if isinstance(job.value, list) else [NO_ANSWER] for job in jobs]
+        several = len(targets) > 1
+        return [
+            f"{target.address.url}: {change}" if several else change
+            for target, changes in zip(targets, found, strict=True)
+            for change in changes
+        ]
+
+    def _counters(self) -> ServerCounters | None:
+        """What the targets have counted so far; None unless all of them count."""
         targets = self.prepared.targets
-        if not all(target.counts_drafts for target in targets):
+        if not all(target.has_counters for target in targets):
             return None
-        counts = [speculation(target, self.prepared.options.tls) for target in targets]
-        known = [count for count in counts if count is not None]
-        return reduce(Speculation.plus, known) if len(known) == len(counts) else None
+        jobs = [gevent.spawn(read_counters, target, self.prepared.options.tls) for target in targets]
+        gevent.joinall(jobs, timeout=COUNTERS_WITHIN_S)
+        gevent.killall(jobs, block=False)
+        known = [job.value for job in jobs if isinstance(job.value, ServerCounters)]
+        return reduce(ServerCounters.plus, known) if len(known) == len(jobs) else None
 
     def _counts(self) -> Counts:
         coordinator = self.coordinator

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 
@@ -30,8 +30,8 @@ LEAD_NS = NS_PER_S // 4
 
 
 class Conductor:
-    """`muster(n)` starts n more users, at once or soon; `measuring` is called before every measurement, `end` with the reason when
-    the course is over."""
+    """`muster(n)` starts n more users, at once or soon; `measuring` is called before every measurement, `measured` after it with
+    its stages, `end` with the reason when the course is over."""
 
     def __init__(
         self,
@@ -40,12 +40,14 @@ class Conductor:
         *,
         muster: Callable[[int], None],
         measuring: Callable[[], None],
+        measured: Callable[[Sequence[StageTold]], None],
         end: Callable[[str], None],
     ) -> None:
         self._prepared = prepared
         self._coordinator = coordinator
         self._muster = muster
         self._measuring = measuring
+        self._has_measured = measured
         self._end = end
         self._steps = self._course()
         self._stretch: Stretch | None = None
@@ -57,10 +59,10 @@ class Conductor:
 
     def next_phase(self) -> None:
         """The phase before has ended, or there was none: begin the next one."""
-        self._note_the_end()
         if self._timer is not None:
             self._timer.kill(block=False)
             self._timer = None
+        self._note_the_end()
         step = next(self._steps, None)
         if step is None:
             self._end("complete")
@@ -149,8 +151,16 @@ class Conductor:
         manifest, now_ns = self._prepared.writer.manifest, self._stopped_ns or time.monotonic_ns()
         manifest.dropped = sum(each.dropped.total() for each in self._coordinator.measured)
         told = self._told(stretch)
+        if told:
+            self._note_stages(stretch, phase, told, now_ns)
+        self._has_measured(told)
         if not told:
             return
+        with suppress(OSError):  # it is written again at the end
+            gevent.get_hub().threadpool.apply(self._prepared.writer.write_manifest)
+
+    def _note_stages(self, stretch: Stretch, phase: Phase, told: Sequence[StageTold], now_ns: int) -> None:
+        manifest = self._prepared.writer.manifest
         by_time = stretch.seconds is not None and phase.book.is_closed
         manifest.cut += (stretch.total or 0) - phase.book.taken if by_time and stretch.total else 0
         is_timed = (by_time and stretch.arrivals_s is None) or len(told) > 1
@@ -171,8 +181,6 @@ class Conductor:
                 offered_s = min((over_ns - phase.begun_ns) / NS_PER_S, stretch.seconds or math.inf)  # then the rest is waited for
                 each.unsent = _unsent(stretch, number - stretch.first_stage, phase.book.taken, offered_s)
             each.lost = sum(heard_ns < over_ns and noticed_ns >= begun_ns for heard_ns, noticed_ns in self._coordinator.departures)
-        with suppress(OSError):  # it is written again at the end
-            gevent.get_hub().threadpool.apply(self._prepared.writer.write_manifest)
 
     def _told(self, stretch: Stretch) -> list[StageTold]:
         stages = self._prepared.writer.manifest.stages

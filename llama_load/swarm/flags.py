@@ -87,7 +87,11 @@ FLAGS = (
     Flag("--images-per-request", "1", "images in one request"),
     Flag("--weights", "", "shares of a mixture, such as document=3,vision=1 (default: all alike)"),
     Flag("--batch-size", "1", "texts in one embeddings request"),
-    Flag("--input-len", "", "synthetic prompts: length in tokens (default 1024); embeddings: length of a text (default 128)"),
+    Flag(
+        "--input-len",
+        "",
+        "synthetic prompts: length in tokens with BOS, without chat template (default 1024); embeddings: of a text (default 128)",
+    ),
     Flag(
         "--output-len",
         "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llama_load.load.course import LoadModel, Stretch, with_totals
 from llama_load.runs import PreflightRow
+from llama_load.units import quantity
 
 
 def load_rows(model: LoadModel, stretches: list[Stretch]) -> list[PreflightRow]:
@@ -21,7 +22,7 @@ def load_rows(model: LoadModel, stretches: list[Stretch]) -> list[PreflightRow]:
         what = f"{model.rate_rps:g} requests/s ({shape})"
         if model.ramp is not None:
             what = f"{model.ramp} ramp from {model.ramp_start_rps:g} to {what}"
-    return [PreflightRow("load", f"open loop: {what}, {stretch.total} requests in {last_s:.1f} s{_limit(model)}")]
+    return [PreflightRow("load", f"open loop: {what}, {quantity(stretch.total or 0, 'request')} in {last_s:.1f} s{_limit(model)}")]
 
 
 def _limit(model: LoadModel) -> str:
@@ -33,6 +34,6 @@ def _limit(model: LoadModel) -> str:
 def _stages(model: LoadModel, stretches: list[Stretch]) -> str:
     names = ", ".join(stage.name for stage in model.stages)
     total = with_totals(stretches)
-    count = "as many prompts as fit their times" if total is None else f"{total} prompts in all"
-    which = "the same in every stage" if model.same_prompts else "fresh ones in every stage as long as there are"
+    count = "as many prompts as fit their times" if total is None else f"{quantity(total, 'prompt')} in all"
+    which = "the same in every stage" if model.same_prompts else "fresh ones of like lengths in every stage as long as there are"
     return f"{names}: {count}, {which}{_limit(model)}"

@@ -11,10 +11,11 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.load.course import LoadModel
+from llama_load.metrics.definitions import RATES
 from llama_load.metrics.slo import parse_slo
 from llama_load.metrics.thresholds import DEFAULT, least_values, parse_threshold
 from llama_load.reports.block import SECTIONS
-from llama_load.reports.result_json import RATES, threshold_keys
+from llama_load.reports.result_json import threshold_keys
 from llama_load.swarm.flags import (
     ALL,
     CACHES,

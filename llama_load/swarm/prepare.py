@@ -19,7 +19,7 @@ from locust.runners import MasterRunner
 from llama_load import __version__
 from llama_load.errors import UsageError
 from llama_load.experiments.calibrate import client_rows, kept
-from llama_load.load.course import TRACE, LoadModel, Stretch, course, with_totals
+from llama_load.load.course import TRACE, LoadModel, Stretch, course, stage_counts, with_totals
 from llama_load.load.traces import load_trace
 from llama_load.runs import Manifest, PreflightRow, RunWriter, StageTold, free_run_dir, last_with_label
 from llama_load.swarm.crowd import most_users
@@ -35,7 +35,8 @@ from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter, TokenCounter
 from llama_load.workloads.mixed import Mixed
-from llama_load.workloads.prompt import Plan, PlanRequest, Workload
+from llama_load.workloads.prompt import Plan, PlanRequest, Workload, shared_tokens
+from llama_load.workloads.stage_order import in_stages
 
 # Users are started for what is due within so long: Locust needs a moment for them, in a swarm some tenths of a second.
 USERS_AHEAD_S = 3.0
@@ -47,6 +48,7 @@ class Prepared:
 
     options: LoadOptions
     targets: list[Target]
+    probes: list[Probe]  # one a target, to ask it again
     body_options: BodyOptions
     plans: Mapping[str, Plan]
     model: LoadModel
@@ -119,6 +121,11 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         name: workload.plan(wanted.of_one(f"workload {name}") if number else wanted)
         for number, (name, workload) in enumerate(workloads.items())
     }
+    if model.stages and not model.same_prompts:
+        # Which of several workloads sends how many in a stage is not known.
+        counts = stage_counts(stretches) if len(plans) == 1 else None
+        alike = budget.answer is not None
+        plans = {name: in_stages(plan, counts, options.seed, same_answers=alike) for name, plan in plans.items()}
     rows = load_rows(model, stretches)
     # Who stands ready in an open loop is not the load.
     rows += target_rows(targets, model.max_in_flight if model.is_open else users) + machine_rows(targets, users, raised_limits())
@@ -163,8 +170,10 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         percentile_metrics=options.percentile_metrics,
         goodput=options.goodput,
         fail_if=options.fail_if,
+        cache_meant=options.cache_prompt is True,
+        cache_off=options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets),
         fixed_lengths=options.ignore_eos or options.traffic.output_len is not None or options.sharegpt_output_len is not None,
-        cache_meant=options.cache_prompt is True or any(plan.about.get("cache_meant") for plan in plans.values()),
+        shared_tokens=shared_tokens({name: plan.about for name, plan in plans.items()}),
         prompts=_about(plans),
         targets=[target.about for target in targets],
         preflight=rows,
@@ -175,7 +184,7 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         rows += change_rows(before, manifest)
     print_table(rows)
     writer = RunWriter(folder, manifest)
-    return Prepared(options, targets, body_options, plans, model, stretches, weights, users, writer, run_time_s)
+    return Prepared(options, targets, probes, body_options, plans, model, stretches, weights, users, writer, run_time_s)
 
 
 def _told_of_images() -> Callable[[int], None]:

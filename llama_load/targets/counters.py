@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+
 import requests
 
+from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.speculative import Speculation
 from llama_load.targets.control import control_session
 from llama_load.targets.target import Target
@@ -13,33 +19,60 @@ TIMEOUT_S = 5
 # llama-server and vLLM use the same names behind their prefixes.
 _DRAFTS, _DRAFT_TOKENS = "spec_decode_num_drafts", "spec_decode_num_draft_tokens"
 _ACCEPTED, _PER_POSITION = "spec_decode_num_accepted_tokens", "spec_decode_num_accepted_tokens_per_pos"
-_NAMES = (_DRAFTS, _DRAFT_TOKENS, _ACCEPTED, _PER_POSITION)
+_PROMPT_TOKENS, _CACHED_TOKENS = "prompt_tokens", "prompt_tokens_cached"
+_QUERIES, _HITS = "prefix_cache_queries", "prefix_cache_hits"
+_REQUESTS, _PREEMPTIONS = "request_success", "num_preemptions"
+_STARTED = "process_start_time_seconds"
+# Older versions of vLLM named these counters after the device; some have both names for one count.
+_OLD_NAMES = {_QUERIES: "gpu_prefix_cache_queries", _HITS: "gpu_prefix_cache_hits"}
+_NAMES = frozenset(
+    (
+        *(_DRAFTS, _DRAFT_TOKENS, _ACCEPTED, _PER_POSITION),
+        *(_PROMPT_TOKENS, _CACHED_TOKENS, _QUERIES, _HITS, _REQUESTS, _PREEMPTIONS),
+        *_OLD_NAMES.values(),
+    )
+)
+_LLAMA_SERVER = "llamacpp"
 # No count of a server is larger, no draft longer; what claims to be is nonsense.
 MOST, LONGEST_DRAFT = 2**53, 255
 
 
-def speculation(target: Target, tls: TlsOptions) -> Speculation | None:
-    """The counters of speculative decoding since the server's start; None where the server has none or does not tell."""
+def read_counters(target: Target, tls: TlsOptions) -> ServerCounters | None:
+    """The counters since the server's start; None where it has no /metrics, or does not answer."""
     with control_session(target.headers, tls) as session:
         try:
             answer = session.get(target.address.url + "/metrics", timeout=TIMEOUT_S)
         except requests.RequestException:
             return None
-    return parse_speculation(answer.text) if answer.ok else None
+    found = parse_counters(answer.text) if answer.ok else None
+    return None if found is None else replace(found, read_s=_date_s(answer.headers.get("date", "")))
 
 
-def parse_speculation(text: str) -> Speculation | None:
-    """The same out of a /metrics text; engines are summed."""
+def _date_s(date: str) -> float:
+    """The server's clock, which its start time is of: an answer's Date, in s; where it has none, ours."""
+    with suppress(ValueError, OverflowError):
+        return parsedate_to_datetime(date).timestamp()
+    return time.time()
+
+
+def parse_counters(text: str) -> ServerCounters | None:
+    """The same out of a /metrics text; engines are summed. None where it counts nothing of an LLM server."""
     from prometheus_client.parser import text_string_to_metric_families
 
     sums: dict[str, int] = {}
     positions: dict[int, int] = {}
+    started_s = None
+    excludes_cached = False
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                name = sample.name.partition(":")[2].removesuffix("_total")
+                if sample.name == _STARTED and 0 < sample.value < MOST:
+                    started_s = float(sample.value)
+                prefix, _, name = sample.name.partition(":")
+                name = name.removesuffix("_total")
                 if name not in _NAMES or not 0 <= sample.value < MOST:
                     continue
+                excludes_cached |= prefix == _LLAMA_SERVER
                 if name == _PER_POSITION:
                     place = min(int(sample.labels.get("position", 0)), LONGEST_DRAFT)
                     positions[place] = positions.get(place, 0) + int(sample.value)
@@ -47,6 +80,25 @@ def parse_speculation(text: str) -> Speculation | None:
                     sums[name] = sums.get(name, 0) + int(sample.value)
     except ValueError:
         return None
+    if not sums:
+        return None
+    prompt = sums.get(_PROMPT_TOKENS)
+    queries, hits = (sums.get(name, sums.get(_OLD_NAMES[name])) for name in (_QUERIES, _HITS))
+    if excludes_cached:  # llama-server counts the prompt tokens that it processed; it looks up every prompt
+        hits = sums.get(_CACHED_TOKENS)
+        prompt = queries = None if prompt is None or hits is None else prompt + hits
+    return ServerCounters(
+        speculation=_speculation(sums, positions),
+        prompt_tokens=prompt,
+        cache_queries=queries,
+        cache_hits=hits,
+        requests=sums.get(_REQUESTS),
+        preemptions=sums.get(_PREEMPTIONS),
+        started_s=started_s,
+    )
+
+
+def _speculation(sums: dict[str, int], positions: dict[int, int]) -> Speculation | None:
     if _DRAFT_TOKENS not in sums:
         return None
     per_position = [positions.get(place, 0) for place in range(max(positions, default=-1) + 1)]

@@ -11,6 +11,7 @@ from llama_load.errors import UsageError
 from llama_load.runs import Manifest, PreflightRow
 from llama_load.targets.body import CHAT
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
+from llama_load.units import quantity
 from llama_load.wire.limits import Limits
 from llama_load.workloads.prompt import Plan
 
@@ -23,12 +24,15 @@ TRAITS = {
     "backend": "server",
     "build": "build",
     "model": "model",
+    "model_path": "model file",
     "slots": "slots",
     "ctx_per_slot": "context",
     "modalities": "modalities",
     "chat_template_sha256": "chat template",
     "sampling": "sampling defaults",
 }
+# A server that has run for less than this may still compile kernels or fill its caches.
+JUST_STARTED_S = 60.0
 # Flags that name a run rather than change it.
 _NAMES = ("run_dir", "label")
 
@@ -75,6 +79,11 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
     for other in targets[1:]:
         if differing := differences(first.about, other.about):
             rows.append(PreflightRow("replicas", f"not alike: {'; '.join(differing)}", "warning"))
+    for target in targets:
+        uptime_s = target.about.get("uptime_s")
+        if uptime_s is not None and uptime_s < JUST_STARTED_S:
+            text = f"{target.address.url} was started {uptime_s:.0f} s ago; its first requests may be slow (a larger --warmup)"
+            rows.append(PreflightRow("uptime", text, "note"))
     key = any(name.lower() == "authorization" for name, _ in first.headers)
     rows.append(PreflightRow("key", "accepted" if key else "none given, none asked for"))
     rows.append(PreflightRow("model", first.model or "the server names none"))
@@ -83,7 +92,9 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
         waiting = sum(max(0, each - slots) for slots in known)
         row = PreflightRow("slots", " + ".join(map(str, known)))
         if users is not None and waiting:
-            row = PreflightRow("slots", f"{row.value} for {users} concurrent requests: up to {waiting} wait in a queue", "note")
+            waits = quantity(waiting, "waits", "wait")
+            queue = f"{quantity(users, 'concurrent request')}: up to {waits} in a queue"
+            row = PreflightRow("slots", f"{row.value} for {queue}", "note")
         rows.append(row)
     if any(target.backend == LLAMA_CPP_PYTHON for target in targets):
         text = "one request at a time; unless started with --interrupt_requests false, it cuts one off when the next comes"
@@ -129,52 +140,64 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         return [PreflightRow("prompts", "written in the locustfile")]
     about = plan.about
     first = plan.measured[0]
-    what = "embeddings requests" if first.inputs else "turns" if any(prompt.more for prompt in plan.measured) else "prompts"
-    rows = [
-        PreflightRow(
-            "prompts", f"{len(plan.measured)} {what} from {about['dataset']['path']}, tokens counted by {about['counted_by']}"
-        )
-    ]
+    what = "embeddings request" if first.inputs else "turn" if any(prompt.more for prompt in plan.measured) else "prompt"
+    source = f"from {about['dataset']['path']}, tokens counted by {about['counted_by']}"
+    rows = [PreflightRow("prompts", f"{quantity(len(plan.measured), what)} {source}")]
     if about["counted_by"] == "estimate":
         rows[0].value += " (off by 20 % and more: give --tokenizer)"
         rows[0].level = "note"
-    if about["repeated"] and first.inputs:
-        rows.append(PreflightRow("repeats", f"only {about['distinct']} different ones, {about['repeated']} are repeated", "note"))
-    elif about["repeated"]:
-        rows.append(
-            PreflightRow(
-                "repeats",
-                f"only {about['distinct']} different ones, {about['repeated']} are repeated: "
-                "the prompt cache will answer them (--bust-prefix-cache)",
-                "warning",
-            )
-        )
-    elif open_ended:
-        rows.append(
-            PreflightRow("repeats", f"after {about['distinct']} different prompts they come again, out of the prompt cache", "note")
-        )
+    rows += _repeat_rows(about, open_ended=open_ended, is_generated=not first.inputs)
+    rows += _cut_rows(about)
     if about.get("shortened"):
-        what = "conversations without the turns that do not fit a slot" if what == "turns" else "prompts shortened to fit a slot"
+        what = "conversations without the turns that do not fit a slot" if what == "turn" else "prompts shortened to fit a slot"
         rows.append(PreflightRow("too long", f"{what}: {about['shortened']} (--keep-long-prompts)", "note"))
     if _sees(plan):
         rows.append(PreflightRow("images", "what they cost in tokens is not known before the run", "note"))
-    elif budget.context is not None and not first.inputs:
-        long = sum(not budget.fits(p.prompt_tokens or 0, p.max_tokens or 0) for p in plan.measured)
-        if long:
-            rows.append(
-                PreflightRow(
-                    "too long", f"{long} prompts do not fit a slot and will fail or be cut (--keep-long-prompts)", "warning"
-                )
-            )
-        elif about.get("cut"):
-            rows.append(PreflightRow("too long", f"{about['cut']} documents were cut to fit a slot (--keep-long-prompts)", "note"))
-        elif about["replaced"]:
-            rows.append(
-                PreflightRow("too long", f"{about['replaced']} prompts did not fit a slot and were replaced by others", "note")
-            )
-        elif not about.get("shortened"):
-            rows.append(PreflightRow("too long", "no prompt: all fit a slot with their answers"))
+    if budget.context is not None and not first.inputs:
+        rows += _fitting_rows(plan, budget)
     return rows
+
+
+def _repeat_rows(about: Mapping[str, Any], *, open_ended: bool, is_generated: bool) -> list[PreflightRow]:
+    """Whether prompts are sent more than once."""
+    distinct, repeated = about["distinct"], about["repeated"]
+    few = f"only {quantity(distinct, 'different one')}, {quantity(repeated, 'is', 'are')} repeated"
+    if repeated and not is_generated:
+        return [PreflightRow("repeats", few, "note")]
+    if repeated:
+        return [PreflightRow("repeats", f"{few}: the prompt cache will answer them (--bust-prefix-cache)", "warning")]
+    if open_ended:
+        come = "it comes" if distinct == 1 else "they come"
+        text = f"after {quantity(distinct, 'different prompt')} {come} again, out of the prompt cache"
+        return [PreflightRow("repeats", text, "note")]
+    return []
+
+
+def _cut_rows(about: Mapping[str, Any]) -> list[PreflightRow]:
+    """Documents that were cut to fit a slot, with both lengths; those of each task of a mixture."""
+    rows = []
+    for part in about.get("tasks", {"": about}).values():
+        if part.get("cut"):
+            documents = f"{part['cut']} of {quantity(part['distinct'] + part['repeated'], 'document')}"
+            lengths = f"from {part['cut_from']:,} to {part['dataset']['document_tokens']:,} tokens"
+            rows.append(PreflightRow("too long", f"{documents} cut {lengths} to fit a slot (--keep-long-prompts)", "note"))
+    return rows
+
+
+def _fitting_rows(plan: Plan, budget: Budget) -> list[PreflightRow]:
+    """Whether the prompts fit a slot with their answers; of those with images nobody knows."""
+    about = plan.about
+    texts = [prompt for prompt in plan.measured if not prompt.images]
+    long = sum(not budget.fits(prompt.prompt_tokens or 0, prompt.max_tokens or 0) for prompt in texts)
+    if long:
+        text = f"{quantity(long, 'prompt does', 'prompts do')} not fit a slot and will fail or be cut (--keep-long-prompts)"
+        return [PreflightRow("too long", text, "warning")]
+    if about["replaced"]:
+        text = f"{quantity(about['replaced'], 'prompt')} did not fit a slot, replaced by others"
+        return [PreflightRow("too long", text, "note")]
+    if about.get("shortened") or about.get("cut") or not texts:
+        return []
+    return [PreflightRow("too long", "no prompt: all fit a slot with their answers")]
 
 
 def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:
@@ -201,7 +224,8 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
     most = sum(heapq.nlargest(at_a_time, needs))
     if most <= pool:
         return [PreflightRow("KV pool", f"{most} of {pool} tokens at most")] if kv_pool else []
-    wanted = f"the {at_a_time} longest prompts with their answers need {most} tokens"
+    longest = f"the {at_a_time} longest prompts with their answers need"
+    wanted = f"{'the longest prompt with its answer needs' if at_a_time == 1 else longest} {most} tokens"
     if kv_pool:
         return [
             PreflightRow(

@@ -17,7 +17,7 @@ import requests
 
 from llama_load.errors import UsageError
 from llama_load.targets.control import control_session, json_of
-from llama_load.targets.counters import speculation
+from llama_load.targets.counters import read_counters
 from llama_load.targets.documents import ListedModel, count, fields, listed_models, text
 from llama_load.targets.failures import describe_error
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, Target
@@ -140,10 +140,13 @@ class Probe:
             template_tokens=template,
             about=about,
         )
+        counters = read_counters(target, self.wanted.tls)
+        if counters is not None:
+            about |= {"started_s": counters.started_s, "uptime_s": counters.uptime_s}
         return replace(
             target,
             reuse=target.keeps_connections if self.wanted.reuse is None else self.wanted.reuse,
-            counts_drafts=speculation(target, self.wanted.tls) is not None,
+            has_counters=counters is not None,
         )
 
     def counter(self, target: Target) -> ServerCounter | None:

@@ -17,8 +17,8 @@ class Target:
     """One server: where it is, what it is, and what it told. `headers` go with every request (key included).
 
     `ctx_per_slot` is in tokens; `template_tokens` is what the chat template adds to a prompt; None where not told.
-    `reuse` says whether a connection carries one request after the other, `counts_drafts` whether /metrics tells of
-    speculative decoding.
+    `reuse` says whether a connection carries one request after the other, `has_counters` whether it has counters at
+    /metrics.
     """
 
     address: Address
@@ -28,7 +28,7 @@ class Target:
     headers: tuple[tuple[str, str], ...] = ()
     slots: int | None = None
     reuse: bool = False
-    counts_drafts: bool = False
+    has_counters: bool = False
     ctx_per_slot: int | None = None
     template_tokens: int | None = None
     about: dict[str, Any] = field(default_factory=dict)

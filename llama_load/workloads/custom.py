@@ -78,6 +78,7 @@ class Custom:
             "distinct": distinct,
             "repeated": len(measured) - distinct,
             "replaced": too_long,
+            "shared_tokens": wanted.counter.count([wanted.traffic.system_prompt])[0] if wanted.traffic.system_prompt else 0,
         }
         return Plan(measured, warmup + made_up(wanted.warmup - len(warmup)), about)
 

@@ -127,8 +127,9 @@ class Documents:
             "distinct": distinct,
             "repeated": len(measured) - distinct,
             "replaced": 0,
-            "cache_meant": cache == SHARED,
+            "shared_tokens": most - most_around if cache == SHARED else 0,
             "cut": len(measured) if most < tokens + most_around else 0,
+            "cut_from": tokens,
         }
         return Plan(measured, warmup, about)
 

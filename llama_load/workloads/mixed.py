@@ -68,7 +68,6 @@ def _about(plans: Mapping[str, Plan]) -> dict[str, Any]:
     """What the tasks' plans tell, added up where it is a number."""
     parts = {name: plan.about for name, plan in plans.items()}
     summed = {key: sum(part.get(key, 0) for part in parts.values()) for key in ("distinct", "repeated", "replaced", "cut")}
-    meant = any(part.get("cache_meant") for part in parts.values())
     first = next(iter(parts.values()))
     paths = " + ".join(part["dataset"]["path"] for part in parts.values())
-    return {"dataset": {"path": paths}, "counted_by": first["counted_by"], **summed, "tasks": parts, "cache_meant": meant}
+    return {"dataset": {"path": paths}, "counted_by": first["counted_by"], **summed, "tasks": parts}

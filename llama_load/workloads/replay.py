@@ -68,7 +68,7 @@ class Replay:
             "repeated": 0,  # what is sent twice was sent twice then
             "replaced": 0,
             "shortened": shortened,
-            "cache_meant": len(set(first_ids)) < len(first_ids),
+            "shared_tokens": None if len(set(first_ids)) < len(first_ids) else 0,
         }
         return Plan(measured, warmup, about)
 

@@ -200,7 +200,7 @@ class ShareGPT:
                 "repeated": len(measured) - distinct,
                 "replaced": too_long,
                 "shortened": shortened,
-                "cache_meant": any(len(chat) > 1 for chat in chats),
+                "shared_tokens": writer.shared_tokens(),
             },
         )
 
@@ -272,6 +272,12 @@ class _Writer:
             history += (Message(USER, question), Message(ASSISTANT, answer))
             tokens += self._said(answer) + self._wanted.exchange_tokens
         return _first_turns(chat, turns)
+
+    def shared_tokens(self) -> int:
+        """Those of --system-prompt, with which every prompt begins."""
+        text = self._wanted.traffic.system_prompt or ""
+        self._counts.ask([text])
+        return self._counts[text]
 
     def _system(self, conversation: Conversation) -> str:
         return joined(self._wanted.traffic.system_prompt, conversation.system) or ""

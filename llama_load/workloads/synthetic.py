@@ -18,6 +18,8 @@ INPUT_TOKENS = 1024
 OUTPUT_TOKENS = 128
 # A prompt is counted and corrected until it is exact; the second count is right as a rule, the last one within a token or two.
 TRIES = 8
+# So short ones are tried more often: there are few texts of their length, and one token more is half as much again.
+SHORT_TOKENS, TRIES_OF_SHORT = 16, 40
 # Lengths are drawn so often before the shortest is taken.
 DRAWS = 1000
 
@@ -41,7 +43,8 @@ CODE = "x_1 get_item() i+=1 0x7f a[i] self.size /usr/bin <div> snake_case camelC
 
 
 class Synthetic:
-    """Random words: prompts of `input_len` tokens (default 1024) and answers of `output_len` (default 128).
+    """Random words: prompts of `input_len` tokens (default 1024) and answers of `output_len` (default 128). What is counted is the
+    text with the special tokens that the tokenizer adds to it (BOS), without the chat template.
 
     With `range_ratio` r both are drawn evenly from len·(1 - r) to len·(1 + r). `prefix_len` further tokens go before them,
     the same in every prompt, or `num_prefixes` different ones in turn; warm-up prompts begin with them too.
@@ -50,7 +53,8 @@ class Synthetic:
     name = "synthetic"
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Make up the prompts of a run. Raises UsageError when no such length fits a slot, or a length is none."""
+        """Make up the prompts of a run. Raises UsageError when no such length fits a slot, a length is none, or no text is so
+        short."""
         traffic = wanted.traffic
         lengths = _Lengths(
             inputs=_range(traffic.input_len or INPUT_TOKENS, traffic.range_ratio),
@@ -61,22 +65,30 @@ class Synthetic:
         if not wanted.fill:  # nobody knows how many will be sent: no minutes of counting before the first
             wanted = replace(wanted, num_prompts=min(wanted.num_prompts, max(1, MOST_TOKENS // sum(lengths.inputs))))
         vocabulary = Vocabulary(wanted.counter)
+        _refuse_too_short(lengths, vocabulary, wanted.counter)
         texts_so_far: set[str] = set()
         prefixes = [("", vocabulary.overhead)]
         if traffic.prefix_len:
             draws = [random.Random(f"prefix {wanted.seed} {number}") for number in range(max(1, traffic.num_prefixes))]
             fittings = [vocabulary.fitting(draw, traffic.prefix_len, ("", vocabulary.overhead), texts_so_far) for draw in draws]
             prefixes = [(text + " ", tokens) for text, tokens in settled(fittings, wanted.counter)]
-        replaced, outputs, fittings = 0, [], []
+        replaced, targets, outputs, fittings = 0, [], [], []
         for kind, place in _places(wanted):
             draw = random.Random(f"{kind} {wanted.seed} {place}")
             input_tokens, output_tokens, redrawn = lengths.drawn(draw, wanted)
             replaced += redrawn and kind == MEASURED
             outputs.append(output_tokens)
-            fittings.append(vocabulary.fitting(draw, lengths.prefix + input_tokens, prefixes[place % len(prefixes)], texts_so_far))
+            targets.append(lengths.prefix + input_tokens)
+            fittings.append(vocabulary.fitting(draw, targets[-1], prefixes[place % len(prefixes)], texts_so_far))
         made = settled(fittings, wanted.counter)
         prompts = [Prompt(text, tokens, output) for (text, tokens), output in zip(made, outputs, strict=True)]
-        warmup, candidates = prompts[: wanted.warmup], prompts[wanted.warmup :]
+        warmup = prompts[: wanted.warmup]
+        # Where short texts run out, those that there are come again.
+        candidates = [
+            prompt
+            for prompt, target in zip(prompts[wanted.warmup :], targets[wanted.warmup :], strict=True)
+            if target > SHORT_TOKENS or prompt.prompt_tokens == target
+        ]
         warming = {prompt.text for prompt in warmup}
         measured = list({prompt.text: prompt for prompt in candidates if prompt.text not in warming}.values())
         if not measured:
@@ -96,9 +108,18 @@ class Synthetic:
             "distinct": distinct,
             "repeated": len(measured) - distinct,
             "replaced": replaced,
-            "cache_meant": lengths.prefix > 0,
+            "shared_tokens": lengths.prefix,
         }
         return Plan(measured, warmup, about)
+
+
+def _refuse_too_short(lengths: _Lengths, vocabulary: Vocabulary, counter: TokenCounter) -> None:
+    for flag, tokens in (("--prefix-len", lengths.prefix), ("--input-len", 0 if lengths.prefix else lengths.inputs[0])):
+        if 0 < tokens <= SHORT_TOKENS and tokens < (shortest := vocabulary.shortest(counter)):
+            raise UsageError(
+                f"{flag} {tokens}: the shortest text has {shortest} tokens with this tokenizer, whose special tokens (BOS) count; "
+                f"give {flag} {shortest} or more"
+            )
 
 
 def _places(wanted: PlanRequest) -> Iterator[tuple[str, int]]:
@@ -157,6 +178,10 @@ class Vocabulary:
         self._by_cost = sorted(words, key=self.cost.__getitem__)
         self._dearest, self._cheapest = self.cost[self._by_cost[-1]], self.cost[self._by_cost[0]]
 
+    def shortest(self, counter: TokenCounter) -> int:
+        """The tokens of the shortest text: one word."""
+        return min(tokens for _, tokens in counted(self._by_cost, counter))
+
     def fitting(
         self, draw: random.Random, target: int, prefix: tuple[str, int], texts_so_far: set[str]
     ) -> Generator[str, int, tuple[str, int]]:
@@ -165,14 +190,14 @@ class Vocabulary:
         words: list[str] = []
         missing = target - start_tokens
         tried = []
-        for _ in range(TRIES):
+        for _ in range(TRIES if target > SHORT_TOKENS else TRIES_OF_SHORT):
             self.correct(words, missing, draw)
             text = start + " ".join(words)
             tokens = yield text
             missing = target - tokens
             taken = text in texts_so_far
-            # The best is new, not longer than wanted, and near to that.
-            tried.append((taken, missing < 0, abs(missing), text, tokens))
+            # The best is not longer than wanted, new, and near to that.
+            tried.append((missing < 0, taken, abs(missing), text, tokens))
             if taken:
                 words, missing = [], target - start_tokens
             elif not missing:
@@ -183,7 +208,7 @@ class Vocabulary:
 
     def correct(self, words: list[str], missing: int, draw: random.Random) -> None:
         """Take words off the end while there are too many tokens, then add words that have together as many as are missing."""
-        while missing < 0 and len(words) > 1:
+        while missing < 0 and words:
             missing += self.cost[words.pop()]
         while missing >= self._dearest:
             more = draw.choices(self._by_cost, k=missing // self._dearest)

@@ -11,7 +11,7 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["llama_load"]):
-    from llama_load.targets.counters import parse_speculation
+    from llama_load.targets.counters import parse_counters
     from llama_load.targets.failures import context_numbers, http_failure
     from tests.anything import record_of
 
@@ -31,7 +31,7 @@ def one(data: bytes) -> None:
         http_failure(400, rest, {"content-encoding": "gzip" if cut % 2 else "identity"})
         return
     else:
-        parse_speculation(rest.decode("latin-1"))
+        parse_counters(rest.decode("latin-1"))
         return
     step = max(1, cut)
     record = record_of([whole[at : at + step] for at in range(0, len(whole), step)])

@@ -12,6 +12,9 @@ import pytest
 import requests
 
 from llama_load.bundled import bundled
+from llama_load.metrics.prompt_cache import cache_checks
+from llama_load.reports.cache_evidence import cache_evidence
+from llama_load.runs import load_run
 from llama_load.serving.process import Running
 from llama_load.targets.probe import Probe, Wanted
 from tests.conftest import Finished
@@ -105,10 +108,32 @@ def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], st
     records = done.records.measured()
     assert (records.numbers("output_tokens") == 61).all()
     assert (records.numbers("token_events") < 30).all()
-    counted = done.manifest["speculation"]
+    counted = done.manifest["counters"]["speculation"]
     assert counted["drafts"] > 0
     assert f"{'Drafts:':<40} {counted['drafts']}" in done.out
     assert "Per-position acceptance (%):" in done.out
+
+
+def test_a_second_run_with_the_same_seed_is_seen_in_vllms_counters(
+    run_locust: Callable[..., Finished], start_vllm: Callable[..., Running], tmp_path: Path
+) -> None:
+    """vLLM's answers report no cached tokens, its prefix_cache_hits do; a random prefix keeps the cache out of it."""
+    server = start_vllm()
+    flags = ("--num-prompts", "24", "-u", "4", "--max-tokens", "8", "--ignore-eos", "--seed", "77")
+    found = []
+    for name, more in (("first", ()), ("second", ()), ("busted", ("--bust-prefix-cache",))):
+        done = run_locust(server.url, *flags, *more, folder=tmp_path / name)
+        assert done.code == 0, done.err
+        run = load_run(done.folder)
+        assert run.records.table["cached_tokens"].null_count == len(run.records)
+        counters = run.manifest.counters
+        assert counters is not None
+        assert counters.requests == 24
+        assert counters.prompt_tokens == run.records.measured().numbers("prompt_tokens").sum()
+        checks = {check.name: check for check in cache_checks(run.records, cache_evidence(run.manifest))}
+        found.append([check.name for check in checks.values() if not check.ok])
+    server.stop()
+    assert found == [[], ["server_cache_hit_ratio"], []]
 
 
 def test_a_vllm_that_is_killed_mid_stream(run_locust: Callable[..., Finished], start_vllm: Callable[..., Running]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from llama_load.metrics.check import LIMITS, Check, information, limited, plural
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.prompt_cache import cache_checks
 from llama_load.metrics.statistics import least_count
 
 # How LLM servers name themselves in the Server field; any other name is that of something in between.
@@ -48,6 +49,12 @@ def cut_by_context(evidence: Evidence) -> Check:
     if cut:
         text += ": start the server with a larger -c or fewer slots, or lower --max-tokens"
     return limited("cut_by_context_ratio", cut / len(ok), text) if len(ok) else limited("cut_by_context_ratio", None, "no answers")
+
+
+def prompt_cache(evidence: Evidence) -> list[Check]:
+    """Whether prompts came from a cache although nobody asked for that (see `metrics.prompt_cache`)."""
+    records = evidence.records if evidence.all_records is None else evidence.all_records
+    return cache_checks(records, evidence.cache, evidence.stage_number)
 
 
 def merged(evidence: Evidence) -> Iterator[Check]:

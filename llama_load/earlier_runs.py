@@ -1,0 +1,98 @@
+"""Which prompts of a run had been sent to the same server in earlier runs of the same folder: their hashes are on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from llama_load.metrics.prompt_cache import EMBEDDINGS, MOST_NAMED, SentBefore
+from llama_load.metrics.table import Records
+from llama_load.runs import TABLE
+
+# Bounds on what is read: the newest runs of so many entries of the folder, and of their tables so much. A hash takes 70 bytes.
+MOST_RUNS, MOST_ENTRIES, MOST_BYTES = 20, 5000, 64 * 1024 * 1024
+COLUMNS = ("prompt_sha256", "host", "started_wall_ns")
+LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost", "0.0.0.0"))  # noqa: S104  (a name that is compared, not bound)
+
+
+def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] = {}) -> SentBefore:
+    """Of the measured prompts in `records`, run in `folder`, those that a run beside it had sent to the same server.
+
+    Only first turns count: what follows repeats them; embeddings leave nothing in a cache. `started_s` is, by host, when the
+    server was started (Unix time), where that is known: what was sent before that is in no cache. A run that cannot be read is
+    passed over.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    measured = records.measured()
+    turns = measured.numbers("turn")
+    measured = measured.where(~(turns >= 2) & ~measured.equals("endpoint", EMBEDDINGS))
+    own: dict[tuple[str, str], list[int]] = {}
+    for host, digest, index in zip(*(measured.strings(name) for name in ("host", "prompt_sha256", "prompt_index")), strict=True):
+        if digest is not None:
+            own.setdefault((_server(host), digest), []).append(-1 if index is None else index)
+    if not own:
+        return SentBefore()
+    first_ns = min(measured.strings("started_wall_ns"))
+    began_ns = {_server(host): int(at_s * 1e9) for host, at_s in started_s.items()}
+    wanted = pa.array({digest for _, digest in own}, pa.string())
+    found: set[tuple[str, str]] = set()
+    runs: list[str] = []
+    left = MOST_BYTES
+    for run in _newest(folder):
+        table, size = _columns(run / TABLE, left)
+        left -= size
+        if table is None:
+            continue
+        rows = table.filter(pc.is_in(table["prompt_sha256"], value_set=wanted)).to_pylist()
+        pairs = {
+            (_server(row["host"]), row["prompt_sha256"])
+            for row in rows
+            if began_ns.get(_server(row["host"]), 0) < row["started_wall_ns"] < first_ns
+        } & own.keys()
+        if pairs:
+            runs.append(run.name)
+            found |= pairs
+    indices = sorted(index for pair in found for index in own[pair])
+    total = sum(map(len, own.values()))
+    return SentBefore(len(indices), total, runs, [index for index in indices if index >= 0][: MOST_NAMED + 1])
+
+
+def _newest(folder: Path) -> Iterator[Path]:
+    """The other runs in the folder that this one is in, the last written first."""
+    ages: list[tuple[int, Path]] = []
+    with os.scandir(folder.absolute().parent) as entries:
+        for entry in islice(entries, MOST_ENTRIES):
+            table = Path(entry.path) / TABLE
+            if entry.name != folder.name and table.is_file():
+                ages.append((table.stat().st_mtime_ns, Path(entry.path)))
+    yield from (path for _, path in sorted(ages, reverse=True)[:MOST_RUNS])
+
+
+def _columns(file: Path, most_bytes: int) -> tuple[Any, int]:
+    """These columns of a run's table, and how many bytes that were; None where it is no such table, or too large."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(file) as table:
+            if not set(COLUMNS) <= set(table.schema_arrow.names):
+                return None, 0
+            groups = (table.metadata.row_group(number) for number in range(table.metadata.num_row_groups))
+            chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+            size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in COLUMNS)
+            return (table.read(list(COLUMNS)), size) if size <= most_bytes else (None, 0)
+    except (OSError, pa.ArrowException, ValueError):
+        return None, 0
+
+
+def _server(url: str | None) -> str:
+    """A server's URL, the names of this machine's loopback alike."""
+    parts = urlsplit(url or "")
+    host = "localhost" if parts.hostname in LOOPBACK else parts.hostname
+    return f"{parts.scheme}://{host}:{parts.port}{parts.path}"

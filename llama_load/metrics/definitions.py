@@ -1,0 +1,211 @@
+"""The one table of metrics: what each is called, where it is computed, and where it is shown.
+
+Summary, block, summary.json, thresholds, the flags' help and docs/metrics.md come from here. A new latency needs a column in
+`llama_load.record`, a function in `llama_load.metrics.request` and a row in `LATENCIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from llama_load.metrics import request
+
+EVERY, SCHEDULED, DETAIL = "every", "scheduled", "detail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """A latency of a request, in ms, of which a run has a distribution.
+
+    `key` is its name in flags and JSON (mean_ttft_ms, p99_ttft_ms, count_ttft), `name` in the lines of the block, `title`
+    above its section. Its value is the sum of `columns` of requests.parquet; `function` computes it, and its docstring has
+    formula and source. `group`: of every request, of scheduled ones (open loop), or a detail. `is_objective`: --goodput
+    knows it.
+    """
+
+    key: str
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    function: Callable[..., Any]
+    group: str = EVERY
+    is_objective: bool = False
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a request has several values, pooled over all requests."""
+        return self.columns == ("itl_ms",)
+
+
+LATENCIES = (
+    Latency(
+        key="ttft",
+        name="TTFT",
+        title="Time to First Token",
+        columns=("ttft_ms",),
+        function=request.ttft_ms,
+        is_objective=True,
+    ),
+    Latency(
+        key="tpot",
+        name="TPOT",
+        title="Time per Output Token (excl. 1st token)",
+        columns=("tpot_ms",),
+        function=request.tpot_ms,
+        is_objective=True,
+    ),
+    Latency(key="itl", name="ITL", title="Inter-token Latency", columns=("itl_ms",), function=request.itl_ms),
+    Latency(
+        key="e2el",
+        name="E2EL",
+        title="End-to-end Latency",
+        columns=("e2el_ms",),
+        function=request.e2el_ms,
+        is_objective=True,
+    ),
+    Latency(
+        key="client_queue",
+        name="Client Queue Time",
+        title="Client-side Queueing",
+        columns=("client_queue_ms",),
+        function=request.client_queue_ms,
+        group=SCHEDULED,
+    ),
+    Latency(
+        key="scheduled_ttft",
+        name="TTFT from schedule",
+        title="Open Loop: from the Scheduled Instant",
+        columns=("ttft_ms", "client_queue_ms"),
+        function=request.scheduled_ttft_ms,
+        group=SCHEDULED,
+    ),
+    Latency(
+        key="scheduled_e2el",
+        name="E2EL incl. Client Queue",
+        title="Queue-inclusive End-to-end Latency",
+        columns=("e2el_ms", "client_queue_ms"),
+        function=request.scheduled_e2el_ms,
+        group=SCHEDULED,
+    ),
+    Latency(
+        key="late",
+        name="lateness",
+        title="Open Loop: from the Scheduled Instant",
+        columns=("late_ms",),
+        function=request.late_ms,
+        group=SCHEDULED,
+    ),
+    Latency(
+        key="answer_ttft",
+        name="time to first answer token",
+        title="More from the Client",
+        columns=("answer_ttft_ms",),
+        function=request.answer_ttft_ms,
+        group=DETAIL,
+    ),
+    Latency(
+        key="connect",
+        name="connect time",
+        title="More from the Client",
+        columns=("connect_ms",),
+        function=request.connect_ms,
+        group=DETAIL,
+    ),
+    Latency(
+        key="tls", name="TLS handshake", title="More from the Client", columns=("tls_ms",), function=request.tls_ms, group=DETAIL
+    ),
+    Latency(
+        key="queue",
+        name="time to headers",
+        title="More from the Client",
+        columns=("queue_ms",),
+        function=request.queue_ms,
+        group=DETAIL,
+    ),
+)
+BY_KEY = {latency.key: latency for latency in LATENCIES}
+
+
+def of_group(group: str) -> list[Latency]:
+    """The latencies of a group, in order."""
+    return [latency for latency in LATENCIES if latency.group == group]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a set of requests: its key in summary.json and in thresholds, its line in the block (empty: it has none),
+    the attribute of `Totals`, its definition. `is_rate`: per second of the run's or the stage's time."""
+
+    key: str
+    line: str
+    attribute: str
+    definition: str
+    is_rate: bool = False
+
+
+FIGURES = (
+    Figure(
+        "duration",
+        "Benchmark duration (s)",
+        "duration_s",
+        "first start to last end, failed requests included; to the end of the time where that cut the run",
+    ),
+    Figure("completed", "Successful requests", "completed", "requests with a valid, complete answer"),
+    Figure("failed", "Failed requests", "failed", "requests without one, by failure class"),
+    Figure("failure_ratio", "", "failure_ratio", "failed / (completed + failed), 0 to 1"),
+    Figure(
+        "total_input_tokens",
+        "Total input tokens",
+        "total_input_tokens",
+        "prompt tokens of successful requests: usage, else llama-server's timings, else counted before the run",
+    ),
+    Figure(
+        "total_output_tokens",
+        "Total generated tokens",
+        "total_output_tokens",
+        "output tokens of successful requests: usage, else timings, else counted stream events",
+    ),
+    Figure(
+        "request_throughput",
+        "Request throughput (req/s)",
+        "request_throughput",
+        "successful requests / duration",
+        is_rate=True,
+    ),
+    Figure(
+        "request_goodput",
+        "Request goodput (req/s)",
+        "request_goodput",
+        "successful requests that meet every --goodput objective / duration; n/a where one was not measured",
+        is_rate=True,
+    ),
+    Figure(
+        "output_throughput",
+        "Output token throughput (tok/s)",
+        "output_throughput",
+        "output tokens / duration; where a time cut the run, those that came within it, of cut requests too",
+        is_rate=True,
+    ),
+    Figure(
+        "max_output_tokens_per_s",
+        "Peak output token throughput (tok/s)",
+        "max_output_tokens_per_s",
+        "most output tokens within any second; n/a for less than a second",
+    ),
+    Figure(
+        "max_concurrent_requests",
+        "Peak concurrent requests",
+        "max_concurrent_requests",
+        "most requests in flight at one instant",
+    ),
+    Figure(
+        "total_token_throughput",
+        "Total token throughput (tok/s)",
+        "total_token_throughput",
+        "(prompt + output tokens) / duration",
+        is_rate=True,
+    ),
+)
+RATES = tuple(figure.key for figure in FIGURES if figure.is_rate)

@@ -1,0 +1,268 @@
+"""Prompts that a cache answered although nobody asked for that: by what the server reports, else by what the client knows.
+
+A prompt out of the cache costs no prefill, so its TTFT is that of another request. Which tokens may come from the cache:
+those of the chat template's head, of prefixes that all prompts share by design, and of the history of a conversation from its
+second turn on. All others should not. Evidence, the best first:
+
+1. cached tokens as the server reports them in each answer (llama-server; vLLM with --enable-prompt-tokens-details);
+2. the growth of the server's counters while requests were measured (vLLM's prefix_cache_queries and prefix_cache_hits);
+3. prompts that were sent before, earlier in the run or in an earlier run, to a server that reports neither;
+4. always: whether a repeated prompt gets its first token sooner than when it was sent first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.check import LIMITS, Check, information, limited
+from llama_load.metrics.server_counters import ServerCounters
+from llama_load.metrics.table import Records
+from llama_load.record import OK
+
+CHAT, EMBEDDINGS = "chat", "embeddings"
+# Without a chat template a prompt begins with one special token at most.
+BEGIN_TOKENS = 1
+# A shared prefix is counted by itself; where its last word meets the next one, and in blocks of a cache, it is some tokens longer.
+SLACK_TOKENS, SLACK_RATIO = 16, 0.02
+# How far an estimated number of tokens is off.
+ESTIMATE_RATIO = 0.25
+# Prompts that are named in a sentence.
+MOST_NAMED = 8
+# First and repeated TTFT are compared for this many prompts or more, and believed at this probability of chance.
+LEAST_PAIRS, CHANCE = 10, 0.01
+
+REMEDY = "another --seed draws other prompts, --bust-prefix-cache makes each one new"
+INTENDED = "--cache-prompt on declares that caching is intended"
+
+
+@dataclass(slots=True)
+class SentBefore:
+    """How many of a run's measured prompts (first turns) had been sent to the same server in earlier runs: `count` of `of`, in
+    which runs (folder names), and the first of them by their prompt_index."""
+
+    count: int = 0
+    of: int = 0
+    runs: list[str] = field(default_factory=list)
+    prompts: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheEvidence:
+    """What is known of the prompt cache besides the records.
+
+    `intended`: the user declared that cached prompts are part of what is measured; `is_off`: the servers were told not to use
+    their caches. `head_tokens` by host: what the chat template puts before every prompt. `shared_tokens` by workload: what its
+    prompts share at their beginning by design, None where all of its caching is intended (a trace that repeats its prompts).
+    `estimated`: these were not counted by a tokenizer. `counters` over the measurement, `stage_counters` over each stage.
+    """
+
+    intended: bool = False
+    is_off: bool = False
+    head_tokens: Mapping[str, int] = field(default_factory=dict)
+    shared_tokens: Mapping[str, int | None] = field(default_factory=dict)
+    estimated: bool = False
+    counters: ServerCounters | None = None
+    stage_counters: Sequence[ServerCounters | None] = ()
+    sent_before: SentBefore | None = None
+
+
+def cache_checks(records: Records, evidence: CacheEvidence, stage: int | None = None) -> list[Check]:
+    """The checks of the prompt cache, over the whole run or one stage. `records` are all of the run, the warm-ups' too: what was
+    sent before is looked for in all of them."""
+    prompts = _Prompts(records, evidence, stage)
+    if evidence.intended:
+        return [_as_intended(prompts)]
+    if not prompts.judged.any():
+        return [_unknown("no first turn was answered")]
+    checks: list[Check] = []
+    silent = prompts.judged & ~prompts.is_reported
+    if (prompts.judged & prompts.is_reported).any():
+        checks += _reported(prompts)
+    if silent.any():
+        checks += _silent(prompts, silent, evidence, stage)
+    return checks + _sooner(prompts)
+
+
+class _Prompts:
+    """The prompts of a run by row; `judged` are the answered first turns whose caching is not intended as a whole."""
+
+    def __init__(self, records: Records, evidence: CacheEvidence, stage: int | None) -> None:
+        self.tokens = records.numbers("prompt_tokens")
+        self.cached = records.numbers("cached_tokens")
+        self.ttft_ms = records.numbers("ttft_ms")
+        self.index = records.strings("prompt_index")
+        self.hosts = records.strings("host")
+        self.digests = records.strings("prompt_sha256")
+        self.stages = records.strings("stage")
+        self.started_ns = records.instants("started_mono_ns")
+        self.warmup = records.equals("warmup", True)
+        turn = records.numbers("turn")
+        reporting = set(compress(self.hosts, ~np.isnan(self.cached)))
+        self.is_reported = np.array([host in reporting for host in self.hosts], dtype=np.bool_)
+        workloads, endpoints = records.strings("workload"), records.strings("endpoint")
+        shared = [evidence.shared_tokens.get(workload, 0) for workload in workloads]
+        # Embeddings read a prompt once; servers keep nothing of it.
+        self.generates = np.array([endpoint != EMBEDDINGS for endpoint in endpoints], dtype=np.bool_)
+        self.answered = records.equals("status", OK) & ~self.warmup
+        if stage is not None:
+            self.answered &= records.equals("stage", stage)
+        self.is_meant = (turn >= 2) | np.array([tokens is None for tokens in shared], dtype=np.bool_)
+        self.judged = self.answered & ~self.is_meant
+        heads = (
+            evidence.head_tokens.get(host, 0) if at == CHAT else BEGIN_TOKENS
+            for host, at in zip(self.hosts, endpoints, strict=True)
+        )
+        slack = [_with_slack(tokens or 0, estimated=evidence.estimated) for tokens in shared]
+        self.allowed = np.array([head + more for head, more in zip(heads, slack, strict=True)], dtype=np.float64)
+
+    def named(self, rows: NDArray[np.bool_]) -> str:
+        """These rows by their places in the plan: `prompts 3, 17, 42, …`."""
+        return named(sorted({index for index in compress(self.index, rows) if index is not None}))
+
+    def earlier(self) -> NDArray[np.int64]:
+        """For each row the first earlier one with the same prompt to the same server, the warm-up included; -1: there is none."""
+        first: dict[tuple[str, str], int] = {}
+        found = np.full(len(self.digests), -1, dtype=np.int64)
+        for row in np.argsort(self.started_ns, kind="stable"):
+            if self.digests[row] is not None:
+                before = first.setdefault((self.hosts[row], self.digests[row]), int(row))
+                found[row] = -1 if before == row else before
+        return found
+
+
+def named(indices: Sequence[int]) -> str:
+    """Prompts by their places in the plan: `prompts 3, 17, 42, …`."""
+    some = ", ".join(map(str, indices[:MOST_NAMED]))
+    return f"prompt{'s' if len(indices) != 1 else ''} {some}{', …' if len(indices) > MOST_NAMED else ''}"
+
+
+def _with_slack(tokens: int, *, estimated: bool) -> float:
+    """A shared prefix as long as it may turn out to be in the server's count."""
+    return tokens + max(SLACK_TOKENS, tokens * (ESTIMATE_RATIO if estimated else SLACK_RATIO)) if tokens else 0.0
+
+
+def _unknown(text: str) -> Check:
+    return limited("cached_prompt_ratio", None, text)
+
+
+def _as_intended(prompts: _Prompts) -> Check:
+    known = prompts.answered & ~np.isnan(prompts.cached)
+    cached, total = int(prompts.cached[known].sum()), int(np.nansum(prompts.tokens[known]))
+    text = f"{cached} of {total} prompt tokens came from the cache, as intended" if known.any() else "cached prompts are intended"
+    return information("cached_prompt_ratio", None, text)
+
+
+def _reported(prompts: _Prompts) -> list[Check]:
+    """By the server's own report: how many prompts came from the cache for the most part, and how many tokens in all.
+
+    Of each prompt, chat template's head and shared prefix left out: cached / all tokens. An answer without a number counts as
+    one of 0: vLLM leaves it out then.
+    """
+    rows = prompts.judged & prompts.is_reported & ~np.isnan(prompts.tokens)
+    cached = np.maximum(0, np.nan_to_num(prompts.cached) - prompts.allowed)
+    tokens = np.maximum(0, prompts.tokens - prompts.allowed)
+    mostly = rows & (cached > tokens / 2)
+    count, total, found = int(rows.sum()), float(tokens[rows].sum()), float(cached[rows].sum())
+    ratio = float(mostly.sum()) / count if count else None
+    share = found / total if total else None
+    text = f"{int(mostly.sum())} of {count} prompts came from the cache for the most part"
+    if mostly.any():
+        text += f" ({prompts.named(mostly)}): {REMEDY}, --cache-prompt off keeps llama-server from using it, {INTENDED}"
+    all_text = f"{int(found)} of {int(total)} prompt tokens came from the cache"
+    if share is not None and share > LIMITS["cached_token_ratio"].limit:
+        all_text += (
+            f" ({prompts.named(rows & (cached > 0))}): {REMEDY}, --cache-prompt off keeps llama-server from using it, {INTENDED}"
+        )
+    return [limited("cached_prompt_ratio", ratio, text), limited("cached_token_ratio", share, all_text)]
+
+
+def _silent(prompts: _Prompts, rows: NDArray[np.bool_], evidence: CacheEvidence, stage: int | None) -> list[Check]:
+    """Where answers report no cached tokens: by the server's counters, else by what was sent before."""
+    counters = evidence.counters
+    if stage is not None:
+        counters = evidence.stage_counters[stage] if stage < len(evidence.stage_counters) else None
+    again = rows & prompts.generates & (prompts.earlier() >= 0)
+    if counters is not None and not prompts.is_reported.any() and (found := _counted(prompts, counters)) is not None:
+        text = "answers report no cached tokens; the server's counters do"
+        if again.any():
+            text += f"; {int(again.sum())} of {int(rows.sum())} prompts had been sent before in this run ({prompts.named(again)})"
+        return [_unknown(text), found]
+    unknown = _unknown("the server does not report how many prompt tokens came from its cache")
+    if evidence.is_off:
+        return [unknown]
+    checks = [unknown]
+    if again.any():
+        text = f"{int(again.sum())} of {int(rows.sum())} prompts had been sent before in this run ({prompts.named(again)}), "
+        text += f"and the server does not report what its cache answered: give more data, {REMEDY}"
+        checks.append(limited("repeated_prompt_ratio", float(again.sum()) / float(rows.sum()), text))
+    before = evidence.sent_before
+    if before is not None and before.count and stage is None:
+        text = f"{before.count} of {before.of} prompts had been sent to this server in earlier runs ({', '.join(before.runs)}; "
+        text += f"{named(before.prompts)}), and the server does not report what its cache answered: {REMEDY}"
+        checks.append(limited("earlier_prompt_ratio", before.count / before.of, text))
+    return checks
+
+
+def _counted(prompts: _Prompts, counters: ServerCounters) -> Check | None:
+    """Hits / queries of the server's prompt cache in tokens, without what may be cached; None where it does not count them.
+
+    Of 10,000 tokens looked up 3,000 were found, 1,000 of which are heads of a chat template: 2,000 / 9,000 = 0.22. What other
+    clients sent in the meantime is among them.
+    """
+    name = "server_cache_hit_ratio"
+    queries, hits = counters.cache_queries, counters.cache_hits
+    if queries is None or hits is None:
+        return None
+    if not queries:
+        if not counters.prompt_tokens:
+            return None
+        return limited(name, 0.0, "the server looked up no prompt in a cache: prefix caching is off")
+    rows = prompts.answered
+    may = np.where(prompts.is_meant, prompts.tokens, prompts.allowed)[rows]
+    if np.isnan(may).any():
+        return limited(name, None, f"{hits} of {queries} prompt tokens came from the server's cache; how many may is not known")
+    allowed = float(may.sum())
+    total, found = max(0.0, queries - allowed), max(0.0, hits - allowed)
+    value = found / total if total else None
+    text = f"{hits} of {queries} prompt tokens came from the server's prefix cache, by its counters"
+    if allowed:
+        text += f"; {min(int(allowed), hits)} of them may (chat template, shared prefixes, later turns)"
+    if value is not None and value > LIMITS[name].limit:
+        text += f": these or other prompts with their beginning had been sent before; {REMEDY}, {INTENDED}"
+    return limited(name, value, text)
+
+
+def _sooner(prompts: _Prompts) -> list[Check]:
+    """Whether prompts get their first token sooner when they come again, within a stage: the evidence that needs no server's word.
+
+    For each prompt sent twice or more: median TTFT of its repetitions / its first TTFT. The value is 1 - the median of these
+    ratios: 0.5 where half of the time is saved. It counts against the run only with 10 such prompts or more, if so many of
+    them were sooner that chance does it once in 100 times or less (sign test).
+    """
+    rows = prompts.judged & ~np.isnan(prompts.ttft_ms) & ~(np.nan_to_num(prompts.cached) > prompts.allowed)
+    order = np.argsort(prompts.started_ns, kind="stable")
+    times: dict[tuple[str, int, str], list[float]] = {}
+    for row in order[rows[order]]:
+        if prompts.digests[row] is not None:
+            key = prompts.hosts[row], prompts.stages[row], prompts.digests[row]
+            times.setdefault(key, []).append(float(prompts.ttft_ms[row]))
+    ratios = [float(np.median(rest)) / first for first, *rest in times.values() if rest and first > 0]
+    if len(ratios) < LEAST_PAIRS:
+        return []
+    name, saving = "repeated_ttft_saving", 1 - float(np.median(ratios))
+    sooner = sum(ratio < 1 for ratio in ratios)
+    text = f"{len(ratios)} prompts were sent twice or more: {sooner} got their first token sooner then, {saving:.0%} in the median"
+    if saving <= LIMITS[name].limit or _chance(sooner, len(ratios)) > CHANCE:
+        return [Check(name, saving, LIMITS[name].limit, True, text)]
+    return [limited(name, saving, f"{text}: a cache answered them; {REMEDY}")]
+
+
+def _chance(sooner: int, pairs: int) -> float:
+    """How likely so many of so many pairs, or more, go one way if both ways are alike (one-sided sign test). 10 of 10: 0.001."""
+    return float(sum(math.comb(pairs, count) for count in range(sooner, pairs + 1)) / 2**pairs)

@@ -1,0 +1,67 @@
+"""What a server counts over a time: prompt cache, speculative decoding, finished requests. All its clients are in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from llama_load.metrics.speculative import Speculation
+
+# A process that started again has another start time. Prometheus' clients report it to some ms.
+SAME_START_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCounters:
+    """Counts since the server's start, or over a time; None where the server does not count it.
+
+    `prompt_tokens` counts all prompt tokens, cached ones included. `cache_queries` of them were looked up in the prompt cache
+    and `cache_hits` found there (vLLM: prefix_cache_queries and prefix_cache_hits; llama-server looks up all). vLLM without
+    prefix caching looks up none. `started_s` is when the process started and `read_s` when the counters were read, in Unix time
+    of the server's clock.
+    """
+
+    speculation: Speculation | None = None
+    prompt_tokens: int | None = None
+    cache_queries: int | None = None
+    cache_hits: int | None = None
+    requests: int | None = None
+    preemptions: int | None = None
+    started_s: float | None = None
+    read_s: float | None = None
+
+    @property
+    def uptime_s(self) -> float | None:
+        """How long the server had been running; None where it does not report its start."""
+        return None if self.started_s is None or self.read_s is None else max(0.0, self.read_s - self.started_s)
+
+    def plus(self, other: ServerCounters) -> ServerCounters:
+        """Both together (two replicas, two stages): None where one of them does not count it."""
+        together = None
+        if self.speculation is not None and other.speculation is not None:
+            together = self.speculation.plus(other.speculation)
+        return ServerCounters(together, **{name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS})
+
+    def since(self, earlier: ServerCounters) -> ServerCounters | None:
+        """What was added since `earlier`; None if the server was started anew meanwhile: its counters shrank."""
+        if self.is_restart_of(earlier):
+            return None
+        drafted = None
+        if self.speculation is not None and earlier.speculation is not None:
+            drafted = self.speculation.since(earlier.speculation)
+        return ServerCounters(drafted, **{name: _sum(getattr(self, name), getattr(earlier, name), -1) for name in _COUNTS})
+
+    def is_restart_of(self, earlier: ServerCounters) -> bool:
+        """Whether the server was started anew since `earlier`: it says so, or a counter has shrunk."""
+        if self.started_s is not None and earlier.started_s is not None:
+            return abs(self.started_s - earlier.started_s) > SAME_START_S
+        grown = [_sum(getattr(self, name), getattr(earlier, name), -1) for name in _COUNTS]
+        if self.speculation is not None and earlier.speculation is not None and self.speculation.since(earlier.speculation) is None:
+            return True
+        return any(count is not None and count < 0 for count in grown)
+
+
+_COUNTS = tuple(item.name for item in fields(ServerCounters) if item.name not in ("speculation", "started_s", "read_s"))
+
+
+def _sum(one: int | None, other: int | None, sign: int = 1) -> int | None:
+    return None if one is None or other is None else one + sign * other

@@ -1,0 +1,59 @@
+"""A server's counters at /metrics: what is read, summed, subtracted, and passed over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llama_load.metrics.server_counters import ServerCounters
+from llama_load.metrics.speculative import Speculation
+from llama_load.targets.counters import parse_counters
+from tests.transcripts import FOLDER
+
+VLLM = (FOLDER / "vllm_metrics.txt").read_text()
+
+
+def test_vllms_counters() -> None:
+    """234 prompt tokens, all looked up in the prefix cache, none found; five requests finished, each by length."""
+    found = parse_counters(VLLM)
+    assert found == ServerCounters(
+        prompt_tokens=234, cache_queries=234, cache_hits=0, requests=5, preemptions=0, started_s=1.79516985346e9
+    )
+
+
+def test_llama_servers_counters_count_cached_tokens_among_the_prompts() -> None:
+    """860 processed and 397 out of the cache."""
+    found = parse_counters((FOLDER / "llama_metrics.txt").read_text())
+    assert found == ServerCounters(Speculation(0, 0, 0), prompt_tokens=1257, cache_queries=1257, cache_hits=397)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_the_names_of_older_versions_are_known_and_not_counted_twice(both: bool) -> None:
+    page = VLLM.replace("vllm:prefix_cache", "vllm:gpu_prefix_cache").replace("hits_total{engine", "hits_total{engine")
+    found = parse_counters(page + VLLM if both else page)
+    assert found is not None
+    assert (found.cache_queries, found.cache_hits) == (234, 0)
+
+
+def test_a_llama_server_that_does_not_count_cached_tokens_says_nothing_of_its_cache() -> None:
+    found = parse_counters("# TYPE llamacpp:prompt_tokens_total counter\nllamacpp:prompt_tokens_total 860\n")
+    assert found is not None
+    assert (found.prompt_tokens, found.cache_queries, found.cache_hits) == (None, None, None)
+
+
+def test_counters_over_a_time() -> None:
+    before = ServerCounters(Speculation(10, 5, 2), 100, 100, 20, 3, 0, 1000.0)
+    after = ServerCounters(Speculation(30, 15, 6), 400, 400, 220, 9, None, 1000.001)
+    assert after.since(before) == ServerCounters(Speculation(20, 10, 4), 300, 300, 200, 6, None)
+    assert ServerCounters(None, 1, 2, 3, 4, 5).plus(ServerCounters(None, 1, 2, None, 4, 5)) == ServerCounters(
+        None, 2, 4, None, 8, 10
+    )
+
+
+def test_a_restart_is_seen_by_the_start_time_or_by_a_counter_that_shrank() -> None:
+    before = ServerCounters(None, 100, 100, 20, 3, 0, 1000.0)
+    assert replace(before, started_s=1012.0, prompt_tokens=500).since(before) is None
+    assert replace(before, started_s=None, requests=2).since(before) is None
+    assert ServerCounters(Speculation(5, 1)).is_restart_of(ServerCounters(Speculation(55, 41)))
+    assert not before.is_restart_of(before)
