@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# Bytecode of everything, on all cores at once (pip takes one), also where PYTHONDONTWRITEBYTECODE is set: there every start would
+# compile anew, which takes 4 s. What a package has that does not compile is nothing that it needs.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib llama_load locustfiles || true
 
 .PHONY: demo test test-heavy fuzz bench bench-peers pictures install lint clean
 .DEFAULT_GOAL := demo
@@ -10,8 +13,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 demo: $(VENV)/.demo
 	@$(BIN)/llama-load demo
 
+# Most tests wait for a server, so more of them than cores run at a time. Those that judge the clock run alone.
 test: $(VENV)/.dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3 -m "not heavy and not timing"
+	$(BIN)/pytest -m "timing and not heavy"
 
 # vLLM and llama-cpp-python live in the user's cache, in folders named by a hash of what was asked for.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/llama-load/venvs
@@ -21,13 +26,16 @@ folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(
 # survive: what fails gets a second look, and -rR names it.
 TWICE := --reruns 1 -rR
 
+# At the end once more without epoll and kernel stamps, as on macOS: the tests in which this differs, which are those of the wire
+# (connections, exchanges, TLS, the alarm), of the clock, and a run each against the real llama-server, with faults, in an open loop
+# and with two processes.
 test-heavy: $(VENV)/.dev
 	@scripts/debian.sh
 	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
 	@$(PIP) -e '.[heavy]'
 	HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy $(TWICE)
-	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest $(TWICE)
+	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest -m "portable and not heavy" $(TWICE)
 
 # Thousands of new examples for every test that makes its own, where the suite tries the same hundred each time.
 fuzz: $(VENV)/.dev
@@ -70,11 +78,13 @@ $(VENV)/bin/python:
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing llama-load with its extra 'demo' …"
 	@$(PIP) --no-compile -e '.[demo]'
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing llama-load with its extra 'dev' …"
-	@$(PIP) -e '.[dev]'
+	@$(PIP) --no-compile -e '.[dev]'
+	@$(COMPILE)
 	@touch $@ $(VENV)/.demo
 
 clean:

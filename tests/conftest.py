@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +29,9 @@ settings.register_profile("suite", deadline=None, derandomize=True)
 settings.register_profile("fuzz", deadline=None, max_examples=3000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("LLAMA_LOAD_HYPOTHESIS", "suite"))
 
+# A shell starts what goes to the background with SIGINT ignored, and so would every process of a test that is to get one.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Whether the suite runs without epoll and kernel stamps, as on macOS (see `llama_load.wire.readiness`).
 PORTABLE = SO_TIMESTAMPNS is None
@@ -45,6 +48,11 @@ class Finished:
     folder: Path
 
     @property
+    def report_lines(self) -> list[str]:
+        """The lines that it printed; not that of the run folder, whose path is as long as pytest likes."""
+        return self.out.partition("Run folder: ")[0].splitlines()
+
+    @property
     def summary(self) -> dict[str, Any]:
         return msgspec.json.decode((self.folder / "summary.json").read_bytes())
 
@@ -58,7 +66,9 @@ class Finished:
 
 
 def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LLAMA_LOAD_", "LOCUST_"))}
+    """Without what would change a run; with compiled bytecode, which every start of Locust reads in a tenth of the time."""
+    ours = ("LLAMA_LOAD_", "LOCUST_", "PYTHONDONTWRITEBYTECODE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"COLUMNS": "100"} | ({"LLAMA_LOAD_PORTABLE": "1"} if PORTABLE else {})
 
 
@@ -122,19 +132,6 @@ class Simulated:
     def has_answered(self, requests: int) -> Callable[[], bool]:
         """Whether it has come to the end of so many."""
         return lambda: self.log.exists() and self.log.read_bytes().count(b"\n") >= requests
-
-
-def eventually(attempt: Callable[[Path], None], folder: Path, tries: int = 5) -> None:
-    """Passes as soon as one attempt does. What is tested is whether the clock can be true; a virtual machine that is stopped for
-    half a second by its hypervisor delays client and server alike, and says nothing about that."""
-    for number in range(1, tries + 1):
-        try:
-            attempt(folder / f"run-{number}")
-            return
-        except AssertionError:
-            if number == tries:
-                raise
-            time.sleep(2)
 
 
 @contextmanager

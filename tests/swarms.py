@@ -99,7 +99,7 @@ def web_ui(port: int) -> list[str]:
     return ["--web-port", str(port), "--web-host", "127.0.0.1"]
 
 
-def wait_until(true: Callable[[], bool], timeout_s: float = 30) -> None:
+def wait_until(true: Callable[[], bool], timeout_s: float = 60) -> None:
     """Also while a page that is asked does not answer yet."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -11,6 +11,8 @@ from llama_load.units import NS_PER_MS
 from llama_load.wire import alarm
 from llama_load.wire.alarm import MOST_ALARMS, sleep_until
 
+pytestmark = pytest.mark.portable
+
 
 @pytest.fixture(params=["linux", "darwin"], autouse=True)
 def platform(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.wire import Exchange, Hub, Request, Timeouts, TlsOptions, parse_url
 from tests.scripted import END, GOOD_STREAM, STREAM, ScriptedServer, chunk, token
 
+pytestmark = pytest.mark.portable
+
 
 def ask(url: str, *, reuse: bool = True) -> tuple[Exchange, tuple[str, str] | None]:
     reader = AnswerReader()

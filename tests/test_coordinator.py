@@ -310,7 +310,9 @@ def test_the_same_prompts_come_again_where_a_phase_repeats() -> None:
 
 
 events = st.lists(
-    st.tuples(st.sampled_from(["want", "over", "end", "back", "lose", "wait"]), st.integers(0, 2), st.integers(0, 400))
+    st.tuples(st.sampled_from(["want", "want", "over", "end", "back", "lose", "wait"]), st.integers(0, 2), st.integers(0, 400)),
+    min_size=10,
+    max_size=60,
 )
 
 
@@ -319,15 +321,32 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
     due_ms: list[int], limit: int, drops: bool, steps: list[tuple[str, int, int]]
 ) -> None:
     """Whatever workers do: in flight are never more than allowed, nothing is leased more than half a second early, and in the end every
-    arrival has ended, was lost with a worker, or was dropped, which none is that could have gone."""
+    arrival has ended, was lost with a worker, or was dropped. None is dropped before its instant, or while there is room; and none waits
+    while there is room and a user for it."""
     due_ns = [due * MS for due in sorted(due_ms)]
-    phase = Phase(total=len(due_ns), due_ns=due_ns, limit_at=lambda _: limit, drops=drops, workload_of=lambda _: "chat")
+    phase = Phase(
+        total=len(due_ns),
+        due_ns=due_ns,
+        limit_at=lambda _: limit,
+        drops=drops,
+        workload_of=lambda _: "chat",
+        stage_of=lambda number, _: number,
+    )
     swarm = Swarm(phases=[phase])
     books, over, ended = swarm.books, set(), []
+    before = (0, 0)  # in flight, dropped
 
     def look() -> None:
-        assert books.in_flight == sum(lease.key not in over for hand in swarm.hands.values() for lease in hand) <= limit
+        nonlocal before
+        present, dropped = books.in_flight, phase.dropped.total()
+        assert present == sum(lease.key not in over for hand in swarm.hands.values() for lease in hand) <= limit
         assert all(lease.due_ns <= swarm.now_ns + 500 * MS for hand in swarm.hands.values() for lease in hand)
+        assert dropped == before[1] or limit in (present, before[0])
+        assert all(due_ns[number] <= swarm.now_ns for number in phase.dropped)
+        if (index := phase.book.peek()) is not None:
+            assert not (drops and present == limit and due_ns[index] <= swarm.now_ns)
+            assert not (books.waiting and present < limit and due_ns[index] <= swarm.now_ns + 500 * MS)
+        before = present, dropped
 
     def end(worker: str, lease: Lease) -> None:
         over.discard(lease.key)
@@ -364,13 +383,16 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
         swarm.hands[worker].clear()
         over.clear()
         books.lose(worker, [])
+    before = books.in_flight, phase.dropped.total()
     while not swarm.over:
         swarm.at(swarm.now_ns // MS + 250)
+        look()
         books.want("good", "chat", 2)
+        look()
         for lease in list(swarm.hands.get("good", [])):
             swarm.hands["good"].remove(lease)
             end("good", lease)
-        look()
+            look()
     named = [index for gone in books.lost for index in gone.possibly_sent]
     assert len(ended) + len(named) + phase.dropped.total() == len(due_ns)
     assert len(set(ended) | set(named)) == len(ended) + len(named)

@@ -17,6 +17,8 @@ from llama_load.wire.clock import SO_TIMESTAMPNS
 from tests.anything import exchange_of, record_of
 from tests.scripted import DONE, END, FINISH, GOOD_STREAM, STREAM, ScriptedServer, Step, chunk, event, token
 
+pytestmark = pytest.mark.portable
+
 KERNEL_STAMPS = SO_TIMESTAMPNS is not None
 UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 QUICK = Timeouts(connect_s=0.3, first_token_s=0.4, token_s=0.4)

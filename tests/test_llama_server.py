@@ -17,6 +17,8 @@ from llama_load.targets.target import LLAMA_SERVER, Target
 from llama_load.wire import Exchange, Hub, Request, Timeouts, parse_url
 from tests.anything import output_of, prompt_of
 
+pytestmark = pytest.mark.portable
+
 
 def ask(url: str, text: str, max_tokens: int, **body: object) -> tuple[Exchange, AnswerReader]:
     reader = AnswerReader()

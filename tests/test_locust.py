@@ -126,7 +126,7 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
         form |= {"num_prompts": "", "max_tokens": "50"}
         assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
         wait_until((tmp_path / "ui-2" / "requests.arrows").exists)
-        time.sleep(2)  # Locust's page remembers the last run's table for two seconds
+        time.sleep(0.3)
         assert requests.post(f"{ui}/stop", timeout=10).ok
         wait_until((tmp_path / "ui-2" / "summary.json").exists)
         form |= {"num_prompts": "nonsense"}

@@ -67,7 +67,7 @@ def test_a_slow_replica(run_locust: Callable[..., Finished], simulate: Callable[
     assert fast.url in section
     assert slow.url in section
     assert "Request imbalance (1 is even):" in section
-    assert max(map(len, done.out.splitlines())) <= 80
+    assert max(map(len, done.report_lines)) <= 80
 
 
 def test_two_real_servers_that_are_not_alike(

@@ -62,6 +62,7 @@ def test_fewer_users_than_workers(simulate: Callable[..., Simulated], tmp_path: 
     assert places_of(done) == list(range(9))
 
 
+@pytest.mark.portable
 def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated]) -> None:
     done = run_locust(simulate(*QUICK).url, "--processes", "2", "--num-prompts", "20", "-u", "4", "--max-tokens", "6")
     assert done.code == 0, done.err

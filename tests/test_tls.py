@@ -15,6 +15,8 @@ from llama_load.wire.clock import SO_TIMESTAMPNS
 from tests.conftest import Finished
 from tests.scripted import DONE, END, FINISH, GOOD_STREAM, STREAM, ScriptedServer, token
 
+pytestmark = pytest.mark.portable
+
 
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:

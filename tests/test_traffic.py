@@ -230,7 +230,7 @@ def test_a_mixture_of_documents_and_images(seeing_server: Running, run_locust: R
         expected = (row["prompt_tokens"] + row["output_tokens"]) / row["e2el_ms"] * 1e3
         assert any(cells[2].strip() == f"{expected:.1f}" for cells in table)
     assert {"document", "vision"} == set(done.summary["llama_load"]["by_workload"])
-    assert max(map(len, done.out.splitlines())) <= 80
+    assert max(map(len, done.report_lines)) <= 80
 
 
 def test_what_an_image_costs_does_not_hang_on_random_text_before_it(seeing_server: Running, run_locust: Run) -> None:

@@ -15,7 +15,7 @@ from llama_load.units import NS_PER_MS, NS_PER_S
 BINS_PER_S = 100
 
 
-def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """When the tokens of these answers arrived, ns, and how many at each of these instants: an entry a token event, or one at the
     end of an answer that was not streamed. Of some requests at a time: an event takes 60 bytes here.
 
@@ -23,13 +23,13 @@ def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.float64], NDArray[n
     events, so that events holding several tokens (vLLM under load) count as what they hold; vLLM's own bench counts events there.
     """
     for batch in ok.batches():
-        is_streamed = ~np.isnan(batch.numbers("first_token_mono_ns"))
+        is_streamed = batch.has("first_token_mono_ns")
         whole = batch.where(~is_streamed)
         yield _event_times_ns(batch.where(is_streamed))
-        yield whole.instants("ended_mono_ns").astype(np.float64), np.nan_to_num(whole.numbers("output_tokens"))
+        yield whole.instants("ended_mono_ns"), np.nan_to_num(whole.numbers("output_tokens"))
 
 
-def _event_times_ns(streamed: Records) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _event_times_ns(streamed: Records) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     import pyarrow as pa
 
     gaps = streamed.table["itl_ms"].combine_chunks()
@@ -41,7 +41,8 @@ def _event_times_ns(streamed: Records) -> tuple[NDArray[np.float64], NDArray[np.
     is_gap[firsts] = False
     steps[is_gap] = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64) * NS_PER_MS
     summed = np.cumsum(steps)
-    first_ns = streamed.instants("first_token_mono_ns").astype(np.float64)
+    # Only the time since the first event goes through a float: an instant over 2^53 ns (104 days) would be rounded.
+    since_first_ns = np.rint(summed - np.repeat(summed[firsts], counts + 1)).astype(np.int64)
     tokens = streamed.numbers("output_tokens")
     weights = np.repeat(np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1), counts + 1)
     told = streamed.table["event_tokens"].combine_chunks()
@@ -49,7 +50,7 @@ def _event_times_ns(streamed: Records) -> tuple[NDArray[np.float64], NDArray[np.
     placed = sizes == counts + 1  # NaN (a null list) is no match
     of_placed = np.asarray(told.filter(pa.array(placed)).flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
     weights[np.repeat(placed, counts + 1)] = of_placed
-    return summed + np.repeat(first_ns - summed[firsts], counts + 1), weights
+    return np.repeat(streamed.instants("first_token_mono_ns"), counts + 1) + since_first_ns, weights
 
 
 def peak_output_tok_per_s(answered: Records, window: Window) -> float | None:
@@ -59,7 +60,7 @@ def peak_output_tok_per_s(answered: Records, window: Window) -> float | None:
     Ten tokens between 0.9 and 1.0 s and ten between 1.0 and 1.1 s: 20. vLLM's bench counts events in whole seconds from the start,
     which can be less than the mean.
     """
-    streamed = answered.where(~np.isnan(answered.numbers("first_token_mono_ns")))
+    streamed = answered.where(answered.has("first_token_mono_ns"))
     if window.seconds < 1 or not len(streamed):
         return None
     tokens = np.zeros(int(window.seconds * BINS_PER_S) + 1)

@@ -43,7 +43,7 @@ def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:
         values = ok.numbers(f"{slo.metric}_ms")
         needless = np.zeros(len(ok), dtype=np.bool_)
         if slo.metric == "tpot":
-            needless = ~np.isnan(ok.numbers("first_token_mono_ns")) & (ok.numbers("output_tokens") < 2)
+            needless = ok.has("first_token_mono_ns") & (ok.numbers("output_tokens") < 2)
         if (np.isnan(values) & ~needless).any():
             return None
         good &= needless | (values <= slo.limit_ms)

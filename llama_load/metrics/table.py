@@ -27,8 +27,16 @@ class Records:
         return int(self.table.num_rows)
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """A numeric column as float64, NaN where it was not measured. Instants lose precision: use `instants`."""
-        return np.asarray(self.table[name].cast("float64").to_numpy(), dtype=np.float64)
+        """A numeric column as float64, NaN where it was not measured.
+
+        Integers over 2^53 are rounded. Instants are that large on a machine that has been up for 104 days: compute with
+        `instants`, and ask `has` whether there is one.
+        """
+        return np.asarray(self.table[name].cast("float64", safe=False).to_numpy(), dtype=np.float64)
+
+    def has(self, name: str) -> NDArray[np.bool_]:
+        """One bool a row: whether the column holds a value there."""
+        return np.asarray(self.table[name].is_valid().to_numpy(), dtype=np.bool_)
 
     def instants(self, name: str) -> NDArray[np.int64]:
         """A column of instants in ns, rows without one left out."""

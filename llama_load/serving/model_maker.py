@@ -57,7 +57,9 @@ def cached_model(size: ModelSize, corpus: Path) -> Path:
     if not model.exists():
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = folder / f"model.gguf.{os.getpid()}"
-        make_model(unfinished, folder / "tokenizer.json", size, corpus)
+        tokenizer = folder / f"tokenizer.json.{os.getpid()}"
+        make_model(unfinished, tokenizer, size, corpus)
+        tokenizer.rename(folder / "tokenizer.json")
         unfinished.rename(model)
     return model
 

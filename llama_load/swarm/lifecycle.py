@@ -43,6 +43,8 @@ from llama_load.swarm.worker import WorkerLife
 # Locust writes its CSV files once a second and not once more at the end.
 CSV_LAST_WRITE_S = 1.2
 REPORTED_WITHIN_S = 300.0
+# What Locust logs where its own option is empty, as it is once we have taken it over.
+NO_RUN_TIME = "No run time limit set, use CTRL+C to interrupt"
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +115,7 @@ class Lifecycle:
             logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
         if self.headless or self.options.autostart:
             self._take_over_run_time()
+            self._announce_run_time()
 
     def _read(self) -> LoadOptions:
         """The flags, and what a load shape of ours in the locustfile says where they say nothing."""
@@ -132,6 +135,12 @@ class Lifecycle:
         timer = getattr(self.environment.web_ui, "_run_time_greenlet", None)
         if timer is not None:
             timer.kill(block=False)
+
+    def _announce_run_time(self) -> None:
+        """Log the limit in Locust's place, which would log that there is none."""
+        if self.run_time_s:
+            logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
+            logger.info("Run time limit set to %g seconds, counted from the end of the warm-up", self.run_time_s)
 
     def _prepare(self) -> Prepared:
         prepared = prepare(self.environment, self._read(), self.run_time_s, headless=self.headless)

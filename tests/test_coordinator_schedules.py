@@ -1,0 +1,103 @@
+"""The books of a swarm where time matters: schedules that begin late, limits that change, what is dropped and who is missing."""
+
+from __future__ import annotations
+
+from llama_load.swarm.phases import Phase
+from tests.test_coordinator import MS, Swarm
+
+S = 1000 * MS
+
+
+def test_the_schedule_of_a_second_phase_begins_when_the_phase_does() -> None:
+    """The first phase takes two requests and 3 s; the second one's are due 100 and 900 ms after its own beginning."""
+    swarm = Swarm(phases=[Phase(total=2), Phase(total=2, due_ns=[100 * MS, 900 * MS])])
+    swarm.books.want("a", "chat", 4)
+    swarm.now_ns = 3 * S
+    for index in (0, 1):
+        swarm.books.end("a", (False, index))
+    assert [(lease.index, lease.due_ns) for lease in swarm.hands["a"][2:]] == [(2, 3 * S + 100 * MS)]
+    swarm.at(3399)
+    assert len(swarm.hands["a"]) == 3
+    swarm.at(3400)
+    assert [(lease.index, lease.due_ns) for lease in swarm.hands["a"][3:]] == [(3, 3 * S + 900 * MS)]
+
+
+def test_a_limit_and_a_stage_change_with_the_time_since_the_phase_began() -> None:
+    """One at a time in the first second, three after it; the requests of each are of another stage. The clock starts at 50 s."""
+    rising = Phase(total=9, limit_at=lambda s: 1 if s < 1 else 3, stage_of=lambda _, s: int(s >= 1))
+    swarm = Swarm(phases=[Phase(total=1), rising])
+    swarm.books.want("a", "chat", 9)
+    swarm.now_ns = 50 * S
+    swarm.books.end("a", (False, 0))
+    assert [lease.stage for lease in swarm.hands["a"][1:]] == [0]
+    swarm.at(50_999)
+    assert len(swarm.hands["a"]) == 2
+    swarm.at(51_000)
+    assert [lease.stage for lease in swarm.hands["a"][1:]] == [0, 1, 1]
+
+
+def test_what_came_while_the_last_place_was_taken_is_dropped_although_it_is_free_now() -> None:
+    """One at a time, due at 0 and 10 ms; nobody looks at the books until the first has ended at 20 ms. The third is due then."""
+    for how in ("over", "end"):
+        due_ns = [0, 10 * MS, 21 * MS]
+        phase = Phase(total=3, due_ns=due_ns, limit_at=lambda _: 1, drops=True, workload_of=lambda _: "chat")
+        swarm = Swarm(phases=[phase])
+        swarm.books.want("a", "chat", 3)
+        swarm.now_ns = 20 * MS
+        getattr(swarm.books, how)("a", (False, 0))
+        assert [lease.index for lease in swarm.hands["a"]] == [0, 2]
+        assert phase.dropped.total() == 1
+
+
+def test_nothing_is_dropped_while_there_is_room_however_late_it_is() -> None:
+    """Four may be in flight, two are; the master stands still past the instants of two more, and then one of the first ends."""
+    due_ns = [0, 10 * MS, 900 * MS, 1000 * MS]
+    phase = Phase(total=4, due_ns=due_ns, limit_at=lambda _: 4, drops=True, workload_of=lambda _: "chat")
+    swarm = Swarm(phases=[phase])
+    swarm.books.want("a", "chat", 4)
+    swarm.at(0)
+    assert [lease.index for lease in swarm.hands["a"]] == [0, 1]
+    swarm.now_ns = 950 * MS
+    swarm.books.end("a", (False, 0))
+    assert [lease.index for lease in swarm.hands["a"]] == [0, 1, 2, 3]
+    assert not phase.dropped
+
+
+def test_who_is_missing_for_what_is_due_soon() -> None:
+    """Due every 100 ms from 1 s after a phase of one request; two users wait, so within 500 ms of the first two more are needed."""
+    phase = Phase(total=10, due_ns=[(1000 + 100 * n) * MS for n in range(10)], workload_of=lambda _: "chat", limit_at=lambda _: 6)
+    swarm = Swarm(phases=[Phase(total=1), phase])
+    assert swarm.books.missing_users(9 * S) == {}  # not of a schedule
+    swarm.books.want("a", "chat", 3)
+    swarm.now_ns = 50 * S
+    swarm.books.end("a", (False, 0))
+    assert swarm.books.missing_users(999 * MS) == {}
+    assert swarm.books.missing_users(1300 * MS) == {"chat": 2}
+    assert swarm.books.missing_users(9 * S) == {"chat": 4}  # six may be in flight
+    swarm.at(50_600)  # the first two are leased
+    assert (swarm.books.in_flight, swarm.books.under_way) == (2, 0)
+    assert swarm.books.missing_users(9 * S) == {"chat": 4}
+    swarm.at(51_050)
+    assert swarm.books.under_way == 1
+    swarm.books.close()
+    assert swarm.books.missing_users(9 * S) == {}
+
+
+def test_what_goes_on_to_others_is_counted_beside_what_may_have_been_sent() -> None:
+    swarm = Swarm(5)
+    swarm.books.want("a", "chat", 5)
+    swarm.books.lose("a", [(False, 1), (False, 3)])
+    (gone,) = swarm.books.lost
+    assert (gone.possibly_sent, gone.handed_on) == ([1, 3], 3)
+
+
+def test_nothing_is_handed_out_after_the_end() -> None:
+    swarm = Swarm(5)
+    swarm.books.want("a", "chat", 2)
+    swarm.books.close()
+    swarm.books.want("a", "chat", 1)
+    swarm.books.give_back("a", [(False, 0)])
+    swarm.books.want("b", "chat", 1)
+    assert len(swarm.hands["a"]) == 2
+    assert "b" not in swarm.hands
+    assert swarm.books.waiting == 0

@@ -1,0 +1,40 @@
+"""What the targets of the Makefile would run (`make -n`)."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+
+
+def commands(target: str) -> list[str]:
+    """The commands of a target in a fresh clone."""
+    dry = ["make", "--dry-run", "--no-print-directory", target, "VENV=a-fresh-one"]
+    return subprocess.run(dry, capture_output=True, text=True, cwd=REPOSITORY, check=True).stdout.splitlines()
+
+
+@pytest.mark.parametrize("target", ["demo", "install"])
+def test_what_is_installed_is_compiled(target: str) -> None:
+    """Else every start compiles it anew where PYTHONDONTWRITEBYTECODE is set, as in Docker: 4 s."""
+    found = commands(target)
+    (installed,) = (place for place, line in enumerate(found) if "pip" in line and "install" in line)
+    (compiled,) = (place for place, line in enumerate(found) if "compileall" in line)
+    assert installed < compiled
+    assert {"a-fresh-one/lib", "llama_load"} <= set(found[compiled].split())
+    assert not [line for line in found[compiled + 1 :] if "install" in line]
+
+
+def test_every_test_runs_in_one_of_the_targets_and_those_of_the_clock_alone() -> None:
+    assert [line.partition("pytest ")[2] for line in commands("test") if "bin/pytest" in line] == [
+        '-n 3 -m "not heavy and not timing"',
+        '-m "timing and not heavy"',
+    ]
+    heavy = [line for line in commands("test-heavy") if "bin/pytest" in line]
+    assert "-m heavy" in heavy[0]
+    assert "LLAMA_LOAD_PORTABLE=1" in heavy[1]
+    assert '-m "portable and not heavy"' in heavy[1]
