@@ -94,6 +94,12 @@ def swarm(
             process.wait()
 
 
+def own_port() -> list[str]:
+    """Flags for --processes: a port that no other run uses."""
+    port = str(free_port())
+    return ["--master-bind-port", port, "--master-port", port]
+
+
 def web_ui(port: int) -> list[str]:
     """Flags for Locust's web page on this machine alone."""
     return ["--web-port", str(port), "--web-host", "127.0.0.1"]

@@ -17,7 +17,7 @@ import requests
 from llama_load import __version__
 from llama_load.serving.process import free_port
 from tests.conftest import Finished, Simulated
-from tests.swarms import places_of, prompts_of, slow_link, swarm, wait_until
+from tests.swarms import own_port, places_of, prompts_of, slow_link, swarm, wait_until
 
 QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
 
@@ -63,7 +63,7 @@ def test_fewer_users_than_workers(simulate: Callable[..., Simulated], tmp_path: 
 
 
 def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated]) -> None:
-    done = run_locust(simulate(*QUICK).url, "--processes", "2", "--num-prompts", "20", "-u", "4", "--max-tokens", "6")
+    done = run_locust(simulate(*QUICK).url, "--processes", "2", *own_port(), "--num-prompts", "20", "-u", "4", "--max-tokens", "6")
     assert done.code == 0, done.err
     assert places_of(done) == list(range(20))
     assert len(set(done.records.measured().strings("worker"))) == 2

@@ -242,7 +242,8 @@ class MasterRun:
     def _look_for_lost(self) -> None:
         for client_id, worker in self._workers.items():
             node = self._runner.clients.get(client_id)
-            gone = node is None or node.state == STATE_MISSING
+            # Locust has no entry of a worker that has quit, nor, for a moment, of one that was stopped and has said its last word.
+            gone = worker.last_word is None if node is None else node.state == STATE_MISSING
             if worker.is_flushed and not worker.left:  # in the middle of a run: somebody has stopped it
                 worker.left = True
                 self._books.coordinator.leave(client_id)

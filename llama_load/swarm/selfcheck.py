@@ -7,6 +7,7 @@ from array import array
 
 import gevent
 import numpy as np
+import numpy.ma
 import psutil
 
 from llama_load.metrics.verdict import WorkerHealth
