@@ -101,12 +101,13 @@ class WorkerHealth:
 
 @dataclass(slots=True)
 class LostWorker:
-    """A worker that went away: the measured requests that it may have sent and of which no record came, and how many it had not
-    begun, which went to others."""
+    """A worker that went away: the measured requests that it may have sent and of which no record came, how many it had not
+    begun, which went to others, and the requests of warm-ups that it may have sent."""
 
     worker: str
     possibly_sent: list[int] = field(default_factory=list)
     handed_on: int = 0
+    possibly_sent_warmup: list[int] = field(default_factory=list)
 
 
 def judge(

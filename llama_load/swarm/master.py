@@ -18,7 +18,7 @@ from llama_load.record import CANCELLED, INSTANTS, schema
 from llama_load.reports.results import Results
 from llama_load.swarm import messages
 from llama_load.swarm.books import Books
-from llama_load.swarm.clocks import ENOUGH, WorkerClock
+from llama_load.swarm.clocks import MOST, WorkerClock
 from llama_load.swarm.intake import Delivery, Intake, Row
 from llama_load.swarm.leases import Key, Lease
 from llama_load.swarm.local import new_nonce
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 WATCH_EVERY_S = 0.5
 PING_EVERY_S = 2.0
-FIRST_PINGS = ENOUGH
 SAY_AGAIN_EVERY_S = 2.0
 # How long nothing may come before the last records are given up. Requests in flight are cut first, so this is the time of network
 # and disk alone.
@@ -49,6 +48,11 @@ class _Worker:
     pings: int = 0
     pinged_s: float = 0.0
     heard_ns: int = field(default_factory=time.monotonic_ns)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it is asked for its clock again and again, because nothing can be leased to it before that is known."""
+        return self.pings < MOST and not (self.clock.is_known or self.lost or self.left)
 
     @property
     def is_flushed(self) -> bool:
@@ -137,7 +141,7 @@ class MasterRun:
         worker.heard_ns = time.monotonic_ns()
         coordinator = self._books.coordinator
         if kind == messages.WANT:
-            if not self._waits_for_clock(worker):  # else it comes again with the next answer to a ping
+            if worker.clock.is_known:  # else it comes again with the next answer to a ping
                 coordinator.want(client_id, data["workload"], data["count"])
         elif kind == messages.OVER:
             coordinator.over(client_id, *_keys([data["key"]]))
@@ -151,7 +155,7 @@ class MasterRun:
             self._take_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.PONG:
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
-            if "holds" in data and not worker.lost and not self._waits_for_clock(worker):
+            if "holds" in data and not worker.lost and worker.clock.is_known:
                 coordinator.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
         elif kind == messages.FLUSHED:
             worker.last_word = messages.unpack_flushed(data["last_word"])
@@ -165,7 +169,7 @@ class MasterRun:
 
         if number in worker.received:
             self._send(messages.ACK, {"number": number}, client_id)
-        else:
+        elif worker.clock.is_known:  # else it comes again: no record is taken in that cannot be put on the master's axis
             batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema())
             self._intake.put(Delivery(client_id, number, batch, _rows(batch), len(data)))
 
@@ -179,7 +183,7 @@ class MasterRun:
         batch, rows = delivery.batch, delivery.rows
         if not all(new):
             batch, rows = batch.filter(pa.array(new)), [row for row, is_new in zip(rows, new, strict=True) if is_new]
-        return replace(delivery, batch=_shifted(batch, worker.clock), rows=rows)
+        return replace(delivery, batch=_shifted(batch, worker.clock.use().offset_ns), rows=rows)
 
     def _stored(self, delivery: Delivery, admitted: Delivery) -> None:
         """These records are on the disk."""
@@ -211,14 +215,9 @@ class MasterRun:
         self._workers.setdefault(client_id, _Worker())
         self._send(messages.RUN, {"orders": self._orders}, client_id)
 
-    def _waits_for_clock(self, worker: _Worker) -> bool:
-        """Whether this worker cannot be told instants yet."""
-        return self._prepared.is_open and not worker.clock.is_known
-
     def _deliver(self, client_id: str, leases: list[Lease]) -> None:
-        best = self._workers[client_id].clock.best
-        if best is not None:
-            leases = [_on_its_clock(lease, best.offset_ns) for lease in leases]
+        offset_ns = self._workers[client_id].clock.use().offset_ns
+        leases = [_on_its_clock(lease, offset_ns) for lease in leases]
         for part in messages.in_parts(leases):
             self._send(messages.LEASES, {"leases": messages.pack(part)}, client_id)
 
@@ -227,16 +226,17 @@ class MasterRun:
             self._look_for_lost()
             now = time.monotonic()
             for client_id, worker in self._workers.items():
-                if not worker.lost and not worker.left and (worker.pings < FIRST_PINGS or now - worker.pinged_s > PING_EVERY_S):
+                if not worker.lost and not worker.left and (worker.is_fresh or now - worker.pinged_s > PING_EVERY_S):
                     worker.pings += 1
                     worker.pinged_s = now
                     self._ping(client_id, worker)
-            fresh = any(w.pings < FIRST_PINGS and not (w.lost or w.left) for w in self._workers.values())
+            fresh = any(worker.is_fresh for worker in self._workers.values())
             gevent.sleep(WATCH_EVERY_S / 10 if fresh else WATCH_EVERY_S)
 
     def _ping(self, client_id: str, worker: _Worker) -> None:
-        best = worker.clock.best
-        told = {"delivered": self._books.coordinator.deliveries(client_id), "offset_ns": best.offset_ns if best else None}
+        clock = worker.clock
+        offset_ns = clock.best.offset_ns if clock.best is not None and clock.is_known else None
+        told = {"delivered": self._books.coordinator.deliveries(client_id), "offset_ns": offset_ns}
         self._send(messages.PING, told | {"asked_ns": time.monotonic_ns()}, client_id)
 
     def _look_for_lost(self) -> None:
@@ -262,9 +262,9 @@ class MasterRun:
         found = []
         for client_id, worker in self._workers.items():
             health = worker.last_word.health if worker.last_word is not None else WorkerHealth(short(client_id))
-            best = worker.clock.best
-            if best is not None:
-                health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, best.uncertainty_ns / 1e6
+            best, worst_ns = worker.clock.best, worker.clock.worst_used_ns
+            if best is not None and worst_ns is not None:
+                health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, worst_ns / 1e6
             found.append(health)
         return found
 
@@ -298,16 +298,13 @@ def _rows(batch: pa.RecordBatch) -> list[Row]:
     return [((warmup, index), status, tokens) for warmup, index, status, tokens in zip(*columns, strict=True)]
 
 
-def _shifted(batch: pa.RecordBatch, clock: WorkerClock) -> pa.RecordBatch:
+def _shifted(batch: pa.RecordBatch, offset_ns: int) -> pa.RecordBatch:
     """The batch with its instants on the master's monotonic clock."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    best = clock.best
-    if best is None:
-        return batch
     columns = [
-        pc.add(column, best.offset_ns) if name in INSTANTS else column
+        pc.add(column, offset_ns) if name in INSTANTS else column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
