@@ -41,7 +41,7 @@ class Crew:
     def __init__(self, environment: Any, worker: str, orders: Orders, link: Link, heard: Callable[[RequestRecord], None]) -> None:
         self._environment = environment
         self._heard = heard
-        self._check = SelfCheck(worker)
+        self._check = SelfCheck(worker, [target.address for target in orders.targets])
         options = orders.options
         self.session = WorkerSession(
             link=link,

@@ -265,6 +265,8 @@ class MasterRun:
             best, worst_ns = worker.clock.best, worker.clock.worst_used_ns
             if best is not None and worst_ns is not None:
                 health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, worst_ns / 1e6
+                if health.longest_pause_mono_ns is not None:
+                    health.longest_pause_mono_ns += best.offset_ns
             found.append(health)
         return found
 
