@@ -16,6 +16,7 @@ import requests
 
 from llama_load import __version__
 from llama_load.serving.process import free_port
+from llama_load.serving.simulated import read_log
 from tests.conftest import Finished, Simulated
 from tests.swarms import own_port, places_of, prompts_of, slow_link, swarm, wait_until
 
@@ -62,11 +63,65 @@ def test_fewer_users_than_workers(simulate: Callable[..., Simulated], tmp_path: 
     assert places_of(done) == list(range(9))
 
 
-def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated]) -> None:
-    done = run_locust(simulate(*QUICK).url, "--processes", "2", *own_port(), "--num-prompts", "20", "-u", "4", "--max-tokens", "6")
+WATCHED = """
+import json, os, sys, time
+import gevent
+from locust import events, runners, task
+from llama_load import LlamaUser, ShareGPT
+
+
+class Chat(LlamaUser):
+    workload = ShareGPT()
+
+    @task
+    def ask(self):
+        self.chat()
+
+
+def watch():
+    # CPU time, which other processes cannot take from this one's loop
+    while True:
+        since = time.thread_time()
+        gevent.sleep(0.005)
+        found["blocked_ms"] = max(found["blocked_ms"], (time.thread_time() - since) * 1e3)
+
+
+def begin(self, *arguments, **more):
+    found["before"] = set(sys.modules)
+    gevent.spawn(watch)
+    connect(self, *arguments, **more)  # says that it is ready
+
+
+found = {"blocked_ms": 0.0, "before": set()}
+connect, runners.WorkerRunner.__init__ = runners.WorkerRunner.__init__, begin
+
+
+@events.quitting.add_listener
+def report(environment, **_):
+    kind = type(environment.runner).__name__
+    found["imported"] = sorted(set(sys.modules) - found.pop("before"))
+    with open(f"{kind}-{os.getpid()}.json", "w") as file:
+        json.dump(found | {"pandas": "pandas" in sys.modules}, file)
+"""
+
+
+def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Every prompt is sent once, by both. Nothing holds up a worker's loop for 100 ms, from the moment it says that it is ready:
+    above all it imports nothing heavy there. Nobody imports pandas."""
+    file = tmp_path / "watched.py"
+    file.write_text(WATCHED)
+    arguments = ["--processes", "2", *own_port(), "--num-prompts", "80", "-u", "40", "--max-tokens", "6"]
+    done = run_locust(simulate(*QUICK).url, *arguments, locustfile=file)
     assert done.code == 0, done.err
-    assert places_of(done) == list(range(20))
+    assert places_of(done) == list(range(80))
     assert len(set(done.records.measured().strings("worker"))) == 2
+    (master,) = (json.loads(each.read_text()) for each in tmp_path.glob("MasterRunner-*.json"))
+    workers = [json.loads(each.read_text()) for each in tmp_path.glob("WorkerRunner-*.json")]
+    assert len(workers) == 2
+    assert not any(each["pandas"] for each in (master, *workers))
+    for each in workers:
+        assert 0 < each["blocked_ms"] < 100
+        assert not [name for name in each["imported"] if name.split(".")[0] in ("numpy", "pyarrow", "rich", "locust", "llama_load")]
 
 
 @pytest.mark.heavy
@@ -167,6 +222,52 @@ def test_a_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], t
     assert done.summary["duration"] < 60
     started = done.records.measured().instants("started_mono_ns")
     assert (started.max() - started.min()) / 1e9 < 60
+
+
+@pytest.mark.heavy
+def test_a_late_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """It joins a closed loop in the middle, ten days ahead, and answers are quick: not even its first records are off the axis."""
+    server = simulate(*QUICK)
+    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "400", "-u", "8", "--max-tokens", "12") as running:
+        wait_until(running.has_records)
+        shifted = running.add_worker("unshare", "--time", "--monotonic", "864000", "--fork", "--kill-child")
+        time.sleep(1)
+        if shifted.poll() is not None:
+            pytest.skip(f"no time namespaces here: {running.log(1)}")
+        done = running.finish()
+    assert done.code == 0, done.err
+    measured = done.records.measured()
+    assert len(set(measured.strings("worker"))) == 2
+    assert done.summary["duration"] < 60
+    truth = {entry["request_id"]: entry["received_mono_ns"] for entry in read_log(server.log)}
+    sent_ns = dict(zip(measured.strings("request_id"), measured.instants("sent_mono_ns"), strict=True))
+    known_ms = max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"])
+    assert max(abs(truth[request] - sent) for request, sent in sent_ns.items()) / 1e6 < known_ms + 200
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("load", ["closed", "open"])
+def test_a_worker_that_stands_still_is_not_lost(simulate: Callable[..., Simulated], tmp_path: Path, load: str) -> None:
+    """SIGSTOP for 7 s: its leases wait, the run ends complete, every request that reached the server is on record once, and how long
+    it stood still is reported."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "10")
+    arguments = ["--max-tokens", "10", "--num-prompts", "300"]
+    arguments += ["-u", "8"] if load == "closed" else ["--request-rate", "25"]
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        wait_until(server.has_answered(60))
+        running.workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(7)
+        running.workers[0].send_signal(signal.SIGCONT)
+        done = running.finish()
+    assert done.manifest["end"] == "complete", done.err
+    assert "is gone" not in done.err
+    assert not done.manifest["lost"]
+    assert places_of(done) == list(range(300))
+    at_server = [entry["request_id"] for entry in read_log(server.log)]
+    assert sorted(at_server) == sorted(done.records.strings("request_id"))
+    still, moving = sorted((worker["longest_pause_ms"] for worker in done.manifest["workers"]), reverse=True)
+    assert still > 6000
+    assert moving < 6000
 
 
 @pytest.mark.heavy
