@@ -123,6 +123,21 @@ def test_the_turns_of_conversations_that_a_lost_worker_could_have_begun_are_name
     assert (gone.possibly_sent, gone.handed_on) == ([1, 2, 4, 5], 3)
 
 
+def test_what_a_worker_holds_that_may_return_is_sent_by_nobody_else() -> None:
+    """It may be only silent, and go on where it was: a prompt would be sent twice, and one of the records be of no use."""
+    swarm = Swarm(6, turns=(4, 1, 1))
+    swarm.books.want("a", "chat", 2)
+    swarm.books.lose("a", [(False, 0)], heard_ns=-1000 * MS, may_return=True)
+    swarm.books.want("b", "chat", 9)
+    assert [lease.index for lease in swarm.hands["b"]] == [5]
+    (gone,) = swarm.books.lost
+    assert (gone.possibly_sent, gone.handed_on) == ([0, 1, 2, 3, 4], 0)
+    for index in range(5):
+        assert swarm.books.counts("a", (False, index))
+        swarm.books.end("a", (False, index))
+    assert gone.possibly_sent == []
+
+
 def test_departures_are_noted_of_those_who_took_part() -> None:
     """With the time in which it happened: a dead worker is noticed late, one that says goodbye at once."""
     swarm = Swarm(4)

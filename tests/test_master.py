@@ -138,6 +138,17 @@ def test_an_old_reading_gives_way_to_a_worse_new_one() -> None:
     assert clock.best.offset_ns == 10 * MS
 
 
+def test_a_clock_that_has_jumped_is_read_anew() -> None:
+    """The worker's machine was suspended for 5 s: its clock is behind by that from now on, and a poorer reading counts."""
+    second = 1000 * MS
+    clock = WorkerClock()
+    clock.add(0, 0, MS // 5)
+    clock.add(60 * second, 55 * second, 60 * second + 50 * MS)
+    assert clock.best is not None
+    assert clock.best.offset_ns == 5 * second + 25 * MS
+    assert clock.best.uncertainty_ns == 25 * MS
+
+
 def test_a_process_that_has_ended_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A killed child that nobody has waited for (as --processes leaves it); one that lives, one of another machine and one that says
     nothing of itself keep their heartbeats."""

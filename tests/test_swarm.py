@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import requests
 
 from llama_load import __version__
 from llama_load.serving.process import free_port
 from llama_load.serving.simulated import read_log
-from tests.conftest import Finished, Simulated
+from tests.conftest import Finished, Simulated, environment
 from tests.swarms import own_port, places_of, prompts_of, slow_link, swarm, wait_until
 
 QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
@@ -139,22 +140,50 @@ def test_a_late_worker_gets_work(simulate: Callable[..., Simulated], tmp_path: P
 
 
 @pytest.mark.heavy
-def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """kill -9 of one of two: the other sends the rest; what the dead one may have sent is named; INCOMPLETE, exit code 3."""
+@pytest.mark.parametrize("turns", ["1", "4"])
+def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: Path, turns: str) -> None:
+    """kill -9 of one of two: the other sends the rest, soon; what the dead one may have sent is named, the next turn of its
+    conversations included; INCOMPLETE, exit code 3."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
-    arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
+    arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30", "--turns", turns)
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
         wait_until(server.has_answered(8))
         running.workers[0].kill()
+        killed_ns = time.monotonic_ns()
         done = running.finish()
     assert done.code == 3, done.err
     (lost,) = done.manifest["lost"]
     ended = places_of(done)
     assert len(ended) == len(set(ended))
     assert sorted(ended + lost["possibly_sent"]) == list(range(60))
-    assert 1 <= len(lost["possibly_sent"]) <= 6
+    assert 1 <= len(lost["possibly_sent"]) <= (6 if turns == "1" else 12)
+    assert len(unrecorded(server, done)) <= len(lost["possibly_sent"])
     assert "Verdict:                                 INCOMPLETE" in done.out
     assert f"was lost with {len(lost['possibly_sent'])} requests that it may have sent" in " ".join(done.out.split())
+    assert "what it had not begun goes to others" in done.err
+    assert done.records.instants("started_mono_ns").max() > killed_ns
+
+
+@pytest.mark.heavy
+def test_a_worker_that_is_killed_in_the_warm_up(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """What it may have sent is named as what it is, and the measurement is whole."""
+    server = simulate("--first-token-ms", "3000", "--interval-ms", "5")
+    arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "4", "--warmup", "4")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        port = int(server.url.rpartition(":")[2])
+        wait_until(lambda: [each.laddr.port for each in psutil.net_connections("tcp")].count(port) == 5)  # one listens
+        time.sleep(0.5)
+        running.workers[0].kill()
+        done = running.finish()
+    (lost,) = done.manifest["lost"]
+    assert lost["possibly_sent"] == []
+    assert len(lost["possibly_sent_warmup"]) == len(unrecorded(server, done)) > 0
+    assert places_of(done) == list(range(8))
+
+
+def unrecorded(server: Simulated, done: Finished) -> set[str]:
+    """Requests that reached the server and are not in the records."""
+    return {entry["request_id"] for entry in read_log(server.log)} - set(done.records.strings("request_id"))
 
 
 def test_a_master_that_is_killed_leaves_everything_acknowledged(
@@ -268,6 +297,30 @@ def test_a_worker_that_stands_still_is_not_lost(simulate: Callable[..., Simulate
     still, moving = sorted((worker["longest_pause_ms"] for worker in done.manifest["workers"]), reverse=True)
     assert still > 6000
     assert moving < 6000
+
+
+@pytest.mark.heavy
+def test_a_worker_that_returns_after_it_was_given_up(
+    simulate: Callable[..., Simulated], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent for longer than the limit (3 s here, 30 s by default), among conversations: what it held is sent by nobody else, and
+    what it still sends counts. Every request that reached the server is on record, no prompt was sent twice."""
+    monkeypatch.setattr("tests.swarms.environment", lambda: environment() | {"LLAMA_LOAD_LOST_AFTER_S": "3"})
+    server = simulate("--first-token-ms", "100", "--interval-ms", "10")
+    arguments = ("--max-tokens", "10", "--num-prompts", "600", "-u", "8", "--turns", "4")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        wait_until(server.has_answered(60))
+        running.workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(8)
+        running.workers[0].send_signal(signal.SIGCONT)
+        done = running.finish()
+    assert "has been silent for 3 s; what it may have sent is not sent again" in done.err
+    (lost,) = done.manifest["lost"]
+    ended = places_of(done)
+    assert len(ended) == len(set(ended))
+    assert sorted(ended + lost["possibly_sent"]) == list(range(600))
+    at_server = [entry["request_id"] for entry in read_log(server.log)]
+    assert sorted(at_server) == sorted(done.records.strings("request_id"))
 
 
 @pytest.mark.heavy

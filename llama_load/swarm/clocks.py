@@ -45,13 +45,15 @@ class WorkerClock:
     _round_trips: list[int] = field(default_factory=list)  # the first ones
 
     def add(self, asked_ns: int, worker_ns: int, answered_ns: int) -> None:
-        """An exchange: asked and answered by the master's clock, in between the worker's."""
+        """An exchange: asked and answered by the master's clock, in between the worker's. Where it and the best so far cannot both
+        be right, one of the machines was suspended in between: the older one is of no more use."""
         round_trip = answered_ns - asked_ns
         if len(self._round_trips) < MOST:
             self._round_trips.append(round_trip)
         reading = Reading(asked_ns + round_trip // 2 - worker_ns, -(-round_trip // 2), answered_ns)
         older = self.best.aged(answered_ns) if self.best is not None else reading
-        self.best = min(reading, older, key=lambda each: each.uncertainty_ns)
+        jumped = abs(reading.offset_ns - older.offset_ns) > reading.uncertainty_ns + older.uncertainty_ns
+        self.best = reading if jumped else min(reading, older, key=lambda each: each.uncertainty_ns)
 
     @property
     def is_known(self) -> bool:

@@ -235,13 +235,16 @@ class Coordinator:
         elif (loss := self._loss_of(worker, key)) is not None:
             _named(loss, key).remove(key[1])
 
-    def lose(self, worker: str, begun: Iterable[Key], heard_ns: int | None = None) -> None:
-        """The worker, last heard of at `heard_ns`, is gone, perhaps for a while. What it had `begun`, or could have begun without
-        having said so yet, may have been sent and is not sent again; the rest goes to others."""
+    def lose(self, worker: str, begun: Iterable[Key], heard_ns: int | None = None, *, may_return: bool = False) -> None:
+        """The worker, last heard of at `heard_ns`, is gone. What it had `begun`, or could have begun without having said so yet,
+        may have been sent and is not sent again; the rest goes to others. Of one that `may_return` nothing does: it would send
+        it, too."""
         self._note_departure(worker, heard_ns)
         held = self._workers[worker].held
         sent = {key for key in begun if key in held}
-        if heard_ns is not None:
+        if may_return:
+            sent = set(held)
+        elif heard_ns is not None:
             sent |= _could_have_begun(held, sent, heard_ns + UNSAID_NS)
         measured, warmup = (sorted(index for is_warmup, index in sent if is_warmup == which) for which in (False, True))
         self.lost.append(LostWorker(worker, measured, len(held) - len(sent), warmup))

@@ -23,6 +23,7 @@ from llama_load.swarm.intake import Delivery, Intake, Row
 from llama_load.swarm.leases import Key, Lease
 from llama_load.swarm.local import new_nonce
 from llama_load.swarm.prepare import Prepared
+from llama_load.swarm.presence import LOST_AFTER_S, has_ended
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +105,7 @@ class MasterRun:
             self._watcher.kill(block=False)
         for client_id, worker in self._workers.items():
             if not worker.is_flushed and not worker.lost:
-                self._lose(client_id, worker)
+                self._lose(client_id, worker, may_return=True)
         for gone in self._books.coordinator.lost:
             gone.worker = short(gone.worker)
         return self._books.finish(self._health(), written=True)
@@ -248,15 +249,20 @@ class MasterRun:
                 worker.left = True
                 self._books.coordinator.leave(client_id)
             if gone and not worker.lost and not worker.is_flushed:
-                self._lose(client_id, worker)
+                self._lose(client_id, worker, may_return=node is not None and not has_ended(node))
             elif worker.lost and not gone:
                 worker.lost = False  # it is back; what it sends of what nobody has repeated counts
 
-    def _lose(self, client_id: str, worker: _Worker) -> None:
+    def _lose(self, client_id: str, worker: _Worker, *, may_return: bool) -> None:
         worker.lost = True
-        fate = "what it had not begun goes to others" if self.end_reason is None else "its last records have not come"
-        print(f"worker {short(client_id)} is gone; {fate}", file=sys.stderr)
-        self._books.coordinator.lose(client_id, worker.begun, worker.heard_ns)
+        why = f"has been silent for {LOST_AFTER_S} s" if may_return and self.end_reason is None else "is gone"
+        fate = "what it had not begun goes to others"
+        if self.end_reason is not None:
+            fate = "its last records have not come"
+        elif may_return:
+            fate = "what it may have sent is not sent again"
+        print(f"worker {short(client_id)} {why}; {fate}", file=sys.stderr)
+        self._books.coordinator.lose(client_id, worker.begun, worker.heard_ns, may_return=may_return)
 
     def _health(self) -> list[WorkerHealth]:
         found = []

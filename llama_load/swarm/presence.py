@@ -57,15 +57,20 @@ class Presence:
     def _watch(self) -> None:
         while True:
             gevent.sleep(LOOK_EVERY_S)
-            ended = [client_id for client_id, process in self._processes.items() if _has_ended(process)]
+            ended = [client_id for client_id, process in self._processes.items() if _is_over(process)]
             for client_id in ended:
                 del self._processes[client_id]
                 node = self._runner.clients.get(client_id)
                 if node is not None:  # else it has said goodbye
-                    node.heartbeat = NO_HEARTBEAT
+                    node.heartbeat, node.llama_load_ended = NO_HEARTBEAT, True
 
 
-def _has_ended(process: psutil.Process) -> bool:
+def has_ended(node: Any) -> bool:
+    """Whether the process of this worker (Locust's entry of it) is known to have ended, so that it never comes back."""
+    return getattr(node, "llama_load_ended", False)
+
+
+def _is_over(process: psutil.Process) -> bool:
     """Whether it has, a child that nobody has waited for included."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
