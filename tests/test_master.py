@@ -94,6 +94,22 @@ def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     assert abs(batch.column("started_mono_ns")[0].as_py() - time.monotonic_ns()) < 60e9  # and not ten days
 
 
+def test_a_worker_that_stands_still_at_first_is_asked_again_when_it_answers() -> None:
+    """Pings do not pile up before it: answered all at once after 5 s, they would agree on a clock that is 2.5 s off."""
+    swarm = Swarm()
+    watching = gevent.spawn(swarm.run._watch)
+    gevent.sleep(0.3)
+    assert swarm.kinds().count(messages.PING) == 1
+    swarm.pong(5000)
+    gevent.sleep(0.3)
+    assert swarm.kinds().count(messages.PING) == 2
+    assert not swarm.run._workers["w"].clock.is_known
+    swarm.pong(0.2)
+    assert swarm.run._workers["w"].clock.is_known
+    assert swarm.run._workers["w"].clock.use().uncertainty_ns < MS
+    watching.kill()
+
+
 def test_the_uncertainty_shown_is_that_of_the_worst_shift_used() -> None:
     """Records were shifted by a reading of 60 ms before a better one came: 60 ms is shown."""
     swarm = Swarm()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 DRIFT = 20e-6
 # Without having been asked so often no clock is known, unless a reading is as good as NEAR_NS: a process that has just started,
 # or a machine that is busy, answers late at first, and one way is longer than the other.
-ENOUGH = 8
+ENOUGH = 5
 NEAR_NS = 500_000
 # Nor is one known whose best reading stands alone: the way is as short as two others have found it to be, give or take a half.
 # After so many readings it is taken as it is.

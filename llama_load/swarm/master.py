@@ -18,7 +18,7 @@ from llama_load.record import CANCELLED, INSTANTS, schema
 from llama_load.reports.results import Results
 from llama_load.swarm import messages
 from llama_load.swarm.books import Books
-from llama_load.swarm.clocks import MOST, WorkerClock
+from llama_load.swarm.clocks import WorkerClock
 from llama_load.swarm.intake import Delivery, Intake, Row
 from llama_load.swarm.leases import Key, Lease
 from llama_load.swarm.local import new_nonce
@@ -46,14 +46,15 @@ class _Worker:
     last_word: messages.Flushed | None = None
     lost: bool = False
     left: bool = False  # it has delivered everything, or was never fit
-    pings: int = 0
     pinged_s: float = 0.0
+    owes_pong: bool = False
     heard_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it is asked for its clock again and again, because nothing can be leased to it before that is known."""
-        return self.pings < MOST and not (self.clock.is_known or self.lost or self.left)
+        """Whether it is asked for its clock as soon as it has answered, because nothing can be leased to it before that is known.
+        (Pings that wait for a worker that stands still would be answered all at once, and agree on a clock that is seconds off.)"""
+        return not (self.clock.is_known or self.owes_pong or self.lost or self.left)
 
     @property
     def is_flushed(self) -> bool:
@@ -155,6 +156,7 @@ class MasterRun:
         elif kind == messages.RECORDS:
             self._take_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.PONG:
+            worker.owes_pong = False
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
             if "holds" in data and not worker.lost and worker.clock.is_known:
                 coordinator.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
@@ -228,10 +230,9 @@ class MasterRun:
             now = time.monotonic()
             for client_id, worker in self._workers.items():
                 if not worker.lost and not worker.left and (worker.is_fresh or now - worker.pinged_s > PING_EVERY_S):
-                    worker.pings += 1
-                    worker.pinged_s = now
+                    worker.pinged_s, worker.owes_pong = now, True
                     self._ping(client_id, worker)
-            fresh = any(worker.is_fresh for worker in self._workers.values())
+            fresh = any(not (worker.clock.is_known or worker.lost or worker.left) for worker in self._workers.values())
             gevent.sleep(WATCH_EVERY_S / 10 if fresh else WATCH_EVERY_S)
 
     def _ping(self, client_id: str, worker: _Worker) -> None:
