@@ -14,6 +14,8 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from llama_load.arrow import load_arrow
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -119,6 +121,7 @@ INSTANTS = frozenset(item.name for item in fields(RequestRecord) if item.name.en
 @cache
 def schema() -> pa.Schema:
     """The Arrow schema of records: a column a field, in the dataclass's order."""
+    load_arrow()
     import pyarrow as pa
 
     arrow = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}

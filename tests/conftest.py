@@ -23,6 +23,10 @@ from llama_load.serving.model_maker import TINY, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
 from llama_load.wire.clock import SO_TIMESTAMPNS
 
+# Locust would turn the threads of this very process into greenlets, wherever a test imports what imports it. (Its own processes
+# get `environment`, without this.)
+os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
+
 # The suite tries the same examples in every run, so that a change is judged by what it changes; `make fuzz` looks for new
 # ones. A deadline would be an assertion on wall-clock time.
 settings.register_profile("suite", deadline=None, derandomize=True)

@@ -94,6 +94,12 @@ def swarm(
             process.wait()
 
 
+def own_port() -> list[str]:
+    """Flags for --processes: a port that no other run uses."""
+    port = str(free_port())
+    return ["--master-bind-port", port, "--master-port", port]
+
+
 def web_ui(port: int) -> list[str]:
     """Flags for Locust's web page on this machine alone."""
     return ["--web-port", str(port), "--web-host", "127.0.0.1"]
@@ -116,6 +122,7 @@ class Link:
 
     port: int
     open: list[socket.socket] = field(default_factory=list)
+    flows: threading.Event = field(default_factory=threading.Event)  # cleared: the network is cut, and what is sent comes later
 
     def blip(self) -> None:
         """Reset all connections: what is under way on them is lost, new ones can be made at once."""
@@ -139,6 +146,7 @@ def slow_link(port: int, there_s: float, back_s: float) -> Iterator[Link]:
                 while True:
                     due, data = waiting.get()
                     time.sleep(max(0.0, due - time.monotonic()))
+                    link.flows.wait()
                     if not data:
                         sink.shutdown(socket.SHUT_WR)
                         return
@@ -165,6 +173,7 @@ def slow_link(port: int, there_s: float, back_s: float) -> Iterator[Link]:
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         link = Link(listener.getsockname()[1])
+        link.flows.set()
         threading.Thread(target=accept, daemon=True).start()
         yield link
         listener.shutdown(socket.SHUT_RDWR)

@@ -99,6 +99,45 @@ def test_what_a_lost_worker_could_have_begun_without_saying_so_is_named_too() ->
     assert (swarm.books.lost[0].possibly_sent, swarm.books.lost[0].handed_on) == ([], 2)
 
 
+def test_what_a_worker_lost_in_the_warm_up_may_have_sent_is_named() -> None:
+    """As what it is: not among the measured requests, of which nothing is missing. A record that comes after all is no longer."""
+    swarm = Swarm(2, warmup=3)
+    swarm.books.want("a", "chat", 3)
+    swarm.books.lose("a", [(True, 2)], heard_ns=-1000 * MS)
+    (gone,) = swarm.books.lost
+    assert (gone.possibly_sent, gone.possibly_sent_warmup, gone.handed_on) == ([], [2], 2)
+    assert swarm.books.counts("a", (True, 2))
+    assert not swarm.books.counts("a", (False, 2))
+    swarm.books.end("a", (True, 2))
+    assert gone.possibly_sent_warmup == []
+
+
+def test_the_turns_of_conversations_that_a_lost_worker_could_have_begun_are_named() -> None:
+    """Two conversations of four turns. Of the first the answer to turn 0 is on record: turn 1 may have been sent, and turn 2 if its
+    answer has come already. Of the second turn 0 is being sent: turn 1 may have been, too. The others were not."""
+    swarm = Swarm(8, turns=(4, 4))
+    swarm.books.want("a", "chat", 2)
+    swarm.books.end("a", (False, 0))
+    swarm.books.lose("a", [(False, 4)], heard_ns=0)
+    (gone,) = swarm.books.lost
+    assert (gone.possibly_sent, gone.handed_on) == ([1, 2, 4, 5], 3)
+
+
+def test_what_a_worker_holds_that_may_return_is_sent_by_nobody_else() -> None:
+    """It may be only silent, and go on where it was: a prompt would be sent twice, and one of the records be of no use."""
+    swarm = Swarm(6, turns=(4, 1, 1))
+    swarm.books.want("a", "chat", 2)
+    swarm.books.lose("a", [(False, 0)], heard_ns=-1000 * MS, may_return=True)
+    swarm.books.want("b", "chat", 9)
+    assert [lease.index for lease in swarm.hands["b"]] == [5]
+    (gone,) = swarm.books.lost
+    assert (gone.possibly_sent, gone.handed_on) == ([0, 1, 2, 3, 4], 0)
+    for index in range(5):
+        assert swarm.books.counts("a", (False, index))
+        swarm.books.end("a", (False, index))
+    assert gone.possibly_sent == []
+
+
 def test_departures_are_noted_of_those_who_took_part() -> None:
     """With the time in which it happened: a dead worker is noticed late, one that says goodbye at once."""
     swarm = Swarm(4)

@@ -11,13 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import requests
 
 from llama_load import __version__
 from llama_load.serving.process import free_port
-from tests.conftest import Finished, Simulated
-from tests.swarms import places_of, prompts_of, slow_link, swarm, wait_until
+from llama_load.serving.simulated import read_log
+from tests.conftest import Finished, Simulated, environment
+from tests.swarms import own_port, places_of, prompts_of, slow_link, swarm, wait_until
 
 QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
 
@@ -62,12 +64,66 @@ def test_fewer_users_than_workers(simulate: Callable[..., Simulated], tmp_path: 
     assert places_of(done) == list(range(9))
 
 
+WATCHED = """
+import json, os, sys, time
+import gevent
+from locust import events, runners, task
+from llama_load import LlamaUser, ShareGPT
+
+
+class Chat(LlamaUser):
+    workload = ShareGPT()
+
+    @task
+    def ask(self):
+        self.chat()
+
+
+def watch():
+    # CPU time, which other processes cannot take from this one's loop
+    while True:
+        since = time.thread_time()
+        gevent.sleep(0.005)
+        found["blocked_ms"] = max(found["blocked_ms"], (time.thread_time() - since) * 1e3)
+
+
+def begin(self, *arguments, **more):
+    found["before"] = set(sys.modules)
+    gevent.spawn(watch)
+    connect(self, *arguments, **more)  # says that it is ready
+
+
+found = {"blocked_ms": 0.0, "before": set()}
+connect, runners.WorkerRunner.__init__ = runners.WorkerRunner.__init__, begin
+
+
+@events.quitting.add_listener
+def report(environment, **_):
+    kind = type(environment.runner).__name__
+    found["imported"] = sorted(set(sys.modules) - found.pop("before"))
+    with open(f"{kind}-{os.getpid()}.json", "w") as file:
+        json.dump(found | {"pandas": "pandas" in sys.modules}, file)
+"""
+
+
 @pytest.mark.portable
-def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated]) -> None:
-    done = run_locust(simulate(*QUICK).url, "--processes", "2", "--num-prompts", "20", "-u", "4", "--max-tokens", "6")
+def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Every prompt is sent once, by both. Nothing holds up a worker's loop for 100 ms, from the moment it says that it is ready:
+    above all it imports nothing heavy there. Nobody imports pandas."""
+    file = tmp_path / "watched.py"
+    file.write_text(WATCHED)
+    arguments = ["--processes", "2", *own_port(), "--num-prompts", "80", "-u", "40", "--max-tokens", "6"]
+    done = run_locust(simulate(*QUICK).url, *arguments, locustfile=file)
     assert done.code == 0, done.err
-    assert places_of(done) == list(range(20))
+    assert places_of(done) == list(range(80))
     assert len(set(done.records.measured().strings("worker"))) == 2
+    (master,) = (json.loads(each.read_text()) for each in tmp_path.glob("MasterRunner-*.json"))
+    workers = [json.loads(each.read_text()) for each in tmp_path.glob("WorkerRunner-*.json")]
+    assert len(workers) == 2
+    assert not any(each["pandas"] for each in (master, *workers))
+    for each in workers:
+        assert 0 < each["blocked_ms"] < 100
+        assert not [name for name in each["imported"] if name.split(".")[0] in ("numpy", "pyarrow", "rich", "locust", "llama_load")]
 
 
 @pytest.mark.heavy
@@ -86,12 +142,13 @@ def test_a_late_worker_gets_work(simulate: Callable[..., Simulated], tmp_path: P
 
 @pytest.mark.heavy
 def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """kill -9 of one of two: the other sends the rest; what the dead one may have sent is named; INCOMPLETE, exit code 3."""
+    """kill -9 of one of two: the other sends the rest, soon; what the dead one may have sent is named; INCOMPLETE, exit code 3."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
     arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
     with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
         wait_until(server.has_answered(8))
         running.workers[0].kill()
+        killed_ns = time.monotonic_ns()
         done = running.finish()
     assert done.code == 3, done.err
     (lost,) = done.manifest["lost"]
@@ -99,8 +156,49 @@ def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: P
     assert len(ended) == len(set(ended))
     assert sorted(ended + lost["possibly_sent"]) == list(range(60))
     assert 1 <= len(lost["possibly_sent"]) <= 6
+    assert len(unrecorded(server, done)) <= len(lost["possibly_sent"])
     assert "Verdict:                                 INCOMPLETE" in done.out
     assert f"was lost with {len(lost['possibly_sent'])} requests that it may have sent" in " ".join(done.out.split())
+    assert "what it had not begun goes to others" in done.err
+    assert done.records.instants("started_mono_ns").max() > killed_ns
+
+
+@pytest.mark.heavy
+def test_a_worker_that_is_killed_among_conversations(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Turns of 25 ms: several end and begin within the time in which workers send their records. All that reached the server are on
+    record or named."""
+    server = simulate("--first-token-ms", "15", "--interval-ms", "5")
+    arguments = ("--num-prompts", "600", "-u", "8", "--max-tokens", "3", "--turns", "8")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        wait_until(server.has_answered(60))
+        running.workers[0].kill()
+        done = running.finish()
+    (lost,) = done.manifest["lost"]
+    assert sorted(places_of(done) + lost["possibly_sent"]) == list(range(600))
+    assert len(unrecorded(server, done)) <= len(lost["possibly_sent"])
+
+
+@pytest.mark.heavy
+def test_a_worker_that_is_killed_in_the_warm_up(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """What it may have sent is named as what it is, and the measurement is whole."""
+    server = simulate("--first-token-ms", "3000", "--interval-ms", "5")
+    arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "4", "--warmup", "4")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        port = int(server.url.rpartition(":")[2])
+        open_at_server = (port, psutil.CONN_ESTABLISHED)
+        wait_until(lambda: [(each.laddr.port, each.status) for each in psutil.net_connections("tcp")].count(open_at_server) == 4)
+        time.sleep(0.5)
+        running.workers[0].kill()
+        done = running.finish()
+    (lost,) = done.manifest["lost"]
+    assert lost["possibly_sent"] == []
+    assert len(lost["possibly_sent_warmup"]) == len(unrecorded(server, done)) > 0
+    assert places_of(done) == list(range(8))
+
+
+def unrecorded(server: Simulated, done: Finished) -> set[str]:
+    """Requests that reached the server and are not in the records."""
+    return {entry["request_id"] for entry in read_log(server.log)} - set(done.records.strings("request_id"))
 
 
 def test_a_master_that_is_killed_leaves_everything_acknowledged(
@@ -168,6 +266,95 @@ def test_a_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], t
     assert done.summary["duration"] < 60
     started = done.records.measured().instants("started_mono_ns")
     assert (started.max() - started.min()) / 1e9 < 60
+
+
+@pytest.mark.heavy
+def test_a_late_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """It joins a closed loop in the middle, ten days ahead, and answers are quick: not even its first records are off the axis."""
+    server = simulate(*QUICK)
+    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "400", "-u", "8", "--max-tokens", "12") as running:
+        wait_until(running.has_records)
+        shifted = running.add_worker("unshare", "--time", "--monotonic", "864000", "--fork", "--kill-child")
+        time.sleep(1)
+        if shifted.poll() is not None:
+            pytest.skip(f"no time namespaces here: {running.log(1)}")
+        done = running.finish()
+    assert done.code == 0, done.err
+    measured = done.records.measured()
+    assert len(set(measured.strings("worker"))) == 2
+    assert done.summary["duration"] < 60
+    truth = {entry["request_id"]: entry["received_mono_ns"] for entry in read_log(server.log)}
+    sent_ns = dict(zip(measured.strings("request_id"), measured.instants("sent_mono_ns"), strict=True))
+    known_ms = max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"])
+    assert max(abs(truth[request] - sent) for request, sent in sent_ns.items()) / 1e6 < known_ms + 200
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("load", ["closed", "open"])
+def test_a_worker_that_stands_still_is_not_lost(simulate: Callable[..., Simulated], tmp_path: Path, load: str) -> None:
+    """SIGSTOP for 7 s: its leases wait, the run ends complete, every request that reached the server is on record once, and how long
+    it stood still is reported."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "10")
+    arguments = ["--max-tokens", "10", "--num-prompts", "300"]
+    arguments += ["-u", "8"] if load == "closed" else ["--request-rate", "25"]
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        wait_until(server.has_answered(60))
+        running.workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(7)
+        running.workers[0].send_signal(signal.SIGCONT)
+        done = running.finish()
+    assert done.manifest["end"] == "complete", done.err
+    assert "is gone" not in done.err
+    assert not done.manifest["lost"]
+    assert places_of(done) == list(range(300))
+    at_server = [entry["request_id"] for entry in read_log(server.log)]
+    assert sorted(at_server) == sorted(done.records.strings("request_id"))
+    still, moving = sorted((worker["longest_pause_ms"] for worker in done.manifest["workers"]), reverse=True)
+    assert still > 6000
+    assert moving < 6000
+
+
+@pytest.mark.heavy
+def test_a_network_that_is_cut_for_a_while(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """10 s between one worker and the master, while both reach the server: nobody is lost, every request is on record once."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "10")
+    arguments = ("--num-prompts", "300", "-u", "6", "--max-tokens", "10")
+    with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running, slow_link(running.port, 0.001, 0.001) as link:
+        running.add_worker(port=link.port)
+        wait_until(server.has_answered(60))
+        link.flows.clear()
+        time.sleep(10)
+        link.flows.set()
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert not done.manifest["lost"]
+    assert places_of(done) == list(range(300))
+    assert unrecorded(server, done) == set()
+    assert not list((tmp_path / "s").glob("worker-*/runs/spool-*"))
+
+
+@pytest.mark.heavy
+def test_a_worker_that_returns_after_it_was_given_up(
+    simulate: Callable[..., Simulated], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent for longer than the limit (3 s here, 30 s by default), among conversations: what it held is sent by nobody else, and
+    what it still sends counts. Every request that reached the server is on record, no prompt was sent twice."""
+    monkeypatch.setattr("tests.swarms.environment", lambda: environment() | {"LLAMA_LOAD_LOST_AFTER_S": "3"})
+    server = simulate("--first-token-ms", "100", "--interval-ms", "10")
+    arguments = ("--max-tokens", "10", "--num-prompts", "600", "-u", "8", "--turns", "4")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        wait_until(server.has_answered(60))
+        running.workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(8)
+        running.workers[0].send_signal(signal.SIGCONT)
+        done = running.finish()
+    assert "has been silent for 3 s; what it may have sent is not sent again" in done.err
+    (lost,) = done.manifest["lost"]
+    ended = places_of(done)
+    assert len(ended) == len(set(ended))
+    assert sorted(ended + lost["possibly_sent"]) == list(range(600))
+    at_server = [entry["request_id"] for entry in read_log(server.log)]
+    assert sorted(at_server) == sorted(done.records.strings("request_id"))
 
 
 @pytest.mark.heavy

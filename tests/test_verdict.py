@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llama_load.metrics.check import LIMITS
-from llama_load.metrics.evidence import Evidence, WorkerHealth
+from llama_load.metrics.evidence import Evidence, LostWorker, WorkerHealth
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.summary import totals
 from llama_load.metrics.verdict import Verdict, judge
@@ -251,3 +251,24 @@ def test_counts_that_cannot_be_are_named() -> None:
         "NOT COMPARABLE: 1 answer with counts that cannot be, which were not used: usage: 4000000000000096 output tokens where at "
         "most 64 were asked for"
     )
+
+
+def test_client_bound_says_who_took_the_cpu() -> None:
+    """Two workers of one machine, the server beside them, and somebody else."""
+    own = [WorkerHealth(f"box_{number}", 9.0, 12.0, 0.9, machine_busy=0.97, own_share=0.2, server_share=0.5) for number in range(2)]
+    checks = {check.name: check for check in verdict(record(), health=own[0]).checks}
+    assert checks["core_busy"].text.endswith("its machine: 97% busy (client 20%, server 50%, others 27%)")
+    found = judge(Evidence(records=table(record()), figures=totals(table(record())), health=own))
+    assert {check.name: check for check in found.checks}["core_busy"].text.endswith("(client 40%, server 50%, others 7%)")
+
+
+def test_a_suspended_machine_is_named() -> None:
+    found = verdict(record(), health=WorkerHealth("w", 1.0, 2.0, 0.1, suspended_ms=5000.0, longest_pause_ms=12.0))
+    assert "the client stood still for 5.0 s: the machine was suspended" in found.headline
+
+
+def test_requests_of_a_warm_up_that_a_lost_worker_may_have_sent_are_named() -> None:
+    lost = LostWorker("w_1", [], 3, [0, 1])
+    (check,) = [check for check in verdict(record(), lost=[lost]).checks if check.name == "lost_requests"]
+    assert check.text == "worker w_1 was lost with 2 requests of a warm-up; 3 that it had not begun went to others"
+    assert check.ok

@@ -15,7 +15,12 @@ class WorkerHealth:
     """What a worker noticed of itself during the measurement.
 
     `core_busy` is 0 to 1, of one core; `stolen_ratio` the share of all CPU time that the machine's hypervisor gave to others;
-    `clock_offset_ms` what was added to its instants to bring them onto the master's clock, None in one process.
+    `clock_offset_ms` what was added to its instants to bring them onto the master's clock, None in one process;
+    `clock_uncertainty_ms` by how much that may be wrong, the worst of all that was added to its records.
+    `longest_pause_ms` is the longest time for which the event loop did not run (20 ms between two samples subtracted), which
+    began at `longest_pause_mono_ns` by the master's clock; `suspended_ms` for how long the machine was asleep.
+    `machine_busy` is the share of all cores' time that anybody used, `own_share` that of this process, and `server_share` that of
+    the servers under test, None where they are not seen on this machine; all are 0 to 1, and of the whole measurement.
     """
 
     worker: str
@@ -25,16 +30,23 @@ class WorkerHealth:
     stolen_ratio: float | None = None
     clock_offset_ms: float | None = None
     clock_uncertainty_ms: float | None = None
+    longest_pause_ms: float | None = None
+    longest_pause_mono_ns: int | None = None
+    suspended_ms: float | None = None
+    machine_busy: float | None = None
+    own_share: float | None = None
+    server_share: float | None = None
 
 
 @dataclass(slots=True)
 class LostWorker:
-    """A worker that went away: the measured requests that it may have sent and of which no record came, and how many it had not
-    begun, which went to others."""
+    """A worker that went away: the measured requests that it may have sent and of which no record came, how many it had not
+    begun, which went to others, and the requests of warm-ups that it may have sent."""
 
     worker: str
     possibly_sent: list[int] = field(default_factory=list)
     handed_on: int = 0
+    possibly_sent_warmup: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

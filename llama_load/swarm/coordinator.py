@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from llama_load.metrics.evidence import LostWorker
@@ -52,6 +52,28 @@ class _Worker:
     held: dict[Key, _Held] = field(default_factory=dict)
     deliveries: int = 0
     has_left: bool = False
+
+
+def _named(gone: LostWorker, key: Key) -> list[int]:
+    """The list of what a lost worker may have sent that this request belongs to."""
+    return gone.possibly_sent_warmup if key[0] else gone.possibly_sent
+
+
+def _could_have_begun(held: Mapping[Key, _Held], begun: Set[Key], until_ns: int) -> set[Key]:
+    """What of these a worker could have begun by then without having said so: any request that was to be sent by then, and the
+    turn of a conversation after one that has ended or is being sent (whose answer may have come meanwhile)."""
+    first: set[Key] = set()
+    next_turns: set[Key] = set()
+    before: dict[int, Key] = {}  # of each user (its hand): the turn before
+    for key, entry in held.items():
+        previous = before.get(id(entry.hand))
+        before[id(entry.hand)] = key
+        if previous is None or held[previous].is_over:
+            if entry.from_ns <= until_ns:
+                first.add(key)
+        elif previous in first or previous in begun:
+            next_turns.add(key)
+    return first | next_turns
 
 
 class Coordinator:
@@ -211,18 +233,21 @@ class Coordinator:
             self._look_at_the_end()
             self.serve()
         elif (loss := self._loss_of(worker, key)) is not None:
-            loss.possibly_sent.remove(key[1])
+            _named(loss, key).remove(key[1])
 
-    def lose(self, worker: str, begun: Iterable[Key], heard_ns: int | None = None) -> None:
-        """The worker, last heard of at `heard_ns`, is gone, perhaps for a while. What it had `begun`, or could have begun without
-        having said so yet, may have been sent and is not sent again; the rest goes to others."""
+    def lose(self, worker: str, begun: Iterable[Key], heard_ns: int | None = None, *, may_return: bool = False) -> None:
+        """The worker, last heard of at `heard_ns`, is gone. What it had `begun`, or could have begun without having said so yet,
+        may have been sent and is not sent again; the rest goes to others. Of one that `may_return` nothing does: it would send
+        it, too."""
         self._note_departure(worker, heard_ns)
         held = self._workers[worker].held
         sent = {key for key in begun if key in held}
-        if heard_ns is not None:
-            until_ns = heard_ns + UNSAID_NS
-            sent |= {key for key, entry in held.items() if entry.from_ns <= until_ns and not entry.lease.follows}
-        self.lost.append(LostWorker(worker, sorted(index for warmup, index in sent if not warmup), len(held) - len(sent)))
+        if may_return:
+            sent = set(held)
+        elif heard_ns is not None:
+            sent |= _could_have_begun(held, sent, heard_ns + UNSAID_NS)
+        measured, warmup = (sorted(index for is_warmup, index in sent if is_warmup == which) for which in (False, True))
+        self.lost.append(LostWorker(worker, measured, len(held) - len(sent), warmup))
         for key in sent:
             self._let_go(held.pop(key))
             self._book_of(key).end()
@@ -264,7 +289,7 @@ class Coordinator:
             self._waiting.append((worker, workload, count))
 
     def _loss_of(self, worker: str, key: Key) -> LostWorker | None:
-        missing = (gone for gone in self.lost if gone.worker == worker and not key[0] and key[1] in gone.possibly_sent)
+        missing = (gone for gone in self.lost if gone.worker == worker and key[1] in _named(gone, key))
         return next(missing, None)
 
     def _book_of(self, key: Key) -> LeaseBook:

@@ -11,7 +11,7 @@ from typing import Any
 import gevent
 
 from llama_load.metrics.evidence import WorkerHealth
-from llama_load.record import RequestRecord, to_batch
+from llama_load.record import RequestRecord
 from llama_load.swarm.options import LoadOptions
 from llama_load.swarm.rows import show
 from llama_load.swarm.selfcheck import SelfCheck
@@ -41,7 +41,7 @@ class Crew:
     def __init__(self, environment: Any, worker: str, orders: Orders, link: Link, heard: Callable[[RequestRecord], None]) -> None:
         self._environment = environment
         self._heard = heard
-        self._check = SelfCheck(worker)
+        self._check = SelfCheck(worker, [target.address for target in orders.targets])
         options = orders.options
         self.session = WorkerSession(
             link=link,
@@ -55,7 +55,6 @@ class Crew:
             measuring=self._check.start,
             heard=self._record,
         )
-        _settle()
         Hub.of_this_process().trust(options.tls)
 
     def stop_checking(self) -> None:
@@ -88,15 +87,8 @@ class Crew:
             show(self._environment, record, record.output_chars)
 
 
-def _settle() -> None:
-    """Get out of the way whatever would stop the event loop later.
-
-    The first record that is encoded makes pyarrow import pandas: 0.4 s in which every stream's tokens pile up. A full
-    garbage collection over all that Locust has loaded takes some tens of ms.
-    """
-    to_batch([RequestRecord(
-        request_id="", worker="", user="", workload="", name="", host="", endpoint="", status="ok",
-        started_mono_ns=0, ended_mono_ns=0, started_wall_ns=0, itl_ms=[1.0],
-    )])  # fmt: skip
+def settle() -> None:
+    """Spare the event loop full garbage collections over all that is loaded, which take some tens of ms each. To be called
+    before anything is measured; in a worker before it reports to the master."""
     gc.collect()
     gc.freeze()

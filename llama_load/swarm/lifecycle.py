@@ -22,10 +22,11 @@ import gevent
 import locust
 from gevent import GreenletExit
 from gevent.event import Event
-from locust import argument_parser
+from locust import argument_parser, runners
 from locust.event import EventHook
 from locust.runners import MasterRunner, WorkerRunner
 
+from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.load.shapes import Stages
 from llama_load.reports.results import Results
@@ -38,6 +39,7 @@ from llama_load.swarm.local import LocalRun
 from llama_load.swarm.master import MasterRun
 from llama_load.swarm.options import LoadOptions, read
 from llama_load.swarm.prepare import Prepared, prepare
+from llama_load.swarm.presence import LOST_AFTER_S, Presence
 from llama_load.swarm.worker import WorkerLife
 
 # Locust writes its CSV files once a second and not once more at the end.
@@ -50,10 +52,16 @@ logger = logging.getLogger(__name__)
 
 
 def install() -> None:
-    """Hook ourselves into Locust, once per process."""
+    """Hook ourselves into Locust, once per process.
+
+    This happens while the locustfile is imported: before Locust forks (--processes), and before a worker says that it is ready.
+    So what is heavy to import is imported here, and never in a worker's loop.
+    """
     events: Any = locust.events
     if hasattr(events, "llm_request"):
         return
+    load_arrow()
+    runners.HEARTBEAT_LIVENESS = LOST_AFTER_S // runners.HEARTBEAT_INTERVAL  # see `llama_load.swarm.presence`
     events.llm_request = EventHook()
     events.init_command_line_parser.add_listener(lambda parser, **_: declare(parser))
     events.init.add_listener(lambda environment, **_: _begin(environment))
@@ -85,7 +93,8 @@ class Lifecycle:
         events.test_stopping.add_listener(self.on_test_stopping)
         events.test_stop.add_listener(self.on_test_stop)
         events.quitting.add_listener(self.on_quitting)
-        if isinstance(environment.runner, MasterRunner):
+        self._presence = Presence(environment.runner) if isinstance(environment.runner, MasterRunner) else None
+        if self._presence is not None:
             for kind in messages.TO_MASTER:
                 environment.runner.register_message(kind, self._on_message)
         try:
@@ -185,6 +194,8 @@ class Lifecycle:
         raise GreenletExit  # ends the greenlet that would spawn the users, without a traceback
 
     def _on_message(self, msg: Any, **_: Any) -> None:
+        if msg.type == messages.HELLO and self._presence is not None:
+            self._presence.introduce(msg.node_id, msg.data)
         if isinstance(self.active, MasterRun):
             self.active.hear(msg.type, msg.node_id, msg.data)
 

@@ -9,7 +9,7 @@ from typing import Any
 from llama_load.record import CANCELLED, RequestRecord
 from llama_load.reports.results import Results
 from llama_load.swarm.books import Books
-from llama_load.swarm.crew import Crew, Orders
+from llama_load.swarm.crew import Crew, Orders, settle
 from llama_load.swarm.leases import Lease
 from llama_load.swarm.prepare import Prepared
 from llama_load.swarm.recorder import InThread, Recorder
@@ -29,6 +29,7 @@ class LocalRun:
         orders = Orders(prepared.targets, options, prepared.body_options, new_nonce(options.bust_prefix_cache))
         self._crew = Crew(environment, WORKER, orders, self, self._recorder.add)
         environment.llama_load = self._crew.session
+        settle()
 
     @property
     def end_reason(self) -> str | None:

@@ -18,18 +18,18 @@ from llama_load.record import CANCELLED, INSTANTS, schema
 from llama_load.reports.results import Results
 from llama_load.swarm import messages
 from llama_load.swarm.books import Books
-from llama_load.swarm.clocks import ENOUGH, WorkerClock
+from llama_load.swarm.clocks import WorkerClock
 from llama_load.swarm.intake import Delivery, Intake, Row
 from llama_load.swarm.leases import Key, Lease
 from llama_load.swarm.local import new_nonce
 from llama_load.swarm.prepare import Prepared
+from llama_load.swarm.presence import LOST_AFTER_S, has_ended
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 WATCH_EVERY_S = 0.5
 PING_EVERY_S = 2.0
-FIRST_PINGS = ENOUGH
 SAY_AGAIN_EVERY_S = 2.0
 # How long nothing may come before the last records are given up. Requests in flight are cut first, so this is the time of network
 # and disk alone.
@@ -46,9 +46,15 @@ class _Worker:
     last_word: messages.Flushed | None = None
     lost: bool = False
     left: bool = False  # it has delivered everything, or was never fit
-    pings: int = 0
     pinged_s: float = 0.0
+    owes_pong: bool = False
     heard_ns: int = field(default_factory=time.monotonic_ns)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it is asked for its clock as soon as it has answered, because nothing can be leased to it before that is known.
+        (Pings that wait for a worker that stands still would be answered all at once, and agree on a clock that is seconds off.)"""
+        return not (self.clock.is_known or self.owes_pong or self.lost or self.left)
 
     @property
     def is_flushed(self) -> bool:
@@ -100,7 +106,7 @@ class MasterRun:
             self._watcher.kill(block=False)
         for client_id, worker in self._workers.items():
             if not worker.is_flushed and not worker.lost:
-                self._lose(client_id, worker)
+                self._lose(client_id, worker, may_return=True)
         for gone in self._books.coordinator.lost:
             gone.worker = short(gone.worker)
         return self._books.finish(self._health(), written=True)
@@ -137,7 +143,7 @@ class MasterRun:
         worker.heard_ns = time.monotonic_ns()
         coordinator = self._books.coordinator
         if kind == messages.WANT:
-            if not self._waits_for_clock(worker):  # else it comes again with the next answer to a ping
+            if worker.clock.is_known:  # else it comes again with the next answer to a ping
                 coordinator.want(client_id, data["workload"], data["count"])
         elif kind == messages.OVER:
             coordinator.over(client_id, *_keys([data["key"]]))
@@ -150,8 +156,9 @@ class MasterRun:
         elif kind == messages.RECORDS:
             self._take_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.PONG:
+            worker.owes_pong = False
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
-            if "holds" in data and not worker.lost and not self._waits_for_clock(worker):
+            if "holds" in data and not worker.lost and worker.clock.is_known:
                 coordinator.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
         elif kind == messages.FLUSHED:
             worker.last_word = messages.unpack_flushed(data["last_word"])
@@ -165,7 +172,7 @@ class MasterRun:
 
         if number in worker.received:
             self._send(messages.ACK, {"number": number}, client_id)
-        else:
+        elif worker.clock.is_known:  # else it comes again: no record is taken in that cannot be put on the master's axis
             batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema())
             self._intake.put(Delivery(client_id, number, batch, _rows(batch), len(data)))
 
@@ -179,7 +186,7 @@ class MasterRun:
         batch, rows = delivery.batch, delivery.rows
         if not all(new):
             batch, rows = batch.filter(pa.array(new)), [row for row, is_new in zip(rows, new, strict=True) if is_new]
-        return replace(delivery, batch=_shifted(batch, worker.clock), rows=rows)
+        return replace(delivery, batch=_shifted(batch, worker.clock.use().offset_ns), rows=rows)
 
     def _stored(self, delivery: Delivery, admitted: Delivery) -> None:
         """These records are on the disk."""
@@ -211,14 +218,9 @@ class MasterRun:
         self._workers.setdefault(client_id, _Worker())
         self._send(messages.RUN, {"orders": self._orders}, client_id)
 
-    def _waits_for_clock(self, worker: _Worker) -> bool:
-        """Whether this worker cannot be told instants yet."""
-        return self._prepared.is_open and not worker.clock.is_known
-
     def _deliver(self, client_id: str, leases: list[Lease]) -> None:
-        best = self._workers[client_id].clock.best
-        if best is not None:
-            leases = [_on_its_clock(lease, best.offset_ns) for lease in leases]
+        offset_ns = self._workers[client_id].clock.use().offset_ns
+        leases = [_on_its_clock(lease, offset_ns) for lease in leases]
         for part in messages.in_parts(leases):
             self._send(messages.LEASES, {"leases": messages.pack(part)}, client_id)
 
@@ -227,43 +229,51 @@ class MasterRun:
             self._look_for_lost()
             now = time.monotonic()
             for client_id, worker in self._workers.items():
-                if not worker.lost and not worker.left and (worker.pings < FIRST_PINGS or now - worker.pinged_s > PING_EVERY_S):
-                    worker.pings += 1
-                    worker.pinged_s = now
+                if not worker.lost and not worker.left and (worker.is_fresh or now - worker.pinged_s > PING_EVERY_S):
+                    worker.pinged_s, worker.owes_pong = now, True
                     self._ping(client_id, worker)
-            fresh = any(w.pings < FIRST_PINGS and not (w.lost or w.left) for w in self._workers.values())
+            fresh = any(not (worker.clock.is_known or worker.lost or worker.left) for worker in self._workers.values())
             gevent.sleep(WATCH_EVERY_S / 10 if fresh else WATCH_EVERY_S)
 
     def _ping(self, client_id: str, worker: _Worker) -> None:
-        best = worker.clock.best
-        told = {"delivered": self._books.coordinator.deliveries(client_id), "offset_ns": best.offset_ns if best else None}
+        clock = worker.clock
+        offset_ns = clock.best.offset_ns if clock.best is not None and clock.is_known else None
+        told = {"delivered": self._books.coordinator.deliveries(client_id), "offset_ns": offset_ns}
         self._send(messages.PING, told | {"asked_ns": time.monotonic_ns()}, client_id)
 
     def _look_for_lost(self) -> None:
         for client_id, worker in self._workers.items():
             node = self._runner.clients.get(client_id)
-            gone = node is None or node.state == STATE_MISSING
+            # Locust has no entry of a worker that has quit, nor, for a moment, of one that was stopped and has said its last word.
+            gone = worker.last_word is None if node is None else node.state == STATE_MISSING
             if worker.is_flushed and not worker.left:  # in the middle of a run: somebody has stopped it
                 worker.left = True
                 self._books.coordinator.leave(client_id)
             if gone and not worker.lost and not worker.is_flushed:
-                self._lose(client_id, worker)
+                self._lose(client_id, worker, may_return=node is not None and not has_ended(node))
             elif worker.lost and not gone:
                 worker.lost = False  # it is back; what it sends of what nobody has repeated counts
 
-    def _lose(self, client_id: str, worker: _Worker) -> None:
+    def _lose(self, client_id: str, worker: _Worker, *, may_return: bool) -> None:
         worker.lost = True
-        fate = "what it had not begun goes to others" if self.end_reason is None else "its last records have not come"
-        print(f"worker {short(client_id)} is gone; {fate}", file=sys.stderr)
-        self._books.coordinator.lose(client_id, worker.begun, worker.heard_ns)
+        why = f"has been silent for {LOST_AFTER_S} s" if may_return and self.end_reason is None else "is gone"
+        fate = "what it had not begun goes to others"
+        if self.end_reason is not None:
+            fate = "its last records have not come"
+        elif may_return:
+            fate = "what it may have sent is not sent again"
+        print(f"worker {short(client_id)} {why}; {fate}", file=sys.stderr)
+        self._books.coordinator.lose(client_id, worker.begun, worker.heard_ns, may_return=may_return)
 
     def _health(self) -> list[WorkerHealth]:
         found = []
         for client_id, worker in self._workers.items():
             health = worker.last_word.health if worker.last_word is not None else WorkerHealth(short(client_id))
-            best = worker.clock.best
-            if best is not None:
-                health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, best.uncertainty_ns / 1e6
+            best, worst_ns = worker.clock.best, worker.clock.worst_used_ns
+            if best is not None and worst_ns is not None:
+                health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, worst_ns / 1e6
+                if health.longest_pause_mono_ns is not None:
+                    health.longest_pause_mono_ns += best.offset_ns
             found.append(health)
         return found
 
@@ -297,16 +307,13 @@ def _rows(batch: pa.RecordBatch) -> list[Row]:
     return [((warmup, index), status, tokens) for warmup, index, status, tokens in zip(*columns, strict=True)]
 
 
-def _shifted(batch: pa.RecordBatch, clock: WorkerClock) -> pa.RecordBatch:
+def _shifted(batch: pa.RecordBatch, offset_ns: int) -> pa.RecordBatch:
     """The batch with its instants on the master's monotonic clock."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    best = clock.best
-    if best is None:
-        return batch
     columns = [
-        pc.add(column, best.offset_ns) if name in INSTANTS else column
+        pc.add(column, offset_ns) if name in INSTANTS else column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

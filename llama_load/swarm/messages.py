@@ -2,14 +2,15 @@
 in bytes, because Locust's own packing knows no dataclasses. All but hello and refuse name their run, so that a late one
 disturbs no later run.
 
-    hello    worker -> master   this worker listens now. (Locust connects it before locustfiles can register for messages.)
+    hello    worker -> master   this worker listens now (Locust connects it before locustfiles can register for messages), and
+                                which process it is
     run      master -> worker   orders: targets, flags, who may measure what
     refuse   worker -> master   a sentence why this worker cannot take part
     abort    worker -> master   a sentence why the run makes no sense
     want     worker -> master   a workload and how many leases
     leases   master -> worker   leases with their prompts
     back     worker -> master   leases that were not used
-    begun    worker -> master   requests that are being sent
+    begun    worker -> master   requests that are being sent, at once
     over     worker -> master   a request has ended, where others wait for that (its record comes in a batch)
     records  worker -> master   a numbered batch of records
     ack      master -> worker   that batch is on the master's disk

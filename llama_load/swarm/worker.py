@@ -19,8 +19,8 @@ from llama_load.errors import LlamaLoadError
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.record import RequestRecord
 from llama_load.runs import SpoolManifest
-from llama_load.swarm import messages
-from llama_load.swarm.crew import Crew, Orders
+from llama_load.swarm import messages, presence
+from llama_load.swarm.crew import Crew, Orders, settle
 from llama_load.swarm.interrupts import interrupt_between_events
 from llama_load.swarm.leases import Key, Lease
 from llama_load.swarm.master import short
@@ -32,7 +32,7 @@ FLUSH_EVERY_S = 0.1
 RESEND_EVERY_S = 1.0
 # How long the last records may wait for their acknowledgement while the master is heard of, and while it is not.
 ACKNOWLEDGED_WITHIN_S = 60.0
-SILENT_S = 5.0
+SILENT_S = 15.0
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,8 @@ class WorkerLife:
         environment.events.test_start.add_listener(self._on_test_start)
         environment.events.test_stop.add_listener(self._on_test_stop)
         environment.events.quitting.add_listener(self._on_quitting)
-        self._runner.send_message(messages.HELLO, {})
+        settle()
+        self._runner.send_message(messages.HELLO, presence.introduction())
 
     def _heard(self, msg: Any, **_: Any) -> None:
         if msg.type == messages.RUN:
@@ -191,6 +192,8 @@ class WorkerRun:
     def begun(self, lease: Lease) -> None:
         """See `Link.begun`."""
         self._begun.append(lease.key)
+        if len(self._begun) == 1:  # once an iteration of the loop: what begins together is said together
+            gevent.get_hub().loop.run_callback(self._say_begun)
 
     def give_back(self, leases: Sequence[Lease]) -> None:
         """See `Link.give_back`."""
@@ -214,13 +217,16 @@ class WorkerRun:
         resent_s = time.monotonic()
         while not self._is_tidy:
             gevent.sleep(FLUSH_EVERY_S)
-            if self._begun:
-                keys, self._begun = self._begun, []
-                if not self._send(messages.BEGUN, {"keys": keys}):
-                    self._begun += keys
+            self._say_begun()
             if time.monotonic() - resent_s > RESEND_EVERY_S:
                 resent_s = time.monotonic()
                 self._outbox.send_again()
+
+    def _say_begun(self) -> None:
+        if self._begun:
+            keys, self._begun = self._begun, []
+            if not self._send(messages.BEGUN, {"keys": keys}):
+                self._begun += keys
 
     def _spool(self) -> None:
         while not self._is_tidy:

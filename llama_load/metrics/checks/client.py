@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from llama_load.metrics.check import LIMITS, OWN_SHARE, Check, information, limited, plural
-from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.evidence import Evidence, WorkerHealth
 from llama_load.metrics.table import Records
 
 
@@ -37,24 +37,48 @@ def event_loop(evidence: Evidence) -> Iterator[Check]:
     E2EL (of the mean gap between arrivals in an open loop)."""
     health = evidence.health
     p99 = _worst([worker.loop_lag_p99_ms for worker in health])
-    longest = _worst([worker.loop_lag_max_ms for worker in health])
+    longest = _worst([worker.longest_pause_ms or worker.loop_lag_max_ms for worker in health])
+    asleep = _worst([worker.suspended_ms for worker in health]) or 0.0
     text = "the lag of the client's event loop was not measured"
     if p99 is not None and longest is not None:
         text = f"lag of the client's event loop: p99 {p99:.2f} ms, max {longest:.1f} ms"
     base_ms = _median(evidence, "e2el") if evidence.gap_ms is None else evidence.gap_ms
     yield limited("loop_lag_p99_ms", p99, text, limit=OWN_SHARE * base_ms)
-    if longest is not None and longest > LIMITS["client_pause_ms"].limit:  # else the line above says it
-        yield limited("client_pause_ms", longest, f"the client's longest pause: {longest / 1000:.1f} s")
+    pause = max(longest or 0.0, asleep)
+    if pause > LIMITS["client_pause_ms"].limit:  # else the line above says it
+        why = "the machine was suspended" if asleep >= pause else "nothing was sent or read meanwhile"
+        yield limited("client_pause_ms", pause, f"the client stood still for {pause / 1000:.1f} s: {why}")
 
 
 def cpu(evidence: Evidence) -> Iterator[Check]:
     """How busy the client's core was, and what the hypervisor took."""
     busy = _worst([worker.core_busy for worker in evidence.health])
     text = "how busy the client was is not known" if busy is None else f"busiest client process: {busy:.0%} of a core"
+    text += _who_took_the_cpu(evidence.health)
     yield limited("core_busy", busy, text)
     stolen = _worst([worker.stolen_ratio for worker in evidence.health])
     if stolen:
         yield limited("stolen_ratio", stolen, f"{stolen:.1%} of the client machine's CPU time was taken by its hypervisor")
+
+
+def _who_took_the_cpu(health: Sequence[WorkerHealth]) -> str:
+    """Of the busiest of the clients' machines: what the client, the servers under test and everybody else used of all cores."""
+    known = [worker for worker in health if worker.machine_busy is not None]
+    if not known:
+        return ""
+    busiest = max(known, key=lambda worker: worker.machine_busy or 0.0)
+    here = [worker for worker in known if _machine_of(worker) == _machine_of(busiest)]
+    machine, client = busiest.machine_busy or 0.0, sum(worker.own_share or 0.0 for worker in here)
+    parts = [f"client {client:.0%}"]
+    if busiest.server_share is not None:
+        parts.append(f"server {busiest.server_share:.0%}")
+    others = max(0.0, machine - client - (busiest.server_share or 0.0))
+    return f"; its machine: {machine:.0%} busy ({', '.join([*parts, f'others {others:.0%}'])})"
+
+
+def _machine_of(worker: WorkerHealth) -> str:
+    """The host in a worker's name, host_12345678."""
+    return worker.worker.rpartition("_")[0]
 
 
 def clock(evidence: Evidence) -> Check:

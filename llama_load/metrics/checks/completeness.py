@@ -36,7 +36,10 @@ def lost_requests(evidence: Evidence) -> Iterator[Check]:
         if count:
             some = ", ".join(map(str, gone.possibly_sent[:MOST_NAMED])) + (", …" if count > MOST_NAMED else "")
             text += f" with {plural(count, 'request')} that it may have sent (prompts {some})"
-        else:
+        warmups = len(gone.possibly_sent_warmup)
+        if warmups:
+            text += f"{' and' if count else ' with'} {plural(warmups, 'request')} of a warm-up"
+        if not count and not warmups:
             text += "; it had no request under way"
         if gone.handed_on:
             text += f"; {gone.handed_on} that it had not begun went to others"

@@ -1,0 +1,79 @@
+"""How much CPU the server under test takes, where it runs on this machine: found by the ports that it listens at."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+
+import gevent
+import psutil
+
+from llama_load.wire.address import Address
+
+# A server's workers and engines are counted with it; more processes than these are not looked at, to stay quick.
+MOST_PROCESSES = 64
+
+
+class ServerCpu:
+    """Looks for the servers' processes in a thread as soon as it is made. What cannot be seen (another machine, another user's
+    process, a container) is unknown, and never a fault."""
+
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        self._processes: list[psutil.Process] = []
+        self._since: dict[int, float] = {}
+        self._total_since_s = 0.0
+        ports = {address.port for address in addresses if _is_here(address)}
+        if ports:
+            gevent.spawn(self._look, ports)
+
+    def start(self) -> None:
+        """Count from now on, or from when the processes are found."""
+        self._since, self._total_since_s = self._cpu_s(), machine_cpu_s()[1]
+
+    def share(self) -> float | None:
+        """CPU time of the servers' processes since `start`, 0 to 1 of all cores; None if there are none on this machine."""
+        now, total_s = self._cpu_s(), machine_cpu_s()[1] - self._total_since_s
+        used_s = [cpu_s - self._since[pid] for pid, cpu_s in now.items() if pid in self._since]
+        return min(1.0, sum(used_s) / total_s) if used_s and total_s > 0 else None
+
+    def _look(self, ports: set[int]) -> None:
+        self._processes = gevent.get_hub().threadpool.apply(_listening, (ports,))
+        self.start()
+
+    def _cpu_s(self) -> dict[int, float]:
+        found = {}
+        for process in self._processes:
+            try:
+                times = process.cpu_times()
+            except psutil.Error:  # it has ended
+                continue
+            found[process.pid] = times.user + times.system
+        return found
+
+
+def machine_cpu_s() -> tuple[float, float, float]:
+    """CPU seconds of all cores of this machine since its start: (idle, all together, taken by the hypervisor for others)."""
+    times = psutil.cpu_times()
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # contained in user and nice
+    return times.idle + getattr(times, "iowait", 0.0), sum(times) - guests, getattr(times, "steal", 0.0)
+
+
+def _is_here(address: Address) -> bool:
+    """Whether the address is one of this machine."""
+    found = {str(sockaddr[0]).partition("%")[0] for _, sockaddr in address.endpoints}
+    if any(ipaddress.ip_address(each).is_loopback for each in found):
+        return True
+    own = {each.address.partition("%")[0] for interface in psutil.net_if_addrs().values() for each in interface}
+    return not found.isdisjoint(own)
+
+
+def _listening(ports: Iterable[int]) -> list[psutil.Process]:
+    """The processes that listen at these ports, and all that they have started."""
+    try:
+        sockets = psutil.net_connections("tcp")
+        pids = {each.pid for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr.port in ports}
+        parents = [psutil.Process(pid) for pid in pids if pid]
+        found = {process.pid: process for parent in parents for process in (parent, *parent.children(recursive=True))}
+    except (psutil.Error, OSError):
+        return []
+    return list(found.values())[:MOST_PROCESSES]
