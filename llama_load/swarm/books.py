@@ -20,6 +20,7 @@ from llama_load.swarm.coordinator import Coordinator
 from llama_load.swarm.leases import Lease
 from llama_load.swarm.prepare import Prepared
 from llama_load.swarm.progress import Counts, Progress
+from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import speculation
 
 # A run in which nobody has sent anything for so long never will: its tasks do not call self.chat.
@@ -27,7 +28,8 @@ FIRST_REQUEST_WITHIN_S = 60.0
 
 
 class Books:
-    """One run's books. `stop` is called once, from a greenlet of its own, when the run should end by itself."""
+    """One run's books. `stop` is called once, from a greenlet of its own, when the run should end by itself; `asked` gives the
+    number of users that Locust has been asked for."""
 
     def __init__(
         self,
@@ -35,6 +37,7 @@ class Books:
         deliver: Callable[[str, list[Lease]], None],
         muster: Callable[[int], None],
         stop: Callable[[], None],
+        asked: Callable[[], int],
     ) -> None:
         self.prepared = prepared
         self._stop = stop
@@ -44,8 +47,15 @@ class Books:
         self._since = time.monotonic()
         self._failed = self._output_tokens = self._seen = 0
         self.end_reason: str | None = None
-        self.coordinator = Coordinator(prepared.plans, deliver=deliver, phase_over=lambda: self.spawn(self._conductor.next_phase))
-        self._conductor = Conductor(prepared, self.coordinator, muster=muster, measuring=self._before_measuring, end=self.end)
+        self.coordinator = Coordinator(
+            prepared.plans,
+            deliver=deliver,
+            phase_over=lambda: self.spawn(self._conductor.next_phase),
+            balancer=Balancer(len(prepared.targets), prepared.options.balance),
+        )
+        self._conductor = Conductor(
+            prepared, self.coordinator, muster=muster, asked=asked, measuring=self._before_measuring, end=self.end
+        )
         self._progress = Progress(self._counts)
 
     def open(self) -> None:
