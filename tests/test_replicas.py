@@ -13,33 +13,29 @@ from hypothesis import strategies as st
 from llama_load.metrics.replicas import imbalance
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from llama_load.targets.balance import LEAST_IN_FLIGHT, Balancer
-from llama_load.targets.target import OPENAI, Target
-from llama_load.wire import parse_url
 from tests.conftest import Finished, Simulated
-
-THREE = [Target(parse_url(f"http://127.0.0.1:{port}"), OPENAI, None) for port in (1, 2, 3)]
 
 
 def test_round_robin_takes_turns_whoever_is_busy() -> None:
-    balancer = Balancer(THREE)
-    assert [balancer.choose().address.port for _ in range(7)] == [1, 2, 3, 1, 2, 3, 1]
+    balancer = Balancer(3)
+    assert [balancer.choose() for _ in range(4)] == [[0], [1], [2], [0]]
+    assert balancer.choose(4) == [1, 2, 0, 1]
 
 
 def test_least_in_flight_takes_the_idlest_and_takes_turns_among_equals() -> None:
-    balancer = Balancer(THREE, LEAST_IN_FLIGHT)
-    first = [balancer.choose() for _ in range(4)]
-    assert [target.address.port for target in first] == [1, 2, 3, 1]
-    balancer.ended(THREE[2])
-    balancer.ended(THREE[2].__class__(THREE[1].address, OPENAI, None))
-    assert [balancer.choose().address.port for _ in range(3)] == [2, 3, 2]
+    balancer = Balancer(3, LEAST_IN_FLIGHT)
+    assert [balancer.choose() for _ in range(4)] == [[0], [1], [2], [0]]
+    balancer.ended(2)
+    balancer.ended(1)
+    assert [balancer.choose() for _ in range(3)] == [[1], [2], [1]]
 
 
 @given(st.lists(st.booleans(), max_size=60))
 def test_least_in_flight_never_differs_by_more_than_one_while_nothing_ends(starts: list[bool]) -> None:
     """However many start: the fullest replica holds at most one more than the emptiest."""
-    balancer = Balancer(THREE, LEAST_IN_FLIGHT)
-    counts = Counter(balancer.choose().address.port for _ in starts)
-    held = [counts.get(port, 0) for port in (1, 2, 3)]
+    balancer = Balancer(3, LEAST_IN_FLIGHT)
+    counts = Counter(balancer.choose()[0] for _ in starts)
+    held = [counts[replica] for replica in range(3)]
     assert max(held) - min(held) <= 1
 
 
@@ -95,7 +91,8 @@ def test_the_same_server_twice_is_refused(run_locust: Callable[..., Finished], l
 
 
 def test_least_in_flight_leaves_a_replica_alone_that_refuses() -> None:
-    balancer = Balancer(THREE, LEAST_IN_FLIGHT)
-    assert balancer.choose() is THREE[0]
-    balancer.ended(THREE[0], refused=True)
-    assert [balancer.choose().address.port for _ in range(6)] == [2, 3, 2, 3, 2, 3]
+    balancer = Balancer(3, LEAST_IN_FLIGHT)
+    assert balancer.choose() == [0]
+    balancer.refused(0)
+    balancer.ended(0)
+    assert [balancer.choose() for _ in range(6)] == [[1], [2], [1], [2], [1], [2]]
