@@ -473,6 +473,24 @@ def test_a_replica_that_refuses_is_left_alone_for_a_second() -> None:
     assert swarm.hands["b"][-1].replica == 0
 
 
+def test_a_worker_that_is_back_has_its_requests_in_flight() -> None:
+    """Two may be in flight. a is lost with one, and b takes both places; a is back, its request still under way: b's next one waits
+    until two of the three are over."""
+    swarm = Swarm(phases=[Phase(total=None, limit_at=lambda _: 2)])
+    swarm.books.want("a", "chat", 1)
+    swarm.books.lose("a", [(False, 0)])
+    swarm.books.want("b", "chat", 4)
+    assert len(swarm.hands["b"]) == 2
+    swarm.books.reconcile("a", 1, [(False, 0)], {"chat": 0})
+    swarm.books.over("b", (False, 1))
+    assert (len(swarm.hands["b"]), swarm.books.in_flight) == (2, 2)
+    swarm.books.over("a", (False, 0))
+    swarm.books.end("a", (False, 0))
+    assert (len(swarm.hands["b"]), swarm.books.in_flight) == (3, 2)
+    swarm.books.lose("a", [])
+    assert swarm.books.in_flight == 2
+
+
 def test_the_limit_of_a_closed_loop_is_what_was_asked_for() -> None:
     """Two users were asked for, three want (a worker was taken for lost and is back); then three are asked for."""
     asked = 2

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,51 @@ def test_the_server_sees_one_poisson_process(simulate: Callable[..., Simulated],
         assert done.summary["request_rate"] == 80
 
     eventually(attempt, tmp_path, tries=3)
+
+
+def test_arrivals_of_three_workers_keep_the_schedule_from_the_first_on(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """60 a second, answers of half a second, and one user of Locust's: the server gets each request within 50 ms of its instant. (Users
+    that Locust had to start first came 0.6 s late.) Answers hold 30 users; those beyond Locust's one are made by the workers, in
+    equal shares, at once."""
+    server = simulate("--first-token-ms", "490", "--interval-ms", "10", "--tokens", "2")
+
+    def attempt(folder: Path) -> None:
+        flags = ("--request-rate", "60", "--arrival", "constant", "-t", "3s", "--max-tokens", "2")
+        done = run_at(server, folder, 3, *flags)
+        records = done.records.measured()
+        assert sorted(Counter(records.strings("worker")).values()) == [60, 60, 60]
+        wanted = dict(zip(records.strings("request_id"), records.instants("scheduled_mono_ns"), strict=True))
+        log = {entry["request_id"]: entry["received_mono_ns"] for entry in read_log(server.log)}
+        assert max(abs(log[name] - due_ns) for name, due_ns in wanted.items()) < 50e6
+
+    eventually(attempt, tmp_path, tries=3)
+
+
+FICKLE = """
+from locust import task
+from llama_load import LlamaUser
+
+class Fickle(LlamaUser):
+    made = 0
+
+    def on_start(self):
+        Fickle.made += 1
+        if Fickle.made % 2:
+            raise RuntimeError("not this one")
+
+    @task
+    def ask(self):
+        self.chat("x", max_tokens=2)
+"""
+
+
+def test_an_arrival_whose_user_dies_gets_another(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+    """Every second user fails in on_start: its request is sent by another one, late at worst, and the run comes to its end."""
+    (tmp_path / "fickle.py").write_text(FICKLE)
+    server = simulate("--first-token-ms", "300", "--interval-ms", "10")
+    flags = ("--request-rate", "20", "--num-prompts", "20", "-t", "20s")
+    done = run_locust(server.url, *flags, locustfile=tmp_path / "fickle.py")
+    assert done.summary["completed"] == 20, done.err
 
 
 @pytest.mark.heavy

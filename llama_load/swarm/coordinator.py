@@ -57,6 +57,7 @@ class _Worker:
     is_ready: bool = False  # it takes arrivals
     is_gone: bool = False  # lost, perhaps for a while, or it has left
     has_left: bool = False
+    strays: set[Key] = field(default_factory=set)  # what it was lost with and still has in flight, now that it is back
 
 
 class Coordinator:
@@ -86,7 +87,7 @@ class Coordinator:
         self._turns = 0
         self._full = False  # the next request waits for the limit
         self._room_ns = 0  # when it last stopped to
-        self.in_flight = 0  # users with leases, those included whose request is not due yet
+        self.in_flight = 0  # users with leases, whose request may not be due yet, and what workers that are back were lost with
         self.lost: list[LostWorker] = []
         # Of each worker that took part and went away: when it was last heard of, and when that was noticed, ns.
         self.departures: list[tuple[int, int]] = []
@@ -182,7 +183,11 @@ class Coordinator:
         """What a worker holds and how many more leases of each workload its users wait for, after `delivered` deliveries had
         reached it or were lost. What of those it does not hold was lost on its way, and goes to whoever asks next."""
         self.join(worker)
-        held, holds = self._workers[worker].held, set(holds)
+        holder, holds = self._workers[worker], set(holds)
+        strays = {key for key in holds if self._loss_of(worker, key) is not None}
+        self.in_flight += len(strays) - len(holder.strays)
+        holder.strays = strays
+        held = holder.held
         self._forget_wants(worker)
         coming = [each.lease.workload for each in held.values() if each.delivery > delivered and not each.lease.follows]
         for workload, count in wants.items():
@@ -195,6 +200,8 @@ class Coordinator:
             self._drop_what_is_due()
             self._let_go(entry, refused=refused)
             self.serve()
+        else:
+            self._let_stray_go(worker, key)
 
     def give_back(self, worker: str, keys: Iterable[Key]) -> None:
         """Leases that were not used, or whose request was cancelled: somebody else may have them."""
@@ -220,6 +227,7 @@ class Coordinator:
             self.serve()
         elif (loss := self._loss_of(worker, key)) is not None:
             loss.possibly_sent.remove(key[1])
+            self._let_stray_go(worker, key)
 
     def lose(self, worker: str, begun: Iterable[Key], heard_ns: int | None = None) -> None:
         """The worker, last heard of at `heard_ns`, is gone, perhaps for a while. What it had `begun`, or could have begun without
@@ -256,6 +264,8 @@ class Coordinator:
         holder = self._workers[worker]
         holder.is_ready, holder.is_gone = False, True
         self._forget_wants(worker)
+        self.in_flight -= len(holder.strays)
+        holder.strays.clear()
         held = holder.held
         for entry in held.values():
             self._let_go(entry)
@@ -275,6 +285,12 @@ class Coordinator:
             self.in_flight -= 1
             hand.worker.hands -= 1
             self._balancer.ended(hand.replica)
+
+    def _let_stray_go(self, worker: str, key: Key) -> None:
+        if key in self._workers[worker].strays:
+            self._workers[worker].strays.remove(key)
+            self.in_flight -= 1
+            self.serve()
 
     def _queue(self, worker: str, workload: str, count: int) -> None:
         if count > 0 and not self._closed and not self._workers[worker].has_left:
