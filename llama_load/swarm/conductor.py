@@ -227,7 +227,7 @@ class Conductor:
         manifest, users = self._prepared.writer.manifest, self._asked()
         if not manifest.users_asked or manifest.users_asked[-1].users != users:
             manifest.users_asked.append(UsersAsked(time.monotonic_ns(), users))
-        manifest.users = max(manifest.users, users) if self._measured else users
+        manifest.users = max(manifest.users, users) if self._coordinator.measuring else users
 
     def _see_to_users(self) -> None:
         """Between measurements: users that a stage needs may be in a long wait_time. Others come in their place, after a while in
