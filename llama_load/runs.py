@@ -64,6 +64,14 @@ class StageTold:
 
 
 @dataclass(slots=True)
+class UsersAsked:
+    """From this instant on (the master's clock) so many users were asked for: a closed loop's limit of requests in flight."""
+
+    mono_ns: int
+    users: int
+
+
+@dataclass(slots=True)
 class Manifest:
     """Everything that must be known to read the records: what was asked, of whom, with what, and how it ended."""
 
@@ -77,7 +85,9 @@ class Manifest:
     model: str | None
     label: str | None = None
     tokenizer: str | None = None
-    users: int = 1
+    users: int = 1  # in a plain closed loop the most that were asked for while it was measured
+    users_asked: list[UsersAsked] = field(default_factory=list)  # in a plain closed loop: at its beginning, and each change
+    ramp_s: float | None = None  # users / spawn rate of a closed loop that Locust ramps up in over a second: part of the run
     max_in_flight: int | None = None  # of an open loop
     request_rate: float | None = None
     burstiness: float = 1.0

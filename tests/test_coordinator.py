@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.swarm.coordinator import Coordinator
 from llama_load.swarm.leases import Lease
 from llama_load.swarm.phases import Phase
+from llama_load.targets.balance import LEAST_IN_FLIGHT, ROUND_ROBIN, Balancer
 from llama_load.workloads.prompt import Plan, Prompt
 
 
@@ -17,7 +20,12 @@ class Swarm:
     """Workers made of lists."""
 
     def __init__(
-        self, total: int | None = None, warmup: int = 0, turns: Sequence[int] = (1,), phases: Sequence[Phase] = ()
+        self,
+        total: int | None = None,
+        warmup: int = 0,
+        turns: Sequence[int] = (1,),
+        phases: Sequence[Phase] = (),
+        balancer: Balancer | None = None,
     ) -> None:
         self.hands: dict[str, list[Lease]] = {}
         self.over = False
@@ -25,7 +33,13 @@ class Swarm:
         self.phases = iter([Phase(total=warmup, warmup=True), *(phases or [Phase(total=total)])])
         asked = [Prompt(f"p{number}.{turn}", more=count - turn - 1) for number, count in enumerate(turns) for turn in range(count)]
         plan = Plan(asked, [Prompt(f"w{n}") for n in range(3)])
-        self.books = Coordinator({"chat": plan}, deliver=self._deliver, phase_over=self._next_phase, now_ns=lambda: self.now_ns)
+        self.books = Coordinator(
+            {"chat": plan},
+            deliver=self._deliver,
+            phase_over=self._next_phase,
+            balancer=balancer,
+            now_ns=lambda: self.now_ns,
+        )
         self._next_phase()
 
     def _deliver(self, worker: str, leases: list[Lease]) -> None:
@@ -293,7 +307,8 @@ def test_what_is_due_at_the_limit_is_dropped_and_the_next_one_is_not() -> None:
         stage_of=lambda number, _: number,
     )
     swarm = Swarm(phases=[phase])
-    swarm.books.want("a", "chat", 4)
+    swarm.books.join("a")
+    swarm.at(0)
     swarm.at(50)
     swarm.books.over("a", (False, 0))
     assert [lease.index for lease in swarm.hands["a"]] == [0, 3]
@@ -303,17 +318,29 @@ def test_what_is_due_at_the_limit_is_dropped_and_the_next_one_is_not() -> None:
     assert swarm.over
 
 
-def test_an_arrival_waits_for_a_user_of_its_workload() -> None:
-    """The first is for b's users, of whom none waits; nobody else gets it, and how many are missing is told."""
-    phase = Phase(total=4, due_ns=[10 * MS] * 4, workload_of=lambda number: "own" if number == 0 else "chat")
-    swarm = Swarm(phases=[phase])
-    swarm.books.want("a", "chat", 1)
-    assert swarm.hands == {}
-    assert swarm.books.missing_users(MS) == {}
-    assert swarm.books.missing_users(20 * MS) == {"own": 1, "chat": 2}
-    swarm.books.want("b", "own", 1)
-    assert [lease.index for lease in swarm.hands["b"]] == [0]
-    assert [lease.index for lease in swarm.hands["a"]] == [1]
+def test_arrivals_go_to_the_worker_with_the_fewest_and_to_each_in_turn() -> None:
+    """Nobody asks. Two workers get one each in turn; b's first two are over, so it has two less and the next two are its; what
+    joins late takes part, what is lost does not."""
+    swarm = Swarm(phases=[Phase(total=20, due_ns=[n * 100 * MS for n in range(20)], workload_of=lambda _: "chat")])
+    swarm.books.expect("a")
+    swarm.books.expect("b")
+    swarm.books.join("a")
+    assert not swarm.books.all_there
+    swarm.books.join("b")
+    assert swarm.books.all_there
+    swarm.at(0)
+    assert [lease.index for lease in swarm.hands["a"]] == [0, 2, 4]
+    assert [lease.index for lease in swarm.hands["b"]] == [1, 3, 5]
+    assert all(lease.unasked for lease in swarm.hands["a"])
+    for index in (1, 3):
+        swarm.books.end("b", (False, index))
+    swarm.at(200)
+    assert [lease.index for lease in swarm.hands["b"]][3:] == [6, 7]
+    swarm.books.join("c")
+    swarm.books.lose("a", [(False, 0)])
+    assert swarm.books.all_there
+    swarm.at(400)
+    assert sorted(lease.index for lease in swarm.hands["b"][5:] + swarm.hands["c"]) == [2, 4, 8, 9]
 
 
 def test_a_level_of_users_is_never_exceeded_and_a_conversation_is_one_of_them() -> None:
@@ -349,7 +376,7 @@ def test_the_same_prompts_come_again_where_a_phase_repeats() -> None:
 
 
 events = st.lists(
-    st.tuples(st.sampled_from(["want", "want", "over", "end", "back", "lose", "wait"]), st.integers(0, 2), st.integers(0, 400)),
+    st.tuples(st.sampled_from(["want", "over", "end", "back", "lose", "wait", "join"]), st.integers(0, 2), st.integers(0, 400)),
     min_size=10,
     max_size=60,
 )
@@ -361,7 +388,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
 ) -> None:
     """Whatever workers do: in flight are never more than allowed, nothing is leased more than half a second early, and in the end every
     arrival has ended, was lost with a worker, or was dropped. None is dropped before its instant, or while there is room; and none waits
-    while there is room and a user for it."""
+    while there is room and a worker for it."""
     due_ns = [due * MS for due in sorted(due_ms)]
     phase = Phase(
         total=len(due_ns),
@@ -372,7 +399,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
         stage_of=lambda number, _: number,
     )
     swarm = Swarm(phases=[phase])
-    books, over, ended = swarm.books, set(), []
+    books, over, ended, joined = swarm.books, set(), [], set()
     before = (0, 0)  # in flight, dropped
 
     def look() -> None:
@@ -384,7 +411,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
         assert all(due_ns[number] <= swarm.now_ns for number in phase.dropped)
         if (index := phase.book.peek()) is not None:
             assert not (drops and present == limit and due_ns[index] <= swarm.now_ns)
-            assert not (books.waiting and present < limit and due_ns[index] <= swarm.now_ns + 500 * MS)
+            assert not (joined and present < limit and due_ns[index] <= swarm.now_ns + 500 * MS)
         before = present, dropped
 
     def end(worker: str, lease: Lease) -> None:
@@ -396,13 +423,19 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
     for what, number, amount in steps:
         worker = f"w{number}"
         hand = swarm.hands.setdefault(worker, [])
+        in_flight, dropped = books.in_flight, phase.dropped.total()
         if what == "want":
             books.want(worker, "chat", amount % 5)
+        elif what == "join":
+            joined.add(worker)
+            books.join(worker)
+            books.serve()  # as it is done twenty times a second
         elif what == "wait":
             swarm.at(swarm.now_ns // MS + amount)
         elif what == "lose":
             gone = list(hand)
             hand.clear()
+            joined.discard(worker)
             over.difference_update(lease.key for lease in gone)
             books.lose(worker, [lease.key for lease in gone[: amount % 3]])
         elif hand:
@@ -418,15 +451,18 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
                 over.discard(lease.key)
                 books.give_back(worker, [lease.key])
         look()
+        assert phase.dropped.total() == dropped or limit in (in_flight, books.in_flight)
     for worker in list(swarm.hands):
         swarm.hands[worker].clear()
         over.clear()
         books.lose(worker, [])
+    joined = {"good"}
+    books.join("good")
+    books.serve()
     before = books.in_flight, phase.dropped.total()
     while not swarm.over:
-        swarm.at(swarm.now_ns // MS + 250)
         look()
-        books.want("good", "chat", 2)
+        swarm.at(swarm.now_ns // MS + 250)
         look()
         for lease in list(swarm.hands.get("good", [])):
             swarm.hands["good"].remove(lease)
@@ -436,3 +472,97 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
     assert len(ended) + len(named) + phase.dropped.total() == len(due_ns)
     assert len(set(ended) | set(named)) == len(ended) + len(named)
     assert drops or not phase.dropped
+
+
+def one_user_each(swarm: Swarm, workers: int, steps: Sequence[int]) -> list[list[int]]:
+    """So many workers of one user, who asks again when its request is over; a step is whose request ends next. Returned: how many
+    requests each of two replicas has, after each step."""
+    for number in range(workers):
+        swarm.books.want(f"w{number}", "chat", 1)
+    held = []
+    for step in steps:
+        counts = Counter(hand[-1].replica for hand in swarm.hands.values())
+        held.append([counts[0], counts[1]])
+        worker = f"w{step}"
+        swarm.books.over(worker, swarm.hands[worker][-1].key)
+        swarm.books.want(worker, "chat", 1)
+        swarm.books.end(worker, swarm.hands[worker][-2].key)
+    return held
+
+
+@given(st.lists(st.integers(0, 7), max_size=80))
+def test_least_in_flight_holds_across_workers(steps: list[int]) -> None:
+    """Eight workers with a user each, two replicas, requests that end in any order: 4 and 4 at all times. (Workers that choose for
+    themselves, with one user each, all begin at the first: 8 and 0.)"""
+    swarm = Swarm(None, balancer=Balancer(2, LEAST_IN_FLIGHT))
+    assert one_user_each(swarm, 8, steps) == [[4, 4]] * len(steps)
+
+
+def test_turns_are_taken_across_workers() -> None:
+    """Where requests end in the order in which they began: 4 and 4 at all times, too."""
+    swarm = Swarm(None, balancer=Balancer(2, ROUND_ROBIN))
+    assert one_user_each(swarm, 8, [step % 8 for step in range(80)]) == [[4, 4]] * 80
+
+
+@pytest.mark.parametrize(("how", "found"), [(ROUND_ROBIN, [1, 1]), (LEAST_IN_FLIGHT, [1, 0])])
+def test_what_comes_back_unused_gives_its_replica_back(how: str, found: list[int]) -> None:
+    """Two at 1 come back, from a worker and from one that is lost; one at 0 is in flight. The turns of 1 are taken first; the
+    idlest is 1, then both are alike."""
+    swarm = Swarm(8, balancer=Balancer(2, how))
+    swarm.books.want("a", "chat", 2)
+    swarm.books.want("b", "chat", 2)
+    swarm.books.give_back("a", [(False, 1)])
+    swarm.books.lose("b", [(False, 2)])  # its second one, the fourth of all, was not begun
+    swarm.books.want("c", "chat", 2)
+    assert [lease.replica for lease in swarm.hands["c"]] == found
+
+
+def test_the_turns_of_a_conversation_are_one_request_in_flight() -> None:
+    """Least in flight: three turns stay at one replica, since one of them is in flight at a time; round robin: each takes its turn."""
+    for how, found in ((LEAST_IN_FLIGHT, [0, 0, 0, 1, 1]), (ROUND_ROBIN, [0, 1, 0, 1, 0])):
+        swarm = Swarm(None, turns=(3, 1, 1), balancer=Balancer(2, how))
+        swarm.books.want("a", "chat", 2)
+        for index in range(3):
+            swarm.books.over("a", (False, index))
+        assert [lease.replica for lease in swarm.hands["a"]] == found[:4]
+
+
+def test_a_replica_that_refuses_is_left_alone_for_a_second() -> None:
+    now_s = 0.0
+    swarm = Swarm(None, balancer=Balancer(2, LEAST_IN_FLIGHT, lambda: now_s))
+    swarm.books.want("a", "chat", 1)
+    swarm.books.over("a", (False, 0), refused=True)
+    swarm.books.want("b", "chat", 2)
+    assert [lease.replica for lease in swarm.hands["b"]] == [1, 1]
+    now_s = 1.5
+    swarm.books.want("b", "chat", 1)
+    assert swarm.hands["b"][-1].replica == 0
+
+
+def test_a_worker_that_is_back_has_its_requests_in_flight() -> None:
+    """Two may be in flight. a is lost with one, and b takes both places; a is back, its request still under way: b's next one waits
+    until two of the three are over."""
+    swarm = Swarm(phases=[Phase(total=None, limit_at=lambda _: 2)])
+    swarm.books.want("a", "chat", 1)
+    swarm.books.lose("a", [(False, 0)])
+    swarm.books.want("b", "chat", 4)
+    assert len(swarm.hands["b"]) == 2
+    swarm.books.reconcile("a", 1, [(False, 0)], {"chat": 0})
+    swarm.books.over("b", (False, 1))
+    assert (len(swarm.hands["b"]), swarm.books.in_flight) == (2, 2)
+    swarm.books.over("a", (False, 0))
+    swarm.books.end("a", (False, 0))
+    assert (len(swarm.hands["b"]), swarm.books.in_flight) == (3, 2)
+    swarm.books.lose("a", [])
+    assert swarm.books.in_flight == 2
+
+
+def test_the_limit_of_a_closed_loop_is_what_was_asked_for() -> None:
+    """Two users were asked for, three want (a worker was taken for lost and is back); then three are asked for."""
+    asked = 2
+    swarm = Swarm(phases=[Phase(total=None, limit_at=lambda _: asked)])
+    swarm.books.want("a", "chat", 3)
+    assert len(swarm.hands["a"]) == 2
+    asked = 3
+    swarm.at(50)
+    assert len(swarm.hands["a"]) == 3

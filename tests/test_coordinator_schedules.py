@@ -1,4 +1,4 @@
-"""The books of a swarm where time matters: schedules that begin late, limits that change, what is dropped and who is missing."""
+"""The books of a swarm where time matters: schedules that begin late, limits that change, what is dropped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def test_what_came_while_the_last_place_was_taken_is_dropped_although_it_is_free
         due_ns = [0, 10 * MS, 21 * MS]
         phase = Phase(total=3, due_ns=due_ns, limit_at=lambda _: 1, drops=True, workload_of=lambda _: "chat")
         swarm = Swarm(phases=[phase])
-        swarm.books.want("a", "chat", 3)
+        swarm.books.join("a")
+        swarm.at(0)
         swarm.now_ns = 20 * MS
         getattr(swarm.books, how)("a", (False, 0))
         assert [lease.index for lease in swarm.hands["a"]] == [0, 2]
@@ -54,7 +55,7 @@ def test_nothing_is_dropped_while_there_is_room_however_late_it_is() -> None:
     due_ns = [0, 10 * MS, 900 * MS, 1000 * MS]
     phase = Phase(total=4, due_ns=due_ns, limit_at=lambda _: 4, drops=True, workload_of=lambda _: "chat")
     swarm = Swarm(phases=[phase])
-    swarm.books.want("a", "chat", 4)
+    swarm.books.join("a")
     swarm.at(0)
     assert [lease.index for lease in swarm.hands["a"]] == [0, 1]
     swarm.now_ns = 950 * MS
@@ -63,24 +64,15 @@ def test_nothing_is_dropped_while_there_is_room_however_late_it_is() -> None:
     assert not phase.dropped
 
 
-def test_who_is_missing_for_what_is_due_soon() -> None:
-    """Due every 100 ms from 1 s after a phase of one request; two users wait, so within 500 ms of the first two more are needed."""
-    phase = Phase(total=10, due_ns=[(1000 + 100 * n) * MS for n in range(10)], workload_of=lambda _: "chat", limit_at=lambda _: 6)
-    swarm = Swarm(phases=[Phase(total=1), phase])
-    assert swarm.books.missing_users(9 * S) == {}  # not of a schedule
-    swarm.books.want("a", "chat", 3)
-    swarm.now_ns = 50 * S
-    swarm.books.end("a", (False, 0))
-    assert swarm.books.missing_users(999 * MS) == {}
-    assert swarm.books.missing_users(1300 * MS) == {"chat": 2}
-    assert swarm.books.missing_users(9 * S) == {"chat": 4}  # six may be in flight
-    swarm.at(50_600)  # the first two are leased
-    assert (swarm.books.in_flight, swarm.books.under_way) == (2, 0)
-    assert swarm.books.missing_users(9 * S) == {"chat": 4}
-    swarm.at(51_050)
-    assert swarm.books.under_way == 1
-    swarm.books.close()
-    assert swarm.books.missing_users(9 * S) == {}
+def test_a_request_is_under_way_from_its_scheduled_instant_on() -> None:
+    """Leased half a second ahead."""
+    phase = Phase(total=2, due_ns=[1000 * MS, 9 * S], workload_of=lambda _: "chat", limit_at=lambda _: 6)
+    swarm = Swarm(phases=[phase])
+    swarm.books.join("a")
+    swarm.at(500)
+    assert (swarm.books.in_flight, swarm.books.under_way) == (1, 0)
+    swarm.at(1050)
+    assert (swarm.books.in_flight, swarm.books.under_way) == (1, 1)
 
 
 def test_what_goes_on_to_others_is_counted_beside_what_may_have_been_sent() -> None:

@@ -146,6 +146,40 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
     assert "Traceback" not in out
 
 
+def test_a_ramp_of_locusts_is_obeyed(simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]) -> None:
+    """-r 2: after six seconds there are some 12 users, not the 40 of -u; the manifest has how long all of them take."""
+    server = simulate("--first-token-ms", "90", "--interval-ms", "10")
+    done = run_locust(server.url, "-u", "40", "-r", "2", "-t", "6s", "--max-tokens", "2")
+    assert done.code == 0, done.err
+    assert 4 <= done.summary["max_concurrent_requests"] <= 20
+    assert done.manifest["ramp_s"] == 20.0
+    assert [asked["users"] for asked in done.manifest["users_asked"]] == [40]
+
+
+def test_edit_in_the_web_ui_changes_the_limit(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """From two users to five: five are in flight, and the most that was asked for is what the run is said to be of."""
+    server, port = simulate("--first-token-ms", "90", "--interval-ms", "10"), free_port()
+    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(port)]
+    command += ["--run-dir", str(tmp_path / "ui"), "--host", server.url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path)
+    ui = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: requests.get(ui, timeout=1).ok)
+        form = {"user_count": "2", "spawn_rate": "2", "host": server.url, "max_tokens": "2"}
+        assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        wait_until(server.has_answered(10))
+        assert requests.post(f"{ui}/swarm", data=form | {"user_count": "5", "spawn_rate": "5"}, timeout=5).json()["success"]
+        wait_until(server.has_answered(60))
+        assert requests.post(f"{ui}/stop", timeout=10).ok
+        wait_until((tmp_path / "ui" / "summary.json").exists)
+    finally:
+        process.terminate()
+        out = process.communicate(timeout=20)[0].decode()
+    done = Finished(0, out, "", tmp_path / "ui")
+    assert [asked["users"] for asked in done.manifest["users_asked"]] == [2, 5]
+    assert (done.manifest["users"], done.summary["max_concurrency"], done.summary["max_concurrent_requests"]) == (5, 5, 5)
+
+
 AWKWARD = """
 import gevent
 from gevent.pool import Pool
@@ -183,7 +217,7 @@ def test_awkward_tasks_end_the_run_with_every_request_on_record(
     if code == 0:
         assert done.summary["completed"] == int(flags[1])
     if code == 3:
-        assert done.summary["llama_load"]["cancelled"] == 6
+        assert done.summary["llama_load"]["cancelled"] == 2  # -u, however many each user asks for at once
 
 
 def test_an_impatient_locustfile_makes_failures_not_repeats(

@@ -35,12 +35,12 @@ class Swarm:
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.written: list[pa.RecordBatch] = []
-        runner = SimpleNamespace(clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
+        runner = SimpleNamespace(target_user_count=1, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
         prepared: Any = SimpleNamespace(
-            options=SimpleNamespace(bust_prefix_cache=False, warmup=0, wait_at_end_s=0),
+            options=SimpleNamespace(bust_prefix_cache=False, warmup=0, wait_at_end_s=0, balance="round-robin"),
             stretches=[Stretch(stages=(Stage(name="all"),), total=2, seconds=None)],
             model=SimpleNamespace(seed=0, drops=False, same_prompts=False, stages=()),
-            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, run_time_s=None,
+            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, ends_matter=False, run_time_s=None,
             writer=SimpleNamespace(path=Path(), append_batch=self.written.append, manifest=SimpleNamespace(stages=[])),
         )  # fmt: skip
         self.run = MasterRun(SimpleNamespace(runner=runner), prepared, lambda _: None, lambda: None)
@@ -84,7 +84,7 @@ def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     swarm = Swarm()
     swarm.run._books.spawn(swarm.run._books._conductor.next_phase)
     gevent.sleep(0.05)
-    swarm.hear(messages.WANT, workload="sharegpt", count=1)
+    swarm.hear(messages.WANT, over=[], workload="sharegpt", count=1)
     swarm.pong(80, delivered=0, holds=[], wants={"sharegpt": 1})  # one late answer is not enough
     assert messages.LEASES not in swarm.kinds()
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 1})

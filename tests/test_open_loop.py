@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import requests
 from numpy.typing import NDArray
 
 from llama_load.load.schedule import arrivals_s
+from llama_load.metrics.table import Records
 from llama_load.serving.process import Running, free_port
 from llama_load.serving.simulated import read_log
 from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment
@@ -91,6 +93,52 @@ def test_the_server_sees_one_poisson_process(simulate: Callable[..., Simulated],
         check_gaps(received_s(done, server), 80, cv=1)
 
     undisturbed(run, check, tmp_path)
+
+
+def test_arrivals_of_three_workers_keep_the_schedule_from_the_first_on(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """60 a second, answers of half a second, and one user of Locust's: the server gets each request within 50 ms of its instant. (Users
+    that Locust had to start first came 0.6 s late.) Answers hold 30 users; those beyond Locust's one are made by the workers, in
+    equal shares, at once."""
+    server = simulate("--first-token-ms", "490", "--interval-ms", "10", "--tokens", "2")
+
+    def attempt(folder: Path) -> Records:
+        flags = ("--request-rate", "60", "--arrival", "constant", "-t", "3s", "--max-tokens", "2")
+        return run_at(server, folder, 3, *flags).records.measured()
+
+    def check(records: Records) -> None:
+        assert sorted(Counter(records.strings("worker")).values()) == [60, 60, 60]
+        wanted = dict(zip(records.strings("request_id"), records.instants("scheduled_mono_ns"), strict=True))
+        log = {entry["request_id"]: entry["received_mono_ns"] for entry in read_log(server.log)}
+        assert max(abs(log[name] - due_ns) for name, due_ns in wanted.items()) < 50e6
+
+    undisturbed(attempt, check, tmp_path)
+
+
+FICKLE = """
+from locust import task
+from llama_load import LlamaUser
+
+class Fickle(LlamaUser):
+    made = 0
+
+    def on_start(self):
+        Fickle.made += 1
+        if Fickle.made % 2:
+            raise RuntimeError("not this one")
+
+    @task
+    def ask(self):
+        self.chat("x", max_tokens=2)
+"""
+
+
+def test_an_arrival_whose_user_dies_gets_another(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+    """Every second user fails in on_start: its request is sent by another one, late at worst, and the run comes to its end."""
+    (tmp_path / "fickle.py").write_text(FICKLE)
+    server = simulate("--first-token-ms", "300", "--interval-ms", "10")
+    flags = ("--request-rate", "20", "--num-prompts", "20", "-t", "20s")
+    done = run_locust(server.url, *flags, locustfile=tmp_path / "fickle.py")
+    assert done.summary["completed"] == 20, done.err
 
 
 @pytest.mark.heavy

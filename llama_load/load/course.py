@@ -94,8 +94,8 @@ class Stretch:
         return self.first_stage
 
     def users_to_begin(self, horizon_s: float) -> int:
-        """How many users must be there when it begins: as many as it will ever have at once, or as its schedule wants in so many s.
-        0: as many as there are."""
+        """How many users it needs to begin: as many as it will ever have at once, or as its schedule wants in so many s. 0: as many
+        as there are."""
         if self.arrivals_s is None:
             return self.most_users or 0
         soon = int(np.searchsorted(self.arrivals_s, horizon_s, side="right"))

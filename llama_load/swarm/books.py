@@ -22,6 +22,7 @@ from llama_load.swarm.coordinator import Coordinator
 from llama_load.swarm.leases import Lease
 from llama_load.swarm.prepare import Prepared
 from llama_load.swarm.progress import Counts, Progress
+from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import read_counters
 from llama_load.targets.identity import NO_ANSWER, changes_since
 
@@ -34,7 +35,8 @@ IDENTITY_WITHIN_S = 5.0
 
 
 class Books:
-    """One run's books. `stop` is called once, from a greenlet of its own, when the run should end by itself."""
+    """One run's books. `stop` is called once, from a greenlet of its own, when the run should end by itself; `asked` gives the
+    number of users that Locust has been asked for."""
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class Books:
         deliver: Callable[[str, list[Lease]], None],
         muster: Callable[[int], None],
         stop: Callable[[], None],
+        asked: Callable[[], int],
     ) -> None:
         self.prepared = prepared
         self._stop = stop
@@ -52,11 +55,17 @@ class Books:
         self._since = time.monotonic()
         self._failed = self._output_tokens = self._seen = 0
         self.end_reason: str | None = None
-        self.coordinator = Coordinator(prepared.plans, deliver=deliver, phase_over=lambda: self.spawn(self._conductor.next_phase))
+        self.coordinator = Coordinator(
+            prepared.plans,
+            deliver=deliver,
+            phase_over=lambda: self.spawn(self._conductor.next_phase),
+            balancer=Balancer(len(prepared.targets), prepared.options.balance),
+        )
         self._conductor = Conductor(
             prepared,
             self.coordinator,
             muster=muster,
+            asked=asked,
             measuring=self._before_measuring,
             measured=self._after_measuring,
             end=self.end,

@@ -13,7 +13,7 @@ from functools import lru_cache
 import gevent
 
 from llama_load.load.course import Stretch
-from llama_load.runs import StageTold
+from llama_load.runs import StageTold, UsersAsked
 from llama_load.swarm.coordinator import Coordinator
 from llama_load.swarm.phases import Phase
 from llama_load.swarm.prepare import USERS_AHEAD_S, Prepared
@@ -21,7 +21,7 @@ from llama_load.units import NS_PER_S, s_to_ns
 
 # How often it is seen what has become due, how far a ramp has come, and whether users are missing.
 TICK_S = 0.05
-# Stages and schedules begin when the users are there that they need, in a swarm on all workers; after this time with fewer.
+# Stages begin when the users are there that they need, schedules when all workers are; after this time with fewer.
 READY_WITHIN_S = 10.0
 # How long users may be missing between measurements before others are started: Locust may just be starting them.
 SHORT_S = 2.0
@@ -30,8 +30,9 @@ LEAD_NS = NS_PER_S // 4
 
 
 class Conductor:
-    """`muster(n)` starts n more users, at once or soon; `measuring` is called before every measurement, `measured` after it with
-    its stages, `end` with the reason when the course is over."""
+    """`muster(n)` starts n more users for stages, soon; `asked` gives the number of users that Locust has been asked for;
+    `measuring` is called before every measurement, `measured` after it with its stages, `end` with the reason when the course is
+    over."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Conductor:
         coordinator: Coordinator,
         *,
         muster: Callable[[int], None],
+        asked: Callable[[], int],
         measuring: Callable[[], None],
         measured: Callable[[Sequence[StageTold]], None],
         end: Callable[[str], None],
@@ -46,6 +48,7 @@ class Conductor:
         self._prepared = prepared
         self._coordinator = coordinator
         self._muster = muster
+        self._asked = asked
         self._measuring = measuring
         self._has_measured = measured
         self._end = end
@@ -106,25 +109,56 @@ class Conductor:
     def _course(self) -> Iterator[tuple[Stretch, Phase]]:
         warmup, model, weights = self._prepared.options.warmup, self._prepared.model, self._prepared.weights
         for number, stretch in enumerate(self._prepared.stretches):
+            workload_of = None if stretch.arrivals_s is None else drawn_by_weight(weights, model.seed + number)
             if warmup:
-                yield stretch, Phase(total=warmup, warmup=True, stage_of=stretch.stage_of_warmup)
+                yield (
+                    stretch,
+                    Phase(
+                        total=warmup,
+                        warmup=True,
+                        limit_at=self._limit_of_warmup(stretch),
+                        stage_of=stretch.stage_of_warmup,
+                        workload_of=workload_of,
+                    ),
+                )
             yield (
                 stretch,
                 Phase(
                     total=stretch.total,
                     due_ns=None if stretch.arrivals_s is None else (stretch.arrivals_s * NS_PER_S).astype(int).tolist(),
-                    limit_at=stretch.limit_at,
+                    limit_at=self._limit_asked if self._is_plain else stretch.limit_at,
                     stage_of=stretch.stage_of,
-                    workload_of=None if stretch.arrivals_s is None else drawn_by_weight(weights, model.seed + number),
+                    workload_of=workload_of,
                     drops=model.drops,
                     repeats=model.same_prompts,
                 ),
             )
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the run is a closed loop of as many users as Locust was asked for: no stages, no schedule."""
+        return not self._prepared.model.stages and not self._prepared.is_open
+
+    def _limit_asked(self, _elapsed_s: float) -> int:
+        """However many users there are, when workers were taken for lost and have come back: no more in flight than asked for."""
+        return self._asked()
+
+    def _limit_of_warmup(self, stretch: Stretch) -> Callable[[float], int | None]:
+        """Of a schedule: as many as it will soon have in flight."""
+        if self._is_plain:
+            return self._limit_asked
+        limit = None if stretch.arrivals_s is None else stretch.users_to_begin(USERS_AHEAD_S)
+        return lambda _: limit
+
+    def _is_ready(self, stretch: Stretch) -> bool:
+        if stretch.arrivals_s is not None:
+            return self._coordinator.all_there
+        return self._coordinator.waiting >= (stretch.most_users or 0)
+
     def _measure(self, stretch: Stretch, phase: Phase) -> None:
         self._measuring()
         with gevent.Timeout(READY_WITHIN_S, False):
-            while self._coordinator.waiting < stretch.users_to_begin(USERS_AHEAD_S):
+            while not self._is_ready(stretch):
                 gevent.sleep(TICK_S)
         begun_ns = time.monotonic_ns() + (0 if stretch.arrivals_s is None else LEAD_NS)
         self._measured = stretch, phase
@@ -194,25 +228,29 @@ class Conductor:
     def _tick(self) -> None:
         while True:
             gevent.sleep(TICK_S)
+            self._note_what_is_asked()
+            self._coordinator.serve()  # what has become due, and where a limit has risen
             if self._measured is None:
                 self._see_to_users()
                 continue
             stretch, _ = self._measured
-            if stretch.arrivals_s is not None or stretch.limits_change:
-                self._coordinator.serve()
             present = self._coordinator.in_flight + self._coordinator.waiting
             if stretch.most_users is not None and present < stretch.most_users:  # some may have gone with a worker
                 self._muster(stretch.most_users - present)
-            if self._coordinator.missing_users(s_to_ns(USERS_AHEAD_S / 2)):
-                missing = self._coordinator.missing_users(s_to_ns(USERS_AHEAD_S))
-                weights = self._prepared.weights
-                share = {name: weight / sum(weights.values()) for name, weight in weights.items()}
-                self._muster(max(math.ceil(count / share[name]) for name, count in missing.items()))
+
+    def _note_what_is_asked(self) -> None:
+        """Write down how many users a plain closed loop was asked for: an Edit in the web page, or a LoadTestShape."""
+        if not self._is_plain:
+            return
+        manifest, users = self._prepared.writer.manifest, self._asked()
+        if not manifest.users_asked or manifest.users_asked[-1].users != users:
+            manifest.users_asked.append(UsersAsked(time.monotonic_ns(), users))
+        manifest.users = max(manifest.users, users) if self._coordinator.measuring else users
 
     def _see_to_users(self) -> None:
         """Between measurements: users that a stage needs may be in a long wait_time. Others come in their place, after a while in
         which those that are just being started come."""
-        wanted = self._stretch.users_to_begin(USERS_AHEAD_S) if self._stretch is not None else 0
+        wanted = (self._stretch.most_users or 0) if self._stretch is not None else 0
         missing = wanted - self._coordinator.in_flight - self._coordinator.waiting
         now_s = time.monotonic()
         if missing <= 0:

@@ -2,26 +2,25 @@
 
 Pure bookkeeping: nothing here knows gevent, Locust or a network. Workers ask for leases as their users become free; a lease
 brings its prompt, so that a worker needs no data of its own. What a lost worker had not begun goes to others, and so does a
-lease that was lost on its way. In an open loop a lease says when its request is wanted, and goes out a moment before that.
+lease that was lost on its way. In an open loop nobody asks: a lease says when its request is scheduled, and goes out a moment
+before that to the worker with the fewest, which makes a user for it if none is free. Every lease names its replica.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections import Counter, defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from llama_load.metrics.evidence import LostWorker
-from llama_load.swarm.leases import Key, Lease, LeaseBook
+from llama_load.swarm.leases import MOST_USERS_A_PROCESS, Key, Lease, LeaseBook
 from llama_load.swarm.phases import Phase
+from llama_load.targets.balance import Balancer
 from llama_load.units import NS_PER_S
 from llama_load.workloads.prompt import Plan
 
-# For no more than so many requests users are asked for at a time: counting a long backlog would make everything late.
-MOST_AT_ONCE = 2000
-# So long before it is wanted a request is leased: longer than a message is on its way, so short that few users wait for that.
+# Lease a request this long before its scheduled time: longer than a message is on its way, so short that few users wait for that.
 AHEAD_NS = NS_PER_S // 2
 # Workers say what they have begun ten times a second.
 UNSAID_NS = NS_PER_S // 4
@@ -29,9 +28,11 @@ UNSAID_NS = NS_PER_S // 4
 
 @dataclass(slots=True)
 class _Hand:
-    """A user that has leases: one, or those of a conversation."""
+    """A user of a worker that has leases: one, or those of a conversation. Its first request goes to this replica."""
 
     left: int
+    worker: _Worker
+    replica: int
 
 
 @dataclass(slots=True)
@@ -51,7 +52,12 @@ class _Worker:
 
     held: dict[Key, _Held] = field(default_factory=dict)
     deliveries: int = 0
+    hands: int = 0  # users with leases
+    turn: int = 0  # when it was last given an arrival: a smaller number is longer ago
+    is_ready: bool = False  # it takes arrivals
+    is_gone: bool = False  # lost, perhaps for a while, or it has left
     has_left: bool = False
+    strays: set[Key] = field(default_factory=set)  # what it was lost with and still has in flight, now that it is back
 
 
 def _named(gone: LostWorker, key: Key) -> list[int]:
@@ -86,21 +92,24 @@ class Coordinator:
         *,
         deliver: Callable[[str, list[Lease]], None],
         phase_over: Callable[[], None],
+        balancer: Balancer | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._plans = plans
         self._deliver = deliver
         self._phase_over = phase_over
+        self._balancer = balancer or Balancer()
         self._now_ns = now_ns
         self._phases: list[Phase] = []
         self._is_over = True  # the present phase; there is none yet
         self._closed = False
         self._places: defaultdict[tuple[bool, str], LeaseBook] = defaultdict(lambda: LeaseBook(None))
         self._workers: defaultdict[str, _Worker] = defaultdict(_Worker)
-        self._waiting: deque[tuple[str, str, int]] = deque()  # worker, workload, how many
+        self._wants: dict[tuple[str, str], int] = {}  # by worker and workload: how many users wait; who is next comes first
+        self._turns = 0
         self._full = False  # the next request waits for the limit
         self._room_ns = 0  # when it last stopped to
-        self.in_flight = 0  # users with leases, those included whose request is not due yet
+        self.in_flight = 0  # users with leases, whose request may not be due yet, and what workers that are back were lost with
         self.lost: list[LostWorker] = []
         # Of each worker that took part and went away: when it was last heard of, and when that was noticed, ns.
         self.departures: list[tuple[int, int]] = []
@@ -153,7 +162,12 @@ class Coordinator:
     @property
     def waiting(self) -> int:
         """How many users wait for leases."""
-        return sum(count for _, _, count in self._waiting)
+        return sum(self._wants.values())
+
+    @property
+    def all_there(self) -> bool:
+        """Whether every worker that is expected takes arrivals, or is gone."""
+        return all(worker.is_ready or worker.is_gone for worker in self._workers.values())
 
     @property
     def under_way(self) -> int:
@@ -169,24 +183,18 @@ class Coordinator:
     def close(self) -> None:
         """Hand out no more leases."""
         self._closed = True
-        self._waiting.clear()
-
-    def missing_users(self, within_ns: int) -> dict[str, int]:
-        """How many more users of each workload should wait, so that all that is due within so long finds one."""
-        phase = self.phase
-        if phase.due_ns is None or phase.workload_of is None or self._closed or phase.book.peek() is None:
-            return {}
-        next_one = phase.book.next - phase.book.first
-        soon = bisect_right(phase.due_ns, self._now_ns() + within_ns - phase.begun_ns, lo=next_one)
-        soon = min(soon, next_one + MOST_AT_ONCE)
-        if (limit := phase.limit_at(0)) is not None:
-            soon = min(soon, next_one + max(0, limit - self.in_flight))
-        wanted = Counter(map(phase.workload_of, range(next_one, soon)))
-        for _, workload, count in self._waiting:
-            wanted[workload] -= count
-        return {workload: count for workload, count in wanted.items() if count > 0}
+        self._wants.clear()
 
     # ------------------------------------------------------------------ what workers say
+
+    def expect(self, worker: str) -> None:
+        """This worker has its orders: it will join."""
+        self._workers[worker].is_gone = self._workers[worker].has_left
+
+    def join(self, worker: str) -> None:
+        """This worker can take arrivals from now on."""
+        holder = self._workers[worker]
+        holder.is_ready, holder.is_gone = not holder.has_left, holder.has_left
 
     def want(self, worker: str, workload: str, count: int) -> None:
         """So many of a worker's users could send a request (or begin a conversation) of this workload."""
@@ -196,19 +204,26 @@ class Coordinator:
     def reconcile(self, worker: str, delivered: int, holds: Iterable[Key], wants: Mapping[str, int]) -> None:
         """What a worker holds and how many more leases of each workload its users wait for, after `delivered` deliveries had
         reached it or were lost. What of those it does not hold was lost on its way, and goes to whoever asks next."""
-        held, holds = self._workers[worker].held, set(holds)
-        self._waiting = deque(entry for entry in self._waiting if entry[0] != worker)
+        self.join(worker)
+        holder, holds = self._workers[worker], set(holds)
+        strays = {key for key in holds if self._loss_of(worker, key) is not None}
+        self.in_flight += len(strays) - len(holder.strays)
+        holder.strays = strays
+        held = holder.held
+        self._forget_wants(worker)
         coming = [each.lease.workload for each in held.values() if each.delivery > delivered and not each.lease.follows]
         for workload, count in wants.items():
             self._queue(worker, workload, count - coming.count(workload))
         self.give_back(worker, [key for key, each in held.items() if each.delivery <= delivered and key not in holds])
 
-    def over(self, worker: str, key: Key) -> None:
-        """This request has ended; its record comes later. Said where others wait for that."""
+    def over(self, worker: str, key: Key, *, refused: bool = False) -> None:
+        """This request has ended, or the server `refused` the connection; its record comes later."""
         if (entry := self._workers[worker].held.get(key)) is not None:
             self._drop_what_is_due()
-            self._let_go(entry)
+            self._let_go(entry, refused=refused)
             self.serve()
+        else:
+            self._let_stray_go(worker, key)
 
     def give_back(self, worker: str, keys: Iterable[Key]) -> None:
         """Leases that were not used, or whose request was cancelled: somebody else may have them."""
@@ -224,16 +239,17 @@ class Coordinator:
         with it and nobody has repeated the request."""
         return key in self._workers[worker].held or self._loss_of(worker, key) is not None
 
-    def end(self, worker: str, key: Key) -> None:
+    def end(self, worker: str, key: Key, *, refused: bool = False) -> None:
         """The record of a leased request that `counts` has come."""
         if (entry := self._workers[worker].held.pop(key, None)) is not None:
             self._drop_what_is_due()
-            self._let_go(entry)
+            self._let_go(entry, refused=refused)
             self._book_of(key).end()
             self._look_at_the_end()
             self.serve()
         elif (loss := self._loss_of(worker, key)) is not None:
             _named(loss, key).remove(key[1])
+            self._let_stray_go(worker, key)
 
     def lose(self, worker: str, begun: Iterable[Key], heard_ns: int | None = None, *, may_return: bool = False) -> None:
         """The worker, last heard of at `heard_ns`, is gone. What it had `begun`, or could have begun without having said so yet,
@@ -270,23 +286,43 @@ class Coordinator:
 
     def _release(self, worker: str) -> None:
         """Nothing more for this worker, and back what it held."""
-        self._waiting = deque(entry for entry in self._waiting if entry[0] != worker)
-        held = self._workers[worker].held
+        holder = self._workers[worker]
+        holder.is_ready, holder.is_gone = False, True
+        self._forget_wants(worker)
+        self.in_flight -= len(holder.strays)
+        holder.strays.clear()
+        held = holder.held
         for entry in held.values():
             self._let_go(entry)
             self._put_back(entry.lease)
         held.clear()
 
-    def _let_go(self, entry: _Held) -> None:
+    def _let_go(self, entry: _Held, *, refused: bool = False) -> None:
         """Its user has one request less before it."""
-        if not entry.is_over:
-            entry.is_over = True
-            entry.hand.left -= 1
-            self.in_flight -= not entry.hand.left
+        if entry.is_over:
+            return
+        entry.is_over = True
+        if refused:
+            self._balancer.refused(entry.lease.replica)
+        hand = entry.hand
+        hand.left -= 1
+        if not hand.left:
+            self.in_flight -= 1
+            hand.worker.hands -= 1
+            self._balancer.ended(hand.replica)
+
+    def _let_stray_go(self, worker: str, key: Key) -> None:
+        if key in self._workers[worker].strays:
+            self._workers[worker].strays.remove(key)
+            self.in_flight -= 1
+            self.serve()
 
     def _queue(self, worker: str, workload: str, count: int) -> None:
         if count > 0 and not self._closed and not self._workers[worker].has_left:
-            self._waiting.append((worker, workload, count))
+            self._wants[worker, workload] = self._wants.get((worker, workload), 0) + count
+
+    def _forget_wants(self, worker: str) -> None:
+        self._wants = {key: count for key, count in self._wants.items() if key[0] != worker}
 
     def _loss_of(self, worker: str, key: Key) -> LostWorker | None:
         missing = (gone for gone in self.lost if gone.worker == worker and key[1] in _named(gone, key))
@@ -296,6 +332,7 @@ class Coordinator:
         return next(each.book for each in reversed(self._phases) if each.warmup == key[0] and each.book.first <= key[1])
 
     def _put_back(self, lease: Lease) -> None:
+        self._balancer.give_back(lease.replica)
         book = self._book_of(lease.key)
         book.give_back(lease.index)
         if book is self.phase.book:
@@ -311,82 +348,103 @@ class Coordinator:
     def serve(self) -> None:
         """Hand out what may be sent now or soon, one request or conversation a worker in turn: so nobody hoards the last ones."""
         found: dict[str, list[Lease]] = {}
-        while self.begun and not self._is_over and not self._closed and (leases := self._next()):
-            worker, workload, count = self._waiting.popleft()
-            holder, hand = self._workers[worker], _Hand(len(leases))
+        while self.begun and not self._is_over and not self._closed and (given := self._next()):
+            worker, leases = given
+            holder = self._workers[worker]
+            hand = _Hand(len(leases), holder, leases[0].replica)
             now_ns, number = self._now_ns(), holder.deliveries + 1
             holder.held |= {lease.key: _Held(lease, number, hand, max(now_ns, lease.due_ns or 0)) for lease in leases}
+            holder.hands += 1
             self.in_flight += 1
+            self._satisfied(worker, leases[0].workload)
             found.setdefault(worker, []).extend(leases)
-            if count > 1:
-                self._waiting.append((worker, workload, count - 1))
         for worker in found:
             self._workers[worker].deliveries += 1
         for worker, leases in found.items():
             self._deliver(worker, leases)
 
-    def _next(self) -> list[Lease]:
-        """The next request with the further turns of its conversation, for whoever waits first then; empty when there is none, or
+    def _satisfied(self, worker: str, workload: str) -> None:
+        """One user less waits there; those of other workers are next."""
+        if (count := self._wants.pop((worker, workload), 0)) > 1:
+            self._wants[worker, workload] = count - 1
+
+    def _next(self) -> tuple[str, list[Lease]] | None:
+        """The next request with the further turns of its conversation, and the worker that gets it; None when there is none, or
         it may not be sent yet."""
         phase, now_ns = self.phase, self._now_ns()
         index = phase.book.peek()
         if index is None:
-            return []
+            return None
         number = index - phase.book.first
         due_ns = None if phase.due_ns is None else phase.begun_ns + phase.due_ns[number]
         if due_ns is not None and due_ns > now_ns + AHEAD_NS:
-            return []
+            return None
         limit = phase.limit_at((now_ns - phase.begun_ns) / NS_PER_S)
         if limit is not None and self.in_flight >= limit:
             self._drop_what_is_due()
             self._full = True
-            return []
+            return None
         if self._full:
             self._full, self._room_ns = False, now_ns
-        if phase.workload_of is not None:
-            self._bring_forward(phase.workload_of(number))
-            if not self._waiting or self._waiting[0][1] != phase.workload_of(number):
-                return []
-        return self._take(self._waiting[0][1], number, due_ns) if self._waiting else []
+        if phase.workload_of is None:
+            worker, workload = next(iter(self._wants), (None, ""))
+        else:
+            worker, workload = self._idlest(), phase.workload_of(number)
+        return None if worker is None else (worker, self._lease(workload, number, due_ns))
 
-    def _bring_forward(self, workload: str) -> None:
-        """Let whoever waits first for a request of this workload be the first of all."""
-        place = next((place for place, entry in enumerate(self._waiting) if entry[1] == workload), 0)
-        if place:
-            entry = self._waiting[place]
-            del self._waiting[place]
-            self._waiting.appendleft(entry)
+    def _idlest(self) -> str | None:
+        """The worker for the next arrival: the one with the fewest requests, of several the one whose turn is longest ago."""
+        ready = [
+            (each.hands, each.turn, name)
+            for name, each in self._workers.items()
+            if each.is_ready and each.hands < MOST_USERS_A_PROCESS
+        ]
+        if not ready:
+            return None
+        self._turns += 1
+        name = min(ready)[2]
+        self._workers[name].turn = self._turns
+        return name
 
-    def _take(self, workload: str, number: int, due_ns: int | None) -> list[Lease]:
-        """The next request of this workload, which is the phase's so-manieth, with the further turns of its conversation."""
+    def _lease(self, workload: str, number: int, due_ns: int | None) -> list[Lease]:
+        """Leases of the next request of this workload, which is request `number` of the phase, and of the further turns of its
+        conversation."""
         phase, plan = self.phase, self._plans.get(workload)
-        warmup = phase.warmup
-        book = self._places[warmup, workload]
-        places = book.take_run(plan.turns_from if plan and not warmup else lambda _: 1)
-        indices = phase.book.take(len(places))
-        for place in places[len(indices) :]:
-            book.give_back(place)
-        elapsed_s = (self._now_ns() - phase.begun_ns) / NS_PER_S
-        stage = phase.stage_of(number, elapsed_s)
+        stage = self._stage_of(number)
         allowed_ns = self._room_ns if due_ns is not None and self._room_ns > due_ns else None
+        taken = self._take(workload)
         leases: list[Lease] = []
-        for index, place in zip(indices, places, strict=False):
-            prompt = plan.prompt(place, warmup=warmup) if plan else None
+        for (index, place), replica in zip(taken, self._balancer.choose(len(taken)), strict=True):
             first = not leases
             leases.append(
                 Lease(
                     index,
-                    warmup,
+                    phase.warmup,
                     workload,
-                    prompt,
+                    plan.prompt(place, warmup=phase.warmup) if plan else None,
                     place,
                     follows=not first,
                     stage=stage,
                     due_ns=due_ns if first else None,
                     allowed_ns=allowed_ns if first else None,
+                    replica=replica,
+                    unasked=phase.workload_of is not None,
                 )
             )
         return leases
+
+    def _take(self, workload: str) -> list[tuple[int, int]]:
+        """The next request of this workload and the further turns of its conversation: (number in the run, place in the plan)."""
+        phase, plan = self.phase, self._plans.get(workload)
+        book = self._places[phase.warmup, workload]
+        places = book.take_run(plan.turns_from if plan and not phase.warmup else lambda _: 1)
+        indices = phase.book.take(len(places))
+        for place in places[len(indices) :]:
+            book.give_back(place)
+        return list(zip(indices, places, strict=False))
+
+    def _stage_of(self, number: int) -> int:
+        return self.phase.stage_of(number, (self._now_ns() - self.phase.begun_ns) / NS_PER_S)
 
     def _drop_what_is_due(self) -> None:
         """Called while the limit is reached, and before anything ends: what is due by now is too late, and is never sent."""
@@ -397,10 +455,10 @@ class Coordinator:
         limit = phase.limit_at((now_ns - phase.begun_ns) / NS_PER_S)
         while limit is not None and self.in_flight >= limit and (index := phase.book.peek()) is not None:
             number = index - phase.book.first
-            due_ns = phase.begun_ns + phase.due_ns[number]
-            if due_ns > now_ns:
+            if phase.begun_ns + phase.due_ns[number] > now_ns:
                 return
-            for lease in self._take(phase.workload_of(number), number, due_ns):
-                phase.dropped[lease.stage] += 1
+            stage = self._stage_of(number)
+            for _ in self._take(phase.workload_of(number)):
+                phase.dropped[stage] += 1
                 phase.book.end()
         self._look_at_the_end()

@@ -12,11 +12,11 @@ import gevent
 
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.record import RequestRecord
+from llama_load.swarm.arrival_users import ArrivalUsers
 from llama_load.swarm.options import LoadOptions
 from llama_load.swarm.rows import show
 from llama_load.swarm.selfcheck import SelfCheck
 from llama_load.swarm.session import Link, WorkerSession
-from llama_load.targets.balance import Balancer
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.wire.hub import Hub
@@ -42,19 +42,22 @@ class Crew:
         self._environment = environment
         self._heard = heard
         self._check = SelfCheck(worker, [target.address for target in orders.targets])
+        self._users = ArrivalUsers(environment)
         options = orders.options
         self.session = WorkerSession(
             link=link,
             worker=worker,
-            balancer=Balancer(orders.targets, options.balance),
+            targets=orders.targets,
             body_options=orders.body_options,
             dialogue=options.dialogue,
             timeouts=options.timeouts,
             save_texts=options.save_texts,
             nonce=orders.nonce,
             measuring=self._check.start,
+            more_users=self._users.add,
             heard=self._record,
         )
+        self._overdue = gevent.spawn(self._see_to_overdue)
         Hub.of_this_process().trust(options.tls)
 
     def stop_checking(self) -> None:
@@ -78,7 +81,14 @@ class Crew:
         with gevent.Timeout(LAST_RECORDS_WITHIN_S, False):
             while self.session.in_flight > 0:
                 gevent.sleep(0.01)
+        self._overdue.kill(block=False)
+        self._users.stop(LAST_RECORDS_WITHIN_S)
         return self._check.health()
+
+    def _see_to_overdue(self) -> None:
+        while True:
+            gevent.sleep(1)
+            self.session.see_to_overdue()
 
     def _record(self, record: RequestRecord) -> None:
         self._heard(record)

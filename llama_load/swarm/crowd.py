@@ -1,4 +1,4 @@
-"""How many users Locust has, where that is not -u: an open loop needs as many as are waited for, stages as many as the largest."""
+"""How many users Locust has in a run of stages: as many as the largest closed one needs, also when some went with a worker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import gevent
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
 from llama_load.load.shapes import Stages
+from llama_load.swarm.leases import MOST_USERS_A_PROCESS
 
-# More are not started for a schedule that a server cannot keep up with: its requests are late then, and the verdict says so.
-MOST_USERS_A_PROCESS = 5000
 # How long new users may take to be there, before more are started.
 SETTLED_WITHIN_S = 5.0
 LOOK_EVERY_S = 0.1

@@ -14,14 +14,18 @@ from llama_load.workloads.prompt import Prompt
 
 Key = tuple[bool, int]  # what tells a request from all others of the run: (warm-up?, place in the plan)
 
+# More users are not made for a schedule that a server cannot keep up with: its requests are late then, and the verdict reports it.
+MOST_USERS_A_PROCESS = 5000
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
     """Permission to send one request of a phase, and its prompt if the workload brings one.
 
     `index` counts the run's requests, `place` those of its workload (the same, unless a run has several). `follows` says that it
-    is a further turn of the conversation that the lease before it is of. `due_ns` is when the request is wanted (None: now), and
-    `allowed_ns` since when the limit of requests in flight allowed it, if that was later.
+    is a further turn of the conversation that the lease before it is of. `due_ns` is when the request is scheduled (None: now), and
+    `allowed_ns` since when the limit of requests in flight allowed it, if that was later. `replica` is the server's number among
+    the run's targets. `unasked`: no user asked for it; the worker makes one if none is free.
     """
 
     index: int
@@ -33,6 +37,8 @@ class Lease:
     stage: int = 0
     due_ns: int | None = None
     allowed_ns: int | None = None
+    replica: int = 0
+    unasked: bool = False
 
     @property
     def key(self) -> Key:

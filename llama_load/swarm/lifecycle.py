@@ -176,11 +176,14 @@ class Lifecycle:
             if prepared.model.stages:
                 prepared.writer.manifest.users = prepared.users
             else:
-                prepared.writer.manifest.users = self.environment.runner.target_user_count or self.options.num_users
+                users = self.environment.runner.target_user_count or self.options.num_users
+                prepared.writer.manifest.users = users
+                prepared.writer.manifest.ramp_s = None if prepared.is_open else ramp_s(users, self.options.spawn_rate)
             self._junit = prepared.options.junit
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._crowd.grow, self._stop)
-            self._crowd.reach(prepared.users)
+            if prepared.model.stages:
+                self._crowd.reach(prepared.users)
             self.active.open()
         except LlamaLoadError as error:
             self._refuse(error, error.exit_code)
@@ -268,6 +271,12 @@ class Lifecycle:
             gevent.sleep(self.options.autoquit)
             runner.quit()
             web_ui.stop()
+
+
+def ramp_s(users: int, spawn_rate: float | None) -> float | None:
+    """How long Locust takes to start so many users at so many a second; None where that is below the second in which it starts its
+    first ones. 12 users at 1/s: 12.0."""
+    return None if not spawn_rate or users <= spawn_rate else users / spawn_rate
 
 
 def _say(what: object) -> None:

@@ -13,6 +13,7 @@ from llama_load.swarm.crew import Crew, Orders, settle
 from llama_load.swarm.leases import Lease
 from llama_load.swarm.prepare import Prepared
 from llama_load.swarm.recorder import InThread, Recorder
+from llama_load.swarm.session import was_refused
 
 WORKER = "local"
 
@@ -25,7 +26,9 @@ class LocalRun:
         options = prepared.options
         self._wait_s = options.wait_at_end_s
         self._recorder = Recorder(InThread(prepared.writer))
-        self._books = Books(prepared, self._deliver, muster, lambda: self._stop(stop))
+        runner = environment.runner
+        self._books = Books(prepared, self._deliver, muster, lambda: self._stop(stop), lambda: runner.target_user_count)
+        self._books.coordinator.join(WORKER)
         orders = Orders(prepared.targets, options, prepared.body_options, new_nonce(options.bust_prefix_cache))
         self._crew = Crew(environment, WORKER, orders, self, self._recorder.add)
         environment.llama_load = self._crew.session
@@ -76,7 +79,7 @@ class LocalRun:
             self.give_back([lease])
         else:
             self._books.heard(record.status, record.output_tokens)
-            self._books.coordinator.end(WORKER, lease.key)
+            self._books.coordinator.end(WORKER, lease.key, refused=was_refused(record))
 
     def abort(self, sentence: str) -> None:
         """See `Link.abort`."""

@@ -68,11 +68,10 @@ class MasterRun:
     def __init__(self, environment: Any, prepared: Prepared, muster: Callable[[int], None], stop: Callable[[], None]) -> None:
         self._runner = environment.runner
         self._prepared = prepared
-        self._books = Books(prepared, self._deliver, muster, stop)
+        self._books = Books(prepared, self._deliver, muster, stop, lambda: environment.runner.target_user_count)
         nonce = new_nonce(prepared.options.bust_prefix_cache)
         self._name = secrets.token_hex(8)
-        limited = any(stretch.is_limited for stretch in prepared.stretches)
-        orders = messages.RunOrders(__version__, self._name, prepared.targets, prepared.body_options, nonce, limited)
+        orders = messages.RunOrders(__version__, self._name, prepared.targets, prepared.body_options, nonce, prepared.ends_matter)
         self._orders = messages.pack(orders)
         self._workers: dict[str, _Worker] = {}
         self._intake = Intake(prepared.writer, self._admit, self._stored)
@@ -143,10 +142,11 @@ class MasterRun:
         worker.heard_ns = time.monotonic_ns()
         coordinator = self._books.coordinator
         if kind == messages.WANT:
+            self._hear_over(client_id, data["over"])
             if worker.clock.is_known:  # else it comes again with the next answer to a ping
                 coordinator.want(client_id, data["workload"], data["count"])
         elif kind == messages.OVER:
-            coordinator.over(client_id, *_keys([data["key"]]))
+            self._hear_over(client_id, data["over"])
         elif kind == messages.BEGUN:
             worker.begun.update(_keys(data["keys"]))
         elif kind == messages.BACK:
@@ -166,6 +166,10 @@ class MasterRun:
             self._books.abort(data["sentence"])
         elif kind == messages.REFUSE:
             self._refused(client_id, worker, f"worker {short(client_id)}: {data['sentence']}")
+
+    def _hear_over(self, client_id: str, over: Iterable[tuple[bool, int, bool]]) -> None:
+        for warmup, index, refused in over:
+            self._books.coordinator.over(client_id, (bool(warmup), index), refused=refused)
 
     def _take_records(self, client_id: str, worker: _Worker, number: int, data: bytes) -> None:
         import pyarrow as pa
@@ -216,6 +220,7 @@ class MasterRun:
     def _welcome(self, client_id: str) -> None:
         """A worker is there, perhaps late: it gets its orders."""
         self._workers.setdefault(client_id, _Worker())
+        self._books.coordinator.expect(client_id)
         self._send(messages.RUN, {"orders": self._orders}, client_id)
 
     def _deliver(self, client_id: str, leases: list[Lease]) -> None:

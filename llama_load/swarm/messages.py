@@ -7,11 +7,11 @@ disturbs no later run.
     run      master -> worker   orders: targets, flags, who may measure what
     refuse   worker -> master   a sentence why this worker cannot take part
     abort    worker -> master   a sentence why the run makes no sense
-    want     worker -> master   a workload and how many leases
+    want     worker -> master   a workload and how many leases; which requests have ended
     leases   master -> worker   leases with their prompts
     back     worker -> master   leases that were not used
     begun    worker -> master   requests that are being sent, at once
-    over     worker -> master   a request has ended, where others wait for that (its record comes in a batch)
+    over     worker -> master   requests have ended, and whether their servers refused them (records come in a batch)
     records  worker -> master   a numbered batch of records
     ack      master -> worker   that batch is on the master's disk
     ping     master -> worker   the master's clock, and the number of messages with leases so far
@@ -53,7 +53,7 @@ class RunOrders:
     targets: list[Target]
     body_options: BodyOptions
     nonce: str | None
-    limited: bool  # others may wait for the end of a request: say it at once
+    ends_matter: bool  # others may wait for the end of a request: say it at once
 
 
 @dataclass(frozen=True, slots=True)

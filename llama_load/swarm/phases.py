@@ -13,11 +13,12 @@ from llama_load.swarm.leases import LeaseBook
 class Phase:
     """A part of the run: a warm-up, or the measurement of stages that go on without a pause.
 
-    `total` requests (None: until it is closed). `due_ns`: when each is wanted, after the begin, ascending; None: as soon as a user
-    is free. `limit_at` says how many may be in flight so many s after the begin (None: as many as there are users), `stage_of`
-    to which stage a request belongs, by its number in the phase and the s after the begin, `workload_of` of which workload it is
-    (None: of whoever asks). `drops`: what is wanted while the limit is reached is never sent. `repeats`: it sends the same prompts
-    as the phase before it.
+    `total` requests (None: until it is closed). `due_ns`: when each is scheduled, after the begin, ascending; None: as soon as
+    possible. `limit_at` says how many may be in flight so many s after the begin (None: as many as there are users), `stage_of`
+    to which stage a request belongs, by its number in the phase and the s after the begin, `workload_of` of which workload it is:
+    the workers get requests in turn, and make users for them (None: requests go to users that ask, of their workload).
+    `drops`: what is scheduled while the limit is reached is never sent. `repeats`: it sends the same prompts as the phase
+    before it.
     """
 
     total: int | None

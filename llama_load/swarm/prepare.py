@@ -27,6 +27,7 @@ from llama_load.swarm.flags import DEFAULT_NUM_PROMPTS, without_secrets
 from llama_load.swarm.load_told import load_rows
 from llama_load.swarm.options import LoadOptions
 from llama_load.swarm.session import PREFIX_DIGITS
+from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import CHAT, BodyOptions, asked_tokens
 from llama_load.targets.preflight import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.targets.probe import Probe, Wanted
@@ -39,7 +40,7 @@ from llama_load.workloads.mixed import Mixed
 from llama_load.workloads.prompt import Plan, PlanRequest, Workload, shared_tokens
 from llama_load.workloads.stage_order import in_stages
 
-# Users are started for what is due within so long: Locust needs a moment for them, in a swarm some tenths of a second.
+# How many users an open loop needs is estimated from what is due within this time; so many are warmed up with at once.
 USERS_AHEAD_S = 3.0
 
 
@@ -55,7 +56,7 @@ class Prepared:
     model: LoadModel
     stretches: list[Stretch]
     weights: Mapping[str, float]  # of the workloads among arrivals, by name
-    users: int  # that must be there when it begins
+    users: int  # that Locust must start
     writer: RunWriter
     run_time_s: float | None
 
@@ -63,6 +64,12 @@ class Prepared:
     def is_open(self) -> bool:
         """Whether any of it is sent by a schedule."""
         return any(stretch.arrivals_s is not None for stretch in self.stretches)
+
+    @property
+    def ends_matter(self) -> bool:
+        """Whether others may wait for the end of a request, or its replica's next request depends on it."""
+        balances = len(self.targets) > 1 and self.options.balance == LEAST_IN_FLIGHT
+        return balances or any(stretch.is_limited for stretch in self.stretches)
 
 
 def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
@@ -80,8 +87,10 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
     stretches = course(model, of_each_stage, run_time_s)
     num_prompts = with_totals(stretches)
     most = max((stretch.total or 0 for stretch in stretches), default=0) if model.same_prompts else num_prompts
-    to_begin = max(stretch.users_to_begin(USERS_AHEAD_S) for stretch in stretches)
-    users = max(environment.parsed_options.num_users, min(to_begin, most_users(_workers(environment))))
+    asked = environment.parsed_options.num_users
+    users = max(asked, *(stretch.most_users or 0 for stretch in stretches))
+    # Those of an open loop are made when they are needed.
+    busy = max(asked, *(min(stretch.users_to_begin(USERS_AHEAD_S), most_users(_workers(environment))) for stretch in stretches))
     weights = _weights(environment)
     _refuse_what_makes_no_schedule(environment, options, model, run_time_s, weights)
     wanted_of = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
@@ -134,12 +143,12 @@ def prepare(environment: Any, options: LoadOptions, run_time_s: float | None, *,
         plans = {name: in_stages(plan, counts, options.seed, same_answers=alike) for name, plan in plans.items()}
     rows = load_rows(model, stretches)
     # Who stands ready in an open loop is not the load.
-    rows += target_rows(targets, model.max_in_flight if model.is_open else users) + machine_rows(targets, users, raised_limits())
-    rows += client_rows(kept(), users, _workers(environment))
+    rows += target_rows(targets, model.max_in_flight if model.is_open else users) + machine_rows(targets, busy, raised_limits())
+    rows += client_rows(kept(), busy, _workers(environment))
     for plan in plans.values():
         refuse_unseen(plan, targets)
         rows += plan_rows(plan, budget, open_ended=num_prompts is None)
-        rows += pool_rows(plan, budget, targets, users, options.kv_pool)
+        rows += pool_rows(plan, budget, targets, busy, options.kv_pool)
     if isinstance(counter, ServerCounter) and counter.why is not None and any(plan.measured for plan in plans.values()):
         rows.append(PreflightRow("tokens", f"counted by estimate: {counter.why}; --tokenizer counts exactly", "note"))
     body_options = BodyOptions(

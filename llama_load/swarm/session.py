@@ -13,14 +13,18 @@ from gevent.event import Event
 from gevent.lock import Semaphore
 from locust.exception import StopUser
 
-from llama_load.record import CANCELLED, RequestRecord
+from llama_load.record import RequestRecord
 from llama_load.swarm.leases import Key, Lease
-from llama_load.targets.balance import Balancer
 from llama_load.targets.body import BodyOptions
+from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
 from llama_load.users.session import Dialogue, Ticket
 from llama_load.wire.alarm import FINE_NS, sleep_until
 from llama_load.wire.request import Timeouts
+
+# A lease whose request has been scheduled this long ago and that no user has taken gets one more user: the one that was made for it
+# may have died, or be doing something else.
+OVERDUE_NS = NS_PER_S
 
 # Enough hex digits that no two prompts of a server's life begin alike.
 PREFIX_DIGITS = 24
@@ -45,6 +49,11 @@ class Link(Protocol):
         """A user says that the run makes no sense."""
 
 
+def was_refused(record: RequestRecord) -> bool:
+    """Whether there was no connection to the server."""
+    return record.status.startswith("connect_")
+
+
 @dataclass(slots=True)
 class _Desk:
     """Where the users of one workload wait for leases."""
@@ -59,19 +68,21 @@ class _Desk:
 class WorkerSession:
     """A `Session` (see `llama_load.users.session`).
 
-    No lease is kept that no user waits for: it goes back, so that the last ones lie on nobody's desk. `measuring` is
-    called with the first measured lease, `heard` with every record.
+    No lease that users asked for is kept when none waits any more: it goes back, so that the last ones lie on nobody's
+    desk. For one that nobody asked for `more_users` is called with its workload. `measuring` is called with the first
+    measured lease, `heard` with every record.
     """
 
     link: Link
     worker: str
-    balancer: Balancer
+    targets: Sequence[Target]
     body_options: BodyOptions
     dialogue: Dialogue
     timeouts: Timeouts
     save_texts: bool
     nonce: str | None  # set: begin every prompt with random text drawn from it
     measuring: Callable[[], None]
+    more_users: Callable[[str], None]
     heard: Callable[[RequestRecord], None]
     in_flight: int = 0
     _desks: dict[str, _Desk] = field(default_factory=dict)
@@ -96,8 +107,17 @@ class WorkerSession:
             desk.stock.append([lease])
             desk.asked = max(0, desk.asked - 1)
             desk.ready.release()
+            if lease.unasked and len(desk.stock) > desk.waiting:
+                self.more_users(lease.workload)
         for desk in self._desks.values():
             self._return_surplus(desk)
+
+    def see_to_overdue(self) -> None:
+        """Called once a second: see `OVERDUE_NS`."""
+        before_ns = time.monotonic_ns() - OVERDUE_NS
+        for workload, desk in self._desks.items():
+            for _ in range(sum((leases[0].due_ns or 0) < before_ns for leases in desk.stock) - desk.waiting):
+                self.more_users(workload)
 
     def wants(self) -> dict[str, int]:
         """How many leases of each workload users wait for, in all: for the coordinator, to whom single wishes may have got lost."""
@@ -155,7 +175,6 @@ class WorkerSession:
     def give_back(self, ticket: Ticket) -> None:
         """See `Session.give_back`."""
         self.in_flight -= 1
-        self.balancer.ended(ticket.target)
         self.link.give_back([self._leases.pop((ticket.warmup, ticket.index))])
 
     def abort(self, sentence: str) -> NoReturn:
@@ -166,8 +185,6 @@ class WorkerSession:
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
         """See `Session.done`."""
         self.in_flight -= 1
-        refused = record.status.startswith("connect_")
-        self.balancer.ended(ticket.target, refused=refused and record.status != CANCELLED)
         lease = self._leases.pop((ticket.warmup, ticket.index))
         try:
             self.heard(record)
@@ -185,7 +202,7 @@ class WorkerSession:
 
     def _return_surplus(self, desk: _Desk) -> None:
         surplus = []
-        while len(desk.stock) > desk.waiting and desk.ready.acquire(blocking=False):
+        while len(desk.stock) > desk.waiting and not desk.stock[-1][0].unasked and desk.ready.acquire(blocking=False):
             surplus += desk.stock.pop()
         if surplus:
             self.link.give_back(surplus)
@@ -216,7 +233,7 @@ class WorkerSession:
             lease.index,
             lease.warmup,
             lease.prompt,
-            self.balancer.choose(),
+            self.targets[lease.replica],
             tuple(each.key for each in further),
             lease.stage,
             lease.due_ns,

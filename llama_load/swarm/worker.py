@@ -27,6 +27,7 @@ from llama_load.swarm.master import short
 from llama_load.swarm.options import read
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.recorder import Recorder
+from llama_load.swarm.session import was_refused
 
 FLUSH_EVERY_S = 0.1
 RESEND_EVERY_S = 1.0
@@ -120,7 +121,7 @@ class WorkerRun:
 
     def __init__(self, environment: Any, orders: messages.RunOrders) -> None:
         self.name = orders.run
-        self._limited = orders.limited
+        self._ends_matter = orders.ends_matter
         self._runner = environment.runner
         options = read(environment.parsed_options)
         name = short(self._runner.client_id)
@@ -134,6 +135,7 @@ class WorkerRun:
         self._crew = Crew(environment, name, Orders(targets, options, orders.body_options, orders.nonce), self, self._recorder.add)
         environment.llama_load = self._crew.session
         self._begun: list[Key] = []
+        self._ended: list[tuple[bool, int, bool]] = []  # not yet said: the key, and whether the server refused it
         self._over = False
         self._is_tidy = False
         self._flushed = Event()
@@ -187,7 +189,8 @@ class WorkerRun:
 
     def want(self, workload: str, count: int) -> None:
         """See `Link.want`."""
-        self._send(messages.WANT, {"workload": workload, "count": count})
+        over, self._ended = self._ended, []
+        self._send(messages.WANT, {"workload": workload, "count": count, "over": over})
 
     def begun(self, lease: Lease) -> None:
         """See `Link.begun`."""
@@ -203,9 +206,10 @@ class WorkerRun:
         self._send(messages.BACK, {"keys": keys})
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
-        """See `Link.ended`. The master sees it by its record, where nobody waits for it."""
-        if self._limited:
-            self._send(messages.OVER, {"key": lease.key})
+        """See `Link.ended`. Unless others wait for it, it is soon enough with the user's next wish."""
+        self._ended.append((*lease.key, was_refused(record)))
+        if self._ends_matter:
+            self._say_ended()
 
     def abort(self, sentence: str) -> None:
         """See `Link.abort`."""
@@ -218,6 +222,8 @@ class WorkerRun:
         while not self._is_tidy:
             gevent.sleep(FLUSH_EVERY_S)
             self._say_begun()
+            if self._ended:
+                self._say_ended()
             if time.monotonic() - resent_s > RESEND_EVERY_S:
                 resent_s = time.monotonic()
                 self._outbox.send_again()
@@ -227,6 +233,10 @@ class WorkerRun:
             keys, self._begun = self._begun, []
             if not self._send(messages.BEGUN, {"keys": keys}):
                 self._begun += keys
+
+    def _say_ended(self) -> None:
+        over, self._ended = self._ended, []
+        self._send(messages.OVER, {"over": over})  # should it get lost, the records say the same
 
     def _spool(self) -> None:
         while not self._is_tidy:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-
-from llama_load.targets.target import Target
-from llama_load.wire.address import Address
+from collections import deque
+from collections.abc import Callable
 
 ROUND_ROBIN, LEAST_IN_FLIGHT = BALANCES = ("round-robin", "least-in-flight")
 
@@ -16,33 +14,49 @@ REFUSED_FOR_S = 1.0
 
 
 class Balancer:
-    """Chooses targets: one after the other, or (least in flight) the one with the fewest requests under way.
+    """Chooses among `replicas` servers, numbered from 0: one after the other, or (least in flight) the one with the fewest
+    requests in flight. One balancer serves the whole swarm, so that any number of workers balances like one client.
 
     Taking turns goes on whatever happens, so that a replica that is gone shows; least in flight leaves one that refuses
     connections alone for a second.
     """
 
-    def __init__(self, targets: Sequence[Target], how: str = ROUND_ROBIN) -> None:
-        self._targets = tuple(targets)
+    def __init__(self, replicas: int = 1, how: str = ROUND_ROBIN, now_s: Callable[[], float] = time.monotonic) -> None:
         self._least = how == LEAST_IN_FLIGHT
+        self._now_s = now_s
         self._next = 0
-        self._refused_s: dict[Address, float] = {}
-        self._in_flight = dict.fromkeys((target.address for target in targets), 0)
+        self._returned: deque[int] = deque()  # turns that were not used
+        self._refused_s = [-REFUSED_FOR_S] * replicas
+        self._in_flight = [0] * replicas
 
-    def choose(self) -> Target:
-        """The target of the next request; `ended` must be called for it."""
-        turn = self._targets[self._next :] + self._targets[: self._next]
-        target = min(turn, key=self._burden) if self._least else turn[0]
-        self._next = (self._targets.index(target) + 1) % len(self._targets)
-        self._in_flight[target.address] += 1
-        return target
+    def choose(self, turns: int = 1) -> list[int]:
+        """The replica of each of so many requests, which are the turns of one conversation: in turn, or all at the idlest
+        one, since they are in flight one after the other. `ended` must be called once for all of them."""
+        if not self._least:
+            return [self._returned.popleft() if self._returned else self._turn() for _ in range(turns)]
+        count = len(self._in_flight)
+        replica = min(((self._next + number) % count for number in range(count)), key=self._burden)
+        self._next = (replica + 1) % count
+        self._in_flight[replica] += 1
+        return [replica] * turns
 
-    def ended(self, target: Target, *, refused: bool = False) -> None:
-        """A request to this target is over, or was never sent; `refused`: there was no connection."""
-        self._in_flight[target.address] -= 1
-        if refused:
-            self._refused_s[target.address] = time.monotonic()
+    def ended(self, replica: int) -> None:
+        """What `choose` gave to this replica (first) is over, or was never sent."""
+        if self._least:
+            self._in_flight[replica] -= 1
 
-    def _burden(self, target: Target) -> tuple[bool, int]:
-        refused = time.monotonic() - self._refused_s.get(target.address, -REFUSED_FOR_S) < REFUSED_FOR_S
-        return refused, self._in_flight[target.address]
+    def give_back(self, replica: int) -> None:
+        """A request to this replica was not sent: its turn is the next one's."""
+        if not self._least:
+            self._returned.append(replica)
+
+    def refused(self, replica: int) -> None:
+        """There was no connection to this replica."""
+        self._refused_s[replica] = self._now_s()
+
+    def _turn(self) -> int:
+        replica, self._next = self._next, (self._next + 1) % len(self._in_flight)
+        return replica
+
+    def _burden(self, replica: int) -> tuple[bool, int]:
+        return self._now_s() - self._refused_s[replica] < REFUSED_FOR_S, self._in_flight[replica]
