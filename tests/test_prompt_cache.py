@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from llama_load.earlier_runs import sent_before
@@ -133,6 +135,13 @@ def test_a_warm_up_may_have_sent_it_too_and_another_replica_may_not() -> None:
     warmup = silent(0, "a", warmup=True)
     assert bad(checked([warmup, silent(1, "a")])) == ["repeated_prompt_ratio"]
     assert bad(checked([warmup, silent(1, "a", host="http://other")])) == []
+
+
+@pytest.mark.parametrize("other", [{"endpoint": "completions"}, {"model": "b"}])
+def test_the_same_text_for_another_model_or_endpoint_is_another_prompt(other: dict[str, str], tmp_path: Path) -> None:
+    assert bad(checked([silent(0, "a", warmup=True, **other), silent(1, "a")])) == []
+    written(tmp_path / "a", at(100, "x", **other))
+    assert sent_before(tmp_path / "b", table(at(200, "x"))) == SentBefore(0, 1)
 
 
 def test_repeated_turns_of_a_conversation_and_caches_that_are_off_are_no_fault() -> None:
@@ -282,6 +291,14 @@ def test_earlier_runs_in_the_same_folder_are_found_by_the_hashes_of_their_prompt
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "requests.parquet").write_bytes(b"PAR1 nothing of the kind")
     (tmp_path / "note.txt").write_text("no run")
+    odd = {"prompt_sha256": ["x"], "host": [7], "endpoint": [None], "model": [[1]], "started_wall_ns": ["now"]}
+    for name, columns in (
+        ("odd", odd),
+        ("few", {"host": ["x"]}),
+        ("url", {**odd, "host": ["http://h:port"], "model": ["m"], "started_wall_ns": [1]}),
+    ):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table(columns), tmp_path / name / "requests.parquet")
     own = table(
         at(200, "x", 0, host=here), at(201, "y", 1, host=here), at(202, "z", 2, host=here), at(203, "y", 3, host=here, turn=2)
     )
