@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -325,16 +326,30 @@ def of_run(done: Finished) -> dict[str, Check]:
     return {check.name: check for check in cache_checks(run.records, cache_evidence(run.manifest))}
 
 
+def conversations(folder: Path) -> Path:
+    """A data set that no other test has sent: 12 conversations of three exchanges."""
+    draw = random.Random("prompt cache")
+
+    def words() -> str:
+        return " ".join("".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=5)) for _ in range(12))
+
+    speakers = ("human", "gpt") * 3
+    entries = [{"conversations": [{"from": speaker, "value": words()} for speaker in speakers]} for _ in range(12)]
+    path = folder / "data.json"
+    path.write_text(json.dumps(entries))
+    return path
+
+
 def test_a_real_server_that_knows_the_prompts(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
-    """The second run with one seed is caught. One of conversations with a system prompt of 30 tokens, which all share, is clean: their later turns
-    are meant to be cached."""
-    flags = ("--num-prompts", "12", "-u", "4", "--max-tokens", "6", "--seed", "41")
+    """The second run with the same prompts is caught. One of conversations with a system prompt, which all share, is clean: their
+    later turns are meant to be cached."""
+    flags = ("--dataset-path", str(conversations(tmp_path)), "--num-prompts", "12", "-u", "2", "--max-tokens", "6", "--warmup", "0")
     first, second = (of_run(run_locust(llama_server.url, *flags, folder=tmp_path / name)) for name in ("a", "b"))
     assert bad(first) == []
     assert bad(second) == ["cached_prompt_ratio", "cached_token_ratio"]
-    talk = ("--turns", "3", "--seed", "42", "--system-prompt", "You answer in one short sentence. " * 4)
+    talk = ("--turns", "3", "--system-prompt", "You answer in one short sentence. " * 4)
     done = run_locust(llama_server.url, *flags, *talk, folder=tmp_path / "c")
-    assert done.records.measured().numbers("cached_tokens").max() > 100
+    assert done.records.measured().numbers("cached_tokens").max() > 60
     assert bad(of_run(done)) == []
 
 
