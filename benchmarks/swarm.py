@@ -91,7 +91,7 @@ class Sender:
     def work(self) -> None:
         each = int(REQUESTS_PER_S / WORKERS * FLUSH_S)
         begin = time.monotonic()
-        self.say(messages.WANT, {"workload": "Chat", "count": 2 * each})
+        self.say(messages.WANT, {"over": [], "workload": "Chat", "count": 2 * each})
         for tick in range(1, 10**9):
             gevent.sleep(max(0.0, begin + tick * FLUSH_S - time.monotonic()))
             if self.over:
@@ -99,7 +99,7 @@ class Sender:
             due, self.leases = self.leases[:each], self.leases[each:]
             if not due:
                 continue
-            self.say(messages.WANT, {"workload": "Chat", "count": len(due)})
+            self.say(messages.WANT, {"over": [], "workload": "Chat", "count": len(due)})
             records = [
                 replace(
                     self.pattern,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,16 @@ from urllib.parse import urlsplit
 
 from llama_load.metrics.prompt_cache import EMBEDDINGS, MOST_NAMED, SentBefore
 from llama_load.metrics.table import Records
+from llama_load.record import schema
 from llama_load.runs import TABLE
 
 # Bounds on what is read: the newest runs of so many entries of the folder, and of their tables so much. A hash takes 70 bytes.
 MOST_RUNS, MOST_ENTRIES, MOST_BYTES = 20, 5000, 64 * 1024 * 1024
-COLUMNS = ("prompt_sha256", "host", "started_wall_ns")
+COLUMNS = ("prompt_sha256", "host", "endpoint", "model", "started_wall_ns")
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost", "0.0.0.0"))  # noqa: S104  (a name that is compared, not bound)
+
+# What a cache can know a prompt by: server, endpoint, model and text.
+_Key = tuple[str, str, str | None, str]
 
 
 def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] = {}) -> SentBefore:
@@ -32,16 +36,16 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
     measured = records.measured()
     turns = measured.numbers("turn")
     measured = measured.where(~(turns >= 2) & ~measured.equals("endpoint", EMBEDDINGS))
-    own: dict[tuple[str, str], list[int]] = {}
-    for host, digest, index in zip(*(measured.strings(name) for name in ("host", "prompt_sha256", "prompt_index")), strict=True):
-        if digest is not None:
-            own.setdefault((_server(host), digest), []).append(-1 if index is None else index)
+    own: dict[_Key, list[int]] = {}
+    for *row, _, index in _rows(measured.table, (*COLUMNS, "prompt_index")):
+        if row[0] is not None:
+            own.setdefault(_key(*row), []).append(-1 if index is None else index)
     if not own:
         return SentBefore()
     first_ns = min(measured.strings("started_wall_ns"))
     began_ns = {_server(host): int(at_s * 1e9) for host, at_s in started_s.items()}
-    wanted = pa.array({digest for _, digest in own}, pa.string())
-    found: set[tuple[str, str]] = set()
+    wanted = pa.array({key[-1] for key in own}, pa.string())
+    found: set[_Key] = set()
     runs: list[str] = []
     left = MOST_BYTES
     for run in _newest(folder):
@@ -49,16 +53,13 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
         left -= size
         if table is None:
             continue
-        rows = table.filter(pc.is_in(table["prompt_sha256"], value_set=wanted)).to_pylist()
-        pairs = {
-            (_server(row["host"]), row["prompt_sha256"])
-            for row in rows
-            if began_ns.get(_server(row["host"]), 0) < row["started_wall_ns"] < first_ns
-        } & own.keys()
-        if pairs:
+        sent = _rows(table.filter(pc.is_in(table["prompt_sha256"], value_set=wanted)), COLUMNS)
+        keys = ((_key(*row), at_ns) for *row, at_ns in sent)
+        known = {key for key, at_ns in keys if key in own and began_ns.get(key[0], 0) < at_ns < first_ns}
+        if known:
             runs.append(run.name)
-            found |= pairs
-    indices = sorted(index for pair in found for index in own[pair])
+            found |= known
+    indices = sorted(index for key in found for index in own[key])
     total = sum(map(len, own.values()))
     return SentBefore(len(indices), total, runs, [index for index in indices if index >= 0][: MOST_NAMED + 1])
 
@@ -66,7 +67,8 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
 def _newest(folder: Path) -> Iterator[Path]:
     """The other runs in the folder that this one is in, the last written first."""
     ages: list[tuple[int, Path]] = []
-    with os.scandir(folder.absolute().parent) as entries:
+    folder = folder.absolute()
+    with os.scandir(folder.parent) as entries:
         for entry in islice(entries, MOST_ENTRIES):
             table = Path(entry.path) / TABLE
             if entry.name != folder.name and table.is_file():
@@ -86,13 +88,26 @@ def _columns(file: Path, most_bytes: int) -> tuple[Any, int]:
             groups = (table.metadata.row_group(number) for number in range(table.metadata.num_row_groups))
             chunks = (group.column(number) for group in groups for number in range(group.num_columns))
             size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in COLUMNS)
-            return (table.read(list(COLUMNS)), size) if size <= most_bytes else (None, 0)
+            if size > most_bytes:
+                return None, 0
+            return table.read(list(COLUMNS)).select(COLUMNS).cast(pa.schema([schema().field(name) for name in COLUMNS])), size
     except (OSError, pa.ArrowException, ValueError):
         return None, 0
 
 
+def _rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[name].to_pylist() for name in names), strict=True)
+
+
+def _key(digest: str, host: str, endpoint: str, model: str | None) -> _Key:
+    return _server(host), endpoint, model, digest
+
+
 def _server(url: str | None) -> str:
     """A server's URL, the names of this machine's loopback alike."""
-    parts = urlsplit(url or "")
-    host = "localhost" if parts.hostname in LOOPBACK else parts.hostname
-    return f"{parts.scheme}://{host}:{parts.port}{parts.path}"
+    try:
+        parts = urlsplit(url or "")
+        host = "localhost" if parts.hostname in LOOPBACK else parts.hostname
+        return f"{parts.scheme}://{host}:{parts.port}{parts.path}"
+    except ValueError:
+        return str(url)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llama_load.metrics.check import LIMITS
-from llama_load.metrics.evidence import Evidence, LostWorker, WorkerHealth
+from llama_load.metrics.evidence import NO_ANSWER, Evidence, LostWorker, WorkerHealth
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.summary import totals
 from llama_load.metrics.verdict import Verdict, judge
@@ -241,8 +241,9 @@ def test_more_in_flight_than_asked_for_is_another_load() -> None:
 
 
 def test_a_server_that_was_another_at_the_end_is_named() -> None:
+    assert verdict(record(), server_changes=[f"{NO_ANSWER}: connection refused"]).word == "VALID"
     found = verdict(record(), server_changes=["build b1 -> b2"])
-    assert found.headline == "NOT COMPARABLE: the server changed during the run: build b1 -> b2"
+    assert found.headline == "NOT COMPARABLE: the server is not the one from before the run: build b1 -> b2"
 
 
 def test_counts_that_cannot_be_are_named() -> None:

@@ -9,6 +9,9 @@ from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.summary import Totals
 from llama_load.metrics.table import Records
 
+# How a sentence of `Evidence.server_changes` begins that names no change.
+NO_ANSWER = "did not answer at the end of the run"
+
 
 @dataclass(slots=True)
 class WorkerHealth:

@@ -11,7 +11,7 @@ import gevent
 
 from llama_load.earlier_runs import sent_before
 from llama_load.errors import RunError, UsageError
-from llama_load.metrics.evidence import WorkerHealth
+from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.record import OK
 from llama_load.reports.results import Results, work_out
@@ -24,7 +24,7 @@ from llama_load.swarm.prepare import Prepared
 from llama_load.swarm.progress import Counts, Progress
 from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import read_counters
-from llama_load.targets.identity import NO_ANSWER, changes_since
+from llama_load.targets.identity import changes_since
 
 # A run in which nobody has sent anything for so long never will: its tasks do not call self.chat.
 FIRST_REQUEST_WITHIN_S = 60.0

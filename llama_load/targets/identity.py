@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from llama_load.errors import UsageError
+from llama_load.metrics.evidence import NO_ANSWER
 from llama_load.metrics.server_counters import SAME_START_S
 from llama_load.targets.preflight import differences
 from llama_load.targets.probe import Probe
 from llama_load.targets.target import Target
-
-NO_ANSWER = "did not answer at the end of the run"
 
 
 def changes_since(probe: Probe, before: Target) -> list[str]:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import cut_shift
-from llama_load.metrics.check import LIMITS, Check, limited, plural
+from llama_load.metrics.check import LIMITS, Check, information, limited, plural
 from llama_load.metrics.drift import drift
-from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.evidence import NO_ANSWER, Evidence
 from llama_load.metrics.rates import in_flight_imbalance
 from llama_load.metrics.stages import StageFigures
 from llama_load.metrics.table import Records
@@ -148,7 +148,10 @@ def imbalance(evidence: Evidence) -> Iterator[Check]:
 
 
 def server_changes(evidence: Evidence) -> Iterator[Check]:
-    """What of the server was another at the end than before the run."""
-    if evidence.server_changes:
-        text = f"the server changed during the run: {'; '.join(evidence.server_changes)}"
-        yield limited("server_changes", len(evidence.server_changes), text)
+    """What of the server was another at the end than before the run. That it did not answer any more is information."""
+    silent = [text for text in evidence.server_changes if NO_ANSWER in text]
+    changes = [text for text in evidence.server_changes if NO_ANSWER not in text]
+    if changes:
+        yield limited("server_changes", len(changes), f"the server is not the one from before the run: {'; '.join(changes)}")
+    if silent:
+        yield information("server_silent", len(silent), f"asked once more after the run: {'; '.join(silent)}")
