@@ -81,6 +81,25 @@ def test_vllm_with_a_stream_interval_of_five() -> None:
     assert (len(reader.token_ns), output_of(reader)) == (13, (60, "usage"))
 
 
+def test_vllm_with_usage_on_every_event() -> None:
+    """`continuous_usage_stats` with a stream interval of five: the first token alone, then five an event, the rest with the last."""
+    reader, exchange = replay(timed("vllm_stream_continuous_usage"))
+    assert reader.failure(exchange) is None
+    counts = reader.counts()
+    assert (counts.output_tokens, counts.event_tokens, counts.first_event_tokens) == (23, (1, 5, 5, 5, 5, 2), 1)
+    assert counts.prompt_tokens == 13
+
+
+def test_vllm_with_two_choices() -> None:
+    """Usage on an event is its choice's; the last one is of both. The tokens of single events are not known then."""
+    reader, exchange = replay(timed("vllm_stream_continuous_usage_n2"))
+    assert reader.failure(exchange) is None
+    assert len(reader.choices) == 2
+    assert len(reader.token_ns) == 6 + 5
+    counts = reader.counts()
+    assert (counts.output_tokens, counts.token_source, counts.event_tokens) == (46, "usage", ())
+
+
 LLAMA_CPP_PYTHON = titled("llama_cpp_server_rpc")
 
 
