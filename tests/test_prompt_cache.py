@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from llama_load.metrics.verdict import Check
 from llama_load.record import RequestRecord
 from llama_load.reports.cache_evidence import cache_evidence
 from llama_load.runs import RunWriter, load_run
-from llama_load.serving.process import Running
+from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from llama_load.targets.counters import parse_counters
 from tests.conftest import Finished, Simulated
 from tests.records import manifest, record, table
@@ -308,15 +308,22 @@ def of_run(done: Finished) -> dict[str, Check]:
     return {check.name: check for check in cache_checks(run.records, cache_evidence(run.manifest))}
 
 
-def test_a_real_server_that_knows_the_prompts(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+@pytest.fixture
+def fresh_server(tiny_model: Path, tmp_path: Path) -> Iterator[Running]:
+    """A real server that has had no prompts of other tests."""
+    with embedded_llama_server(EmbeddedServer(tiny_model, alias="tiny"), tmp_path / "server.log") as server:
+        yield server
+
+
+def test_a_real_server_that_knows_the_prompts(fresh_server: Running, run_locust: Run, tmp_path: Path) -> None:
     """The second run with one seed is caught. One of conversations with a system prompt of 30 tokens, which all share, is clean: their later turns
     are meant to be cached."""
     flags = ("--num-prompts", "12", "-u", "4", "--max-tokens", "6", "--seed", "41")
-    first, second = (of_run(run_locust(llama_server.url, *flags, folder=tmp_path / name)) for name in ("a", "b"))
+    first, second = (of_run(run_locust(fresh_server.url, *flags, folder=tmp_path / name)) for name in ("a", "b"))
     assert bad(first) == []
     assert bad(second) == ["cached_prompt_ratio", "cached_token_ratio"]
     talk = ("--turns", "3", "--seed", "42", "--system-prompt", "You answer in one short sentence. " * 4)
-    done = run_locust(llama_server.url, *flags, *talk, folder=tmp_path / "c")
+    done = run_locust(fresh_server.url, *flags, *talk, folder=tmp_path / "c")
     assert done.records.measured().numbers("cached_tokens").max() > 100
     assert bad(of_run(done)) == []
 
