@@ -22,6 +22,7 @@ pytestmark = pytest.mark.portable
 KERNEL_STAMPS = SO_TIMESTAMPNS is not None
 UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 QUICK = Timeouts(connect_s=0.3, first_token_s=0.4, token_s=0.4)
+PATIENT = Timeouts(connect_s=5, first_token_s=10, token_s=10)
 
 
 def send(url: str, timeouts: Timeouts = QUICK, body: bytes = b"{}") -> tuple[Exchange, AnswerReader]:
@@ -36,8 +37,8 @@ def answer(*steps: Step, timeouts: Timeouts = QUICK, **server: bool) -> tuple[Ex
         return send(scripted.url, timeouts)
 
 
-def failure(*steps: Step, **server: bool) -> str | None:
-    exchange, reader = answer(*steps, **server)
+def failure(*steps: Step, timeouts: Timeouts = QUICK, **server: bool) -> str | None:
+    exchange, reader = answer(*steps, timeouts=timeouts, **server)
     found = reader.failure(exchange)
     return found[0] if found else None
 
@@ -137,7 +138,7 @@ def test_informational_answers_are_passed_over() -> None:
     ],
 )
 def test_every_bad_answer_has_its_failure_class(kind: str, steps: Sequence[Step]) -> None:
-    assert failure(*steps) == kind
+    assert failure(*steps, timeouts=QUICK if "timeout" in kind else PATIENT) == kind
 
 
 def test_a_stream_that_is_kept_open_after_its_end_is_an_answer() -> None:
