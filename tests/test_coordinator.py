@@ -362,6 +362,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
             ended.append(lease.index)
             books.end(worker, lease.key)
 
+    books.join("w0")
     for what, number, amount in steps:
         worker = f"w{number}"
         hand = swarm.hands.setdefault(worker, [])
@@ -371,7 +372,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
         elif what == "join":
             books.join(worker)
         elif what == "wait":
-            swarm.at(swarm.now_ns // MS + amount)
+            swarm.at(swarm.now_ns // MS + 3 * amount)
         elif what == "lose":
             gone = list(hand)
             hand.clear()
