@@ -362,6 +362,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
             ended.append(lease.index)
             books.end(worker, lease.key)
 
+    swarm.hands["w0"] = []
     books.join("w0")
     for what, number, amount in steps:
         worker = f"w{number}"
