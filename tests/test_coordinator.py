@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_load.swarm.coordinator import Coordinator
@@ -342,6 +342,8 @@ events = st.lists(
 
 
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=25), st.integers(1, 4), st.booleans(), events)
+@example([0, 0, 10], 3, True, [("wait", 0, 5)])  # all three can go
+@example([600, 700, 2000], 3, True, [("wait", 0, 100), ("wait", 0, 300)])
 def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
     due_ms: list[int], limit: int, drops: bool, steps: list[tuple[str, int, int]]
 ) -> None:
