@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_load.swarm.coordinator import Coordinator
@@ -383,6 +383,8 @@ events = st.lists(
 
 
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=25), st.integers(1, 4), st.booleans(), events)
+@example([0, 0, 10], 3, True, [("wait", 0, 5)])  # all three can go
+@example([600, 700, 2000], 3, True, [("wait", 0, 100), ("wait", 0, 300)])
 def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
     due_ms: list[int], limit: int, drops: bool, steps: list[tuple[str, int, int]]
 ) -> None:
@@ -420,6 +422,8 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
             ended.append(lease.index)
             books.end(worker, lease.key)
 
+    swarm.hands["w0"] = []
+    books.join("w0")
     for what, number, amount in steps:
         worker = f"w{number}"
         hand = swarm.hands.setdefault(worker, [])
@@ -431,7 +435,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
             books.join(worker)
             books.serve()  # as it is done twenty times a second
         elif what == "wait":
-            swarm.at(swarm.now_ns // MS + amount)
+            swarm.at(swarm.now_ns // MS + 3 * amount)
         elif what == "lose":
             gone = list(hand)
             hand.clear()
