@@ -158,6 +158,8 @@ class MasterRun:
         elif kind == messages.PONG:
             worker.owes_pong = False
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
+            if worker.is_fresh:
+                self._ping(client_id, worker)
             if "holds" in data and not worker.lost and worker.clock.is_known:
                 coordinator.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
         elif kind == messages.FLUSHED:
@@ -219,9 +221,11 @@ class MasterRun:
 
     def _welcome(self, client_id: str) -> None:
         """A worker is there, perhaps late: it gets its orders."""
-        self._workers.setdefault(client_id, _Worker())
+        worker = self._workers.setdefault(client_id, _Worker())
         self._books.coordinator.expect(client_id)
         self._send(messages.RUN, {"orders": self._orders}, client_id)
+        if worker.is_fresh:
+            self._ping(client_id, worker)
 
     def _deliver(self, client_id: str, leases: list[Lease]) -> None:
         offset_ns = self._workers[client_id].clock.use().offset_ns
@@ -233,14 +237,13 @@ class MasterRun:
         while True:
             self._look_for_lost()
             now = time.monotonic()
-            for client_id, worker in self._workers.items():
+            for client_id, worker in tuple(self._workers.items()):  # another may come while a message is sent
                 if not worker.lost and not worker.left and (worker.is_fresh or now - worker.pinged_s > PING_EVERY_S):
-                    worker.pinged_s, worker.owes_pong = now, True
                     self._ping(client_id, worker)
-            fresh = any(not (worker.clock.is_known or worker.lost or worker.left) for worker in self._workers.values())
-            gevent.sleep(WATCH_EVERY_S / 10 if fresh else WATCH_EVERY_S)
+            gevent.sleep(WATCH_EVERY_S)
 
     def _ping(self, client_id: str, worker: _Worker) -> None:
+        worker.pinged_s, worker.owes_pong = time.monotonic(), True
         clock = worker.clock
         offset_ns = clock.best.offset_ns if clock.best is not None and clock.is_known else None
         told = {"delivered": self._books.coordinator.deliveries(client_id), "offset_ns": offset_ns}
