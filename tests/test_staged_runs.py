@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -57,7 +58,8 @@ def test_levels_on_the_real_server(llama_server: Running, run_locust: Run, tmp_p
         assert figures["completed"] == count
         assert figures["users"] == figures["max_concurrent_requests"] == level
         assert figures["mean_ttft_ms"] == pytest.approx(own.numbers("ttft_ms").mean())
-        assert f"| tiny | c={level} | " in (done.folder / "report.md").read_text().replace("**", "")
+        # A dagger is there where the machine was too busy for a stage's figures to be the server's.
+        assert re.search(rf"\| tiny \| c={level} († )?\| ", (done.folder / "report.md").read_text().replace("**", ""))
     assert records.where(records.equals("warmup", True)).strings("stage") == [0, 0, 1, 1, 2, 2]
     titles = [line.strip("=- ") for line in done.out.splitlines() if "Stage" in line]
     assert titles == ["Stage 1", "Stage 2", "Stage 4", "Stages"]

@@ -211,7 +211,7 @@ def test_a_master_that_is_killed_leaves_everything_acknowledged(
         running.master.wait()
         done = run_report(running.run_dir)
     assert done.code == 3
-    assert len(done.records.ok()) > 10
+    assert len(done.records.ok()) > 5
     assert "INCOMPLETE" in done.out
 
 
