@@ -266,9 +266,10 @@ def add_spool(run: Run, spool: Path) -> int:
     for name in INSTANTS:
         place = table.schema.get_field_index(name)
         table = table.set_column(place, table.schema.field(place), pc.add(table[name], about.clock_offset_ns))
-    returned = set(Records(table).measured().strings("prompt_index"))
+    returned = set(zip(*(Records(table).strings(name) for name in ("warmup", "prompt_index")), strict=True))
     for gone in run.manifest.lost:
-        gone.possibly_sent = [index for index in gone.possibly_sent if index not in returned]
+        gone.possibly_sent = [index for index in gone.possibly_sent if (False, index) not in returned]
+        gone.possibly_sent_warmup = [index for index in gone.possibly_sent_warmup if (True, index) not in returned]
     if run.manifest.end == "running":
         run.manifest.end = "interrupted"
     _write_table(run.path, pa.concat_tables([run.records.table, table]))

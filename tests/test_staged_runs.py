@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from llama_load.bundled import bundled
 from llama_load.metrics.table import Records
 from llama_load.serving.process import Running
 from llama_load.serving.simulated import read_log
@@ -226,7 +227,9 @@ def test_the_stage_in_which_a_worker_went_away_is_marked(
 def test_a_failing_stage_is_marked_and_never_the_best(simulate: Callable[..., Simulated], run_locust: Run) -> None:
     """Every twentieth request fails: whichever stage has them stands in the table with a mark, and no figure of it is bold."""
     done = run_locust(
-        simulate(*QUICK, "--fault", "cut", "--fault-every", "20").url, "--stages", "1:8,2:20,3:6", "--max-tokens", "4"
+        *(simulate(*QUICK, "--fault", "cut", "--fault-every", "20").url, "--stages", "1:8,2:20,3:6", "--max-tokens", "4"),
+        *("--input-len", "32"),
+        locustfile=bundled("locustfiles/synthetic.py"),
     )
     assert done.code == 1, done.err
     report = (done.folder / "report.md").read_text()

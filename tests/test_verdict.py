@@ -273,3 +273,16 @@ def test_requests_of_a_warm_up_that_a_lost_worker_may_have_sent_are_named() -> N
     (check,) = [check for check in verdict(record(), lost=[lost]).checks if check.name == "lost_requests"]
     assert check.text == "worker w_1 was lost with 2 requests of a warm-up; 3 that it had not begun went to others"
     assert check.ok
+
+
+def test_a_ramp_within_the_measurement_is_reported() -> None:
+    """2 s of ramp in 100 s are little, in 10 s they are not."""
+    long = [record(start_ms=0), record(1, start_ms=100_000)]
+    short = [record(start_ms=0), record(1, start_ms=10_000)]
+    assert verdict(*long, ramp_s=2.0).word == "VALID"
+    assert bad(verdict(*short, ramp_s=2.0)) == ["ramp_ratio"]
+
+
+def test_users_that_were_changed_during_the_run_are_several_loads() -> None:
+    assert bad(verdict(record(), users_asked=[6, 12])) == ["users_changed"]
+    assert bad(verdict(record(), users_asked=[6])) == []

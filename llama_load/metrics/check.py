@@ -39,6 +39,8 @@ LIMITS = {
     "unanswered_ratio": Limit(NOT_COMPARABLE, 0.01, "the arrivals that waited longest are the ones that are missing"),
     "cut_shift": Limit(NOT_COMPARABLE, 0.05, "the slowest requests are the ones that the end of the time cuts off"),
     "missed_levels": Limit(NOT_COMPARABLE, 0, "a stage that never had its load says nothing about that load"),
+    "ramp_ratio": Limit(NOT_COMPARABLE, 0.05, "while users are being started the load is lower than what was asked for"),
+    "users_changed": Limit(NOT_COMPARABLE, 0, "the figures are of several loads"),
     "excess_in_flight": Limit(NOT_COMPARABLE, 0, "more in flight than asked for is another load"),
     "crossing_ratio": Limit(NOT_COMPARABLE, 0.2, "slow requests cross a stage's end most often, so its figures look too good"),
     "short_answer_ratio": Limit(NOT_COMPARABLE, 0.01, "answers that end early make a server look fast"),

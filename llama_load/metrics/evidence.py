@@ -66,6 +66,8 @@ class Evidence:
 
     # the load
     users: int | None = None  # requests in flight that were asked for; None: an open loop without a limit
+    ramp_s: float | None = None  # how long Locust took to start them, as part of the measurement
+    users_asked: Sequence[int] = ()  # in flight, each number that was asked for while requests were measured
     gap_ms: float | None = None  # mean time between scheduled arrivals; None: a closed loop
     is_steady: bool = True  # the load asked for did not change (no ramp, no trace)
     cut_ns: int | None = None  # when the load ended by time or by hand; None: everything ended that had begun

@@ -53,6 +53,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load.stages(list(stages)),
         *completeness.lost_requests(evidence),
         *load.dropped(evidence),
+        *load.users(evidence),
         *load.imbalance(evidence),
         *load.server_changes(evidence),
         *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),

@@ -61,6 +61,18 @@ def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
         yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, {users} were asked for")
 
 
+def users(evidence: Evidence) -> Iterator[Check]:
+    """A ramp of users as part of the measurement, and numbers of users that changed in it."""
+    seconds = evidence.figures.duration_s
+    if evidence.ramp_s is not None and seconds:
+        text = f"a ramp of {evidence.ramp_s:.0f} s is part of the {seconds:.0f} s measured; without -r all users start at once"
+        yield limited("ramp_ratio", evidence.ramp_s / seconds, text)
+    if len(evidence.users_asked) > 1:
+        numbers = ", ".join(map(str, evidence.users_asked))
+        text = f"the number of users was changed during the run: {numbers}; --stages measures several loads apart"
+        yield limited("users_changed", len(evidence.users_asked) - 1, text)
+
+
 def cut(evidence: Evidence) -> Iterator[Check]:
     """How far the requests that the end of the time cut would move the latencies (see `metrics.censoring`); where the end
     waited for them, how far the falling load moved TPOT. In a stage those that ended after it count as cut."""
