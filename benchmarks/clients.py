@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Cost, bench, heading, pair
-from llama_load.metrics.truth import COLUMNS as TRUTH_COLUMNS
-from llama_load.metrics.truth import errors_ms
+from llama_load.metrics.timing_error import COLUMNS as TRUTH_COLUMNS
+from llama_load.metrics.timing_error import errors_ms
 from llama_load.runs import load_run
 
 HERE = Path(__file__).resolve().parent
@@ -92,14 +92,14 @@ def measure(client: str, streams: int) -> Figures:
             ],
         }[client]
         cost = against.run(command, {"BENCH_OUT": str(out), "BENCH_REQUESTS": str(requests), "BENCH_TOKENS": str(TOKENS)})
-        told = json.loads(out.read_text())
-        rows, lag_ms = told["rows"], None
+        result = json.loads(out.read_text())
+        rows, lag_ms = result["rows"], None
         if client == "llama-load":
             rows = load_run(run).records.measured().table.select(TRUTH_COLUMNS).to_pylist()
             lag_ms = json.loads((run / "run.json").read_text())["workers"][0]["loop_lag_p99_ms"]
         tokens = requests * TOKENS
         ttft, itl = map(np.abs, errors_ms(rows, against.truth()))
-        return Figures(told["cpu_s"] / tokens * 1e6, cost, tokens, ttft, itl, lag_ms)
+        return Figures(result["cpu_s"] / tokens * 1e6, cost, tokens, ttft, itl, lag_ms)
 
 
 if __name__ == "__main__":

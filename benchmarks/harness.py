@@ -61,7 +61,8 @@ class Bench:
 
 
 def ended(pid: int) -> tuple[int, Any, float]:
-    """Wait for it: status, usage and the most memory it has had, MiB. (ru_maxrss would also count what this process had when it forked.)"""
+    """Wait for it: status, usage and the most memory it has had, MiB. (ru_maxrss would also count what this process had
+    when it forked.)"""
     deadline = time.monotonic() + ENDS_WITHIN_S
     most = 0.0
     while time.monotonic() < deadline:

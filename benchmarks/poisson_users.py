@@ -1,4 +1,5 @@
-"""What people write today for Poisson arrivals: Locust users that wait for exponentially distributed times between their requests."""
+"""What people write today for Poisson arrivals: Locust users that wait for exponentially distributed times between
+their requests."""
 
 from __future__ import annotations
 

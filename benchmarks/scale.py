@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.harness import Bench, bench, heading, pair
 from llama_load.bundled import bundled
-from llama_load.metrics.truth import COLUMNS, errors_ms
+from llama_load.metrics.timing_error import COLUMNS, errors_ms
 from llama_load.runs import Run, load_run
 
 USERS, PROMPTS, TOKENS, TOK_PER_S = 40, 400, 50, 50

@@ -11,15 +11,15 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from llama_load.load.shapes import Ramp, Soak, Spike, Stages
+    from llama_load.swarm.load_shapes import Ramp, Soak, Spike, Stages
     from llama_load.users.user import Answer, LlamaUser
     from llama_load.workloads.custom import Custom
     from llama_load.workloads.documents import Documents
+    from llama_load.workloads.embeddings import TextBatches
     from llama_load.workloads.mixed import Mixed
     from llama_load.workloads.replay import Replay
     from llama_load.workloads.sharegpt import ShareGPT
     from llama_load.workloads.synthetic import Synthetic
-    from llama_load.workloads.texts import TextBatches
     from llama_load.workloads.vision import Vision
 
 __version__ = version("llama-load")
@@ -62,7 +62,7 @@ def __getattr__(name: str) -> Any:
         install()
         return getattr(user, name)
     if name in _SHAPES:
-        return getattr(import_module("llama_load.load.shapes"), name)
+        return getattr(import_module("llama_load.swarm.load_shapes"), name)
     if name in _WORKLOADS:
         return getattr(import_module(f"llama_load.workloads.{_WORKLOADS[name]}"), name)
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")

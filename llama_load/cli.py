@@ -251,7 +251,7 @@ def _serve_simulated(arguments: argparse.Namespace) -> int:
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
-    from llama_load.experiments.calibrate import LIMITS_MS, TOK_PER_S, Step, calibrate, keep, parse_load
+    from llama_load.experiments.calibrate import LIMITS_MS, TOK_PER_S, Step, calibrate, parse_load, save
 
     load = parse_load(arguments.load) if arguments.load else None
     print(f"More and more streams of {TOK_PER_S} tokens/s on one worker, against a server with a known schedule (some minutes):")
@@ -271,7 +271,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms need {enough}")
         if workers and workers > (found.cores or 1):
             print(f"this machine has {found.cores} cores: spread them over machines like it with --master and --worker")
-    print(f"Kept in {keep(found)}; the preflight uses it.")
+    print(f"Kept in {save(found)}; the preflight uses it.")
     return 0
 
 
@@ -280,7 +280,7 @@ def _flags(_: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from llama_load.swarm.flags import FLAGS
+    from llama_load.options.flags import FLAGS
 
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for flag in FLAGS:
@@ -295,7 +295,7 @@ def _flags(_: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from llama_load.reports.results import work_out
+    from llama_load.reports.results import analyze
     from llama_load.reports.write import write_reports
     from llama_load.runs import add_spool, load_run, recover
 
@@ -309,7 +309,7 @@ def _report(arguments: argparse.Namespace) -> int:
             run = load_run(path)
         if run.recovered:
             recover(run)
-        results = work_out(run)
+        results = analyze(run)
         print(write_reports(results), end="")
         print(f"Run folder: {path}")
         code = max(code, results.exit_code)
@@ -322,7 +322,7 @@ def _datasets_list(_: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from llama_load.workloads.catalogue import cache_folder, cached, samples
+    from llama_load.dataset_tools.catalogue import cached, hf_cache_folder, samples
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("--dataset-path", overflow="fold")
@@ -334,13 +334,13 @@ def _datasets_list(_: argparse.Namespace) -> int:
     console = Console()
     console.print(table)
     if not from_the_hub:
-        none = f"No data set in Hugging Face's cache, {cache_folder()}. To get one: llama-load datasets fetch hf:OWNER/NAME"
+        none = f"No data set in Hugging Face's cache, {hf_cache_folder()}. To get one: llama-load datasets fetch hf:OWNER/NAME"
         console.print(Text("\n" + none))
     return 0
 
 
 def _datasets_fetch(arguments: argparse.Namespace) -> int:
-    from llama_load.workloads.catalogue import fetch
+    from llama_load.dataset_tools.catalogue import fetch
 
     rows, columns = fetch(arguments.name)
     print(f"{arguments.name}: {rows:,} rows with the columns {', '.join(columns)}")
@@ -350,9 +350,9 @@ def _datasets_fetch(arguments: argparse.Namespace) -> int:
 def _datasets_inspect(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from llama_load.targets.preflight import GUESSED_TEMPLATE_TOKENS
+    from llama_load.dataset_tools.inspection import CONTEXTS, inspect, report
+    from llama_load.preflight.checks import GUESSED_TEMPLATE_TOKENS
     from llama_load.workloads.counting import EstimatedCounter, LocalCounter
-    from llama_load.workloads.inspection import CONTEXTS, inspect, report
 
     for flag, value in (("--ctx-per-slot", arguments.ctx_per_slot), ("--output-len", arguments.output_len)):
         if value is not None and value < 1:
@@ -373,8 +373,8 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
 
 def _asked(host: str) -> tuple[int | None, int, TokenCounter]:
     """Context of a slot (None: it does not tell), tokens of the chat template, and how to count, by asking the server."""
+    from llama_load.preflight.checks import slot_budget
     from llama_load.targets.body import CHAT
-    from llama_load.targets.preflight import slot_budget
     from llama_load.targets.probe import Probe, Wanted
 
     key = os.environ.get("LLAMA_LOAD_API_KEY")
@@ -385,7 +385,7 @@ def _asked(host: str) -> tuple[int | None, int, TokenCounter]:
 
 
 def _datasets_make(arguments: argparse.Namespace) -> int:
-    from llama_load.workloads.nonsense import Recipe, make
+    from llama_load.dataset_tools.generator import Recipe, make
 
     recipe = Recipe(arguments.conversations, arguments.turns, arguments.input_len, arguments.output_len, arguments.seed)
     made = make(arguments.file, recipe)

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from llama_load.metrics.prompt_cache import EMBEDDINGS, MOST_NAMED, SentBefore
-from llama_load.metrics.table import Records
+from llama_load.metrics.records import Records
 from llama_load.record import schema
 from llama_load.runs import TABLE
 

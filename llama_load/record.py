@@ -2,7 +2,7 @@
 
 Instants are integer ns of the monotonic clock of the worker's machine (`…_mono_ns`; a swarm's are shifted to the
 master's), except `started_wall_ns`. Latencies are float ms, computed once when the request ends, by the functions in
-`llama_load.metrics.request`. What was not measured is None, never 0.
+`llama_load.metrics.latencies`. What was not measured is None, never 0.
 """
 
 from __future__ import annotations

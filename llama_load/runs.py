@@ -19,8 +19,8 @@ import msgspec
 from llama_load.errors import RunError, UsageError
 from llama_load.metrics.evidence import LostWorker, WorkerHealth
 from llama_load.metrics.prompt_cache import SentBefore
+from llama_load.metrics.records import Records
 from llama_load.metrics.server_counters import ServerCounters
-from llama_load.metrics.table import Records
 from llama_load.record import CANCELLED, INSTANTS, RequestRecord, aligned, schema, to_batch
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ class PreflightRow:
 
 
 @dataclass(slots=True)
-class StageTold:
-    """A stage as it was: `users` requests in flight or `rate_rps` arrivals a second, from when to when (the master's clock; None:
-    it never began, or never ended), whether it ended by time, how many arrivals were dropped at the limit, how many workers went
-    away, and how many arrivals were scheduled before its end and not sent. `start` is where a ramp begins. `counters` is what the
-    servers counted in it; None where stages follow each other without a pause, too.
+class StageRecord:
+    """What a stage was and when it ran: `users` requests in flight or `rate_rps` arrivals a second, from when to when
+    (the master's clock; None: it never began, or never ended), whether it ended by time, how many arrivals were dropped
+    at the limit, how many workers went away, and how many arrivals were scheduled before its end and not sent. `start`
+    is where a ramp begins. `counters` is what the servers counted in it; None where stages follow each other without a
+    pause, too.
     """
 
     name: str
@@ -94,7 +95,7 @@ class Manifest:
     arrival: str | None = None  # "poisson", "gamma", "constant" or "trace"; None: a closed loop
     trace: dict[str, Any] | None = None
     ramp: dict[str, Any] | None = None
-    stages: list[StageTold] = field(default_factory=list)  # none: the run is all of one
+    stages: list[StageRecord] = field(default_factory=list)  # none: the run is all of one
     same_prompts: bool = False  # in every stage
     dropped: int = 0  # arrivals that were not sent because the limit was reached
     due: int = 0  # arrivals whose instant had come when the time was over

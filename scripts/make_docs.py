@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llama_load.swarm.flags import FLAGS
+from llama_load.options.flags import FLAGS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOCUSTS = """\

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from llama_load.bundled import bundled
-from llama_load.metrics.table import Records
+from llama_load.metrics.records import Records
 from llama_load.serving.model_maker import TINY, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
 from llama_load.wire.clock import SO_TIMESTAMPNS
@@ -37,7 +37,7 @@ settings.load_profile(os.environ.get("LLAMA_LOAD_HYPOTHESIS", "suite"))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-# Whether the suite runs without epoll and kernel stamps, as on macOS (see `llama_load.wire.readiness`).
+# Whether the suite runs without epoll and kernel stamps, as on macOS (see `llama_load.wire.poller`).
 PORTABLE = SO_TIMESTAMPNS is None
 SHAREGPT = REPOSITORY / "locustfiles" / "sharegpt_chat.py"
 

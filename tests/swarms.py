@@ -117,7 +117,7 @@ def wait_until(true: Callable[[], bool], timeout_s: float = 60) -> None:
 
 
 @dataclass
-class Link:
+class TcpProxy:
     """A port that leads to another, and the connections through it."""
 
     port: int
@@ -135,7 +135,7 @@ class Link:
 
 
 @contextmanager
-def slow_link(port: int, there_s: float, back_s: float) -> Iterator[Link]:
+def slow_link(port: int, there_s: float, back_s: float) -> Iterator[TcpProxy]:
     """A way to a port with a delay in each direction. (There is no netem in every kernel.)"""
 
     def carry(source: socket.socket, sink: socket.socket, delay_s: float) -> None:
@@ -172,14 +172,14 @@ def slow_link(port: int, there_s: float, back_s: float) -> Iterator[Link]:
                     threading.Thread(target=carry, args=way, daemon=True).start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        link = Link(listener.getsockname()[1])
+        link = TcpProxy(listener.getsockname()[1])
         link.flows.set()
         threading.Thread(target=accept, daemon=True).start()
         yield link
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def places_of(done: Finished) -> list[int]:
+def indices_of(done: Finished) -> list[int]:
     """The places in the plan of all measured requests that ended, in order."""
     return [index for index, _ in prompts_of(done)]
 

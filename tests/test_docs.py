@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from llama_load.swarm.flags import FLAGS
+from llama_load.options.flags import FLAGS
 from scripts.make_docs import flags_page
 from tests.conftest import REPOSITORY
 

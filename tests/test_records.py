@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from llama_load.errors import RunError, UsageError
 from llama_load.record import RequestRecord, from_batch, schema, to_batch
 from llama_load.reports.block import block
-from llama_load.reports.results import work_out
+from llama_load.reports.results import analyze
 from llama_load.runs import JOURNAL, TABLE, RunWriter, free_run_dir, load_run, recover
 from llama_load.users.measure import _without_prompt
-from tests.records import manifest, record
+from tests.make_records import manifest, record
 
 
 @given(
@@ -137,7 +137,7 @@ def test_a_run_of_an_older_version_can_be_reported(tmp_path: Path) -> None:
         writer.write_table(table)
     for name in ("finished", "killed"):
         run = load_run(tmp_path / name)
-        text = block(work_out(run))
+        text = block(analyze(run))
         assert "Successful requests:                     2" in text
 
 
@@ -164,7 +164,7 @@ def test_records_that_come_while_others_are_being_written_are_kept() -> None:
     """A slow disk: every write takes a while, in which more records come. Each is written once, in order."""
     import gevent
 
-    from llama_load.swarm.recorder import Recorder
+    from llama_load.run.recorder import Recorder
 
     class SlowDisk:
         path = Path("slow")

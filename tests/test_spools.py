@@ -11,7 +11,7 @@ from llama_load.errors import RunError, UsageError
 from llama_load.metrics.evidence import LostWorker
 from llama_load.record import CANCELLED, RequestRecord, to_batch
 from llama_load.runs import JOURNAL, MANIFEST, TABLE, Journal, RunWriter, SpoolManifest, add_spool, load_run, recover
-from tests.records import MS, manifest, record
+from tests.make_records import MS, manifest, record
 
 AHEAD_NS = 5_000_000_001
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.scripted import END, Step, chunk
+from tests.scripted_server import END, Step, chunk
 
 FOLDER = Path(__file__).parent / "data" / "transcripts"
 _TIMED = re.compile(r" *[\d.]+ms (?:\+| ) ?(.*)")

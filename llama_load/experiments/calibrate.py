@@ -22,7 +22,7 @@ import numpy as np
 
 from llama_load.bundled import bundled
 from llama_load.errors import RunError, UsageError
-from llama_load.metrics.truth import COLUMNS, errors_ms
+from llama_load.metrics.timing_error import COLUMNS, errors_ms
 from llama_load.runs import PreflightRow, load_run
 from llama_load.serving.model_maker import cache_folder
 from llama_load.serving.process import free_port, start
@@ -73,12 +73,12 @@ class Calibration:
         return math.ceil(streams * tok_per_s_each / carried) if carried else None
 
 
-def calibrate(told: Callable[[Step], None], streams: Sequence[int] = STREAMS) -> Calibration:
-    """Measure until a step is off by more than the loose limit twice in a row. `told` hears of every step."""
+def calibrate(on_step: Callable[[Step], None], streams: Sequence[int] = STREAMS) -> Calibration:
+    """Measure until a step is off by more than the loose limit twice in a row. `on_step` hears of every step."""
     calibration = Calibration(time.strftime("%Y%m%d-%H%M%S"), platform.node(), os.cpu_count(), TOK_PER_S)
     for count in streams:
         step = measure(count)
-        told(step)
+        on_step(step)
         calibration.steps.append(step)
         if len(calibration.steps) > 1 and all(past.ttft_error_p99_ms > LOOSE_MS for past in calibration.steps[-2:]):
             break
@@ -124,7 +124,7 @@ def client_rows(calibration: Calibration | None, users: int | None, workers: int
     return [PreflightRow("client", f"{carried}: {workers} may be too few for {users}, {more}", "note")]
 
 
-def keep(calibration: Calibration) -> Path:
+def save(calibration: Calibration) -> Path:
     """Write it where the preflight looks for it."""
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def keep(calibration: Calibration) -> Path:
     return path
 
 
-def kept() -> Calibration | None:
+def last_calibration() -> Calibration | None:
     """The last calibration of this machine, if there is one."""
     try:
         found = msgspec.json.decode(_path().read_bytes(), type=Calibration)

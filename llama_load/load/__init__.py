@@ -1,1 +1,1 @@
-"""When requests are to be sent. Pure functions of a seed and parameters, or of a recorded trace; knows nothing of the wire."""
+"""When requests are sent: stages, schedules, segments. Pure: nothing here sends, waits or knows Locust."""

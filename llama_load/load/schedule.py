@@ -33,7 +33,7 @@ ROUNDING = 1e-9  # a schedule that is longer by no more than this fraction still
 
 
 @dataclass(frozen=True, slots=True)
-class Ramp:
+class RateRamp:
     """A rate that goes from `start_rps` at the first arrival to `end_rps` at the last, by its place among the arrivals.
 
     At place p = i/(N-1): linear start + (end - start) p, exponential start (end/start)^p. From 1 to 4 requests per second
@@ -69,7 +69,7 @@ def arrivals_s(
     burstiness: float = 1.0,
     process: str = "poisson",
     seed: int,
-    ramp: Ramp | None = None,
+    ramp: RateRamp | None = None,
 ) -> NDArray[np.float64]:
     """When each of `count` requests is wanted, in s from the start of the run, ascending; see the formula above.
 
@@ -98,7 +98,7 @@ def arrivals_s(
     return np.asarray(arrivals)
 
 
-def for_time(rate_rps: float, seconds: float, *, ramp: Ramp | None = None) -> int:
+def for_time(rate_rps: float, seconds: float, *, ramp: RateRamp | None = None) -> int:
     """How many requests a run of so many seconds sends: round(rate x seconds); with a ramp, as many as it brings by then.
 
     10 requests per second for 60 s: 600; with a linear ramp from 1 to 10 that takes these 60 s: 233. Raises UsageError if

@@ -1,7 +1,7 @@
 """The one table of metrics: what each is called, where it is computed, and where it is shown.
 
 Summary, block, summary.json, thresholds, the flags' help and docs/metrics.md come from here. A new latency needs a column in
-`llama_load.record`, a function in `llama_load.metrics.request` and a row in `LATENCIES`.
+`llama_load.record`, a function in `llama_load.metrics.latencies` and a row in `LATENCIES`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from llama_load.metrics import request
+from llama_load.metrics import latencies as request
 
 EVERY, SCHEDULED, DETAIL = "every", "scheduled", "detail"
 
@@ -136,7 +136,7 @@ def of_group(group: str) -> list[Latency]:
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A figure of a set of requests: its key in summary.json and in thresholds, its line in the block (empty: it has none),
-    the attribute of `Totals`, its definition. `is_rate`: per second of the run's or the stage's time."""
+    the attribute of `Summary`, its definition. `is_rate`: per second of the run's or the stage's time."""
 
     key: str
     line: str

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from llama_load.metrics.prompt_cache import CacheEvidence
-from llama_load.metrics.summary import Totals
-from llama_load.metrics.table import Records
+from llama_load.metrics.records import Records
+from llama_load.metrics.summary import Summary
 
 # How a sentence of `Evidence.server_changes` begins that names no change.
 NO_ANSWER = "did not answer at the end of the run"
@@ -61,7 +61,7 @@ class Evidence:
     """
 
     records: Records
-    figures: Totals
+    figures: Summary
     stage: str | None = None
 
     # the load

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.check import LIMITS, Check, information, limited
+from llama_load.metrics.records import Records
 from llama_load.metrics.server_counters import ServerCounters
-from llama_load.metrics.table import Records
 from llama_load.record import OK
 
 CHAT, EMBEDDINGS = "chat", "embeddings"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.table import Records
+from llama_load.metrics.records import Records
 from llama_load.metrics.window import Window
 from llama_load.units import NS_PER_MS, NS_PER_S
 

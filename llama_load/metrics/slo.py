@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from llama_load.metrics.definitions import LATENCIES
-from llama_load.metrics.table import Records
+from llama_load.metrics.records import Records
 
 SLO_METRICS = tuple(latency.key for latency in LATENCIES if latency.is_objective)
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.definitions import LATENCIES, Latency
 from llama_load.metrics.rates import peak_in_flight, peak_output_tok_per_s, token_times_ns
+from llama_load.metrics.records import Records
 from llama_load.metrics.slo import Slo, meets
 from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.statistics import Distribution, describe
-from llama_load.metrics.table import Records
 from llama_load.metrics.window import Window, window_of
 from llama_load.record import OK
 
@@ -29,7 +29,7 @@ class FailureCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class Summary:
     """The figures of a set of requests. Rates are per second of `duration_s`; None where nothing was measured, or not of all: a sum
     over some of the answers is no total (`known_input_tokens` and `known_output_tokens` are such sums)."""
 
@@ -72,9 +72,9 @@ class Totals:
         return self.failed / ended if ended else None
 
 
-def totals(
+def summarize(
     records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple[Slo, ...] = (), window: Window | None = None
-) -> Totals:
+) -> Summary:
     """The figures of these (measured) requests. Failed ones are in no latency list, but in the duration.
 
     Rates are of `window` (None: from their first start to their last end); see `window_rates`.
@@ -84,7 +84,7 @@ def totals(
     input_tokens, output_tokens = ok.numbers("prompt_tokens"), output_counts(ok)
     distributions = {latency.key: describe(_values(ok, latency), percentiles) for latency in LATENCIES}
     rates = window_rates(records, window, slos)
-    return Totals(
+    return Summary(
         completed=len(ok),
         failed=len(failed),
         cancelled=len(cancelled),
@@ -194,7 +194,7 @@ def _prompts_within(answered: Records, window: Window) -> NDArray[np.float64]:
     return answered.where(window.holds(prefilled_ns) & (prefilled_ns >= 0)).numbers("prompt_tokens")
 
 
-def shown_latencies(wanted: Sequence[str], figures: Totals) -> Sequence[str]:
+def shown_latencies(wanted: Sequence[str], figures: Summary) -> Sequence[str]:
     """Which latencies are worth a section: those wanted, or E2EL alone where no answer was streamed."""
     streamed, whole = figures.distributions["ttft"].count, figures.distributions["e2el"].count
     return ["e2el"] if whole and not streamed else wanted
@@ -235,8 +235,8 @@ def _speed(tokens: NDArray[np.float64], took_ms: NDArray[np.float64]) -> float |
     Prompt: tokens processed (cached ones left out). Predict: output tokens after the first, which the prompt's time
     brings. Source: llama.cpp's timings, whose predicted_per_second is (n - 1) / predicted_ms.
     """
-    told = (took_ms > 0) & (tokens > 0)
-    return float(tokens[told].sum() / took_ms[told].sum() * 1e3) if told.any() else None
+    known = (took_ms > 0) & (tokens > 0)
+    return float(tokens[known].sum() / took_ms[known].sum() * 1e3) if known.any() else None
 
 
 def _counts(records: Records, column: str) -> dict[str, int]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from llama_load.metrics.check import VALID, WORDS, Check
 from llama_load.metrics.checks import answers, client, completeness, load
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.stages import StageFigures
+from llama_load.metrics.stage_figures import StageFigures
 
 # Of the whole run and of each stage.
 _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (

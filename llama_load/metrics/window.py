@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.table import Records
+from llama_load.metrics.records import Records
 from llama_load.units import ns_to_s
 
 

@@ -6,14 +6,14 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from llama_load.metrics.check import LIMITS, plural
-from llama_load.metrics.stages import StageFigures
+from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution, least_count
-from llama_load.metrics.summary import Totals, shown_latencies
-from llama_load.reports.requests import in_columns, request_table
-from llama_load.reports.result_json import concurrency_told, percentile_word, speculation_told
+from llama_load.metrics.summary import Summary, shown_latencies
+from llama_load.reports.request_table import in_columns, request_table
+from llama_load.reports.result_json import configured_load, percentile_word, speculation_of
 from llama_load.reports.results import Results
-from llama_load.reports.stages import in_columns as stage_columns
-from llama_load.reports.stages import notes, prompts_told, speed_lines, stage_rows
+from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_rows
+from llama_load.reports.stage_table import in_columns as stage_columns
 from llama_load.runs import Manifest
 
 WIDTH = 50
@@ -56,7 +56,7 @@ def shown(value: int | None, known: int = 0) -> object:
     return value if value is not None else f"at least {known}" if known else "n/a"
 
 
-def error_lines(figures: Totals) -> list[str]:
+def error_lines(figures: Summary) -> list[str]:
     """What vLLM prints above the block when requests failed: here each class once, with its count."""
     if not figures.failures:
         return []
@@ -72,7 +72,7 @@ def _stage_block(manifest: Manifest, stage: StageFigures) -> list[str]:
     return [headline(f" Stage {stage.name} ", "="), *vllm_block(manifest, stage.figures, stage)]
 
 
-def vllm_block(manifest: Manifest, figures: Totals, stage: StageFigures | None = None) -> list[str]:
+def vllm_block(manifest: Manifest, figures: Summary, stage: StageFigures | None = None) -> list[str]:
     """The lines of vLLM's block; for embeddings those that mean something there."""
     if figures.total_inputs is not None and not figures.total_output_tokens:
         return _embeddings_block(manifest, figures, stage)
@@ -104,9 +104,9 @@ def vllm_block(manifest: Manifest, figures: Totals, stage: StageFigures | None =
     return lines
 
 
-def _client_queue(manifest: Manifest, figures: Totals, stage: StageFigures | None) -> Iterable[str]:
+def _client_queue(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> Iterable[str]:
     """vLLM's sections for a limited open loop."""
-    most, rate = concurrency_told(manifest, stage)
+    most, rate = configured_load(manifest, stage)
     if most is None or not figures.distributions["client_queue"].count:
         return
     yield headline("Client-side Queueing", "-")
@@ -117,12 +117,12 @@ def _client_queue(manifest: Manifest, figures: Totals, stage: StageFigures | Non
 
 
 def _load_lines(manifest: Manifest, stage: StageFigures | None) -> list[str]:
-    most, rate = concurrency_told(manifest, stage)
+    most, rate = configured_load(manifest, stage)
     lines = [] if most is None else [whole("Maximum request concurrency:", most)]
     return lines if rate is None else [*lines, number("Request rate configured (RPS):", rate)]
 
 
-def _embeddings_block(manifest: Manifest, figures: Totals, stage: StageFigures | None) -> list[str]:
+def _embeddings_block(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> list[str]:
     # As many a request as those that were successful had.
     inputs, requests_per_s = figures.total_inputs, figures.request_throughput
     known = inputs is not None and requests_per_s is not None and figures.completed
@@ -147,22 +147,22 @@ def _embeddings_block(manifest: Manifest, figures: Totals, stage: StageFigures |
     ]
 
 
-def _speculative(manifest: Manifest, figures: Totals, stage: StageFigures | None) -> Iterable[str]:
+def _speculative(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> Iterable[str]:
     """vLLM's section, from the servers' counters, else from what llama-server says in every answer."""
-    told = speculation_told(manifest, figures, stage)
-    if told is None:
+    known = speculation_of(manifest, figures, stage)
+    if known is None:
         return
     yield headline("Speculative Decoding", "-")
-    yield number("Acceptance rate (%):", None if told.acceptance_rate is None else told.acceptance_rate * 100)
-    if told.drafts is not None:
-        yield number("Acceptance length:", told.acceptance_length)
-        yield whole("Drafts:", told.drafts)
-    yield whole("Draft tokens:", told.draft_tokens)
-    yield whole("Accepted tokens:", told.accepted_tokens)
-    if told.per_position:
+    yield number("Acceptance rate (%):", None if known.acceptance_rate is None else known.acceptance_rate * 100)
+    if known.drafts is not None:
+        yield number("Acceptance length:", known.acceptance_length)
+        yield whole("Drafts:", known.drafts)
+    yield whole("Draft tokens:", known.draft_tokens)
+    yield whole("Accepted tokens:", known.accepted_tokens)
+    if known.per_position:
         yield "Per-position acceptance (%):"
-        used = max((place for place, count in enumerate(told.per_position) if count), default=0)
-        for place, rate in enumerate(told.per_position_rates[: used + 1]):
+        used = max((place for place, count in enumerate(known.per_position) if count), default=0)
+        for place, rate in enumerate(known.per_position_rates[: used + 1]):
             yield number(f"  Position {place}:", rate * 100)
 
 
@@ -230,7 +230,7 @@ def own_sections(results: Results) -> list[str]:
     return lines
 
 
-def _more(figures: Totals) -> Iterable[str]:
+def _more(figures: Summary) -> Iterable[str]:
     """What we measured besides vLLM's lines."""
     yield headline("More from the Client", "-")
     if figures.total_output_tokens:
@@ -260,7 +260,7 @@ def _stages(results: Results) -> Iterable[str]:
     yield headline("Stages", "-")
     yield f"Model: {results.run.manifest.model or 'n/a'}"
     yield from stage_columns(stage_rows(results.stages, results.run.manifest.model))
-    which = prompts_told(results.repeated_prompts, same=results.run.manifest.same_prompts)
+    which = describe_prompts(results.repeated_prompts, same=results.run.manifest.same_prompts)
     yield f"(* the best of its column; prompts: {which})"
     for note in notes(results.stages):
         yield from textwrap.wrap(note, TEXT_WIDTH, subsequent_indent="  ")
@@ -270,7 +270,7 @@ def _stages(results: Results) -> Iterable[str]:
         yield from speeds
 
 
-def _open_loop(manifest: Manifest, figures: Totals) -> Iterable[str]:
+def _open_loop(manifest: Manifest, figures: Summary) -> Iterable[str]:
     """Latencies from the instants at which the schedule wanted the requests, however late they left."""
     if not figures.distributions["client_queue"].count:
         return
@@ -282,10 +282,10 @@ def _open_loop(manifest: Manifest, figures: Totals) -> Iterable[str]:
         yield whole("Arrivals dropped at the limit:", manifest.dropped)
 
 
-def _server_side(figures: Totals) -> Iterable[str]:
+def _server_side(figures: Summary) -> Iterable[str]:
     """What the server says of itself, if it does."""
-    told = (figures.server_prompt_tok_per_s, figures.server_predict_tok_per_s, figures.total_cached_tokens)
-    if told == (None, None, None):
+    known = (figures.server_prompt_tok_per_s, figures.server_predict_tok_per_s, figures.total_cached_tokens)
+    if known == (None, None, None):
         return
     yield headline("Server's Own Figures", "-")
     yield number("Prompt speed of a request (tok/s):", figures.server_prompt_tok_per_s)
@@ -304,7 +304,7 @@ def _replicas(results: Results) -> Iterable[str]:
     yield number("Output token imbalance (1 is even):", results.token_imbalance)
 
 
-def _rows(parts: Mapping[str, Totals]) -> Iterable[str]:
+def _rows(parts: Mapping[str, Summary]) -> Iterable[str]:
     """A row a replica, or a model."""
     width = max(map(len, parts))
     yield f"{'':<{width}} {'req':>6} {'failed':>6} {'tok/s':>9} {'TTFT (ms)':>9} {'TPOT (ms)':>9}"
@@ -314,7 +314,7 @@ def _rows(parts: Mapping[str, Totals]) -> Iterable[str]:
     yield "(output tokens/s over the run's time; TTFT and TPOT are medians)"
 
 
-def _turns(parts: Mapping[int, Totals]) -> Iterable[str]:
+def _turns(parts: Mapping[int, Summary]) -> Iterable[str]:
     """A row a turn: how the history grows, and what of it the server's cache saves."""
     yield f"{'turn':>4} {'req':>6} {'prompt':>9} {'cached':>9} {'cached %':>9} {'TTFT (ms)':>9}"
     for turn, part in parts.items():
@@ -329,7 +329,7 @@ def _cells(*values: float | None) -> str:
     return " ".join(f"{'n/a':>9}" if value is None else f"{value:>9.2f}" for value in values)
 
 
-def _part(figures: Totals) -> Iterable[str]:
+def _part(figures: Summary) -> Iterable[str]:
     yield whole("Successful requests:", figures.completed)
     yield whole("Failed requests:", figures.failed)
     yield number("Output token throughput (tok/s):", figures.output_throughput)

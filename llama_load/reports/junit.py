@@ -57,9 +57,9 @@ def junit(results: Results) -> str:
     if incomplete:
         _add(complete, "error", INCOMPLETE, _missing(results.verdict.checks))
     for threshold in thresholds:
-        told = case(threshold.text)
+        case_of_threshold = case(threshold.text)
         if threshold.failed:
-            _add(told, "failure", "threshold", _why(threshold))
+            _add(case_of_threshold, "failure", "threshold", _why(threshold))
     ElementTree.indent(root)
     document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return document.decode() + "\n"

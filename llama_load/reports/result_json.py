@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from llama_load.metrics.definitions import DETAIL, EVERY, FIGURES, RATES, SCHEDULED, of_group
 from llama_load.metrics.speculative import Speculation
-from llama_load.metrics.stages import StageFigures
+from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
-from llama_load.metrics.summary import Totals
+from llama_load.metrics.summary import Summary
 from llama_load.runs import Manifest
 
 if TYPE_CHECKING:
@@ -30,12 +30,14 @@ def threshold_keys(percentiles: Sequence[float]) -> set[str]:
     return keys | {f"{word}_{key}_ms" for key in latencies for word in words}
 
 
-def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
+def flat_result(
+    manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False
+) -> dict[str, Any]:
     """vLLM's keys for these figures, plus `failure_ratio`, `dropped`, how many values each latency has, and in an open loop the
     latencies from the scheduled instants. None where nothing was measured, and for a percentile of too few values. `is_part`: the
     figures are those of a workload, a host, a model or a turn among others, to which no dropped arrival belongs: it was never
     sent."""
-    most, rate = concurrency_told(manifest, stage)
+    most, rate = configured_load(manifest, stage)
     pauses = bool(manifest.stages) and stage is None  # between stages, and warm-ups: rates over the whole of it say nothing
     flat: dict[str, Any] = {
         "date": manifest.date,
@@ -63,33 +65,33 @@ def flat_result(manifest: Manifest, figures: Totals, stage: StageFigures | None 
         flat[f"count_{key}"] = sample.count
     dropped = manifest.dropped if stage is None else stage.dropped
     flat["dropped"] = None if is_part and dropped else dropped
-    if (told := speculation_told(manifest, figures, stage, is_part=is_part)) is not None:
+    if (drafts := speculation_of(manifest, figures, stage, is_part=is_part)) is not None:
         flat |= {
-            "spec_decode_acceptance_rate": None if told.acceptance_rate is None else told.acceptance_rate * 100,
-            "spec_decode_acceptance_length": told.acceptance_length,
-            "spec_decode_num_drafts": told.drafts,
-            "spec_decode_draft_tokens": told.draft_tokens,
-            "spec_decode_accepted_tokens": told.accepted_tokens,
-            "spec_decode_per_position_acceptance_rates": told.per_position_rates,
+            "spec_decode_acceptance_rate": None if drafts.acceptance_rate is None else drafts.acceptance_rate * 100,
+            "spec_decode_acceptance_length": drafts.acceptance_length,
+            "spec_decode_num_drafts": drafts.drafts,
+            "spec_decode_draft_tokens": drafts.draft_tokens,
+            "spec_decode_accepted_tokens": drafts.accepted_tokens,
+            "spec_decode_per_position_acceptance_rates": drafts.per_position_rates,
         }
     return flat
 
 
-def concurrency_told(manifest: Manifest, stage: StageFigures | None = None) -> tuple[int | None, float | None]:
+def configured_load(manifest: Manifest, stage: StageFigures | None = None) -> tuple[int | None, float | None]:
     """How many requests could be in flight (None: no limit) and the request rate (None: a closed loop, or a trace)."""
     if stage is not None:
         return (stage.users, None) if stage.rate_rps is None else (manifest.max_in_flight, stage.rate_rps)
     return manifest.users if manifest.arrival is None else manifest.max_in_flight, manifest.request_rate
 
 
-def _endpoint_type(manifest: Manifest, figures: Totals) -> str:
+def _endpoint_type(manifest: Manifest, figures: Summary) -> str:
     """vLLM's name of where most requests went."""
     most = next(iter(figures.endpoints), manifest.endpoint)
     return {"chat": "openai-chat", "embeddings": "openai-embeddings"}.get(most, "openai")
 
 
-def speculation_told(
-    manifest: Manifest, figures: Totals, stage: StageFigures | None = None, *, is_part: bool = False
+def speculation_of(
+    manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False
 ) -> Speculation | None:
     """What is known of speculative decoding: the servers' counters over this stage or the whole run, else what llama-server says
     in every answer. Of a part (a workload, a host, a model, a turn) the servers count nothing by itself."""
@@ -123,7 +125,7 @@ def result_json(results: Results) -> dict[str, Any]:
     }
 
 
-def _ours(figures: Totals) -> dict[str, Any]:
+def _ours(figures: Summary) -> dict[str, Any]:
     return {
         "cancelled": figures.cancelled,
         "known_input_tokens": figures.known_input_tokens,
@@ -151,20 +153,20 @@ def _ours(figures: Totals) -> dict[str, Any]:
 
 
 def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:
-    told = {"users": stage.users, "rate_rps": stage.rate_rps, "crossing": stage.crossing, "is_whole": stage.is_whole}
-    return told | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.tok_per_s_per_user}
+    drafts = {"users": stage.users, "rate_rps": stage.rate_rps, "crossing": stage.crossing, "is_whole": stage.is_whole}
+    return drafts | _part(manifest, stage.figures, stage) | {"tok_per_s_per_user": stage.tok_per_s_per_user}
 
 
 def _percentiles(sample: Distribution) -> dict[str, float | None]:
     return {percentile_word(p): sample.percentile(p) for p in sample.percentiles}
 
 
-def _parts(results: Results, parts: Mapping[Any, Totals]) -> dict[str, Any]:
+def _parts(results: Results, parts: Mapping[Any, Summary]) -> dict[str, Any]:
     manifest = results.run.manifest
     return {str(name): _part(manifest, part, is_part=part is not results.total) for name, part in parts.items()}
 
 
-def _part(manifest: Manifest, figures: Totals, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
+def _part(manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
     flat = flat_result(manifest, figures, stage, is_part=is_part)
     measured = list(flat)[list(flat).index("duration") :]
     return {key: flat[key] for key in measured} | _ours(figures)

@@ -9,16 +9,16 @@ from typing import Any
 from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.rates import peak_in_flight
+from llama_load.metrics.records import Records
 from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.slo import Slo, parse_slo
-from llama_load.metrics.stages import StageFigures, inside, repeated_prompts, with_window_rates
-from llama_load.metrics.summary import Totals, shown_latencies, totals
-from llama_load.metrics.table import Records
+from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
+from llama_load.metrics.summary import Summary, shown_latencies, summarize
 from llama_load.metrics.thresholds import ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.metrics.window import Window, window_of
 from llama_load.reports.cache_evidence import cache_evidence
-from llama_load.runs import Manifest, Run, StageTold
+from llama_load.runs import Manifest, Run, StageRecord
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
@@ -29,11 +29,11 @@ class Results:
     """The figures of one run."""
 
     run: Run
-    total: Totals
-    by_workload: dict[str, Totals]
-    by_host: dict[str, Totals]
-    by_model: dict[str, Totals]
-    by_turn: dict[int, Totals]
+    total: Summary
+    by_workload: dict[str, Summary]
+    by_host: dict[str, Summary]
+    by_model: dict[str, Summary]
+    by_turn: dict[int, Summary]
     stages: list[StageFigures]
     repeated_prompts: int  # in a stage after that in which they were sent first
     verdict: Verdict
@@ -57,7 +57,7 @@ class Results:
         return 1 if any(threshold.failed for threshold in self.thresholds) else 0
 
 
-def work_out(run: Run) -> Results:
+def analyze(run: Run) -> Results:
     """Compute everything from the run's records and manifest."""
     from llama_load.reports.result_json import flat_result
 
@@ -66,18 +66,18 @@ def work_out(run: Run) -> Results:
     slos = tuple(parse_slo(text) for text in manifest.goodput)
     cut_ns = None if manifest.stages else _cut_ns(manifest, measured)
     window = window_of(measured, cut_ns)
-    total = totals(measured, manifest.percentiles, slos, window)
+    total = summarize(measured, manifest.percentiles, slos, window)
 
-    def grouped(column: str, known: Sequence[Any] = ()) -> dict[Any, Totals]:
+    def grouped(column: str, known: Sequence[Any] = ()) -> dict[Any, Summary]:
         """The figures of each value of a column; all rates are of the run's time."""
         values = list(dict.fromkeys([*known, *measured.values_of(column)]))
         if len(values) == 1 and bool(measured.equals(column, values[0]).all()):
             return {values[0]: total}
         return {
-            value: totals(measured.where(measured.equals(column, value)), manifest.percentiles, slos, window) for value in values
+            value: summarize(measured.where(measured.equals(column, value)), manifest.percentiles, slos, window) for value in values
         }
 
-    stages = [_stage(run, measured, slos, number, told) for number, told in enumerate(manifest.stages)]
+    stages = [_stage(run, measured, slos, number, record) for number, record in enumerate(manifest.stages)]
     again = repeated_prompts(measured, len(stages))
     evidence = Evidence(
         records=measured,
@@ -119,25 +119,25 @@ def work_out(run: Run) -> Results:
     return Results(run, total, workloads, by_host, models, turns, stages, again, verdict, thresholds)
 
 
-def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, told: StageTold) -> StageFigures:
+def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, record: StageRecord) -> StageFigures:
     """The figures of a stage, and the checks of it that are not ok."""
     manifest = run.manifest
-    own, crossing = inside(measured, number, told.ended_mono_ns)
-    figures = totals(own, manifest.percentiles, slos)
-    cut_ns = told.ended_mono_ns if told.is_timed else None
-    if cut_ns is not None and told.begun_mono_ns is not None:
-        figures = with_window_rates(figures, measured, Window(told.begun_mono_ns, cut_ns, is_cut=True), slos)
+    own, crossing = completed_within(measured, number, record.ended_mono_ns)
+    figures = summarize(own, manifest.percentiles, slos)
+    cut_ns = record.ended_mono_ns if record.is_timed else None
+    if cut_ns is not None and record.begun_mono_ns is not None:
+        figures = with_window_rates(figures, measured, Window(record.begun_mono_ns, cut_ns, is_cut=True), slos)
     of_stage = measured.where(measured.equals("stage", number))
-    is_open = told.rate_rps is not None
+    is_open = record.rate_rps is not None
     evidence = Evidence(
         records=of_stage,
         figures=figures,
-        stage=told.name,
-        users=manifest.max_in_flight if is_open else told.users,
+        stage=record.name,
+        users=manifest.max_in_flight if is_open else record.users,
         gap_ms=_mean_gap_ms(of_stage),
-        is_steady=told.start is None,
+        is_steady=record.start is None,
         cut_ns=cut_ns,
-        unsent=told.unsent if is_open else None,
+        unsent=record.unsent if is_open else None,
         percentiles=manifest.percentiles,
         slots=_slots(manifest),
         length_means_full=_length_means_full(manifest),
@@ -147,18 +147,18 @@ def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, told
         stage_number=number,
     )
     return StageFigures(
-        told.name,
-        told.users,
-        told.rate_rps,
+        record.name,
+        record.users,
+        record.rate_rps,
         figures,
         crossing,
-        told.dropped,
-        is_whole=told.ended_mono_ns is not None,
+        record.dropped,
+        is_whole=record.ended_mono_ns is not None,
         peak=peak_in_flight(of_stage),
-        lost=told.lost,
-        unsent=told.unsent,
+        lost=record.lost,
+        unsent=record.unsent,
         bad=stage_checks(evidence),
-        counters=told.counters,
+        counters=record.counters,
     )
 
 

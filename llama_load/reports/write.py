@@ -11,11 +11,11 @@ import msgspec
 
 from llama_load.reports.block import block
 from llama_load.reports.junit import junit
-from llama_load.reports.requests import COLUMNS, request_table
+from llama_load.reports.request_table import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
 from llama_load.reports.results import Results
-from llama_load.reports.stages import COLUMNS as STAGE_COLUMNS
-from llama_load.reports.stages import notes, prompts_told, stage_rows
+from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
+from llama_load.reports.stage_table import describe_prompts, notes, stage_rows
 from llama_load.runs import Manifest
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def markdown(results: Results, text: str) -> str:
             stages=stage_rows(results.stages, manifest.model),
             stage_columns=STAGE_COLUMNS,
             stage_notes=list(notes(results.stages)),
-            prompts_told=prompts_told(results.repeated_prompts, same=manifest.same_prompts),
+            describe_prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
             command=shlex.join(manifest.command),
         )
     )

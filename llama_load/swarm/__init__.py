@@ -1,1 +1,1 @@
-"""Everything that touches Locust's events: options, the life of a run, leases, the recorder, the progress display."""
+"""How Locust and the network carry a run: in one process, or on a master with workers."""

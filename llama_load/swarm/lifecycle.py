@@ -28,19 +28,19 @@ from locust.runners import MasterRunner, WorkerRunner
 
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
-from llama_load.load.shapes import Stages
+from llama_load.options.flags import declare
+from llama_load.options.options import RunOptions, read_options
+from llama_load.preflight.prepare import Prepared, prepare
 from llama_load.reports.results import Results
 from llama_load.reports.write import write_junit
 from llama_load.swarm import messages
-from llama_load.swarm.crowd import Crowd
-from llama_load.swarm.flags import declare
-from llama_load.swarm.interrupts import interrupt_between_events
-from llama_load.swarm.local import LocalRun
+from llama_load.swarm.load_shapes import Stages
+from llama_load.swarm.local_run import LocalRun
 from llama_load.swarm.master import MasterRun
-from llama_load.swarm.options import LoadOptions, read
-from llama_load.swarm.prepare import Prepared, prepare
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
-from llama_load.swarm.worker import WorkerLife
+from llama_load.swarm.sigint import interrupt_between_events
+from llama_load.swarm.user_scaler import UserScaler
+from llama_load.swarm.worker import WorkerLifecycle
 
 # Locust writes its CSV files once a second and not once more at the end.
 CSV_LAST_WRITE_S = 1.2
@@ -69,8 +69,8 @@ def install() -> None:
     argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
 
 
-def _begin(environment: Any) -> Lifecycle | WorkerLife:
-    return WorkerLife(environment) if isinstance(environment.runner, WorkerRunner) else Lifecycle(environment)
+def _begin(environment: Any) -> Lifecycle | WorkerLifecycle:
+    return WorkerLifecycle(environment) if isinstance(environment.runner, WorkerRunner) else Lifecycle(environment)
 
 
 class Lifecycle:
@@ -85,7 +85,7 @@ class Lifecycle:
         self.prepared: Prepared | None = None
         self.exit_code: int | None = None
         self._junit: Path | None = None
-        self._crowd = Crowd(environment)
+        self._user_scaler = UserScaler(environment)
         self._reported = Event()
         self._reported.set()
         events = environment.events
@@ -126,7 +126,7 @@ class Lifecycle:
             self._take_over_run_time()
             self._announce_run_time()
 
-    def _read(self) -> LoadOptions:
+    def _read(self) -> RunOptions:
         """The flags, and what a load shape of ours in the locustfile says where they say nothing."""
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
@@ -136,7 +136,7 @@ class Lifecycle:
                 raise UsageError(f"the load shape {type(shape).__name__} says nothing: write stages = '1,8,16' in it")
         elif shape is not None and self.options.stages:
             raise UsageError("--stages and the load shape of the locustfile both say how the load changes: leave out one of them")
-        return read(self.options)
+        return read_options(self.options)
 
     def _take_over_run_time(self) -> None:
         """From Locust's options, or from the timer that its web UI has just set."""
@@ -181,9 +181,9 @@ class Lifecycle:
                 prepared.writer.manifest.ramp_s = None if prepared.is_open else ramp_s(users, self.options.spawn_rate)
             self._junit = prepared.options.junit
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
-            self.active = run(self.environment, prepared, self._crowd.grow, self._stop)
+            self.active = run(self.environment, prepared, self._user_scaler.grow, self._stop)
             if prepared.model.stages:
-                self._crowd.reach(prepared.users)
+                self._user_scaler.reach(prepared.users)
             self.active.open()
         except LlamaLoadError as error:
             self._refuse(error, error.exit_code)
@@ -204,7 +204,7 @@ class Lifecycle:
 
     def on_test_stopping(self, **_: Any) -> None:
         """Whoever waits for a ticket shall go."""
-        self._crowd.leave()
+        self._user_scaler.leave()
         if self.active is not None:
             self.active.stopping("stopped")
 

@@ -1,4 +1,4 @@
-"""The master's side of a swarm: keeps the books, hands out leases by message, takes records in, knows who is still there."""
+"""The master's side of a swarm: controls the run, hands out leases by message, takes records in, knows who is still there."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import gevent
 from locust.runners import STATE_MISSING
 
 from llama_load import __version__
+from llama_load.dispatch.leases import Key, Lease
 from llama_load.metrics.evidence import WorkerHealth
+from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED, INSTANTS, schema
 from llama_load.reports.results import Results
+from llama_load.run.controller import RunController
 from llama_load.swarm import messages
-from llama_load.swarm.books import Books
-from llama_load.swarm.clocks import WorkerClock
-from llama_load.swarm.intake import Delivery, Intake, Row
-from llama_load.swarm.leases import Key, Lease
-from llama_load.swarm.local import new_nonce
-from llama_load.swarm.prepare import Prepared
+from llama_load.swarm.clock_sync import WorkerClock
+from llama_load.swarm.ingest import Delivery, RecordIngest, Row
+from llama_load.swarm.local_run import new_nonce
 from llama_load.swarm.presence import LOST_AFTER_S, has_ended
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ FLUSHED_WITHIN_S = 30.0
 
 
 @dataclass(slots=True)
-class _Worker:
+class _WorkerState:
     """What the master knows of one worker in this run."""
 
     clock: WorkerClock = field(default_factory=WorkerClock)
-    begun: set[Key] = field(default_factory=set)
+    started: set[Key] = field(default_factory=set)
     received: set[int] = field(default_factory=set)
     last_word: messages.Flushed | None = None
     lost: bool = False
@@ -65,52 +65,52 @@ class _Worker:
 class MasterRun:
     """One run of a swarm; the same to Locust's life as `LocalRun`."""
 
-    def __init__(self, environment: Any, prepared: Prepared, muster: Callable[[int], None], stop: Callable[[], None]) -> None:
+    def __init__(self, environment: Any, prepared: Prepared, add_users: Callable[[int], None], stop: Callable[[], None]) -> None:
         self._runner = environment.runner
         self._prepared = prepared
-        self._books = Books(prepared, self._deliver, muster, stop, lambda: environment.runner.target_user_count)
+        self._controller = RunController(prepared, self._deliver, add_users, stop, lambda: environment.runner.target_user_count)
         nonce = new_nonce(prepared.options.bust_prefix_cache)
         self._name = secrets.token_hex(8)
-        orders = messages.RunOrders(__version__, self._name, prepared.targets, prepared.body_options, nonce, prepared.ends_matter)
-        self._orders = messages.pack(orders)
-        self._workers: dict[str, _Worker] = {}
-        self._intake = Intake(prepared.writer, self._admit, self._stored)
+        config = messages.RunConfig(__version__, self._name, prepared.targets, prepared.body_options, nonce, prepared.ends_matter)
+        self._config = messages.pack(config)
+        self._workers: dict[str, _WorkerState] = {}
+        self._ingest = RecordIngest(prepared.writer, self._admit, self._stored)
         self._watcher: gevent.Greenlet | None = None
 
     @property
     def end_reason(self) -> str | None:
         """Why the run is over; None while it is not."""
-        return self._books.end_reason
+        return self._controller.end_reason
 
     def open(self) -> None:
         """Tell the workers that are there, and begin."""
         for client_id in list(self._runner.clients):
             self._welcome(client_id)
         self._watcher = gevent.spawn(self._watch)
-        self._books.open()
+        self._controller.open()
 
     def stopping(self, reason: str) -> None:
         """Locust stops the users: nothing new begins, everything is to be sent."""
-        self._books.stopping(reason)
+        self._controller.stopping(reason)
         wait_s = self._prepared.options.wait_at_end_s
         self._say_end(wait_s)
         if wait_s:  # Locust kills the users next
-            self._hear_last_words(wait_s)
+            self._await_last_words(wait_s)
 
     def finish(self) -> tuple[Results, str]:
-        """Wait for every worker's last word, then see `Books.finish`."""
-        self._hear_last_words(0)
-        self._intake.close()
+        """Wait for every worker's last word, then see `RunController.finish`."""
+        self._await_last_words(0)
+        self._ingest.close()
         if self._watcher is not None:
             self._watcher.kill(block=False)
         for client_id, worker in self._workers.items():
             if not worker.is_flushed and not worker.lost:
                 self._lose(client_id, worker, may_return=True)
-        for gone in self._books.coordinator.lost:
+        for gone in self._controller.dispatcher.lost:
             gone.worker = short(gone.worker)
-        return self._books.finish(self._health(), written=True)
+        return self._controller.finish(self._health(), written=True)
 
-    def _hear_last_words(self, wait_s: float) -> None:
+    def _await_last_words(self, wait_s: float) -> None:
         arrived, said_s = -1, time.monotonic()
         patience = time.monotonic() + wait_s
         while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
@@ -123,7 +123,7 @@ class MasterRun:
                 said_s = time.monotonic()
                 self._say_end(wait_s)
             gevent.sleep(0.02)
-            self._look_for_lost()
+            self._find_lost()
 
     def _say_end(self, wait_s: float) -> None:
         for client_id, worker in self._workers.items():
@@ -140,19 +140,19 @@ class MasterRun:
         if worker is None or data.get("run", self._name) != self._name:
             return
         worker.heard_ns = time.monotonic_ns()
-        coordinator = self._books.coordinator
+        dispatcher = self._controller.dispatcher
         if kind == messages.WANT:
             self._hear_over(client_id, data["over"])
             if worker.clock.is_known:  # else it comes again with the next answer to a ping
-                coordinator.want(client_id, data["workload"], data["count"])
+                dispatcher.want(client_id, data["workload"], data["count"])
         elif kind == messages.OVER:
             self._hear_over(client_id, data["over"])
-        elif kind == messages.BEGUN:
-            worker.begun.update(_keys(data["keys"]))
+        elif kind == messages.STARTED:
+            worker.started.update(_keys(data["keys"]))
         elif kind == messages.BACK:
             keys = _keys(data["keys"])
-            worker.begun.difference_update(keys)
-            coordinator.give_back(client_id, keys)
+            worker.started.difference_update(keys)
+            dispatcher.give_back(client_id, keys)
         elif kind == messages.RECORDS:
             self._take_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.PONG:
@@ -161,33 +161,33 @@ class MasterRun:
             if worker.is_fresh:
                 self._ping(client_id, worker)
             if "holds" in data and not worker.lost and worker.clock.is_known:
-                coordinator.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
+                dispatcher.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
         elif kind == messages.FLUSHED:
             worker.last_word = messages.unpack_flushed(data["last_word"])
         elif kind == messages.ABORT:
-            self._books.abort(data["sentence"])
+            self._controller.abort(data["sentence"])
         elif kind == messages.REFUSE:
             self._refused(client_id, worker, f"worker {short(client_id)}: {data['sentence']}")
 
     def _hear_over(self, client_id: str, over: Iterable[tuple[bool, int, bool]]) -> None:
         for warmup, index, refused in over:
-            self._books.coordinator.over(client_id, (bool(warmup), index), refused=refused)
+            self._controller.dispatcher.over(client_id, (bool(warmup), index), refused=refused)
 
-    def _take_records(self, client_id: str, worker: _Worker, number: int, data: bytes) -> None:
+    def _take_records(self, client_id: str, worker: _WorkerState, number: int, data: bytes) -> None:
         import pyarrow as pa
 
         if number in worker.received:
             self._send(messages.ACK, {"number": number}, client_id)
         elif worker.clock.is_known:  # else it comes again: no record is taken in that cannot be put on the master's axis
             batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema())
-            self._intake.put(Delivery(client_id, number, batch, _rows(batch), len(data)))
+            self._ingest.put(Delivery(client_id, number, batch, _rows(batch), len(data)))
 
     def _admit(self, delivery: Delivery) -> Delivery:
         """What of a delivery counts, on the master's clock."""
         import pyarrow as pa
 
-        worker, counts = self._workers[delivery.worker], self._books.coordinator.counts
-        worker.begun.update(key for key, _, _ in delivery.rows)  # should the worker get lost while they are being written
+        worker, counts = self._workers[delivery.worker], self._controller.dispatcher.counts
+        worker.started.update(key for key, _, _ in delivery.rows)  # should the worker get lost while they are being written
         new = [status == CANCELLED or counts(delivery.worker, key) for key, status, _ in delivery.rows]
         batch, rows = delivery.batch, delivery.rows
         if not all(new):
@@ -196,34 +196,34 @@ class MasterRun:
 
     def _stored(self, delivery: Delivery, admitted: Delivery) -> None:
         """These records are on the disk."""
-        worker, coordinator = self._workers[delivery.worker], self._books.coordinator
+        worker, dispatcher = self._workers[delivery.worker], self._controller.dispatcher
         worker.received.add(delivery.number)
         # Before anything of it is leased again, so that the worker does not take the new lease for the acknowledged one.
         self._send(messages.ACK, {"number": delivery.number}, delivery.worker)
-        worker.begun.difference_update(key for key, _, _ in delivery.rows)
+        worker.started.difference_update(key for key, _, _ in delivery.rows)
         for key, status, output_tokens in admitted.rows:
             if status == CANCELLED:
-                coordinator.give_back(delivery.worker, [key])
+                dispatcher.give_back(delivery.worker, [key])
             else:
-                self._books.heard(status, output_tokens)
-                coordinator.end(delivery.worker, key)
+                self._controller.heard(status, output_tokens)
+                dispatcher.end(delivery.worker, key)
 
-    def _refused(self, client_id: str, worker: _Worker, sentence: str) -> None:
+    def _refused(self, client_id: str, worker: _WorkerState, sentence: str) -> None:
         """A worker is not fit for this run. One that came late is left out; else the run would not be what was asked for."""
-        if self._books.coordinator.measuring and any(not other.left for other in self._workers.values() if other is not worker):
+        if self._controller.dispatcher.measuring and any(not other.left for other in self._workers.values() if other is not worker):
             print(f"{sentence} (the run goes on without it)", file=sys.stderr)
             worker.left = True
-            self._books.coordinator.leave(client_id)
+            self._controller.dispatcher.leave(client_id)
         else:
-            self._books.abort(sentence)
+            self._controller.abort(sentence)
 
     # ------------------------------------------------------------------ what the master does by itself
 
     def _welcome(self, client_id: str) -> None:
-        """A worker is there, perhaps late: it gets its orders."""
-        worker = self._workers.setdefault(client_id, _Worker())
-        self._books.coordinator.expect(client_id)
-        self._send(messages.RUN, {"orders": self._orders}, client_id)
+        """A worker is there, perhaps late: it gets the run's configuration."""
+        worker = self._workers.setdefault(client_id, _WorkerState())
+        self._controller.dispatcher.expect(client_id)
+        self._send(messages.RUN, {"config": self._config}, client_id)
         if worker.is_fresh:
             self._ping(client_id, worker)
 
@@ -235,34 +235,34 @@ class MasterRun:
 
     def _watch(self) -> None:
         while True:
-            self._look_for_lost()
+            self._find_lost()
             now = time.monotonic()
             for client_id, worker in tuple(self._workers.items()):  # another may come while a message is sent
                 if not worker.lost and not worker.left and (worker.is_fresh or now - worker.pinged_s > PING_EVERY_S):
                     self._ping(client_id, worker)
             gevent.sleep(WATCH_EVERY_S)
 
-    def _ping(self, client_id: str, worker: _Worker) -> None:
+    def _ping(self, client_id: str, worker: _WorkerState) -> None:
         worker.pinged_s, worker.owes_pong = time.monotonic(), True
         clock = worker.clock
         offset_ns = clock.best.offset_ns if clock.best is not None and clock.is_known else None
-        told = {"delivered": self._books.coordinator.deliveries(client_id), "offset_ns": offset_ns}
-        self._send(messages.PING, told | {"asked_ns": time.monotonic_ns()}, client_id)
+        ping = {"delivered": self._controller.dispatcher.deliveries(client_id), "offset_ns": offset_ns}
+        self._send(messages.PING, ping | {"asked_ns": time.monotonic_ns()}, client_id)
 
-    def _look_for_lost(self) -> None:
+    def _find_lost(self) -> None:
         for client_id, worker in self._workers.items():
             node = self._runner.clients.get(client_id)
             # Locust has no entry of a worker that has quit, nor, for a moment, of one that was stopped and has said its last word.
             gone = worker.last_word is None if node is None else node.state == STATE_MISSING
             if worker.is_flushed and not worker.left:  # in the middle of a run: somebody has stopped it
                 worker.left = True
-                self._books.coordinator.leave(client_id)
+                self._controller.dispatcher.leave(client_id)
             if gone and not worker.lost and not worker.is_flushed:
                 self._lose(client_id, worker, may_return=node is not None and not has_ended(node))
             elif worker.lost and not gone:
                 worker.lost = False  # it is back; what it sends of what nobody has repeated counts
 
-    def _lose(self, client_id: str, worker: _Worker, *, may_return: bool) -> None:
+    def _lose(self, client_id: str, worker: _WorkerState, *, may_return: bool) -> None:
         worker.lost = True
         why = f"has been silent for {LOST_AFTER_S} s" if may_return and self.end_reason is None else "is gone"
         fate = "what it had not begun goes to others"
@@ -271,7 +271,7 @@ class MasterRun:
         elif may_return:
             fate = "what it may have sent is not sent again"
         print(f"worker {short(client_id)} {why}; {fate}", file=sys.stderr)
-        self._books.coordinator.lose(client_id, worker.begun, worker.heard_ns, may_return=may_return)
+        self._controller.dispatcher.lose(client_id, worker.started, worker.heard_ns, may_return=may_return)
 
     def _health(self) -> list[WorkerHealth]:
         found = []
@@ -296,10 +296,10 @@ def _keys(pairs: Iterable[Sequence[int]]) -> list[Key]:
 
 def _on_its_clock(lease: Lease, offset_ns: int) -> Lease:
     """The lease with its instants on the clock of a worker that is so far behind the master's."""
-    if lease.due_ns is None:
+    if lease.scheduled_ns is None:
         return lease
     allowed_ns = None if lease.allowed_ns is None else lease.allowed_ns - offset_ns
-    return replace(lease, due_ns=lease.due_ns - offset_ns, allowed_ns=allowed_ns)
+    return replace(lease, scheduled_ns=lease.scheduled_ns - offset_ns, allowed_ns=allowed_ns)
 
 
 def short(client_id: str) -> str:

@@ -4,13 +4,13 @@ disturbs no later run.
 
     hello    worker -> master   this worker listens now (Locust connects it before locustfiles can register for messages), and
                                 which process it is
-    run      master -> worker   orders: targets, flags, who may measure what
+    run      master -> worker   the run's configuration: targets, flags, who may measure what
     refuse   worker -> master   a sentence why this worker cannot take part
     abort    worker -> master   a sentence why the run makes no sense
     want     worker -> master   a workload and how many leases; which requests have ended
     leases   master -> worker   leases with their prompts
     back     worker -> master   leases that were not used
-    begun    worker -> master   requests that are being sent, at once
+    started  worker -> master   requests that are being sent, at once
     over     worker -> master   requests have ended, and whether their servers refused them (records come in a batch)
     records  worker -> master   a numbered batch of records
     ack      master -> worker   that batch is on the master's disk
@@ -28,15 +28,15 @@ from typing import Any
 
 import msgspec
 
+from llama_load.dispatch.leases import Lease
 from llama_load.metrics.evidence import WorkerHealth
-from llama_load.swarm.leases import Lease
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 
 HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
-LEASES, BACK, BEGUN, OVER = (f"llama_load_{kind}" for kind in ("leases", "back", "begun", "over"))
+LEASES, BACK, STARTED, OVER = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "over"))
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
-TO_MASTER = (HELLO, REFUSE, ABORT, WANT, BACK, BEGUN, OVER, RECORDS, PONG, FLUSHED)
+TO_MASTER = (HELLO, REFUSE, ABORT, WANT, BACK, STARTED, OVER, RECORDS, PONG, FLUSHED)
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
 
@@ -45,7 +45,7 @@ MOST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class RunOrders:
+class RunConfig:
     """What the master sends before Locust starts the users. (The flags come with Locust's own message.)"""
 
     version: str
@@ -83,9 +83,9 @@ def in_parts(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
     yield part
 
 
-def unpack_orders(data: bytes) -> RunOrders:
+def unpack_config(data: bytes) -> RunConfig:
     """The inverse of `pack`."""
-    return msgspec.msgpack.decode(data, type=RunOrders)
+    return msgspec.msgpack.decode(data, type=RunConfig)
 
 
 def unpack_leases(data: bytes) -> list[Lease]:

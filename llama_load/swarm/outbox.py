@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from llama_load.dispatch.leases import Key
 from llama_load.record import RequestRecord, schema, to_batch
 from llama_load.runs import JOURNAL, MANIFEST, Journal, SpoolManifest
-from llama_load.swarm.leases import Key
 
 logger = logging.getLogger(__name__)
 

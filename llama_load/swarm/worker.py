@@ -15,19 +15,19 @@ from locust.rpc import Message
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
 from llama_load import __version__
+from llama_load.dispatch.leases import Key, Lease
 from llama_load.errors import LlamaLoadError
 from llama_load.metrics.evidence import WorkerHealth
+from llama_load.options.options import read_options
 from llama_load.record import RequestRecord
+from llama_load.run.lease_client import was_refused
+from llama_load.run.recorder import Recorder
+from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.runs import SpoolManifest
 from llama_load.swarm import messages, presence
-from llama_load.swarm.crew import Crew, Orders, settle
-from llama_load.swarm.interrupts import interrupt_between_events
-from llama_load.swarm.leases import Key, Lease
 from llama_load.swarm.master import short
-from llama_load.swarm.options import read
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
-from llama_load.swarm.recorder import Recorder
-from llama_load.swarm.session import was_refused
+from llama_load.swarm.sigint import interrupt_between_events
 
 FLUSH_EVERY_S = 0.1
 RESEND_EVERY_S = 1.0
@@ -38,13 +38,13 @@ SILENT_S = 15.0
 logger = logging.getLogger(__name__)
 
 
-class WorkerLife:
+class WorkerLifecycle:
     """One worker process: it hears the master's messages, and has a `WorkerRun` while Locust has users here."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
         self._runner = environment.runner
-        self._orders: messages.RunOrders | None = None
+        self._config: messages.RunConfig | None = None
         self._run: WorkerRun | None = None
         self._last_run: WorkerRun | None = None
         environment.llama_load = None
@@ -58,7 +58,7 @@ class WorkerLife:
 
     def _heard(self, msg: Any, **_: Any) -> None:
         if msg.type == messages.RUN:
-            self._take_orders(msg.data["orders"])
+            self._take_config(msg.data["config"])
             return
         name = msg.data["run"]
         run = next((run for run in (self._run, self._last_run) if run is not None and run.name == name), None)
@@ -72,19 +72,19 @@ class WorkerLife:
             last_word = messages.Flushed(0, WorkerHealth(short(self._runner.client_id)))
             self._runner.send_message(messages.FLUSHED, {"run": name, "last_word": messages.pack(last_word)})
 
-    def _take_orders(self, data: bytes) -> None:
-        self._orders = None
+    def _take_config(self, data: bytes) -> None:
+        self._config = None
         try:
-            orders = messages.unpack_orders(data)
+            config = messages.unpack_config(data)
         except ValueError:  # of another version altogether
-            orders = None
-        if orders is None or orders.version != __version__:
-            theirs = "another version" if orders is None else orders.version
+            config = None
+        if config is None or config.version != __version__:
+            theirs = "another version" if config is None else config.version
             self._refuse(f"runs llama-load {__version__}, the master {theirs}; install the same on both")
             return
-        if self._run is not None and self._run.name != orders.run:  # the end of that run has not reached us
+        if self._run is not None and self._run.name != config.run:  # the end of that run has not reached us
             self._on_test_stop()
-        self._orders = orders
+        self._config = config
         if self._runner.worker_state in (STATE_SPAWNING, STATE_RUNNING):
             self._begin()  # a late worker: its users are there already, and wait
 
@@ -92,18 +92,18 @@ class WorkerLife:
         self._begin()
 
     def _begin(self) -> None:
-        if self._orders is None or self._run is not None:
+        if self._config is None or self._run is not None:
             return
         interrupt_between_events()
         try:
-            self._run = WorkerRun(self._environment, self._orders)
+            self._run = WorkerRun(self._environment, self._config)
         except (LlamaLoadError, OSError) as error:
             self._refuse(str(error))
 
     def _on_test_stop(self, **_: Any) -> None:
         if self._run is not None:
             self._last_run, self._run = self._run, None
-            self._orders = self._environment.llama_load = None
+            self._config = self._environment.llama_load = None
             self._last_run.finish()
 
     def _on_quitting(self, **_: Any) -> None:
@@ -117,24 +117,26 @@ class WorkerLife:
 
 
 class WorkerRun:
-    """One run on this worker, and the `Link` of its crew to the master."""
+    """One run on this worker, and the `DispatcherLink` of its sender to the master."""
 
-    def __init__(self, environment: Any, orders: messages.RunOrders) -> None:
-        self.name = orders.run
-        self._ends_matter = orders.ends_matter
+    def __init__(self, environment: Any, config: messages.RunConfig) -> None:
+        self.name = config.run
+        self._ends_matter = config.ends_matter
         self._runner = environment.runner
-        options = read(environment.parsed_options)
+        options = read_options(environment.parsed_options)
         name = short(self._runner.client_id)
-        targets = [target.resolved_here() for target in orders.targets]
+        targets = [target.resolved_here() for target in config.targets]
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._outbox = Outbox(spool, SpoolManifest(name), self._send_batch)
         self._holding: set[Key] = set()  # from a lease's coming until it has gone back or its record is acknowledged
         self._heard_s = time.monotonic()
         self._last_word: bytes | None = None
         self._recorder = Recorder(self._outbox, FLUSH_EVERY_S)
-        self._crew = Crew(environment, name, Orders(targets, options, orders.body_options, orders.nonce), self, self._recorder.add)
-        environment.llama_load = self._crew.session
-        self._begun: list[Key] = []
+        self._sender = SenderRuntime(
+            environment, name, SenderConfig(targets, options, config.body_options, config.nonce), self, self._recorder.add
+        )
+        environment.llama_load = self._sender.lease_client
+        self._started: list[Key] = []
         self._ended: list[tuple[bool, int, bool]] = []  # not yet said: the key, and whether the server refused it
         self._over = False
         self._is_tidy = False
@@ -148,7 +150,7 @@ class WorkerRun:
         if kind == messages.LEASES:
             leases = messages.unpack_leases(data["leases"])
             self._holding.update(lease.key for lease in leases)
-            self._crew.session.receive(leases)
+            self._sender.lease_client.receive(leases)
         elif kind == messages.ACK:
             self._holding.difference_update(self._outbox.acknowledged(data["number"]))
         elif kind == messages.END and self._last_word is not None:
@@ -162,7 +164,7 @@ class WorkerRun:
         self._outbox.about.clock_offset_ns = ping["offset_ns"]
         if self._over:
             return {}
-        return {"delivered": ping["delivered"], "holds": list(self._holding), "wants": self._crew.session.wants()}
+        return {"delivered": ping["delivered"], "holds": list(self._holding), "wants": self._sender.lease_client.wants()}
 
     def finish(self, wait_s: float = 0) -> None:
         """Begin nothing more, wait so long for what is in flight, cut the rest, send everything and say so."""
@@ -171,7 +173,7 @@ class WorkerRun:
             return
         self._over = True
         try:
-            health = self._crew.finish(wait_s)
+            health = self._sender.finish(wait_s)
             self._recorder.close()
             self._tidying = gevent.spawn(self._tidy)
             self._last_word = messages.pack(messages.Flushed(self._outbox.batches, health))
@@ -188,31 +190,31 @@ class WorkerRun:
     # ------------------------------------------------------------------ the link
 
     def want(self, workload: str, count: int) -> None:
-        """See `Link.want`."""
+        """See `DispatcherLink.want`."""
         over, self._ended = self._ended, []
         self._send(messages.WANT, {"workload": workload, "count": count, "over": over})
 
-    def begun(self, lease: Lease) -> None:
-        """See `Link.begun`."""
-        self._begun.append(lease.key)
-        if len(self._begun) == 1:  # once an iteration of the loop: what begins together is said together
+    def started(self, lease: Lease) -> None:
+        """See `DispatcherLink.started`."""
+        self._started.append(lease.key)
+        if len(self._started) == 1:  # once an iteration of the loop: what begins together is said together
             gevent.get_hub().loop.run_callback(self._say_begun)
 
     def give_back(self, leases: Sequence[Lease]) -> None:
-        """See `Link.give_back`."""
+        """See `DispatcherLink.give_back`."""
         keys = [lease.key for lease in leases]
         self._holding.difference_update(keys)
-        self._begun = [key for key in self._begun if key not in keys]
+        self._started = [key for key in self._started if key not in keys]
         self._send(messages.BACK, {"keys": keys})
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
-        """See `Link.ended`. Unless others wait for it, it is soon enough with the user's next wish."""
+        """See `DispatcherLink.ended`. Unless others wait for it, it is soon enough with the user's next wish."""
         self._ended.append((*lease.key, was_refused(record)))
         if self._ends_matter:
             self._say_ended()
 
     def abort(self, sentence: str) -> None:
-        """See `Link.abort`."""
+        """See `DispatcherLink.abort`."""
         self._send(messages.ABORT, {"sentence": sentence})
 
     # ------------------------------------------------------------------ by itself
@@ -229,10 +231,10 @@ class WorkerRun:
                 self._outbox.send_again()
 
     def _say_begun(self) -> None:
-        if self._begun:
-            keys, self._begun = self._begun, []
-            if not self._send(messages.BEGUN, {"keys": keys}):
-                self._begun += keys
+        if self._started:
+            keys, self._started = self._started, []
+            if not self._send(messages.STARTED, {"keys": keys}):
+                self._started += keys
 
     def _say_ended(self) -> None:
         over, self._ended = self._ended, []

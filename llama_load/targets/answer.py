@@ -80,7 +80,7 @@ class Said:
 
 
 class AnswerReader(Said):
-    """Reads one streamed answer; hand it to `Hub.begin`. After `settle`: texts, token stamps, usage, timings, `failure`.
+    """Reads one streamed answer; hand it to `Transport.begin`. After `settle`: texts, token stamps, usage, timings, `failure`.
 
     What it inherits is the first choice; further ones (`n` above 1) are in `others`, by their index.
     """

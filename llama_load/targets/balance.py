@@ -9,7 +9,7 @@ from collections.abc import Callable
 ROUND_ROBIN, LEAST_IN_FLIGHT = BALANCES = ("round-robin", "least-in-flight")
 
 
-# A server that refuses at once always has the fewest requests in flight. So long it gets none, if another is there.
+# A server that refuses at once always has the fewest requests in flight. Skip it this long if another server is available.
 REFUSED_FOR_S = 1.0
 
 

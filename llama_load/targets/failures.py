@@ -9,7 +9,7 @@
     cut_off            the stream ended without a finish_reason
     empty_answer       the stream ended well, without a token
 
-Failures of the wire are in `llama_load.wire.errors`.
+Failures of the wire are in `llama_load.wire.wire_failure`.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def context_numbers(body: bytes) -> tuple[int | None, int | None]:
     llama-server has fields for both, vLLM and llama-cpp-python a sentence.
     """
     try:
-        told = msgspec.json.decode(body, type=_Refusal).error
+        refusal = msgspec.json.decode(body, type=_Refusal).error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None, None
-    if told.n_prompt_tokens is not None:
-        return told.n_prompt_tokens, told.n_ctx
-    context = re.search(r"context length is (\d{1,15})\b", told.message)
-    prompt = re.search(r"\b(\d{1,15}) (?:input tokens|in the messages)|requested (\d{1,15}) tokens", told.message)
+    if refusal.n_prompt_tokens is not None:
+        return refusal.n_prompt_tokens, refusal.n_ctx
+    context = re.search(r"context length is (\d{1,15})\b", refusal.message)
+    prompt = re.search(r"\b(\d{1,15}) (?:input tokens|in the messages)|requested (\d{1,15}) tokens", refusal.message)
     return _first_number(prompt), _first_number(context)
 
 

@@ -20,8 +20,8 @@ from llama_load.targets.body import CHAT, PATHS
 from llama_load.targets.control import control_session, json_of
 from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
-from llama_load.targets.documents import ListedModel, count, fields, listed_models, text
 from llama_load.targets.failures import describe_error
+from llama_load.targets.json_fields import ListedModel, count, fields, listed_models, text
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, Target
 from llama_load.targets.tokenize import (
     LLAMA_CPP_PYTHON_FORM,
@@ -35,8 +35,8 @@ from llama_load.targets.tokenize import (
     tokenization,
 )
 from llama_load.wire.address import Address, parse_url
-from llama_load.wire.errors import tls_text
 from llama_load.wire.tls import TlsOptions
+from llama_load.wire.wire_failure import tls_text
 
 TIMEOUT_S = 10
 TLS_TIMEOUT_S = 5

@@ -10,7 +10,7 @@ from typing import Any
 import requests
 
 from llama_load.targets.control import json_of
-from llama_load.targets.documents import fields
+from llama_load.targets.json_fields import fields
 from llama_load.workloads.counting import EstimatedCounter
 
 AT_A_TIME = 4

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from llama_load.targets.documents import fields
 from llama_load.targets.failures import Count
+from llama_load.targets.json_fields import fields
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
 MOST = 2**53

@@ -65,7 +65,7 @@ def _prefixed(content: str | Messages, prefix: str) -> str | Messages:
     return [{**first, "content": [{"type": "text", "text": prefix}, *said]}, *content[1:]] if isinstance(said, list) else content
 
 
-def plain(content: Content) -> str:
+def as_text(content: Content) -> str:
     """The content as one text: itself, the inputs line by line, or the messages as JSON (images by their digest)."""
     if isinstance(content, str):
         return content
@@ -74,12 +74,12 @@ def plain(content: Content) -> str:
     return msgspec.json.encode(content).decode()
 
 
-def digest_of(text: str) -> str:
+def text_digest(text: str) -> str:
     """The SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def beside(function: Callable[..., str], text: str, *rest: str) -> str:
+def in_thread_if_long(function: Callable[..., str], text: str, *rest: str) -> str:
     """`function(text, …)`; of a long text in a thread, while the event loop goes on."""
     arguments = (text, *rest)
     return function(*arguments) if len(text) <= LONG_CHARS else cast(str, gevent.get_hub().threadpool.apply(function, arguments))

@@ -7,25 +7,25 @@ import time
 import uuid
 from dataclasses import dataclass
 
-from llama_load.metrics import request as metric
+from llama_load.metrics import latencies as metric
 from llama_load.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.body import CHAT
 from llama_load.targets.counts import Bounds
 from llama_load.targets.target import Target
-from llama_load.users.content import beside, digest_of
+from llama_load.users.content import in_thread_if_long, text_digest
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.exchange import Exchange
 from llama_load.workloads.prompt import Prompt
 
-# A prompt is taken to be quoted in an error if so many letters and digits of it stand there in a row, however they are escaped.
+# An error quotes the prompt if it shares this many consecutive letters and digits with it, however they are escaped.
 QUOTE_CHARS = 24
 _BETWEEN = re.compile(r"[\W_]+")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SentRequest:
     """One request as it was sent."""
 
     request_id: str
@@ -49,7 +49,7 @@ def new_request_id() -> str:
     return uuid.uuid4().hex
 
 
-def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchange, answer: AnswerReader) -> RequestRecord:
+def make_record(session: Session, ticket: Ticket, asked: SentRequest, exchange: Exchange, answer: AnswerReader) -> RequestRecord:
     """The record of an exchange that has ended. A failed or cancelled one has its stamps, but no latencies."""
     failure = None if exchange.cancelled else answer.failure(exchange)
     status = CANCELLED if exchange.cancelled else OK if failure is None else failure[0]
@@ -64,9 +64,9 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
     timings = answer.timings
     prompt = asked.prompt
     prompt_tokens, prompt_token_source = counts.prompt_tokens, counts.prompt_token_source
-    if failure is not None and (told := answer.refused_prompt_tokens(exchange)) is not None:
-        prompt_tokens, prompt_token_source = told, "refusal"
-    told_tokens = prompt_tokens
+    if failure is not None and (refused_tokens := answer.refused_prompt_tokens(exchange)) is not None:
+        prompt_tokens, prompt_token_source = refused_tokens, "refusal"
+    reported_tokens = prompt_tokens
     if prompt_tokens is None and prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
         prompt_tokens, prompt_token_source = _planned(asked, prompt, ticket.target)
     output = answer.generated
@@ -87,7 +87,7 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         max_tokens=asked.max_tokens,
         status=status,
         http_status=exchange.status,
-        error=_told(failure[1], exchange, asked, session) if failure else None,
+        error=_error_text(failure[1], exchange, asked, session) if failure else None,
         finish_reason=answer.finish_reason,
         scheduled_mono_ns=ticket.scheduled_ns,
         started_mono_ns=started,
@@ -140,10 +140,10 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
         output_chars=len(output),
         prompt_chars=len(asked.text),
         images=len(prompt.images) if prompt and prompt.images else None,
-        image_tokens=None if asked.prefixed else _image_tokens(prompt, told_tokens, ticket.target),
+        image_tokens=None if asked.prefixed else _image_tokens(prompt, reported_tokens, ticket.target),
         inputs=asked.inputs,
         prompt_sha256=asked.digest,
-        output_sha256=digest_of(output) if output else None,
+        output_sha256=text_digest(output) if output else None,
         prompt_text=asked.text if session.save_texts else None,
         output_text=output if session.save_texts else None,
         token_source=counts.token_source,
@@ -159,14 +159,14 @@ def make_record(session: Session, ticket: Ticket, asked: Asked, exchange: Exchan
     )
 
 
-def _planned(asked: Asked, prompt: Prompt, target: Target) -> tuple[int | None, str]:
+def _planned(asked: SentRequest, prompt: Prompt, target: Target) -> tuple[int | None, str]:
     """Prompt tokens as counted before the run, with those of the chat template where they are known and nothing else was added."""
     if prompt.prompt_tokens is None or target.template_tokens is None or asked.endpoint != CHAT or asked.prefixed:
         return prompt.prompt_tokens, "plan"
     return prompt.prompt_tokens + target.template_tokens, "plan+template"
 
 
-def _bounds(asked: Asked, exchange: Exchange) -> Bounds:
+def _bounds(asked: SentRequest, exchange: Exchange) -> Bounds:
     # 0 asks llama-cpp-python for as many as there is room for.
     most = asked.max_tokens * asked.choices if asked.max_tokens else None
     return Bounds(most, asked.sent_bytes, exchange.received_bytes)
@@ -179,11 +179,11 @@ def _image_tokens(prompt: Prompt | None, prompt_tokens: int | None, target: Targ
     return max(0, (prompt_tokens or 0) - (prompt.prompt_tokens or 0) - (target.template_tokens or 0))
 
 
-def _told(sentence: str, exchange: Exchange, asked: Asked, session: Session) -> str:
+def _error_text(sentence: str, exchange: Exchange, asked: SentRequest, session: Session) -> str:
     """The failure's sentence, without the prompt where a server had a part in it."""
     if exchange.status is None:
         return sentence
-    return sentence if session.save_texts or not asked.text else beside(_without_prompt, asked.text, sentence)
+    return sentence if session.save_texts or not asked.text else in_thread_if_long(_without_prompt, asked.text, sentence)
 
 
 def _without_prompt(prompt: str, error: str) -> str:

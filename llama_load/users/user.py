@@ -28,21 +28,21 @@ from llama_load.targets.body import (
     is_text,
     request_body,
 )
-from llama_load.targets.whole import WholeAnswer
-from llama_load.users.content import Messages, beside, content_of, digest_of, plain, with_images
-from llama_load.users.measure import Asked, make_record, new_request_id
+from llama_load.targets.unstreamed import JsonAnswer
+from llama_load.users.content import Messages, as_text, content_of, in_thread_if_long, text_digest, with_images
+from llama_load.users.measure import SentRequest, make_record, new_request_id
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.address import split_hosts
 from llama_load.wire.exchange import Exchange
-from llama_load.wire.hub import Hub
 from llama_load.wire.request import Request
+from llama_load.wire.transport import Transport
 from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 
 # A user whose connection was refused does not try again in the same millisecond: a server that is gone would fill the disk with
 # thousands of refusals a second.
 AFTER_REFUSAL_S = 0.1
 
-ORDERS_EVERY_S = 0.02
+CONFIG_EVERY_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Answer:
 
 
 @dataclass(slots=True, eq=False)
-class Talk:
+class ActiveConversation:
     """A conversation that a user is in, mostly of one turn: its last turn's ticket, what begins every prompt of it, with which
     model, what was said."""
 
@@ -81,8 +81,8 @@ class Talk:
         self.history += (Message("user", said.text), Message("assistant", answer))
 
 
-def _begun(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> Talk:
-    return Talk(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.index), history)
+def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
+    return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.index), history)
 
 
 class LlamaUser(HttpUser):
@@ -125,8 +125,8 @@ class LlamaUser(HttpUser):
 
     @property
     def _session(self) -> Session:
-        while self.environment.llama_load is None:  # a worker that came late has users before it has orders
-            gevent.sleep(ORDERS_EVERY_S)
+        while self.environment.llama_load is None:  # a worker that came late has users before it has the run's configuration
+            gevent.sleep(CONFIG_EVERY_S)
         return cast(Session, self.environment.llama_load)
 
     def chat(
@@ -176,16 +176,16 @@ class LlamaUser(HttpUser):
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
         if options.endpoint == COMPLETIONS and not isinstance(prompt, str | None):
             session.abort("a list of messages can only be sent to the chat endpoint, not to /v1/completions")
-        talk = self._next_turn(session) if prompt is None else self._own(session, prompt)
-        ticket = talk.ticket
+        conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
+        ticket = conversation.ticket
         said = prompt if prompt is not None else ticket.prompt or ""
         exchange: Exchange | None = None
         try:
             try:
-                asked, request, reader = self._composed(said, talk, options, name, body)
+                asked, request, reader = self._build_request(said, conversation, options, name, body)
             except UsageError as error:
                 session.abort(str(error))
-            exchange = Hub.of_this_process().begin(ticket.target.address, request, reader, session.timeouts)
+            exchange = Transport.of_this_process().begin(ticket.target.address, request, reader, session.timeouts)
             exchange.wait()
         except GreenletExit:
             raise
@@ -193,7 +193,7 @@ class LlamaUser(HttpUser):
             if exchange is not None:
                 exchange.fail("client_timeout", f"the locustfile gave up waiting: {type(error).__name__}")
             if ticket.prompt is not None:
-                talk.goes_on(ticket.prompt, ticket.prompt.answer or "")
+                conversation.goes_on(ticket.prompt, ticket.prompt.answer or "")
             raise
         finally:  # also when this user is killed, or the body cannot be encoded: no ticket is lost
             if exchange is None:
@@ -208,43 +208,45 @@ class LlamaUser(HttpUser):
         first = reader.choices[0]
         answer = Answer(first.text, record, first.reasoning) if record.status == OK else Answer("", record)
         if ticket.prompt is not None:
-            talk.goes_on(ticket.prompt, answer.text if answer.ok and session.dialogue.generated else ticket.prompt.answer or "")
+            conversation.goes_on(
+                ticket.prompt, answer.text if answer.ok and session.dialogue.generated else ticket.prompt.answer or ""
+            )
         return answer
 
-    def _composed(
+    def _build_request(
         self,
         prompt: str | Messages | Prompt,
-        talk: Talk,
+        conversation: ActiveConversation,
         options: BodyOptions,
         name: str | None,
         body: dict[str, Any],
-    ) -> tuple[Asked, Request, AnswerReader]:
+    ) -> tuple[SentRequest, Request, AnswerReader]:
         """The request for a prompt, what the record will say of it, and who reads the answer. Raises UsageError."""
         said = prompt if isinstance(prompt, Prompt) else None
         embeds = options.endpoint == EMBEDDINGS
         try:
-            content = content_of(prompt, options.endpoint, talk.history, talk.prefix)
+            content = content_of(prompt, options.endpoint, conversation.history, conversation.prefix)
         except UsageError as error:
             raise UsageError(f"{self.workload_name()} {error}") from None
         wanted = options.max_tokens or (said.max_tokens if said is not None else None)
-        target = talk.ticket.target
-        payload = request_body(content, target, options, wanted, talk.model) | body
+        target = conversation.ticket.target
+        payload = request_body(content, target, options, wanted, conversation.model) | body
         workload = (said.task if said is not None else None) or self.workload_name()
         try:
-            text, encoded = plain(content), msgspec.json.encode(payload)
+            text, encoded = as_text(content), msgspec.json.encode(payload)
         except (TypeError, ValueError) as error:
             raise UsageError(f"the body of a {workload} request cannot be sent as JSON: {error}") from None
-        asked = Asked(
+        asked = SentRequest(
             request_id=new_request_id(),
             user=type(self).__name__,
             workload=workload,
             name=str(name or workload),
             endpoint=options.endpoint,
-            model=talk.model,
+            model=conversation.model,
             text=text,
-            digest=beside(digest_of, text),
+            digest=in_thread_if_long(text_digest, text),
             inputs=len(content) if embeds else None,
-            prefixed=bool(talk.prefix),
+            prefixed=bool(conversation.prefix),
             max_tokens=asked_tokens(payload),
             prompt=said,
             choices=asked_choices(payload),
@@ -253,41 +255,43 @@ class LlamaUser(HttpUser):
         headers = (*target.headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
         pieces = with_images(encoded, said.images) if said is not None and said.images else encoded
         whole = embeds or not payload.get("stream")
-        reader = WholeAnswer(len(content) if embeds else None) if whole else AnswerReader()
+        reader = JsonAnswer(len(content) if embeds else None) if whole else AnswerReader()
         return asked, Request("POST", PATHS[options.endpoint], headers, pieces, reuse=target.reuse), reader
 
     # ------------------------------------------------------------------ conversations
 
-    def _own(self, session: Session, prompt: str | Messages | Prompt) -> Talk:
+    def _own(self, session: Session, prompt: str | Messages | Prompt) -> ActiveConversation:
         """Permission for a request with words of the locustfile's own. They end a conversation, whose further turns go to whoever
         comes next. (Who waits for a permission while holding others could wait for ever.)"""
-        talk: Talk | None = getattr(self._local, "talk", None)
-        if talk is not None:
-            self._local.talk = None
-            talk.broken_off(None)
-            gevent.getcurrent().unlink(talk.broken_off)
+        conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
+        if conversation is not None:
+            self._local.conversation = None
+            conversation.broken_off(None)
+            gevent.getcurrent().unlink(conversation.broken_off)
         ticket = session.take(self.workload_name())
         if ticket.following:
             session.abandon(ticket)
-        return _begun(session, replace(ticket, following=(), prompt=None), prompt.history if isinstance(prompt, Prompt) else ())
+        return _start_conversation(
+            session, replace(ticket, following=(), prompt=None), prompt.history if isinstance(prompt, Prompt) else ()
+        )
 
-    def _next_turn(self, session: Session) -> Talk:
+    def _next_turn(self, session: Session) -> ActiveConversation:
         """Permission for the next turn of the conversation that this greenlet is in, else for whatever comes next."""
-        talk: Talk | None = getattr(self._local, "talk", None)
-        if talk is not None:
+        conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
+        if conversation is not None:
             if session.dialogue.think_s:
                 gevent.sleep(session.dialogue.think_s)
-            talk.ticket = session.follow(talk.ticket)
+            conversation.ticket = session.follow(conversation.ticket)
         else:
             ticket = session.take(self.workload_name())
-            talk = _begun(session, ticket, ticket.prompt.history if ticket.prompt is not None else ())
+            conversation = _start_conversation(session, ticket, ticket.prompt.history if ticket.prompt is not None else ())
             if not ticket.following:
-                return talk
-            gevent.getcurrent().link(talk.broken_off)
-        self._local.talk = talk if talk.ticket.following else None
-        if not talk.ticket.following:
-            gevent.getcurrent().unlink(talk.broken_off)
-        return talk
+                return conversation
+            gevent.getcurrent().link(conversation.broken_off)
+        self._local.conversation = conversation if conversation.ticket.following else None
+        if not conversation.ticket.following:
+            gevent.getcurrent().unlink(conversation.broken_off)
+        return conversation
 
     @classmethod
     def workload_name(cls) -> str:

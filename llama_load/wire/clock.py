@@ -14,7 +14,7 @@ import time
 from typing import Final
 
 # Linux' SO_TIMESTAMPNS (asm-generic/socket.h); Python's socket module does not export it.
-# LLAMA_LOAD_PORTABLE=1 does without, as on a platform that has none (see `llama_load.wire.readiness`).
+# LLAMA_LOAD_PORTABLE=1 does without, as on a platform that has none (see `llama_load.wire.poller`).
 _KERNEL_STAMPS = sys.platform.startswith("linux") and not os.environ.get("LLAMA_LOAD_PORTABLE")
 SO_TIMESTAMPNS: Final = 35 if _KERNEL_STAMPS else None
 ANCILLARY_BYTES: Final = socket.CMSG_SPACE(16)

@@ -18,13 +18,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, unpack_timespec
-from llama_load.wire.errors import WireFailure, connect_failure, tls_text
+from llama_load.wire.wire_failure import WireFailure, connect_failure, tls_text
 
 if TYPE_CHECKING:
     from llama_load.wire.address import Address
     from llama_load.wire.exchange import Exchange
-    from llama_load.wire.hub import Hub
     from llama_load.wire.tls import TlsLayer
+    from llama_load.wire.transport import Transport
 
 OPENING, OPEN, CLOSED = range(3)
 
@@ -82,13 +82,13 @@ class Connection:
         "exchanges",
         "fd",
         "handshake_ns",
-        "hub",
         "secured_ns",
         "state",
+        "transport",
     )
 
-    def __init__(self, hub: Hub, address: Address) -> None:
-        self.hub = hub
+    def __init__(self, transport: Transport, address: Address) -> None:
+        self.transport = transport
         self.address = address
         self.exchange: Exchange | None = None
         self.exchanges = 0
@@ -99,7 +99,7 @@ class Connection:
         self.handshake_ns: int | None = None
         self._sock: _socket.socket | None = None
         self._tls: TlsLayer | None = None
-        self._endpoint = hub.good_endpoint.get(address, 0)
+        self._endpoint = transport.good_endpoint.get(address, 0)
         self._endpoints_tried = 0
         self._outgoing: Sequence[bytes] = ()
         self._unsent: list[memoryview] = []
@@ -117,7 +117,7 @@ class Connection:
 
     # ------------------------------------------------------------------ going out
 
-    def carry(self, exchange: Exchange, pieces: Sequence[bytes]) -> None:
+    def send(self, exchange: Exchange, pieces: Sequence[bytes]) -> None:
         """Send a request, connecting first if need be, without ever waiting. `exchange` hears what comes of it."""
         self.exchange = exchange
         self._outgoing = pieces
@@ -128,10 +128,10 @@ class Connection:
             self._unsent = [memoryview(part) for part in self._outgoing if part]
         else:
             self._unsent = [memoryview(self._tls.encrypt(b"".join(pieces)))]
-        exchange.begins()
+        exchange.on_start()
         self._write()
         if self._unsent:
-            self.hub.ready.watch(self.fd, writable=True)
+            self.transport.poller.watch(self.fd, writable=True)
 
     def _connect(self) -> None:
         family, sockaddr = self.address.endpoints[self._endpoint]
@@ -143,19 +143,19 @@ class Connection:
             return
         self._sock, self.fd = sock, sock.fileno()
         if self.address.scheme == "https":
-            self._tls = self.hub.tls_layer(self.address)
+            self._tls = self.transport.tls_layer(self.address)
             self._unsent = [memoryview(self._tls.hello())]
         else:
             self._unsent = [memoryview(part) for part in self._outgoing if part]
         assert self.exchange is not None
-        self.exchange.begins()
+        self.exchange.on_start()
         code = sock.connect_ex(sockaddr)
         if code and code not in _IN_PROGRESS:
             self._connect_failed(code)
             return
         self._write()
         if self.state != CLOSED and self._sock is sock:
-            self.hub.adopt(self, writable=bool(self._unsent))
+            self.transport.register(self, writable=bool(self._unsent))
 
     def _new_socket(self, family: int) -> _socket.socket:
         try:
@@ -163,7 +163,7 @@ class Connection:
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self.hub.close_parked()  # those that wait for their next use can be opened again
+            self.transport.close_parked()  # those that wait for their next use can be opened again
             sock = _socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -209,20 +209,20 @@ class Connection:
                     self._connect_failed(error.errno or 0)
             elif error.errno in (errno.EPIPE, errno.ECONNRESET):
                 self._unsent.clear()  # an early answer may still be waiting to be read
-                if self.fd in self.hub.connections:
-                    self.hub.ready.watch(self.fd, writable=False)
+                if self.fd in self.transport.connections:
+                    self.transport.poller.watch(self.fd, writable=False)
             else:
                 self._fail(WireFailure("reset", f"sending failed: {error.strerror}"))
             return
         if self.state == OPEN and self.exchange.sent_ns is None and not self._unsent:
             self._read_ns = time.monotonic_ns()
-            self.exchange.was_sent(self._read_ns)
+            self.exchange.on_sent(self._read_ns)
 
     def _connected(self, at: int) -> None:
         assert self._sock is not None
         self.connected_ns = at
         self.handshake_ns = _handshake_ns(self._sock)
-        self.hub.good_endpoint[self.address] = self._endpoint
+        self.transport.good_endpoint[self.address] = self._endpoint
         if self._tls is None:
             self.state = OPEN
 
@@ -237,7 +237,7 @@ class Connection:
             self._connected(time.monotonic_ns())
         self._write()
         if self.state != CLOSED and not self._unsent:
-            self.hub.ready.watch(self.fd, writable=False)
+            self.transport.poller.watch(self.fd, writable=False)
 
     # ------------------------------------------------------------------ coming in
 
@@ -293,7 +293,7 @@ class Connection:
             self._unsent.append(memoryview(reply))
             self._write()
             if self._unsent and self.state != CLOSED:
-                self.hub.ready.watch(self.fd, writable=True)
+                self.transport.poller.watch(self.fd, writable=True)
         if plain and self.exchange is exchange:
             exchange.take(memoryview(plain), at)
 
@@ -338,7 +338,7 @@ class Connection:
         """Close the socket, in whatever state it is. May be called again."""
         if self.state != CLOSED:
             if self._tls is not None and self._tls.ready:
-                self.hub.keep_session(self.address, self._tls)
+                self.transport.keep_session(self.address, self._tls)
             self.state = CLOSED
             self.exchange = None
             self._unsent.clear()
@@ -346,6 +346,6 @@ class Connection:
 
     def _release(self) -> None:
         if self._sock is not None:
-            self.hub.abandon(self)
+            self.transport.unregister(self)
             self._sock.close()
             self._sock, self.fd = None, -1

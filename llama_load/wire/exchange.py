@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from llama_load.wire.connection import OPENING, Connection
-from llama_load.wire.errors import WireFailure
 from llama_load.wire.request import EventReader, Request, Timeouts
 from llama_load.wire.response import Response
 from llama_load.wire.sse import EventStream, EventTooLarge
+from llama_load.wire.wire_failure import WireFailure
 
 if TYPE_CHECKING:
     from gevent.hub import Waiter
 
     from llama_load.wire.address import Address
-    from llama_load.wire.hub import Hub
+    from llama_load.wire.transport import Transport
 
 # A whole JSON answer, such as a batch of embeddings.
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -56,7 +56,7 @@ class Exchange:
     be opened (connected, secured and handshake are then None), `reopened` that a reused one was found dead.
     """
 
-    hub: Hub
+    transport: Transport
     address: Address
     request: Request
     reader: EventReader
@@ -115,18 +115,18 @@ class Exchange:
     def start(self) -> None:
         """Connect if need be, and send, without ever waiting. Failures end up in `failure`, none is raised."""
         head = self.request.head(self.address)
-        parked = self.hub.parked(self.address) if self.request.reuse else None
+        parked = self.transport.parked(self.address) if self.request.reuse else None
         self.reused = parked is not None
-        self._connection = parked or Connection(self.hub, self.address)
-        self._connection.carry(self, (head, *self.request.pieces))
+        self._connection = parked or Connection(self.transport, self.address)
+        self._connection.send(self, (head, *self.request.pieces))
 
-    def begins(self) -> None:
+    def on_start(self) -> None:
         """The connection is about to connect or, if it is open, to send: the clock starts. (A second try has started already.)"""
         self.attempt_ns = self.phase_since_ns = time.monotonic_ns()
         if not self.started_ns:
             self.started_ns = self.attempt_ns
 
-    def was_sent(self, at: int) -> None:
+    def on_sent(self, at: int) -> None:
         """The whole request is with the kernel."""
         self.sent_ns = at
         self.phase_since_ns = at
@@ -137,8 +137,8 @@ class Exchange:
         self.sent_ns = self.first_write_ns = None
         assert self._connection is not None
         self._connection.close()
-        self._connection = Connection(self.hub, self.address)
-        self._connection.carry(self, (self.request.head(self.address), *self.request.pieces))
+        self._connection = Connection(self.transport, self.address)
+        self._connection.send(self, (self.request.head(self.address), *self.request.pieces))
 
     # ------------------------------------------------------------------ coming in
 
@@ -189,9 +189,9 @@ class Exchange:
             self.first_progress_ns = at
             self.first_merged = progress > 1
             self.phase = STREAMING
-            self.hub.now_streaming(self._connection)
+            self.transport.mark_streaming(self._connection)
         else:
-            self.hub.saw_gap(at - self.last_progress_ns)
+            self.transport.record_gap(at - self.last_progress_ns)
         self.last_progress_ns = self.phase_since_ns = at
         self.progress_events += progress
         self.merged += progress - 1
@@ -255,20 +255,20 @@ class Exchange:
         """Close the connection now; the exchange is neither success nor failure."""
         if self.phase != DONE:
             self.cancelled = True
-            self._surely_begun()
+            self._ensure_started()
             self.ended_ns = time.monotonic_ns()
             self._done()
 
     def _fail_with(self, failure: WireFailure) -> None:
         if self.phase != DONE:
             self.failure = failure
-            self._surely_begun()
+            self._ensure_started()
             self.ended_ns = time.monotonic_ns()
             self._done()
 
-    def _surely_begun(self) -> None:
+    def _ensure_started(self) -> None:
         if not self.started_ns:  # it never got a socket
-            self.begins()
+            self.on_start()
 
     def _done(self) -> None:
         self.phase = DONE
@@ -278,8 +278,8 @@ class Exchange:
                 self.connected_ns, self.secured_ns = connection.connected_ns, connection.secured_ns
                 self.tls_resumed, self.handshake_ns = connection.tls_resumed, connection.handshake_ns
             if self.request.reuse and connection.all_sent and self.response.leaves_the_connection_open and not self.failure:
-                self.hub.park(connection)
+                self.transport.park(connection)
             else:
                 connection.close()
         self.response.release()
-        self.hub.forget(self)
+        self.transport.forget(self)

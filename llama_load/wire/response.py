@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httptools
 
-from llama_load.wire.errors import WireFailure
+from llama_load.wire.wire_failure import WireFailure
 
 # A header block beyond this is no answer of a server that wants to be understood.
 MAX_HEADER_BYTES = 256 * 1024

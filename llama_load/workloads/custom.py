@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.workloads.entries import ASSISTANT, SYSTEM, USER, DataFile, Turn, joined
+from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, joined
 from llama_load.workloads.fitting import batches
 from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt
 from llama_load.workloads.sharegpt import TextCounts, made_up

@@ -13,7 +13,7 @@ from llama_load.errors import UsageError
 from llama_load.workloads.counting import EstimatedCounter, TokenCounter
 from llama_load.workloads.fitting import counted, settled
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
-from llama_load.workloads.text_files import TextFile, digest_of, text_files
+from llama_load.workloads.text_files import TextFile, files_digest, text_files
 
 # The reference measurement's document: a source file of about 11,000 tokens, and answers of 128.
 DOCUMENT_TOKENS = 11_000
@@ -118,7 +118,7 @@ class Documents:
         about = {
             "dataset": {
                 "path": str(path),
-                "sha256": digest_of([file.sha256 for file in files]),
+                "sha256": files_digest([file.sha256 for file in files]),
                 "files": len(files),
                 "document_tokens": most - most_around,
                 "cache": cache,

@@ -44,14 +44,14 @@ LINES_OF_TEXT = 8
 
 
 def generated(
-    count: int, size: tuple[int, int], image_format: str, seed: int, told: Callable[[int], object] | None = None
+    count: int, size: tuple[int, int], image_format: str, seed: int, on_image_ready: Callable[[int], object] | None = None
 ) -> list[Image]:
     """`count` made-up pictures of `size` (width, height), "jpeg" or "png", no two alike; the same for the same seed.
 
-    `told` is called with the number of pictures that are ready. A 512x512 JPEG takes about 12 ms of a core and 44 kB.
+    `on_image_ready` is called with the number of pictures that are ready. A 512x512 JPEG takes about 12 ms of a core and 44 kB.
     Raises UsageError for a size or format that cannot be drawn.
     """
-    return made(drawings(count, size, image_format, seed), told=told)
+    return made(drawings(count, size, image_format, seed), on_image_ready=on_image_ready)
 
 
 def images_at(path: Path) -> list[Image]:
@@ -65,7 +65,7 @@ def images_at(path: Path) -> list[Image]:
 def made(
     makers: Sequence[Maker],
     *,
-    told: Callable[[int], object] | None = None,
+    on_image_ready: Callable[[int], object] | None = None,
     most_bytes: int | None = None,
     threads: Callable[[int], Executor] = ThreadPoolExecutor,
 ) -> list[Image]:
@@ -84,8 +84,8 @@ def made(
                 if images and most_bytes is not None and total > most_bytes:
                     return images
                 images.append(image)
-            if told is not None:
-                told(len(images))
+            if on_image_ready is not None:
+                on_image_ready(len(images))
     return images
 
 

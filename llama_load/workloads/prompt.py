@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from llama_load.workloads.counting import TokenCounter
 
 if TYPE_CHECKING:
-    from llama_load.load.traces import Arrival
+    from llama_load.workloads.traces import Arrival
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class PlanRequest:
     fits: Callable[[int, int], bool] | None = None
     room: Callable[[int], int | None] = lambda _: None
     threads: Callable[[int], Executor] = ThreadPoolExecutor  # for what is computed on all cores
-    told: Callable[[int], None] | None = None  # hears, now and then, how many of a plan's images are ready
+    on_image_ready: Callable[[int], None] | None = None  # hears, now and then, how many of a plan's images are ready
     trace: Sequence[Arrival] | None = None  # recorded traffic: request i is sent when its arrival i was, and may be as long
     nonce: str = ""  # of this run alone: for random text that no earlier run has put into a cache
     traffic: Traffic = field(default_factory=Traffic)

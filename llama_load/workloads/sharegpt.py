@@ -21,7 +21,7 @@ import msgspec
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter
-from llama_load.workloads.entries import ASSISTANT, SYSTEM, USER, DataFile, Turn, alternating, joined, messages
+from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, alternating, joined, messages
 from llama_load.workloads.fitting import batches
 from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt

@@ -87,7 +87,7 @@ def _shares(places: Sequence[int], counts: Sequence[int]) -> list[int]:
 
 
 def _in_windows(units: Sequence[_Unit], draw: random.Random) -> list[Prompt]:
-    """Any stretch of it has lengths from all over the distribution."""
+    """Any segment of it has lengths from all over the distribution."""
     longest_first = sorted(units, key=lambda unit: (-unit.input / unit.size, -unit.output))
     return [prompt for unit in _mixed(longest_first, draw) for prompt in unit.prompts]
 

@@ -124,6 +124,6 @@ def _utf16_without_mark(data: bytes) -> str | None:
     return max(readings, key=lambda text: text.count(" ") + text.count("\n"), default=None)
 
 
-def digest_of(digests: Sequence[str]) -> str:
+def files_digest(digests: Sequence[str]) -> str:
     """What identifies the files read: the SHA-256 of the only one, or that of all their SHA-256 in the order of reading."""
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -39,7 +39,9 @@ class Vision:
         path, makers = _source(wanted, needed + spare)
         unlike = {
             image.sha256: image
-            for image in made(makers[: needed + spare], most_bytes=POOL_BYTES, threads=wanted.threads, told=wanted.told)
+            for image in made(
+                makers[: needed + spare], most_bytes=POOL_BYTES, threads=wanted.threads, on_image_ready=wanted.on_image_ready
+            )
         }
         images, warm = list(unlike.values())[:needed], list(unlike.values())[needed:]
         if len(images) < each:

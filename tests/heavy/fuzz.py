@@ -13,9 +13,9 @@ import atheris
 with atheris.instrument_imports(include=["llama_load"]):
     from llama_load.targets.counters import parse_counters
     from llama_load.targets.failures import context_numbers, http_failure
-    from tests.anything import record_of
+    from tests.answer_pipeline import record_of
 
-from tests.scripted import STREAM, chunk
+from tests.scripted_server import STREAM, chunk
 
 HEADS = (b"", STREAM, STREAM.replace(b"Transfer-Encoding: chunked\r\n", b""), b"HTTP/1.1 400 Bad Request\r\n\r\n")
 

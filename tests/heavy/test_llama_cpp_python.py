@@ -42,7 +42,8 @@ def test_a_run_whose_tokens_are_counted_by_events(
 def test_two_models_that_are_swapped_on_demand(
     run_locust: Callable[..., Finished], llama_cpp_python: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """It holds one model at a time: spread over two, every other request or so waits for a model to be loaded, and each has a row."""
+    """It holds one model at a time: spread over two, every other request or so waits for a model to be loaded, and each
+    has a row."""
     larger = cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
     port = free_port()
     names = {"small": tiny_model, "large": larger}

@@ -8,7 +8,7 @@ import numpy as np
 
 from llama_load.metrics.check import LIMITS, OWN_SHARE, Check, information, limited, plural
 from llama_load.metrics.evidence import Evidence, WorkerHealth
-from llama_load.metrics.table import Records
+from llama_load.metrics.records import Records
 
 
 def late(evidence: Evidence) -> Iterator[Check]:

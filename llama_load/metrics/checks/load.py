@@ -13,8 +13,8 @@ from llama_load.metrics.check import LIMITS, Check, information, limited, plural
 from llama_load.metrics.drift import drift
 from llama_load.metrics.evidence import NO_ANSWER, Evidence
 from llama_load.metrics.rates import in_flight_imbalance
-from llama_load.metrics.stages import StageFigures
-from llama_load.metrics.table import Records
+from llama_load.metrics.records import Records
+from llama_load.metrics.stage_figures import StageFigures
 from llama_load.record import OK
 from llama_load.units import NS_PER_MS
 

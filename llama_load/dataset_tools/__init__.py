@@ -1,0 +1,1 @@
+"""Data sets: listed, fetched, inspected, made up."""

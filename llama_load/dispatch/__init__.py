@@ -1,0 +1,1 @@
+"""Who sends what when: leases, phases, the dispatcher. Pure: no Locust, no gevent, no network."""

@@ -1,0 +1,466 @@
+"""Who sends which request and when, for one worker or fifty: phase after phase, every prompt index exactly once.
+
+Pure bookkeeping: nothing here knows gevent, Locust or a network. Workers ask for leases as their users become free; a lease
+brings its prompt, so that a worker needs no data of its own. What a lost worker had not begun goes to others, and so does a
+lease that was lost on its way. In an open loop nobody asks: a lease says when its request is scheduled, and goes out a moment
+before that to the worker with the fewest, which makes a user for it if none is free. Every lease names its replica.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+
+from llama_load.dispatch.leases import MOST_USERS_A_PROCESS, IndexPool, Key, Lease
+from llama_load.dispatch.phases import Phase
+from llama_load.metrics.evidence import LostWorker
+from llama_load.targets.balance import Balancer
+from llama_load.units import NS_PER_S
+from llama_load.workloads.prompt import Plan
+
+# Lease a request this long before its scheduled time: longer than a message is on its way, so short that few users wait for that.
+AHEAD_NS = NS_PER_S // 2
+# Workers say what they have begun ten times a second.
+UNSAID_NS = NS_PER_S // 4
+
+
+@dataclass(slots=True)
+class _Holder:
+    """A user of a worker that has leases: one, or those of a conversation. Its first request goes to this replica."""
+
+    left: int
+    worker: _WorkerLeases
+    replica: int
+
+
+@dataclass(slots=True)
+class _HeldLease:
+    """A lease that a worker holds, with the number of the delivery that brought it, and since when it may be used."""
+
+    lease: Lease
+    delivery: int
+    holder: _Holder
+    from_ns: int
+    is_over: bool = False  # its request has ended; its record is on its way
+
+
+@dataclass(slots=True)
+class _WorkerLeases:
+    """What one worker holds."""
+
+    held: dict[Key, _HeldLease] = field(default_factory=dict)
+    deliveries: int = 0
+    hands: int = 0  # users with leases
+    turn: int = 0  # when it was last given an arrival: a smaller number is longer ago
+    is_ready: bool = False  # it takes arrivals
+    is_gone: bool = False  # lost, perhaps for a while, or it has left
+    has_left: bool = False
+    strays: set[Key] = field(default_factory=set)  # what it was lost with and still has in flight, now that it is back
+
+
+def _named(gone: LostWorker, key: Key) -> list[int]:
+    """The list of what a lost worker may have sent that this request belongs to."""
+    return gone.possibly_sent_warmup if key[0] else gone.possibly_sent
+
+
+def _could_have_begun(held: Mapping[Key, _HeldLease], begun: Set[Key], until_ns: int) -> set[Key]:
+    """What of these a worker could have begun by then without having said so: any request that was to be sent by then, and the
+    turn of a conversation after one that has ended or is being sent (whose answer may have come meanwhile)."""
+    first: set[Key] = set()
+    next_turns: set[Key] = set()
+    before: dict[int, Key] = {}  # of each user (its hand): the turn before
+    for key, entry in held.items():
+        previous = before.get(id(entry.holder))
+        before[id(entry.holder)] = key
+        if previous is None or held[previous].is_over:
+            if entry.from_ns <= until_ns:
+                first.add(key)
+        elif previous in first or previous in begun:
+            next_turns.add(key)
+    return first | next_turns
+
+
+class Dispatcher:
+    """Hands out the leases of a run and counts them back in. `deliver(worker, leases)` hands leases out, at once or
+    later, in order; `phase_over` is called when the last request of a phase has ended, once a phase."""
+
+    def __init__(
+        self,
+        plans: Mapping[str, Plan],
+        *,
+        deliver: Callable[[str, list[Lease]], None],
+        phase_over: Callable[[], None],
+        balancer: Balancer | None = None,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._plans = plans
+        self._deliver = deliver
+        self._phase_over = phase_over
+        self._balancer = balancer or Balancer()
+        self._now_ns = now_ns
+        self._phases: list[Phase] = []
+        self._is_over = True  # the present phase; there is none yet
+        self._closed = False
+        self._plan_indices: defaultdict[tuple[bool, str], IndexPool] = defaultdict(lambda: IndexPool(None))
+        self._workers: defaultdict[str, _WorkerLeases] = defaultdict(_WorkerLeases)
+        self._wants: dict[tuple[str, str], int] = {}  # by worker and workload: how many users wait; who is next comes first
+        self._turns = 0
+        self._full = False  # the next request waits for the limit
+        self._room_ns = 0  # when it last stopped to
+        self.in_flight = 0  # users with leases, whose request may not be due yet, and what workers that are back were lost with
+        self.lost: list[LostWorker] = []
+        # Of each worker that took part and went away: when it was last heard of, and when that was noticed, ns.
+        self.departures: list[tuple[int, int]] = []
+
+    # ------------------------------------------------------------------ phases
+
+    def begin(self, phase: Phase, begun_ns: int | None = None) -> None:
+        """Lease requests of this phase from now on; its instants count from `begun_ns`, or from now."""
+        phase.begun_ns = self._now_ns() if begun_ns is None else begun_ns
+        earlier = [each.pool.next for each in self._phases if each.warmup == phase.warmup]
+        phase.pool = IndexPool(phase.total, max(earlier, default=0))
+        for key, pool in self._plan_indices.items():
+            if key[0] == phase.warmup:  # not the rest of a conversation whose beginning was sent before
+                self._plan_indices[key] = IndexPool(None, 0 if phase.repeats else pool.next)
+        self._phases.append(phase)
+        self._is_over = self._full = False
+        self.serve()
+        self._check_phase_over()
+
+    def close_phase(self) -> None:
+        """The time of the present phase is over: it ends when everything has ended that is leased."""
+        self.phase.pool.close()
+        self._check_phase_over()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there has been a phase."""
+        return bool(self._phases)
+
+    @property
+    def phase(self) -> Phase:
+        """The present phase."""
+        return self._phases[-1]
+
+    @property
+    def measured(self) -> list[Phase]:
+        """The phases so far in which requests were measured."""
+        return [phase for phase in self._phases if not phase.warmup]
+
+    @property
+    def measuring(self) -> bool:
+        """Whether requests are measured now."""
+        return self.has_begun and not self.phase.warmup
+
+    @property
+    def held(self) -> int:
+        """How many leases are with workers."""
+        return sum(len(worker.held) for worker in self._workers.values())
+
+    @property
+    def waiting(self) -> int:
+        """How many users wait for leases."""
+        return sum(self._wants.values())
+
+    @property
+    def all_there(self) -> bool:
+        """Whether every worker that is expected takes arrivals, or is gone."""
+        return all(worker.is_ready or worker.is_gone for worker in self._workers.values())
+
+    @property
+    def under_way(self) -> int:
+        """How many users with leases have a request that is due."""
+        now_ns = self._now_ns()
+        held = (entry for worker in self._workers.values() for entry in worker.held.values())
+        return self.in_flight - sum(
+            1 for entry in held if entry.lease.scheduled_ns is not None and entry.lease.scheduled_ns > now_ns
+        )
+
+    def deliveries(self, worker: str) -> int:
+        """How many times leases were handed to this worker."""
+        return self._workers[worker].deliveries
+
+    def close(self) -> None:
+        """Hand out no more leases."""
+        self._closed = True
+        self._wants.clear()
+
+    # ------------------------------------------------------------------ what workers say
+
+    def expect(self, worker: str) -> None:
+        """This worker has its orders: it will join."""
+        self._workers[worker].is_gone = self._workers[worker].has_left
+
+    def join(self, worker: str) -> None:
+        """This worker can take arrivals from now on."""
+        holder = self._workers[worker]
+        holder.is_ready, holder.is_gone = not holder.has_left, holder.has_left
+
+    def want(self, worker: str, workload: str, count: int) -> None:
+        """So many of a worker's users could send a request (or begin a conversation) of this workload."""
+        self._queue(worker, workload, count)
+        self.serve()
+
+    def reconcile(self, worker: str, delivered: int, holds: Iterable[Key], wants: Mapping[str, int]) -> None:
+        """What a worker holds and how many more leases of each workload its users wait for, after `delivered` deliveries had
+        reached it or were lost. What of those it does not hold was lost on its way, and goes to whoever asks next."""
+        self.join(worker)
+        holder, holds = self._workers[worker], set(holds)
+        strays = {key for key in holds if self._loss_of(worker, key) is not None}
+        self.in_flight += len(strays) - len(holder.strays)
+        holder.strays = strays
+        held = holder.held
+        self._forget_wants(worker)
+        coming = [each.lease.workload for each in held.values() if each.delivery > delivered and not each.lease.follows]
+        for workload, count in wants.items():
+            self._queue(worker, workload, count - coming.count(workload))
+        self.give_back(worker, [key for key, each in held.items() if each.delivery <= delivered and key not in holds])
+
+    def over(self, worker: str, key: Key, *, refused: bool = False) -> None:
+        """This request has ended, or the server `refused` the connection; its record comes later."""
+        if (entry := self._workers[worker].held.get(key)) is not None:
+            self._drop_overdue()
+            self._let_go(entry, refused=refused)
+            self.serve()
+        else:
+            self._let_stray_go(worker, key)
+
+    def give_back(self, worker: str, keys: Iterable[Key]) -> None:
+        """Leases that were not used, or whose request was cancelled: somebody else may have them."""
+        for key in keys:
+            if (entry := self._workers[worker].held.pop(key, None)) is not None:
+                self._let_go(entry)
+                self._put_back(entry.lease)
+        self._check_phase_over()
+        self.serve()
+
+    def counts(self, worker: str, key: Key) -> bool:
+        """Whether a record of this request by this worker is the one that counts: it holds the lease, or was given up for lost
+        with it and nobody has repeated the request."""
+        return key in self._workers[worker].held or self._loss_of(worker, key) is not None
+
+    def end(self, worker: str, key: Key, *, refused: bool = False) -> None:
+        """The record of a leased request that `counts` has come."""
+        if (entry := self._workers[worker].held.pop(key, None)) is not None:
+            self._drop_overdue()
+            self._let_go(entry, refused=refused)
+            self._pool_of(key).end()
+            self._check_phase_over()
+            self.serve()
+        elif (loss := self._loss_of(worker, key)) is not None:
+            _named(loss, key).remove(key[1])
+            self._let_stray_go(worker, key)
+
+    def lose(self, worker: str, started: Iterable[Key], heard_ns: int | None = None, *, may_return: bool = False) -> None:
+        """The worker, last heard of at `heard_ns`, is gone. What it had `started`, or could have begun without having said so yet,
+        may have been sent and is not sent again; the rest goes to others. Of one that `may_return` nothing does: it would send
+        it, too."""
+        self._note_departure(worker, heard_ns)
+        held = self._workers[worker].held
+        sent = {key for key in started if key in held}
+        if may_return:
+            sent = set(held)
+        elif heard_ns is not None:
+            sent |= _could_have_begun(held, sent, heard_ns + UNSAID_NS)
+        measured, warmup = (sorted(index for is_warmup, index in sent if is_warmup == which) for which in (False, True))
+        self.lost.append(LostWorker(worker, measured, len(held) - len(sent), warmup))
+        for key in sent:
+            self._let_go(held.pop(key))
+            self._pool_of(key).end()
+        self._release(worker)
+        self._check_phase_over()
+        self.serve()
+
+    def leave(self, worker: str) -> None:
+        """The worker has delivered everything and takes no more leases. What was on its way to it goes to others."""
+        self._workers[worker].has_left = True
+        self._note_departure(worker, None)
+        self._release(worker)
+        self._check_phase_over()
+        self.serve()
+
+    def _note_departure(self, worker: str, heard_ns: int | None) -> None:
+        if self._workers[worker].deliveries:
+            now_ns = self._now_ns()
+            self.departures.append((now_ns if heard_ns is None else heard_ns, now_ns))
+
+    def _release(self, worker: str) -> None:
+        """Nothing more for this worker, and back what it held."""
+        holder = self._workers[worker]
+        holder.is_ready, holder.is_gone = False, True
+        self._forget_wants(worker)
+        self.in_flight -= len(holder.strays)
+        holder.strays.clear()
+        held = holder.held
+        for entry in held.values():
+            self._let_go(entry)
+            self._put_back(entry.lease)
+        held.clear()
+
+    def _let_go(self, entry: _HeldLease, *, refused: bool = False) -> None:
+        """Its user has one request less before it."""
+        if entry.is_over:
+            return
+        entry.is_over = True
+        if refused:
+            self._balancer.refused(entry.lease.replica)
+        hand = entry.holder
+        hand.left -= 1
+        if not hand.left:
+            self.in_flight -= 1
+            hand.worker.hands -= 1
+            self._balancer.ended(hand.replica)
+
+    def _let_stray_go(self, worker: str, key: Key) -> None:
+        if key in self._workers[worker].strays:
+            self._workers[worker].strays.remove(key)
+            self.in_flight -= 1
+            self.serve()
+
+    def _queue(self, worker: str, workload: str, count: int) -> None:
+        if count > 0 and not self._closed and not self._workers[worker].has_left:
+            self._wants[worker, workload] = self._wants.get((worker, workload), 0) + count
+
+    def _forget_wants(self, worker: str) -> None:
+        self._wants = {key: count for key, count in self._wants.items() if key[0] != worker}
+
+    def _loss_of(self, worker: str, key: Key) -> LostWorker | None:
+        missing = (gone for gone in self.lost if gone.worker == worker and key[1] in _named(gone, key))
+        return next(missing, None)
+
+    def _pool_of(self, key: Key) -> IndexPool:
+        return next(each.pool for each in reversed(self._phases) if each.warmup == key[0] and each.pool.first <= key[1])
+
+    def _put_back(self, lease: Lease) -> None:
+        self._balancer.give_back(lease.replica)
+        pool = self._pool_of(lease.key)
+        pool.give_back(lease.index)
+        if pool is self.phase.pool:
+            self._plan_indices[lease.warmup, lease.workload].give_back(lease.plan_index)
+
+    def _check_phase_over(self) -> None:
+        if not self._is_over and self.phase.pool.finished:
+            self._is_over = True
+            self._phase_over()
+
+    # ------------------------------------------------------------------ handing out
+
+    def serve(self) -> None:
+        """Hand out what may be sent now or soon, one request or conversation a worker in turn: so nobody hoards the last ones."""
+        found: dict[str, list[Lease]] = {}
+        while self.has_begun and not self._is_over and not self._closed and (given := self._next()):
+            worker, leases = given
+            state = self._workers[worker]
+            holder = _Holder(len(leases), state, leases[0].replica)
+            now_ns, number = self._now_ns(), state.deliveries + 1
+            state.held |= {lease.key: _HeldLease(lease, number, holder, max(now_ns, lease.scheduled_ns or 0)) for lease in leases}
+            state.hands += 1
+            self.in_flight += 1
+            self._satisfied(worker, leases[0].workload)
+            found.setdefault(worker, []).extend(leases)
+        for worker in found:
+            self._workers[worker].deliveries += 1
+        for worker, leases in found.items():
+            self._deliver(worker, leases)
+
+    def _satisfied(self, worker: str, workload: str) -> None:
+        """One user less waits there; those of other workers are next."""
+        if (count := self._wants.pop((worker, workload), 0)) > 1:
+            self._wants[worker, workload] = count - 1
+
+    def _next(self) -> tuple[str, list[Lease]] | None:
+        """The next request with the further turns of its conversation, and the worker that gets it; None when there is none, or
+        it may not be sent yet."""
+        phase, now_ns = self.phase, self._now_ns()
+        index = phase.pool.peek()
+        if index is None:
+            return None
+        number = index - phase.pool.first
+        scheduled_ns = None if phase.scheduled_ns is None else phase.begun_ns + phase.scheduled_ns[number]
+        if scheduled_ns is not None and scheduled_ns > now_ns + AHEAD_NS:
+            return None
+        limit = phase.limit_at((now_ns - phase.begun_ns) / NS_PER_S)
+        if limit is not None and self.in_flight >= limit:
+            self._drop_overdue()
+            self._full = True
+            return None
+        if self._full:
+            self._full, self._room_ns = False, now_ns
+        if phase.workload_of is None:
+            worker, workload = next(iter(self._wants), (None, ""))
+        else:
+            worker, workload = self._idlest(), phase.workload_of(number)
+        return None if worker is None else (worker, self._lease(workload, number, scheduled_ns))
+
+    def _idlest(self) -> str | None:
+        """The worker for the next arrival: the one with the fewest requests, of several the one whose turn is longest ago."""
+        ready = [
+            (each.hands, each.turn, name)
+            for name, each in self._workers.items()
+            if each.is_ready and each.hands < MOST_USERS_A_PROCESS
+        ]
+        if not ready:
+            return None
+        self._turns += 1
+        name = min(ready)[2]
+        self._workers[name].turn = self._turns
+        return name
+
+    def _lease(self, workload: str, number: int, scheduled_ns: int | None) -> list[Lease]:
+        """Leases of the next request of this workload, which is request `number` of the phase, and of the further turns of its
+        conversation."""
+        phase, plan = self.phase, self._plans.get(workload)
+        stage = self._stage_of(number)
+        allowed_ns = self._room_ns if scheduled_ns is not None and self._room_ns > scheduled_ns else None
+        taken = self._take(workload)
+        leases: list[Lease] = []
+        for (index, place), replica in zip(taken, self._balancer.choose(len(taken)), strict=True):
+            first = not leases
+            leases.append(
+                Lease(
+                    index,
+                    phase.warmup,
+                    workload,
+                    plan.prompt(place, warmup=phase.warmup) if plan else None,
+                    place,
+                    follows=not first,
+                    stage=stage,
+                    scheduled_ns=scheduled_ns if first else None,
+                    allowed_ns=allowed_ns if first else None,
+                    replica=replica,
+                    unasked=phase.workload_of is not None,
+                )
+            )
+        return leases
+
+    def _take(self, workload: str) -> list[tuple[int, int]]:
+        """The next request of this workload and the further turns of its conversation: (number in the run, place in the plan)."""
+        phase, plan = self.phase, self._plans.get(workload)
+        pool = self._plan_indices[phase.warmup, workload]
+        plan_indices = pool.take_run(plan.turns_from if plan and not phase.warmup else lambda _: 1)
+        indices = phase.pool.take(len(plan_indices))
+        for plan_index in plan_indices[len(indices) :]:
+            pool.give_back(plan_index)
+        return list(zip(indices, plan_indices, strict=False))
+
+    def _stage_of(self, number: int) -> int:
+        return self.phase.stage_of(number, (self._now_ns() - self.phase.begun_ns) / NS_PER_S)
+
+    def _drop_overdue(self) -> None:
+        """Called while the limit is reached, and before anything ends: what is due by now is too late, and is never sent."""
+        phase = self.phase
+        if not phase.drops or phase.scheduled_ns is None or phase.workload_of is None:
+            return
+        now_ns = self._now_ns()
+        limit = phase.limit_at((now_ns - phase.begun_ns) / NS_PER_S)
+        while limit is not None and self.in_flight >= limit and (index := phase.pool.peek()) is not None:
+            number = index - phase.pool.first
+            if phase.begun_ns + phase.scheduled_ns[number] > now_ns:
+                return
+            stage = self._stage_of(number)
+            for _ in self._take(phase.workload_of(number)):
+                phase.dropped[stage] += 1
+                phase.pool.end()
+        self._check_phase_over()

@@ -1,0 +1,125 @@
+"""Who may send which request: one pool for the whole swarm, exact at any number of users and workers.
+
+Indices are leased in small batches on demand. A static split would be exact in set but not in time: 8 users on 5 workers
+take 53 % longer than one client, and with fewer users than workers a stripe is never sent.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llama_load.workloads.prompt import Prompt
+
+Key = tuple[bool, int]  # what tells a request from all others of the run: (warm-up?, place in the plan)
+
+# More users are not made for a schedule that a server cannot keep up with: its requests are late then, and the verdict reports it.
+MOST_USERS_A_PROCESS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Permission to send one request of a phase, and its prompt if the workload brings one.
+
+    `index` counts the run's requests, `plan_index` those of its workload (the same, unless a run has several).
+    `follows` says that it is a further turn of the conversation that the lease before it is of. `scheduled_ns` is when
+    the request is scheduled (None: now), and `allowed_ns` since when the limit of requests in flight allowed it, if
+    that was later. `replica` is the server's number among the run's targets. `unasked`: no user asked for it; the
+    worker makes one if none is free.
+    """
+
+    index: int
+    warmup: bool
+    workload: str
+    prompt: Prompt | None = None
+    plan_index: int = 0
+    follows: bool = False
+    stage: int = 0
+    scheduled_ns: int | None = None
+    allowed_ns: int | None = None
+    replica: int = 0
+    unasked: bool = False
+
+    @property
+    def key(self) -> Key:
+        """See `Key`."""
+        return self.warmup, self.index
+
+
+class IndexPool:
+    """The prompt indices of one phase: first…first+total-1, or without end if `total` is None."""
+
+    def __init__(self, total: int | None, first: int = 0) -> None:
+        self.first = first
+        self.total = total
+        self.ended = 0
+        self.next = first  # the lowest that nobody ever had
+        self._returned: list[int] = []  # ascending
+        self._closed = False
+
+    def peek(self) -> int | None:
+        """The lowest index that nobody holds; None when all are leased."""
+        if self._closed:
+            return None
+        if self._returned:
+            return self._returned[0]
+        return None if self._all_given else self.next
+
+    def take(self, count: int) -> list[int]:
+        """Up to `count` indices that nobody holds, lowest first; empty when all are leased."""
+        if self._closed:
+            return []
+        batch = self._returned[:count]
+        del self._returned[:count]
+        while len(batch) < count and not self._all_given:
+            batch.append(self.next)
+            self.next += 1
+        return batch
+
+    def take_run(self, length: Callable[[int], int]) -> list[int]:
+        """The lowest index that nobody holds, and the `length(index) - 1` after it that belong to it, if nobody holds them."""
+        run = self.take(1)
+        for _ in range(length(run[0]) - 1 if run else 0):
+            following = run[-1] + 1
+            if following == self.next and not self._all_given:
+                self.next += 1
+            elif self._returned[:1] == [following]:  # it has just been the next lowest
+                del self._returned[0]
+            else:
+                break
+            run.append(following)
+        return run
+
+    def end(self) -> None:
+        """A leased request has ended well or badly."""
+        self.ended += 1
+
+    def give_back(self, index: int) -> None:
+        """A leased request will not be carried to its end by its holder: somebody else may send it."""
+        insort(self._returned, index)
+
+    @property
+    def taken(self) -> int:
+        """How many are leased or have ended."""
+        return self.next - self.first - len(self._returned)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether its time was over."""
+        return self._closed
+
+    def close(self) -> None:
+        """Time is over: nobody gets any more, and what is leased now is all that will end."""
+        self._closed = True
+
+    @property
+    def _all_given(self) -> bool:
+        return self._closed or (self.total is not None and self.next >= self.first + self.total)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every request of this phase has ended."""
+        if self._closed:
+            return self.ended >= self.taken
+        return self.total is not None and self.ended >= self.total

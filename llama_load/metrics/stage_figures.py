@@ -1,0 +1,108 @@
+"""The figures of a stage: latencies of the requests that lived entirely in it, throughputs of its time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from llama_load.metrics.check import Check
+from llama_load.metrics.records import Records
+from llama_load.metrics.server_counters import ServerCounters
+from llama_load.metrics.slo import Slo
+from llama_load.metrics.summary import Summary, window_rates
+from llama_load.metrics.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class StageFigures:
+    """A stage and its figures. `crossing` requests of it ended after it and are in none of them; `dropped` were never sent, and
+    `unsent` could not be before its time was over. `lost` workers went away in it.
+
+    `users` requests were in flight, or `rate_rps` arrived a second. `is_whole`: it came to its end. `bad` are the checks of it that
+    are not ok.
+    """
+
+    name: str
+    users: int | None
+    rate_rps: float | None
+    figures: Summary
+    crossing: int = 0
+    dropped: int = 0
+    is_whole: bool = True
+    peak: int = 0  # requests that began in it, crossing ones included, in flight at once
+    lost: int = 0
+    unsent: int = 0
+    bad: Sequence[Check] = ()
+    counters: ServerCounters | None = None  # what the servers counted in it
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether as many requests were in flight at once as it says, if there were twice as many to send."""
+        count = self.figures.completed + self.figures.failed + self.crossing
+        return self.users is None or count < 2 * self.users or self.peak >= self.users
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether its figures may be ranked: its load was what it says, all requests were answered, none was dropped, and
+        all its checks are ok."""
+        good = self.is_whole and self.is_reached and not self.lost and self.figures.completed > 0
+        return good and not self.figures.failed and not self.dropped and not self.unsent and not self.bad
+
+    @property
+    def crossing_ratio(self) -> float:
+        """The share of its requests that ended after it, 0 to 1."""
+        inside = self.figures.completed + self.figures.failed
+        return self.crossing / (self.crossing + inside) if self.crossing else 0.0
+
+    @property
+    def tok_per_s_per_user(self) -> float | None:
+        """How fast a user sees tokens come, tokens/s: 1000 / mean TPOT in ms. Mean TPOT 20 ms: 50.0."""
+        mean = self.figures.distributions["tpot"].mean
+        return 1000 / mean if mean else None
+
+    @property
+    def mean_lengths(self) -> tuple[float | None, float | None]:
+        """Mean prompt and output tokens of a successful request; None where they are not known of all."""
+        return self._each(self.figures.total_input_tokens), self._each(self.figures.total_output_tokens)
+
+    def _each(self, total: int | None) -> float | None:
+        return total / self.figures.completed if total is not None and self.figures.completed else None
+
+
+def completed_within(records: Records, stage: int, ended_mono_ns: int | None) -> tuple[Records, int]:
+    """The records of a stage that ended in it, or failed whenever that was, and how many others there are. None: it had no end, so
+    all ended in it. (What hangs ends late: a stage is not to be praised for requests that time out after it.)"""
+    own = records.where(records.equals("stage", stage))
+    if ended_mono_ns is None:
+        return own, 0
+    ended = own.where((own.instants("ended_mono_ns") <= ended_mono_ns) | own.is_failed())
+    return ended, len(own) - len(ended)
+
+
+def with_window_rates(figures: Summary, measured: Records, window: Window, slos: tuple[Slo, ...]) -> Summary:
+    """The figures of a stage that had a time, with the rates of this time: of whichever request, whichever stage that began in.
+
+    Of the requests that lived entirely in the stage alone, throughput would be too low: at its beginning and end the server
+    works on others. 8 in flight, each for 1 s, in a stage of 8 s: 8 of 64 are missing.
+    """
+    rates = window_rates(measured, window, slos)
+    return replace(
+        figures,
+        duration_s=window.seconds,
+        request_throughput=rates.requests,
+        request_goodput=rates.good_requests,
+        output_throughput=rates.output_tokens,
+        total_token_throughput=rates.total_tokens,
+        output_chars_per_s=rates.output_chars,
+    )
+
+
+def repeated_prompts(measured: Records, stages: int) -> int:
+    """How many requests had a prompt that a request of an earlier stage had."""
+    seen: set[str] = set()
+    again = 0
+    for stage in range(stages):
+        own = measured.where(measured.equals("stage", stage)).strings("prompt_sha256")
+        again += sum(digest in seen for digest in own)
+        seen.update(own)
+    return again

@@ -1,0 +1,1 @@
+"""What was asked: the flags, and their reading into values."""

@@ -1,0 +1,71 @@
+"""Reads flags as values, whether they come from a command line, the environment or a web page; collects what is wrong with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from llama_load.options.flags import FLAGS
+
+
+class FlagReader:
+    """The flags of Locust's parsed options. What cannot be read is None, with a sentence in `faults`."""
+
+    def __init__(self, namespace: Any) -> None:
+        self.raw = {flag.dest: getattr(namespace, flag.dest, flag.default) for flag in FLAGS}
+        self.faults: list[str] = []
+
+    def text(self, name: str) -> str | None:
+        """A text, None if it is empty."""
+        value = self.raw[name]
+        return str(value).strip() or None if value is not None else None
+
+    def lines(self, name: str, *, words: bool = False) -> list[str]:
+        """A repeated flag, or the lines (or words) of a text field."""
+        value = self.raw[name] or []
+        parts = value if isinstance(value, list | tuple) else str(value).splitlines()
+        return [word for part in parts for word in (part.split() if words else [part.strip()]) if word]
+
+    def switch(self, name: str) -> bool:
+        """A flag without a value."""
+        return self.raw[name] is True or str(self.raw[name]).lower() in ("true", "1", "on", "yes")
+
+    def number(self, name: str, kind: type[int] | type[float], least: float, *, above: bool = False, other: str = "") -> Any:
+        """A finite number of at least (or above) `least`; None if it is not given. `other` is the word that would also do."""
+        given = self.text(name)
+        if given is None:
+            return None
+        flag = "--" + name.replace("_", "-")
+        wanted = "a whole number" if kind is int else "a number"
+        try:
+            value = kind(given)
+            if (value > least or (value == least and not above)) and math.isfinite(value):
+                return value
+        except ValueError:
+            pass
+        bound = f"{'above' if above else 'of at least'} {least:g}" + (f" or {other!r}" if other else "")
+        self.faults.append(f"{flag} must be {wanted} {bound}, got {given!r}")
+        return None
+
+    def checked(self, name: str, parse: Callable[[str], object], *, words: bool = False) -> list[str]:
+        """The lines of a flag, each of which `parse` must take."""
+        values = self.lines(name, words=words)
+        for value in values:
+            try:
+                parse(value)
+            except ValueError as error:
+                self.faults.append(str(error))
+        return values
+
+    def chosen(self, name: str, choices: tuple[str, ...]) -> str | None:
+        """One of several words; None if it is not given."""
+        given = self.text(name)
+        if given is not None and given not in choices:
+            self.faults.append(f"--{name.replace('_', '-')} must be one of {', '.join(c for c in choices if c)}, got {given!r}")
+        return given
+
+    def switched(self, name: str) -> bool | None:
+        """on or off; None if neither is said."""
+        given = self.chosen(name, ("on", "off"))
+        return None if given is None else given == "on"

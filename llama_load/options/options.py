@@ -1,0 +1,320 @@
+"""Our flags read back as one typed, checked object: the one place where texts become values. All faults are told at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llama_load.errors import UsageError
+from llama_load.load.segments import LoadModel
+from llama_load.metrics.definitions import RATES
+from llama_load.metrics.slo import parse_slo
+from llama_load.metrics.thresholds import DEFAULT, least_values, parse_threshold
+from llama_load.options.flag_reader import FlagReader
+from llama_load.options.flags import (
+    ALL,
+    CACHES,
+    CANCEL,
+    DEFAULT_SIZE,
+    FLAGS,
+    FORMATS,
+    HISTORIES,
+    LONGEST_WAIT_S,
+    RECORDED,
+    WAIT,
+)
+from llama_load.options.load_flags import read_load
+from llama_load.reports.block import SECTIONS
+from llama_load.reports.result_json import threshold_keys
+from llama_load.targets.balance import BALANCES, ROUND_ROBIN
+from llama_load.targets.body import CHAT, ENDPOINTS, PATHS
+from llama_load.targets.target import BACKENDS
+from llama_load.users.session import Dialogue
+from llama_load.wire.request import Timeouts
+from llama_load.wire.tls import TlsOptions
+from llama_load.workloads.images import MAX_SIDE, MIN_SIDE
+from llama_load.workloads.prompt import Traffic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """All flags as values. None means not given."""
+
+    num_prompts: int | None
+    max_concurrency: int | None
+    warmup: int
+    dataset_path: str | None
+    traffic: Traffic
+    dialogue: Dialogue
+    stream: bool
+    sharegpt_output_len: int | None
+    tokenizer: Path | None
+    keep_long_prompts: bool
+    seed: int
+    load: LoadModel
+    trace: Path | None
+    speed: float
+    models: tuple[str, ...]
+    backend: str | None
+    balance: str
+    connection_reuse: bool | None
+    endpoint: str
+    max_tokens: int | None
+    temperature: float | None
+    ignore_eos: bool
+    cache_prompt: bool | None
+    bust_prefix_cache: bool
+    kv_pool: int | None
+    extra_body: dict[str, Any]
+    headers: tuple[tuple[str, str], ...]
+    tls: TlsOptions
+    run_dir: Path | None
+    label: str | None
+    goodput: list[str]
+    percentile_metrics: list[str]
+    percentiles: list[float]
+    fail_if: list[str]
+    timeouts: Timeouts
+    wait_at_end_s: float
+    save_texts: bool
+    junit: Path | None
+    given_flags: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
+
+
+def read_options(namespace: Any) -> RunOptions:
+    """Locust's parsed options as values. Raises UsageError with all faults, one a line."""
+    flags = FlagReader(namespace)
+    faults = flags.faults
+    text, lines, switch, number = flags.text, flags.lines, flags.switch, flags.number
+    checked, chosen, switched = flags.checked, flags.chosen, flags.switched
+    tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
+    seed = number("seed", int, -(2**63)) or 0
+    load = read_load(flags, seed)
+    generated = chosen("history", HISTORIES) != RECORDED
+    options = RunOptions(
+        num_prompts=number("num_prompts", int, 1),
+        max_concurrency=number("max_concurrency", int, 1),
+        warmup=number("warmup", int, 0) or 0,
+        dataset_path=text("dataset_path"),
+        traffic=Traffic(
+            turns=None if text("turns") == ALL else number("turns", int, 1, other=ALL) or 1,
+            generated_history=generated,
+            system_prompt=text("system_prompt"),
+            document=Path(document) if (document := text("document")) else None,
+            document_tokens=number("document_tokens", int, 1),
+            document_cache=chosen("document_cache", CACHES) or CACHES[0],
+            question=text("question"),
+            images=text("images"),
+            image_size=_size(text("image_size") or "", faults),
+            image_format=chosen("image_format", FORMATS) or FORMATS[0],
+            images_per_request=number("images_per_request", int, 1) or 1,
+            weights=_weights(text("weights") or "", faults),
+            batch_size=number("batch_size", int, 1) or 1,
+            input_len=number("input_len", int, 1),
+            output_len=number("output_len", int, 1),
+            range_ratio=number("range_ratio", float, 0) or 0.0,
+            prefix_len=number("prefix_len", int, 0) or 0,
+            num_prefixes=number("num_prefixes", int, 1) or 1,
+        ),
+        dialogue=Dialogue(generated, number("think_time", float, 0) or 0.0),
+        stream=not switch("no_stream"),
+        sharegpt_output_len=number("sharegpt_output_len", int, 1),
+        tokenizer=Path(tokenizer) if tokenizer else None,
+        keep_long_prompts=switch("keep_long_prompts"),
+        seed=seed,
+        load=load,
+        trace=Path(trace) if trace else None,
+        speed=number("speed", float, 0, above=True) or 1.0,
+        models=_models(text("model"), faults),
+        backend=chosen("backend", BACKENDS),
+        balance=chosen("balance", BALANCES) or ROUND_ROBIN,
+        connection_reuse=switched("connection_reuse"),
+        endpoint=_endpoint(text("endpoint"), faults),
+        max_tokens=number("max_tokens", int, 1),
+        temperature=number("temperature", float, 0),
+        ignore_eos=switch("ignore_eos"),
+        cache_prompt=switched("cache_prompt"),
+        kv_pool=number("kv_pool", int, 1),
+        bust_prefix_cache=switch("bust_prefix_cache"),
+        extra_body=_extra_body(text("extra_body"), faults),
+        headers=_headers(lines("header"), text("api_key"), faults),
+        tls=TlsOptions(_readable(text("ca_file"), faults), switch("insecure")),
+        run_dir=Path(run_dir) if run_dir else None,
+        label=text("label"),
+        goodput=checked("goodput", parse_slo, words=True),
+        percentile_metrics=_sections(text("percentile_metrics") or "", faults),
+        percentiles=_percentiles(text("metric_percentiles") or "", faults),
+        fail_if=_thresholds(
+            checked("fail_if", parse_threshold),
+            _percentiles(text("metric_percentiles") or "", []),
+            [stage.name for stage in load.stages],
+            faults,
+        ),
+        timeouts=Timeouts(
+            number("connect_timeout", float, 0, above=True),
+            number("first_token_timeout", float, 0, above=True),
+            number("token_timeout", float, 0, above=True),
+        ),
+        wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
+        save_texts=switch("save_texts"),
+        junit=Path(junit) if junit else None,
+        given_flags={flag.dest: flags.raw[flag.dest] for flag in FLAGS if not flag.secret},
+    )
+    faults += _unmeasurable(options.goodput, options.fail_if, stream=options.stream)
+    faults += _too_few(options.fail_if, options.num_prompts, options.load)
+    if faults:
+        raise UsageError("\n".join(dict.fromkeys(faults)))
+    return options
+
+
+def _unmeasurable(goodput: list[str], fail_if: list[str], *, stream: bool) -> Iterator[str]:
+    """Objectives on what whole answers do not show."""
+    if stream:
+        return
+    for text in goodput:
+        if text.partition(":")[0] in ("ttft", "tpot"):
+            yield f"--goodput {text}: whole answers (--no-stream) have no TTFT and no TPOT; write e2el:MILLISECONDS"
+    for text in fail_if:
+        if re.search(r"_(ttft|tpot|itl)_ms", text):
+            yield f"--fail-if {text!r}: whole answers (--no-stream) show E2EL alone"
+
+
+def _too_few(fail_if: list[str], num_prompts: int | None, load: LoadModel) -> Iterator[str]:
+    """Thresholds on percentiles that so few requests do not have."""
+    counts = {stage.name: stage.count or num_prompts for stage in load.stages}
+    for text in fail_if:
+        try:
+            threshold = parse_threshold(text)
+        except ValueError:
+            continue  # reported already
+        count = counts.get(threshold.member or "") if threshold.group == "stage" else num_prompts if not load.stages else None
+        needed = least_values(threshold.key)
+        if needed is not None and count is not None and needed[0] != "itl" and count < needed[1]:
+            yield f"--fail-if {text!r} needs {needed[1]} requests, got --num-prompts {count}: send more, or gate a lower percentile"
+
+
+def _models(given: str | None, faults: list[str]) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in (given or "").split(","))
+    if given is not None and not all(names):
+        faults.append(f"--model must be a name or several with commas between them, got {given!r}")
+    return names if given is not None else ()
+
+
+def _size(given: str, faults: list[str]) -> tuple[int, int]:
+    width, _, height = (given or DEFAULT_SIZE).lower().partition("x")
+    if width.isdecimal() and height.isdecimal() and all(MIN_SIDE <= int(side) <= MAX_SIDE for side in (width, height)):
+        return int(width), int(height)
+    faults.append(f"--image-size must be WIDTHxHEIGHT, such as 1280x720, {MIN_SIDE} to {MAX_SIDE} pixels each, got {given!r}")
+    return MIN_SIDE, MIN_SIDE
+
+
+def _weights(given: str, faults: list[str]) -> dict[str, float]:
+    weights = {}
+    for part in filter(None, (part.strip() for part in given.split(","))):
+        name, _, share = part.replace(":", "=").partition("=")
+        try:
+            weights[name.strip()] = float(share)
+        except ValueError:
+            weights[name.strip()] = -1.0
+        if not 0 <= weights[name.strip()] < 1e9:
+            faults.append(f"--weights must look like document=3,vision=1, got {part!r}")
+    if weights and not any(weights.values()):
+        faults.append("--weights must leave something to send")
+    return weights
+
+
+def _readable(given: str | None, faults: list[str]) -> Path | None:
+    """A file of authorities that OpenSSL can use."""
+    if given is None:
+        return None
+    path = Path(given)
+    try:
+        TlsOptions(path).context()
+    except OSError as error:  # ssl.SSLError is one
+        faults.append(f"--ca-file must be a readable PEM file of certificates, got {given!r} ({error.strerror or error})")
+    return path
+
+
+def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:
+    if given is None:
+        return {}
+    try:
+        value = json.loads(given)
+    except ValueError as error:
+        faults.append(f"--extra-body must be a JSON object such as '{{\"top_k\": 1}}', got {given!r} ({error})")
+        return {}
+    if not isinstance(value, dict):
+        faults.append(f"--extra-body must be a JSON object such as '{{\"top_k\": 1}}', got {given!r}")
+        return {}
+    return value
+
+
+def _headers(given: list[str], api_key: str | None, faults: list[str]) -> tuple[tuple[str, str], ...]:
+    headers = []
+    for line in given:
+        separator = min((sign for sign in ":=" if sign in line), key=line.index, default=":")  # NAME=VALUE is vLLM's way
+        name, found, value = line.partition(separator)
+        sendable = line.isascii() and line.isprintable()
+        if not found or not name.strip() or " " in name.strip() or not sendable:
+            faults.append(f"--header must look like 'Name: value', in ASCII, got {line!r}")
+        headers.append((name.strip(), value.strip()))
+    if api_key is not None:
+        if not (api_key.isascii() and api_key.isprintable()):
+            faults.append("--api-key holds characters that cannot be sent in a header")
+        headers.append(("Authorization", f"Bearer {api_key}"))
+    return tuple(headers)
+
+
+def _endpoint(given: str | None, faults: list[str]) -> str:
+    named = {path: name for name, path in PATHS.items()}
+    name = named.get(given or CHAT, given or CHAT)
+    if name not in ENDPOINTS:
+        faults.append(f"--endpoint must be one of {', '.join(ENDPOINTS)}, got {given!r}")
+    return name
+
+
+def _thresholds(given: list[str], percentiles: list[float], stages: list[str], faults: list[str]) -> list[str]:
+    """The thresholds with the default one, unless it was given in another form; keys that no result has are faults."""
+    keys = []
+    for text in given:
+        try:
+            threshold = parse_threshold(text)
+            keys.append(threshold.key)
+        except ValueError:
+            continue  # told already
+        if keys[-1] not in threshold_keys(percentiles):
+            faults.append(f"--fail-if {text!r}: no result has a key {keys[-1]!r} (percentiles other than 99: --metric-percentiles)")
+        if threshold.group is not None:  # of a part: it does not take the default's place
+            keys.pop()
+        if stages and threshold.group != "stage" and threshold.key in RATES:
+            faults.append(f"--fail-if {text!r}: of which stage? Write {threshold.key}{{stage={stages[0]}}}")
+        if threshold.group == "stage" and threshold.member not in stages:
+            faults.append(f"--fail-if {text!r}: there is no stage {threshold.member!r}, but {', '.join(stages) or 'none at all'}")
+    default = parse_threshold(DEFAULT)
+    return given if default.key in keys else [*given, DEFAULT]
+
+
+def _sections(given: str, faults: list[str]) -> list[str]:
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    for name in names:
+        if name not in SECTIONS:
+            faults.append(f"--percentile-metrics knows {', '.join(SECTIONS)}, got {name!r}")
+    return names
+
+
+def _percentiles(given: str, faults: list[str]) -> list[float]:
+    values = []
+    for part in given.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = -1.0
+        if 0 < value < 100:
+            values.append(value)
+        else:
+            faults.append(f"--metric-percentiles takes numbers between 0 and 100, such as 50,99, got {part.strip()!r}")
+    return values

@@ -1,0 +1,1 @@
+"""Does it fit? What is asked and planned before the first request."""

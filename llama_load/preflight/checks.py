@@ -1,0 +1,280 @@
+"""Before the run: does what was asked fit the servers and this machine? Rows for the screen, the report and run.json."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llama_load.errors import UsageError
+from llama_load.runs import Manifest, PreflightRow
+from llama_load.targets.body import CHAT
+from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
+from llama_load.units import quantity
+from llama_load.wire.limits import Limits
+from llama_load.workloads.prompt import Plan
+
+# Used where the server does not tell its chat template: templates of today's models add 10 to 40 tokens.
+GUESSED_TEMPLATE_TOKENS = 40
+# What this process has open besides its connections: logs, the run folder, libraries' sockets.
+OTHER_FILES = 64
+# What a server tells of itself that changes what a run means, and what it is called.
+TRAITS = {
+    "backend": "server",
+    "build": "build",
+    "model": "model",
+    "model_path": "model file",
+    "slots": "slots",
+    "ctx_per_slot": "context",
+    "modalities": "modalities",
+    "chat_template_sha256": "chat template",
+    "sampling": "sampling defaults",
+}
+# A server that has run for less than this may still compile kernels or fill its caches.
+JUST_STARTED_S = 60.0
+# Flags that name a run rather than change it.
+_NAMES = ("run_dir", "label")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a request takes of a slot's context, in tokens. `context` is None where the server does not tell it.
+
+    `overhead` is chat template and random prefix, `answer` the answer's length if a flag sets it, whatever the prompt's own.
+    """
+
+    context: int | None
+    overhead: int
+    answer: int | None = None
+    template: int = 0  # of the overhead: what the chat template adds
+
+    def need(self, prompt_tokens: int, output_tokens: int) -> int:
+        """prefix + template + prompt + answer."""
+        return prompt_tokens + self.overhead + (self.answer or output_tokens)
+
+    def fits(self, prompt_tokens: int, output_tokens: int) -> bool:
+        """Whether prompt and answer fit a slot. `-c` of llama-server is divided by its slots: 4096 over 16 leaves 256 a request."""
+        return self.context is None or self.need(prompt_tokens, output_tokens) <= self.context
+
+    def room(self, output_tokens: int) -> int | None:
+        """How many prompt tokens fit a slot beside such an answer; None if that is not known."""
+        return None if self.context is None else max(0, self.context - self.need(0, output_tokens))
+
+
+def slot_budget(targets: Sequence[Target], endpoint: str, *, max_tokens: int | None = None, prefix_tokens: int = 0) -> Budget:
+    """The budget that holds on every replica."""
+    contexts = [target.ctx_per_slot for target in targets if target.ctx_per_slot is not None]
+    template = 0
+    if endpoint == CHAT:
+        known = [target.template_tokens for target in targets]
+        template = max(GUESSED_TEMPLATE_TOKENS if tokens is None else tokens for tokens in known)
+    return Budget(min(contexts, default=None), prefix_tokens + template, max_tokens, template)
+
+
+def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightRow]:
+    """What the servers said of themselves, and whether they have slots for so many concurrent requests."""
+    first = targets[0]
+    rows = [PreflightRow("server", _server(target)) for target in targets]
+    for other in targets[1:]:
+        if differing := differences(first.about, other.about):
+            rows.append(PreflightRow("replicas", f"not alike: {'; '.join(differing)}", "warning"))
+    for target in targets:
+        uptime_s = target.about.get("uptime_s")
+        if uptime_s is not None and uptime_s < JUST_STARTED_S:
+            text = f"{target.address.url} was started {uptime_s:.0f} s ago; its first requests may be slow (a larger --warmup)"
+            rows.append(PreflightRow("uptime", text, "note"))
+    key = any(name.lower() == "authorization" for name, _ in first.headers)
+    rows.append(PreflightRow("key", "accepted" if key else "none given, none asked for"))
+    rows.append(PreflightRow("model", first.model or "the server names none"))
+    if known := [target.slots for target in targets if target.slots is not None]:
+        each = -(-(users or 1) // len(targets))
+        waiting = sum(max(0, each - slots) for slots in known)
+        row = PreflightRow("slots", " + ".join(map(str, known)))
+        if users is not None and waiting:
+            waits = quantity(waiting, "waits", "wait")
+            queue = f"{quantity(users, 'concurrent request')}: up to {waits} in a queue"
+            row = PreflightRow("slots", f"{row.value} for {queue}", "note")
+        rows.append(row)
+    if any(target.backend == LLAMA_CPP_PYTHON for target in targets):
+        text = "one request at a time; unless started with --interrupt_requests false, it cuts one off when the next comes"
+        rows.append(PreflightRow("slots", text, "note"))
+    context = min((target.ctx_per_slot for target in targets if target.ctx_per_slot is not None), default=None)
+    if context is not None:
+        rows.append(PreflightRow("context", f"{context} tokens a request"))
+    else:
+        rows.append(PreflightRow("context", "not told by the server; prompts that are too long will fail", "note"))
+    return rows
+
+
+def _server(target: Target) -> str:
+    build = target.about.get("build")
+    return f"{target.backend}{f' {build}' if build else ''} at {target.address.url}"
+
+
+def machine_rows(targets: Sequence[Target], users: int | None, limits: Limits) -> list[PreflightRow]:
+    """Whether this machine can hold so many connections open. Raises UsageError where it cannot."""
+    if users is None:
+        return []
+    # Connections that are used again wait with each replica.
+    files = users * sum(target.reuse for target in targets) or users
+    if limits.open_files is not None and files + OTHER_FILES > limits.open_files:
+        raise UsageError(
+            f"{users} concurrent requests need {files} open files, this process may have {limits.open_files}; "
+            f"raise the limit first: ulimit -n {files + 1000}"
+        )
+    each = -(-users // len(targets))
+    if limits.local_ports is not None and each > limits.local_ports:
+        raise UsageError(
+            f"{each} connections to one server need as many local ports, this machine has {limits.local_ports}; "
+            "widen them first: sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
+        )
+    if limits.local_ports is not None and each > limits.local_ports / 2:
+        return [PreflightRow("ports", f"{each} of {limits.local_ports} local ports are needed at a time", "note")]
+    return []
+
+
+def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[PreflightRow]:
+    """What the prompts are, and whether they fit a slot."""
+    if not plan.measured:
+        return [PreflightRow("prompts", "written in the locustfile")]
+    about = plan.about
+    first = plan.measured[0]
+    what = "embeddings request" if first.inputs else "turn" if any(prompt.more for prompt in plan.measured) else "prompt"
+    source = f"from {about['dataset']['path']}, tokens counted by {about['counted_by']}"
+    rows = [PreflightRow("prompts", f"{quantity(len(plan.measured), what)} {source}")]
+    if about["counted_by"] == "estimate":
+        rows[0].value += " (off by 20 % and more: give --tokenizer)"
+        rows[0].level = "note"
+    rows += _repeat_rows(about, open_ended=open_ended, is_generated=not first.inputs)
+    rows += _cut_rows(about)
+    if about.get("shortened"):
+        what = "conversations without the turns that do not fit a slot" if what == "turn" else "prompts shortened to fit a slot"
+        rows.append(PreflightRow("too long", f"{what}: {about['shortened']} (--keep-long-prompts)", "note"))
+    if _sees(plan):
+        rows.append(PreflightRow("images", "what they cost in tokens is not known before the run", "note"))
+    if budget.context is not None and not first.inputs:
+        rows += _fitting_rows(plan, budget)
+    return rows
+
+
+def _repeat_rows(about: Mapping[str, Any], *, open_ended: bool, is_generated: bool) -> list[PreflightRow]:
+    """Whether prompts are sent more than once."""
+    distinct, repeated = about["distinct"], about["repeated"]
+    few = f"only {quantity(distinct, 'different one')}, {quantity(repeated, 'is', 'are')} repeated"
+    if repeated and not is_generated:
+        return [PreflightRow("repeats", few, "note")]
+    if repeated:
+        return [PreflightRow("repeats", f"{few}: the prompt cache will answer them (--bust-prefix-cache)", "warning")]
+    if open_ended:
+        come = "it comes" if distinct == 1 else "they come"
+        text = f"after {quantity(distinct, 'different prompt')} {come} again, out of the prompt cache"
+        return [PreflightRow("repeats", text, "note")]
+    return []
+
+
+def _cut_rows(about: Mapping[str, Any]) -> list[PreflightRow]:
+    """Documents that were cut to fit a slot, with both lengths; those of each task of a mixture."""
+    rows = []
+    for part in about.get("tasks", {"": about}).values():
+        if part.get("cut"):
+            documents = f"{part['cut']} of {quantity(part['distinct'] + part['repeated'], 'document')}"
+            lengths = f"from {part['cut_from']:,} to {part['dataset']['document_tokens']:,} tokens"
+            rows.append(PreflightRow("too long", f"{documents} cut {lengths} to fit a slot (--keep-long-prompts)", "note"))
+    return rows
+
+
+def _fitting_rows(plan: Plan, budget: Budget) -> list[PreflightRow]:
+    """Whether the prompts fit a slot with their answers; of those with images nobody knows."""
+    about = plan.about
+    texts = [prompt for prompt in plan.measured if not prompt.images]
+    long = sum(not budget.fits(prompt.prompt_tokens or 0, prompt.max_tokens or 0) for prompt in texts)
+    if long:
+        text = f"{quantity(long, 'prompt does', 'prompts do')} not fit a slot and will fail or be cut (--keep-long-prompts)"
+        return [PreflightRow("too long", text, "warning")]
+    if about["replaced"]:
+        text = f"{quantity(about['replaced'], 'prompt')} did not fit a slot, replaced by others"
+        return [PreflightRow("too long", text, "note")]
+    if about.get("shortened") or about.get("cut") or not texts:
+        return []
+    return [PreflightRow("too long", "no prompt: all fit a slot with their answers")]
+
+
+def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:
+    """Raises UsageError where images are to be sent to a server that says it cannot see."""
+    blind = [target for target in targets if (target.about.get("modalities") or {}).get("vision") is False]
+    if blind and _sees(plan):
+        raise UsageError(f"{blind[0].address.url} cannot see images; start llama-server with the model's --mmproj file")
+
+
+def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int | None, kv_pool: int | None) -> list[PreflightRow]:
+    """Whether the longest prompts that may be in flight together fit the KV pool that the slots of a llama-server share.
+
+    llama-server without `-np` (or with --kv-unified) gives every slot the whole context and all of them one pool of that
+    size; when the pool is full, every stream ends in an error. It tells its slots but not whether they share: `kv_pool` is
+    what the user says; None looks at the least that it can be, which is one slot's context.
+    """
+    pool = kv_pool or budget.context
+    counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
+    slots = max((target.slots or 1 for target in targets if target.backend == LLAMA_SERVER), default=0)
+    if pool is None or not plan.measured or not counted or not slots or plan.measured[0].inputs or _sees(plan):
+        return []
+    at_a_time = min(-(-(users or 1) // len(targets)), slots)
+    needs = (budget.need(prompt.prompt_tokens or 0, prompt.max_tokens or 0) for prompt in plan.measured)
+    most = sum(heapq.nlargest(at_a_time, needs))
+    if most <= pool:
+        return [PreflightRow("KV pool", f"{most} of {pool} tokens at most")] if kv_pool else []
+    longest = f"the {at_a_time} longest prompts with their answers need"
+    wanted = f"{'the longest prompt with its answer needs' if at_a_time == 1 else longest} {most} tokens"
+    if kv_pool:
+        return [
+            PreflightRow(
+                "KV pool", f"{wanted}, the pool has {pool}: when it is full all streams fail (fewer -u, larger -c)", "warning"
+            )
+        ]
+    return [
+        PreflightRow(
+            "KV pool", f"if its slots share one (--kv-unified): {wanted}, it may have {pool}; --kv-pool says how much", "note"
+        )
+    ]
+
+
+def _sees(plan: Plan) -> bool:
+    return any(prompt.images for prompt in plan.measured)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What two descriptions of a server do not have in common: `slots 4 -> 8`."""
+    return [
+        _change(name, before[trait], now[trait])
+        for trait, name in TRAITS.items()
+        if trait in before and trait in now and before[trait] != now[trait]
+    ]
+
+
+def change_rows(before: Manifest, now: Manifest) -> list[PreflightRow]:
+    """What differs from an earlier run with the same label: servers, flags, data, version, machine."""
+    found = [] if before.version == now.version else [_change("llama-load", before.version, now.version)]
+    if len(before.targets) != len(now.targets):
+        found.append(_change("replicas", len(before.targets), len(now.targets)))
+    for old, new in zip(before.targets, now.targets, strict=False):
+        found += differences(old, new)
+    for name in sorted(set(before.options) | set(now.options)):
+        old_value, new_value = before.options.get(name), now.options.get(name)
+        if name not in _NAMES and (old_value or None) != (new_value or None):
+            found.append(_change("--" + name.replace("_", "-"), old_value or "not given", new_value or "not given"))
+    if before.users != now.users:
+        found.append(_change("-u", before.users, now.users))
+    if before.prompts != now.prompts:
+        found.append("the prompts")
+    for name in ("name", "cores", "python"):
+        if before.host.get(name) != now.host.get(name):
+            found.append(_change(f"client's {name}", before.host.get(name), now.host.get(name)))
+    text = "; ".join(found) if found else "nothing"
+    return [PreflightRow("changed", f"since the run of {before.date} with this label: {text}", "note" if found else "ok")]
+
+
+def _change(name: str, before: object, now: object) -> str:
+    """A short change in full, a long one by its name."""
+    text = f"{name} {before} -> {now}"
+    return text if len(text) <= 80 else f"{name} (see run.json)"

@@ -1,0 +1,39 @@
+"""What a run's load is, in a sentence for people, before it starts."""
+
+from __future__ import annotations
+
+from llama_load.load.segments import LoadModel, Segment, total_requests
+from llama_load.runs import PreflightRow
+from llama_load.units import quantity
+
+
+def load_rows(model: LoadModel, segments: list[Segment]) -> list[PreflightRow]:
+    """Rows for the preflight table; none for a plain closed loop, which -u and --num-prompts describe."""
+    if model.stages:
+        return [PreflightRow("stages", _stages(model, segments))]
+    if not model.is_open:
+        return []
+    (segment,) = segments
+    last_s = float(segment.scheduled_s[-1]) if segment.scheduled_s is not None else 0.0
+    if model.arrivals:
+        what = "arrivals of a trace"
+    else:
+        shape = f"gamma, burstiness {model.burstiness:g}" if model.process == "gamma" else model.process
+        what = f"{model.rate_rps:g} requests/s ({shape})"
+        if model.ramp is not None:
+            what = f"{model.ramp} ramp from {model.ramp_start_rps:g} to {what}"
+    return [PreflightRow("load", f"open loop: {what}, {quantity(segment.total or 0, 'request')} in {last_s:.1f} s{_limit(model)}")]
+
+
+def _limit(model: LoadModel) -> str:
+    if model.max_in_flight is None:
+        return ""
+    return f"; at most {model.max_in_flight} in flight, the rest is {'dropped' if model.drops else 'queued'}"
+
+
+def _stages(model: LoadModel, segments: list[Segment]) -> str:
+    names = ", ".join(stage.name for stage in model.stages)
+    total = total_requests(segments)
+    count = "as many prompts as fit their times" if total is None else f"{quantity(total, 'prompt')} in all"
+    which = "the same in every stage" if model.same_prompts else "fresh ones of like lengths in every stage as long as there are"
+    return f"{names}: {count}, {which}{_limit(model)}"

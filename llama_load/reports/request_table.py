@@ -1,0 +1,64 @@
+"""The table with a row a request, for runs small enough to be read that way (reference: mixed documents and images)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from llama_load.metrics.latencies import predict_per_s, prompt_per_s, tokens_per_s
+from llama_load.metrics.records import Records
+
+COLUMNS = ("Task", "Elapse", "Tokens Per Second", "Prompt Per Second", "Predict Per Second", "Prompt", "Predict")
+MOST_ROWS = 64
+
+Cells = tuple[str, ...]
+
+
+def request_table(measured: Records) -> list[Cells]:
+    """A row of cells a successful request, in order of their starts: task, s, tok/s three times, tokens twice; empty for runs of
+    more than 64 requests. Speeds are the server's own where it tells them, else worked out from TTFT and E2EL."""
+    ok = measured.ok()
+    if not 0 < len(ok) <= MOST_ROWS:
+        return []
+    order = np.argsort(ok.instants("started_mono_ns"), kind="stable")
+    names = ok.strings("workload")
+    wanted = (
+        "e2el_ms",
+        "ttft_ms",
+        "prompt_tokens",
+        "output_tokens",
+        "server_prompt_tokens",
+        "server_prompt_ms",
+        "server_predict_ms",
+    )
+    columns = {name: [None if np.isnan(value) else float(value) for value in ok.numbers(name)] for name in wanted}
+    rows: list[Cells] = []
+    for row in order:
+        e2el, ttft, prompt, output, server_prompt, server_prompt_ms, server_predict_ms = (columns[name][row] for name in wanted)
+        after_first_ms = None if e2el is None or ttft is None else e2el - ttft
+        rows.append((
+            names[row],
+            _cell(None if e2el is None else e2el / 1e3, 1),
+            _cell(tokens_per_s(prompt, output, e2el), 1),
+            _cell(prompt_per_s(server_prompt, server_prompt_ms) or prompt_per_s(prompt, ttft), 1),
+            _cell(predict_per_s(output, server_predict_ms) or predict_per_s(output, after_first_ms), 2),
+            _cell(prompt, 0),
+            _cell(output, 0),
+        ))  # fmt: skip
+    return rows
+
+
+def in_columns(rows: Sequence[Cells]) -> Iterable[str]:
+    """The rows for a terminal of 80 columns, the column names above each other where they are long."""
+    heads = (("", "Elapse", "Tokens", "Prompt", "Predict", "", ""), ("Task", "(s)", "per s", "per s", "per s", "Prompt", "Predict"))
+    widths = [max(len(row[at]) for row in (*heads, *rows)) for at in range(len(COLUMNS))]
+    for row in (*heads, *rows):
+        cells = [
+            f"{cell:<{width}}" if at == 0 else f"{cell:>{width}}" for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _cell(value: float | None, decimals: int) -> str:
+    return "n/a" if value is None else f"{value:.{decimals}f}"

@@ -1,0 +1,149 @@
+"""The table with a row a stage (reference: vLLM against llama.cpp), and what more load costs the single user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from llama_load.metrics.check import plural
+from llama_load.metrics.stage_figures import StageFigures
+
+COLUMNS = ("Model", "Concurrency", "Duration (s)", "Req/s", "Output Tok/s", "Total Tok/s", "Mean TTFT (ms)", "Mean TPOT (ms)")
+FAILED = "†"
+BAR_CHARS = 30
+MOST_UNLIKE = 0.02  # a longer prompt takes longer: rows are not ranked over a larger difference
+MOST_DIGITS = len("99999.99")  # in a terminal: larger figures stand without decimals
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A figure as text, and whether it is the best of its column."""
+
+    text: str
+    best: bool = False
+
+    @property
+    def markdown(self) -> str:
+        """Bold if it is the best."""
+        return f"**{self.text}**" if self.best else self.text
+
+
+Row = tuple[Cell, ...]
+
+
+def stage_name(stage: StageFigures) -> str:
+    """What stands under Concurrency: c=8 as the reference has it, the rate in an open loop; marked where requests failed."""
+    plain = stage.users is not None and stage.name == str(stage.users)
+    return (f"c={stage.name}" if plain else stage.name) + ("" if stage.is_comparable else f" {FAILED}")
+
+
+def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
+    """A row a stage: model, concurrency, and six figures. The best of each column is marked, out of the rows that may be ranked, if
+    their prompts and answers are alike; the duration only where all sent the same number of requests."""
+    names = ("duration_s", "request_throughput", "output_throughput", "total_token_throughput")
+    figures = [
+        [
+            *(getattr(stage.figures, name) for name in names),
+            stage.figures.distributions["ttft"].mean,
+            stage.figures.distributions["tpot"].mean,
+        ]
+        for stage in stages
+    ]
+    same_count = len({stage.figures.completed for stage in stages if stage.is_comparable}) == 1
+    alike = are_alike(stages)
+    best: list[float | None] = []
+    for column, choose in enumerate((min, max, max, max, min, min)):
+        values = [row[column] for row, stage in zip(figures, stages, strict=True) if stage.is_comparable]
+        known = [value for value in values if value is not None]
+        ranked = len(known) > 1 and (column > 0 or same_count) and alike
+        best.append(choose(known) if ranked else None)
+    return [
+        (
+            Cell(model or "n/a"),
+            Cell(stage_name(stage)),
+            *(
+                Cell("n/a" if value is None else f"{value:.2f}", stage.is_comparable and value is not None and value == wanted)
+                for value, wanted in zip(row, best, strict=True)
+            ),
+        )
+        for row, stage in zip(figures, stages, strict=True)
+    ]
+
+
+def are_alike(stages: Sequence[StageFigures]) -> bool:
+    """Whether the mean lengths of prompts and answers differ by at most 2 % between the stages that may be ranked."""
+    lengths = [stage.mean_lengths for stage in stages if stage.is_comparable]
+    for each in zip(*lengths, strict=True):
+        known = [length for length in each if length]
+        if known and max(known) > (1 + MOST_UNLIKE) * min(known):
+            return False
+    return True
+
+
+def describe_prompts(repeated: int, *, same: bool) -> str:
+    """Which prompts the stages had."""
+    if same:
+        return "the same in every stage, no cache knew them"
+    return f"{repeated} were sent in an earlier stage, too" if repeated else "fresh ones in every stage"
+
+
+def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
+    """A sentence for each stage whose figures need one."""
+    for stage in stages:
+        figures = stage.figures
+        if not stage.is_whole:
+            yield f"{FAILED} {stage.name}: it did not come to its end"
+        elif not stage.is_reached:
+            yield f"{FAILED} {stage.name}: at most {stage.peak} requests were in flight"
+        elif stage.lost:
+            yield f"{FAILED} {stage.name}: {stage.lost} of the workers went away while it ran"
+        elif not figures.completed + figures.failed:
+            yield f"{FAILED} {stage.name}: no request began and ended in it; give it more time"
+        elif not stage.is_comparable:
+            dropped = f", {plural(stage.dropped, 'arrival')} dropped" if stage.dropped else ""
+            unsent = f", {plural(stage.unsent, 'arrival')} not sent in its time" if stage.unsent else ""
+            failed = f"{figures.failed} of {plural(figures.completed + figures.failed, 'request')} failed"
+            bad = [check.text for check in stage.bad if check.name not in ("failure_ratio", "unanswered_ratio")]
+            spoilt = figures.failed or stage.dropped or stage.unsent
+            yield f"{FAILED} {stage.name}: " + "; ".join([f"{failed}{dropped}{unsent}"] * bool(spoilt) + bad)
+        if stage.crossing:
+            yield f"{stage.name}: {plural(stage.crossing, 'request')} that ended after it are in none of its latencies"
+    if not are_alike(stages):
+        yield "no row is marked as best: mean lengths of prompts or answers differ by over 2 %"
+
+
+def in_columns(rows: Sequence[Row]) -> Iterable[str]:
+    """The rows for a terminal of 80 columns, without the model; the best are marked by an asterisk."""
+    heads = (
+        ("Concurrency", "Duration", "Req/s", "Output", "Total", "Mean TTFT", "Mean TPOT"),
+        ("", "(s)", "", "tok/s", "tok/s", "(ms)", "(ms)"),
+    )
+    cells = [[name.text, *(_short(cell.text) + ("*" if cell.best else " ") for cell in row)] for _, name, *row in rows]
+    table = [*([*head[:1], *(f"{name} " for name in head[1:])] for head in heads), *cells]
+    widths = [max(len(row[at]) for row in table) for at in range(len(heads[0]))]
+    for row in table:
+        yield " ".join(
+            f"{cell:<{width}}" if at == 0 else f"{cell:>{width}}" for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+
+
+def _short(figure: str) -> str:
+    """A figure without its decimals if it is long: 1234567.89 -> 1234568."""
+    return figure if len(figure) <= MOST_DIGITS else f"{float(figure):.0f}"
+
+
+def speed_lines(stages: Sequence[StageFigures]) -> Iterable[str]:
+    """All users' throughput against what one of them sees: a bar each, in tokens/s."""
+    known = [(stage, stage.figures.output_throughput, stage.tok_per_s_per_user) for stage in stages]
+    rows = [(stage_name(stage), total, each) for stage, total, each in known if total and each]
+    if len(rows) < 2:
+        return
+    most, fastest = max(total for _, total, _ in rows), max(each for _, _, each in rows)
+    width = max(len(name) for name, _, _ in rows)
+    for name, total, each in rows:
+        yield f"{name:<{width}} all users {total:>10.2f} {_bar(total / most)}"
+        yield f"{'':<{width}} one user  {each:>10.2f} {_bar(each / fastest)}"
+
+
+def _bar(share: float) -> str:
+    return "█" * max(1, round(share * BAR_CHARS))

@@ -1,0 +1,211 @@
+"""The controlling side of a run: who sends what, what has come in, when it is over, and the report. In one process or
+on the master."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import gevent
+
+from llama_load.dispatch.dispatcher import Dispatcher
+from llama_load.dispatch.leases import Lease
+from llama_load.earlier_runs import sent_before
+from llama_load.errors import RunError, UsageError
+from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
+from llama_load.metrics.server_counters import ServerCounters
+from llama_load.preflight.prepare import Prepared
+from llama_load.record import OK
+from llama_load.reports.results import Results, analyze
+from llama_load.reports.write import write_reports
+from llama_load.run.phase_runner import PhaseRunner
+from llama_load.run.progress import Counts, Progress
+from llama_load.run.server_identity import changes_since
+from llama_load.runs import Run, StageRecord, load_run
+from llama_load.targets.balance import Balancer
+from llama_load.targets.counters import read_counters
+
+# A run in which nobody has sent anything for so long never will: its tasks do not call self.chat.
+FIRST_REQUEST_WITHIN_S = 60.0
+# How long servers may take to report their counters between two measurements.
+COUNTERS_WITHIN_S = 6.0
+# How long a server may take at the end to say what it is.
+IDENTITY_WITHIN_S = 5.0
+
+
+class RunController:
+    """One run: its dispatcher, its phases, its end. `stop` is called once, from a greenlet of its own, when the run
+    should end by itself; `asked` gives the number of users that Locust has been asked for."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        deliver: Callable[[str, list[Lease]], None],
+        add_users: Callable[[int], None],
+        stop: Callable[[], None],
+        asked: Callable[[], int],
+    ) -> None:
+        self.prepared = prepared
+        self._stop = stop
+        self._greenlets: list[gevent.Greenlet] = []
+        self._fault: str | None = None
+        self._counters_before: ServerCounters | None = None
+        self._measurements = 0
+        self._since = time.monotonic()
+        self._failed = self._output_tokens = self._seen = 0
+        self.end_reason: str | None = None
+        self.dispatcher = Dispatcher(
+            prepared.plans,
+            deliver=deliver,
+            phase_over=lambda: self.spawn(self._phase_runner.next_phase),
+            balancer=Balancer(len(prepared.targets), prepared.options.balance),
+        )
+        self._phase_runner = PhaseRunner(
+            prepared,
+            self.dispatcher,
+            add_users=add_users,
+            asked=asked,
+            measuring=self._before_measuring,
+            measured=self._after_measuring,
+            end=self.end,
+        )
+        self._progress = Progress(self._counts)
+
+    def open(self) -> None:
+        """Let the workers begin."""
+        first = self.prepared.segments[0].scheduled_s
+        patience_s = max(FIRST_REQUEST_WITHIN_S, self.prepared.run_time_s or 0) + (0.0 if first is None else float(first[0]))
+        self._greenlets.append(gevent.spawn_later(patience_s, self._check_for_requests))
+        self.spawn(self._phase_runner.next_phase)
+
+    def spawn(self, what: Callable[[], None]) -> None:
+        """Do something for this run in a greenlet of its own. (A user's may be killed, or have a timeout.)"""
+        self._greenlets.append(gevent.spawn(what))
+
+    def heard(self, status: str, output_tokens: int | None) -> None:
+        """A record has come in: what the progress display counts."""
+        self._seen += 1
+        self._failed += status != OK
+        self._output_tokens += output_tokens or 0
+
+    def end(self, reason: str) -> None:
+        """The run is over, for this reason, unless it already was for another."""
+        if self.end_reason is None:
+            self.end_reason = reason
+            gevent.spawn(self._stop)  # not from a user's own greenlet, which stopping would kill half-way
+
+    def abort(self, sentence: str) -> None:
+        """The run makes no sense: end it, and say why."""
+        if self._fault is None:
+            self._fault = sentence
+            self.end("stopped")
+
+    def stopping(self, reason: str) -> None:
+        """The users are being stopped, for this reason unless the run was over for another: nobody gets any more to send."""
+        self.end_reason = self.end_reason or reason
+        self._phase_runner.stopping()
+        self.dispatcher.close()
+
+    def finish(self, health: Sequence[WorkerHealth], *, written: bool) -> tuple[Results, str]:
+        """Everything has come in: write the folder. The results and the text of the block.
+
+        Raises UsageError if the locustfile made the run impossible, RunError or OSError if results cannot be written.
+        """
+        for greenlet in self._greenlets:
+            greenlet.kill(block=False)
+        self._phase_runner.close()
+        self._progress.close()
+        writer = self.prepared.writer
+        writer.manifest.end = self.end_reason or "stopped"
+        writer.manifest.workers = list(health)
+        writer.manifest.lost = self.dispatcher.lost
+        writer.manifest.server_changes += self._server_changes()
+        if not written:
+            raise RunError(
+                f"the records could not be written to {writer.path}; make room and run 'llama-load report {writer.path}'"
+            )
+        writer.finish()
+        run = load_run(writer.path)
+        self._look_at_earlier_runs(run)
+        results = analyze(run)
+        text = write_reports(results)
+        if self._fault is not None:
+            raise UsageError(self._fault)
+        return results, text
+
+    def _before_measuring(self) -> None:
+        """A warm-up is over."""
+        self._counters_before = self._counters()
+        self._since, self._failed, self._output_tokens = time.monotonic(), 0, 0
+
+    def _after_measuring(self, stages: Sequence[StageRecord]) -> None:
+        """A measurement is over, and all its requests with it: what the servers counted in it. A warm-up may follow."""
+        before, after = self._counters_before, self._counters() if self._counters_before is not None else None
+        found = None if before is None or after is None else after.since(before)
+        if before is not None and after is not None and found is None:
+            self.prepared.writer.manifest.server_changes.append("restarted while requests were measured: its counters began anew")
+        if len(stages) == 1:
+            stages[0].counters = found
+        manifest = self.prepared.writer.manifest
+        total = manifest.counters
+        self._measurements += 1
+        if self._measurements == 1:
+            manifest.counters = found
+        else:
+            manifest.counters = None if found is None or total is None else total.plus(found)
+
+    def _look_at_earlier_runs(self, run: Run) -> None:
+        """Note in the manifest which of the prompts had been sent before. A folder that cannot be read changes no run."""
+        started = {target.address.url: target.about.get("started_s") for target in self.prepared.targets}
+        known = {url: at_s for url, at_s in started.items() if at_s is not None}
+        try:
+            found = gevent.get_hub().threadpool.apply(sent_before, (run.path, run.records, known))
+            run.manifest.prompts_sent_before = self.prepared.writer.manifest.prompts_sent_before = found
+            gevent.get_hub().threadpool.apply(self.prepared.writer.write_manifest)
+        except Exception as error:
+            print(f"earlier runs beside {run.path} were not looked at: {error}", file=sys.stderr)
+
+    def _server_changes(self) -> list[str]:
+        """What the servers are now that they were not before the run."""
+        probes, targets = self.prepared.probes, self.prepared.targets
+        jobs = [gevent.spawn(changes_since, probe, target) for probe, target in zip(probes, targets, strict=True)]
+        gevent.joinall(jobs, timeout=IDENTITY_WITHIN_S)
+        gevent.killall(jobs, block=False)
+        found = [job.value if isinstance(job.value, list) else [NO_ANSWER] for job in jobs]
+        several = len(targets) > 1
+        return [
+            f"{target.address.url}: {change}" if several else change
+            for target, changes in zip(targets, found, strict=True)
+            for change in changes
+        ]
+
+    def _counters(self) -> ServerCounters | None:
+        """What the targets have counted so far; None unless all of them count."""
+        targets = self.prepared.targets
+        if not all(target.has_counters for target in targets):
+            return None
+        jobs = [gevent.spawn(read_counters, target, self.prepared.options.tls) for target in targets]
+        gevent.joinall(jobs, timeout=COUNTERS_WITHIN_S)
+        gevent.killall(jobs, block=False)
+        known = [job.value for job in jobs if isinstance(job.value, ServerCounters)]
+        return reduce(ServerCounters.plus, known) if len(known) == len(jobs) else None
+
+    def _counts(self) -> Counts:
+        dispatcher = self.dispatcher
+        if not dispatcher.has_begun:
+            return Counts()
+        return Counts(
+            phase=self._phase_runner.what,
+            done=dispatcher.phase.pool.ended,
+            total=dispatcher.phase.total,
+            in_flight=dispatcher.under_way,
+            failed=self._failed,
+            output_tokens=self._output_tokens,
+            since=self._since,
+        )
+
+    def _check_for_requests(self) -> None:
+        if not self._seen and not self.dispatcher.held:
+            self.abort("no request was sent; do the tasks of the locustfile call self.chat or self.complete?")

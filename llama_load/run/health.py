@@ -1,0 +1,116 @@
+"""What a worker notices of itself while it measures: how late its event loop runs, how busy its core is, and who takes the rest
+of the machine's CPU."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import gevent
+import numpy as np
+import numpy.ma
+
+from llama_load.metrics.evidence import WorkerHealth
+from llama_load.run.server_cpu import ServerCpu, machine_cpu_s
+from llama_load.units import NS_PER_S
+from llama_load.wire.address import Address
+
+LAG_EVERY_NS = NS_PER_S // 50
+BUSY_WINDOW_S = 1.0
+# Two clocks that are read one after the other differ by less; no machine is suspended for so short a time.
+SUSPENDED_AT_LEAST_NS = NS_PER_S // 20
+
+
+def _asleep_ns() -> int | None:
+    """For how long this machine has been suspended since its start: CLOCK_MONOTONIC stands still meanwhile, CLOCK_BOOTTIME does
+    not. None where there is no such clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return None if clock is None else time.clock_gettime_ns(clock) - time.monotonic_ns()
+
+
+@dataclass(slots=True)
+class _Counters:
+    """Where the clocks and counters stand."""
+
+    asleep_ns: int | None = field(default_factory=_asleep_ns)
+    own_s: float = field(default_factory=time.process_time)
+    machine_s: tuple[float, float, float] = field(default_factory=machine_cpu_s)
+
+
+class HealthMonitor:
+    """Samples from `start` to `stop`. One lag every 20 ms, one CPU share a second. `servers` are the addresses under test."""
+
+    def __init__(self, worker: str, servers: Sequence[Address] = ()) -> None:
+        self._health = WorkerHealth(worker)
+        self._servers = ServerCpu(servers)
+        self._lags_ms = array("d")
+        self._busy = array("d")
+        self._greenlet: gevent.Greenlet | None = None
+        self._window = (0.0, 0.0)
+        self._begin = _Counters()
+        self._woke_ns = 0  # when the loop was last seen to run
+
+    def start(self) -> None:
+        """Begin sampling (again)."""
+        self.stop()
+        self._window = (time.monotonic(), time.process_time())
+        self._begin = _Counters()
+        self._servers.start()
+        self._woke_ns = time.monotonic_ns()
+        self._greenlet = gevent.spawn(self._run)
+
+    def stop(self) -> None:
+        """Stop sampling; a last, shorter window counts if there is no whole one."""
+        if self._greenlet is None:
+            return
+        self._greenlet.kill(block=False)
+        self._greenlet = None
+        if time.monotonic_ns() - self._woke_ns > LAG_EVERY_NS:  # it stands still at this moment
+            self._note_lag()
+        if not self._busy:
+            self._close_window(0.2)
+        self._compare(self._begin, _Counters())
+
+    def health(self) -> WorkerHealth:
+        """The loop's lag in ms (p99 and maximum), the core's share in its busiest seconds (95 % quantile), and what `stop`
+        found."""
+        health = self._health
+        health.loop_lag_p99_ms = float(np.percentile(self._lags_ms, 99)) if self._lags_ms else None
+        health.loop_lag_max_ms = max(self._lags_ms, default=None)
+        health.core_busy = float(np.percentile(self._busy, 95)) if self._busy else None
+        return health
+
+    def _run(self) -> None:
+        while True:
+            gevent.sleep(LAG_EVERY_NS / NS_PER_S)
+            self._note_lag()
+            self._close_window(BUSY_WINDOW_S)
+
+    def _note_lag(self) -> None:
+        since_ns, self._woke_ns = self._woke_ns, time.monotonic_ns()
+        lag_ms = max(0, self._woke_ns - since_ns - LAG_EVERY_NS) / 1e6
+        self._lags_ms.append(lag_ms)
+        if lag_ms > (self._health.longest_pause_ms or 0.0):
+            self._health.longest_pause_ms, self._health.longest_pause_mono_ns = lag_ms, since_ns + LAG_EVERY_NS
+
+    def _close_window(self, at_least_s: float) -> None:
+        now, cpu = time.monotonic(), time.process_time()
+        since, cpu_then = self._window
+        if now - since >= at_least_s:
+            self._busy.append((cpu - cpu_then) / (now - since))
+            self._window = (now, cpu)
+
+    def _compare(self, begin: _Counters, end: _Counters) -> None:
+        """What the clocks and counters say of the time from `begin` to `end`."""
+        health = self._health
+        if begin.asleep_ns is not None and end.asleep_ns is not None:
+            asleep_ns = end.asleep_ns - begin.asleep_ns
+            health.suspended_ms = asleep_ns / 1e6 if asleep_ns >= SUSPENDED_AT_LEAST_NS else 0.0
+        idle_s, total_s, stolen_s = (now - then for now, then in zip(end.machine_s, begin.machine_s, strict=True))
+        if total_s > 0:
+            health.stolen_ratio = stolen_s / total_s
+            health.machine_busy = min(1.0, max(0.0, 1 - idle_s / total_s))
+            health.own_share = min(1.0, (end.own_s - begin.own_s) / total_s)
+        health.server_share = self._servers.share()

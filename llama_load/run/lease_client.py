@@ -1,0 +1,241 @@
+"""The run as the users of one process see it: tickets in, records out. The link knows where the dispatcher is."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn, Protocol
+
+from gevent.event import Event
+from gevent.lock import Semaphore
+from locust.exception import StopUser
+
+from llama_load.dispatch.leases import Key, Lease
+from llama_load.record import RequestRecord
+from llama_load.targets.body import BodyOptions
+from llama_load.targets.target import Target
+from llama_load.units import NS_PER_S
+from llama_load.users.session import Dialogue, Ticket
+from llama_load.wire.request import Timeouts
+from llama_load.wire.timer import FINE_NS, sleep_until
+
+# A lease whose request has been scheduled this long ago and that no user has taken gets one more user: the one that was made for it
+# may have died, or be doing something else.
+OVERDUE_NS = NS_PER_S
+
+# Enough hex digits that no two prompts of a server's life begin alike.
+PREFIX_DIGITS = 24
+
+
+class DispatcherLink(Protocol):
+    """The way to the dispatcher: a call in one process, messages in a swarm. Nothing here blocks."""
+
+    def want(self, workload: str, count: int) -> None:
+        """So many users of this workload could send; leases come by `LeaseClient.receive`, at once or later."""
+
+    def started(self, lease: Lease) -> None:
+        """A user sends this request now."""
+
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        """Nobody here will send these."""
+
+    def ended(self, lease: Lease, record: RequestRecord) -> None:
+        """The request is over: well, badly, or cancelled."""
+
+    def abort(self, sentence: str) -> None:
+        """A user says that the run makes no sense."""
+
+
+def was_refused(record: RequestRecord) -> bool:
+    """Whether there was no connection to the server."""
+    return record.status.startswith("connect_")
+
+
+@dataclass(slots=True)
+class _LeaseQueue:
+    """Where the users of one workload wait for leases."""
+
+    stock: deque[list[Lease]] = field(default_factory=deque)  # each with the further turns of its conversation
+    asked: int = 0  # such lists that were asked for and have not come
+    waiting: int = 0
+    ready: Semaphore = field(default_factory=lambda: Semaphore(0))
+
+
+@dataclass(slots=True, kw_only=True)
+class LeaseClient:
+    """A `Session` (see `llama_load.users.session`).
+
+    No lease that users asked for is kept when none waits any more: it goes back, so that another worker can send it.
+    For one that nobody asked for `more_users` is called with its workload. `measuring` is called with the first
+    measured lease, `heard` with every record.
+    """
+
+    link: DispatcherLink
+    worker: str
+    targets: Sequence[Target]
+    body_options: BodyOptions
+    dialogue: Dialogue
+    timeouts: Timeouts
+    save_texts: bool
+    nonce: str | None  # set: begin every prompt with random text drawn from it
+    measuring: Callable[[], None]
+    more_users: Callable[[str], None]
+    heard: Callable[[RequestRecord], None]
+    in_flight: int = 0
+    _queues: dict[str, _LeaseQueue] = field(default_factory=dict)
+    _leases: dict[Key, Lease] = field(default_factory=dict)  # of the tickets that users hold, and of those that follow them
+    _measuring: bool = False
+    _closing: bool = False
+    _closed: Event = field(default_factory=Event)
+
+    def receive(self, leases: Sequence[Lease]) -> None:
+        """Leases have come."""
+        if self._closing:
+            self.link.give_back(leases)
+            return
+        for lease in leases:
+            if not lease.warmup and not self._measuring:
+                self._measuring = True
+                self.measuring()
+            queue = self._queue_of(lease.workload)
+            if lease.follows:
+                queue.stock[-1].append(lease)
+                continue
+            queue.stock.append([lease])
+            queue.asked = max(0, queue.asked - 1)
+            queue.ready.release()
+            if lease.unasked and len(queue.stock) > queue.waiting:
+                self.more_users(lease.workload)
+        for queue in self._queues.values():
+            self._return_surplus(queue)
+
+    def see_to_overdue(self) -> None:
+        """Called once a second: see `OVERDUE_NS`."""
+        before_ns = time.monotonic_ns() - OVERDUE_NS
+        for workload, queue in self._queues.items():
+            for _ in range(sum((leases[0].scheduled_ns or 0) < before_ns for leases in queue.stock) - queue.waiting):
+                self.more_users(workload)
+
+    def wants(self) -> dict[str, int]:
+        """How many leases of each workload users wait for, in all: for the dispatcher, to whom single wishes may have got lost."""
+        for queue in self._queues.values():
+            queue.asked = 0 if self._closing else max(0, queue.waiting - len(queue.stock))
+        return {workload: queue.asked for workload, queue in self._queues.items()}
+
+    def close(self) -> None:
+        """Begin no more requests; users that wait for a lease stop."""
+        self._closing = True
+        self._closed.set()
+        for queue in self._queues.values():
+            if queue.stock:
+                self.link.give_back([lease for leases in queue.stock for lease in leases])
+                queue.stock.clear()
+            for _ in range(queue.waiting):
+                queue.ready.release()
+
+    def take(self, workload: str) -> Ticket:
+        """See `Session.take`."""
+        queue = self._queue_of(workload)
+        leases: Sequence[Lease] = ()
+        queue.waiting += 1
+        try:
+            while not self._closing:
+                self._ask(workload, queue)
+                queue.ready.acquire()
+                if queue.stock:
+                    leases = queue.stock.popleft()
+                    break
+        finally:
+            queue.waiting -= 1
+            self._return_surplus(queue)  # this user may have been killed with a lease in its queue
+        if leases:
+            self._wait_until_scheduled(leases)
+            return self._ticket(leases)
+        raise StopUser
+
+    def follow(self, ticket: Ticket) -> Ticket:
+        """See `Session.follow`."""
+        if self._closing:
+            raise StopUser
+        return self._ticket([self._leases[key] for key in ticket.following])
+
+    def abandon(self, ticket: Ticket) -> None:
+        """See `Session.abandon`."""
+        self.link.give_back([self._leases.pop(key) for key in ticket.following])
+
+    def prefix(self, ticket: Ticket) -> str:
+        """See `Session.prefix`."""
+        if self.nonce is None:
+            return ""
+        return hashlib.sha256(f"{self.nonce} {ticket.warmup} {ticket.index}".encode()).hexdigest()[:PREFIX_DIGITS] + " "
+
+    def give_back(self, ticket: Ticket) -> None:
+        """See `Session.give_back`."""
+        self.in_flight -= 1
+        self.link.give_back([self._leases.pop((ticket.warmup, ticket.index))])
+
+    def abort(self, sentence: str) -> NoReturn:
+        """See `Session.abort`."""
+        self.link.abort(sentence)
+        raise StopUser
+
+    def done(self, ticket: Ticket, record: RequestRecord) -> None:
+        """See `Session.done`."""
+        self.in_flight -= 1
+        lease = self._leases.pop((ticket.warmup, ticket.index))
+        try:
+            self.heard(record)
+        finally:  # whatever a listener raises, the run must go on and come to its end
+            self.link.ended(lease, record)
+
+    def _queue_of(self, workload: str) -> _LeaseQueue:
+        return self._queues.setdefault(workload, _LeaseQueue())
+
+    def _ask(self, workload: str, queue: _LeaseQueue) -> None:
+        missing = queue.waiting - len(queue.stock) - queue.asked
+        if missing > 0:
+            queue.asked += missing
+            self.link.want(workload, missing)
+
+    def _return_surplus(self, queue: _LeaseQueue) -> None:
+        surplus = []
+        while len(queue.stock) > queue.waiting and not queue.stock[-1][0].unasked and queue.ready.acquire(blocking=False):
+            surplus += queue.stock.pop()
+        if surplus:
+            self.link.give_back(surplus)
+
+    def _wait_until_scheduled(self, leases: Sequence[Lease]) -> None:
+        """Sleep until the first of these is wanted; if the run ends meanwhile, or this user does, they go back."""
+        scheduled_ns = leases[0].scheduled_ns
+        is_due = False
+        try:
+            while scheduled_ns is not None and not self._closing and (left_ns := scheduled_ns - time.monotonic_ns()) > 0:
+                if left_ns > FINE_NS:
+                    self._closed.wait((left_ns - FINE_NS) / NS_PER_S)
+                else:
+                    sleep_until(scheduled_ns)
+            is_due = not self._closing
+        finally:
+            if not is_due:
+                self.link.give_back(leases)
+        if not is_due:
+            raise StopUser
+
+    def _ticket(self, leases: Sequence[Lease]) -> Ticket:
+        lease, *further = leases
+        self.in_flight += 1
+        self._leases |= {each.key: each for each in leases}
+        self.link.started(lease)
+        return Ticket(
+            lease.index,
+            lease.warmup,
+            lease.prompt,
+            self.targets[lease.replica],
+            tuple(each.key for each in further),
+            lease.stage,
+            lease.scheduled_ns,
+            lease.allowed_ns,
+        )

@@ -1,0 +1,283 @@
+"""Leads a run through its phases: a warm-up and a measurement for each of its segments, and the users that they need."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+
+import gevent
+
+from llama_load.dispatch.dispatcher import Dispatcher
+from llama_load.dispatch.phases import Phase
+from llama_load.load.segments import Segment
+from llama_load.preflight.prepare import USERS_AHEAD_S, Prepared
+from llama_load.runs import StageRecord, UsersAsked
+from llama_load.units import NS_PER_S, s_to_ns
+
+# How often scheduled requests, ramps and users are checked.
+TICK_S = 0.05
+# Stages begin when the users are there that they need, schedules when all workers are; after this time with fewer.
+READY_WITHIN_S = 10.0
+# How long users may be missing between measurements before others are started: Locust may just be starting them.
+SHORT_S = 2.0
+# The first arrival is scheduled late enough to be leased first.
+LEAD_NS = NS_PER_S // 4
+
+
+class PhaseRunner:
+    """`add_users(n)` starts n more users for stages, soon; `asked` gives the number of users that Locust has been asked for;
+    `measuring` is called before every measurement, `measured` after it with its stages, `end` with the reason when the course is
+    over."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        dispatcher: Dispatcher,
+        *,
+        add_users: Callable[[int], None],
+        asked: Callable[[], int],
+        measuring: Callable[[], None],
+        measured: Callable[[Sequence[StageRecord]], None],
+        end: Callable[[str], None],
+    ) -> None:
+        self._prepared = prepared
+        self._dispatcher = dispatcher
+        self._add_users = add_users
+        self._asked = asked
+        self._measuring = measuring
+        self._has_measured = measured
+        self._end = end
+        self._steps = self._plan()
+        self._segment: Segment | None = None
+        self._measured: tuple[Segment, Phase] | None = None  # what is being measured
+        self._stopped_ns: int | None = None
+        self._short_since_s: float | None = None  # since when users have been missing that a phase needs to begin or go on
+        self._timer: gevent.Greenlet | None = None
+        self._ticker: gevent.Greenlet | None = None
+
+    def next_phase(self) -> None:
+        """The phase before has ended, or there was none: begin the next one."""
+        if self._timer is not None:
+            self._timer.kill(block=False)
+            self._timer = None
+        self._record_end()
+        step = next(self._steps, None)
+        if step is None:
+            self._end("complete")
+            return
+        self._segment, phase = step
+        if phase.warmup:
+            self._dispatcher.begin(phase)
+        else:
+            self._measure(self._segment, phase)
+        if self._ticker is None:
+            self._ticker = gevent.spawn(self._tick)
+
+    def stopping(self) -> None:
+        """The users are being stopped: no stage goes on from now, however long it takes until everything has come in."""
+        self._stopped_ns = self._stopped_ns or time.monotonic_ns()
+        manifest = self._prepared.writer.manifest
+        if self._measured is not None and manifest.cut_mono_ns is None:
+            manifest.cut_mono_ns = self._stopped_ns
+
+    def close(self) -> None:
+        """The run is over, perhaps before its course was."""
+        for greenlet in (self._timer, self._ticker):
+            if greenlet is not None:
+                greenlet.kill(block=False)
+        self._record_end()
+
+    @property
+    def what(self) -> str:
+        """What is going on, in a few words."""
+        if self._segment is None:
+            return "preparing"
+        what = "measuring" if self._measured else "warm-up"
+        records = self._prepared.writer.manifest.stages
+        if not records:
+            return what
+        stage_index = self._segment.stage_index_at(self._elapsed_s()) if self._measured else 0
+        return f"stage {records[self._segment.first_stage + stage_index].name} {what}"
+
+    # ------------------------------------------------------------------ the course
+
+    def _plan(self) -> Iterator[tuple[Segment, Phase]]:
+        warmup, model, weights = self._prepared.options.warmup, self._prepared.model, self._prepared.weights
+        for number, segment in enumerate(self._prepared.segments):
+            workload_of = None if segment.scheduled_s is None else drawn_by_weight(weights, model.seed + number)
+            if warmup:
+                yield (
+                    segment,
+                    Phase(
+                        total=warmup,
+                        warmup=True,
+                        limit_at=self._limit_of_warmup(segment),
+                        stage_of=segment.stage_of_warmup,
+                        workload_of=workload_of,
+                    ),
+                )
+            yield (
+                segment,
+                Phase(
+                    total=segment.total,
+                    scheduled_ns=None if segment.scheduled_s is None else (segment.scheduled_s * NS_PER_S).astype(int).tolist(),
+                    limit_at=self._limit_asked if self._is_plain else segment.limit_at,
+                    stage_of=segment.stage_of,
+                    workload_of=workload_of,
+                    drops=model.drops,
+                    repeats=model.same_prompts,
+                ),
+            )
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the run is a closed loop of as many users as Locust was asked for: no stages, no schedule."""
+        return not self._prepared.model.stages and not self._prepared.is_open
+
+    def _limit_asked(self, _elapsed_s: float) -> int:
+        """However many users there are, when workers were taken for lost and have come back: no more in flight than asked for."""
+        return self._asked()
+
+    def _limit_of_warmup(self, segment: Segment) -> Callable[[float], int | None]:
+        """Of a schedule: as many as it will soon have in flight."""
+        if self._is_plain:
+            return self._limit_asked
+        limit = None if segment.scheduled_s is None else segment.users_to_begin(USERS_AHEAD_S)
+        return lambda _: limit
+
+    def _is_ready(self, segment: Segment) -> bool:
+        if segment.scheduled_s is not None:
+            return self._dispatcher.all_there
+        return self._dispatcher.waiting >= (segment.most_users or 0)
+
+    def _measure(self, segment: Segment, phase: Phase) -> None:
+        self._measuring()
+        with gevent.Timeout(READY_WITHIN_S, False):
+            while not self._is_ready(segment):
+                gevent.sleep(TICK_S)
+        begun_ns = time.monotonic_ns() + (0 if segment.scheduled_s is None else LEAD_NS)
+        self._measured = segment, phase
+        self._dispatcher.begin(phase, begun_ns)
+        if segment.seconds is not None:
+            left_s = segment.seconds + (begun_ns - time.monotonic_ns()) / NS_PER_S
+            self._timer = gevent.spawn_later(max(0.0, left_s), self._time_over, phase)
+
+    def _time_over(self, phase: Phase) -> None:
+        if self._prepared.model.stages:  # what is in flight ends: it is part of the stage's throughput
+            self._dispatcher.close_phase()
+            return
+        manifest, now_ns = self._prepared.writer.manifest, time.monotonic_ns()
+        manifest.cut_mono_ns = now_ns
+        if phase.scheduled_ns is not None:
+            manifest.due = bisect_right(phase.scheduled_ns, now_ns - phase.begun_ns)
+        self._end("time")
+
+    def _record_end(self) -> None:
+        """Say in the manifest when the stages of the segment that is over have ended."""
+        if self._measured is None:
+            return
+        (segment, phase), self._measured = self._measured, None
+        manifest, now_ns = self._prepared.writer.manifest, self._stopped_ns or time.monotonic_ns()
+        manifest.dropped = sum(each.dropped.total() for each in self._dispatcher.measured)
+        records = self._stage_records(segment)
+        if records:
+            self._note_stages(segment, phase, records, now_ns)
+        self._has_measured(records)
+        if not records:
+            return
+        with suppress(OSError):  # it is written again at the end
+            gevent.get_hub().threadpool.apply(self._prepared.writer.write_manifest)
+
+    def _note_stages(self, segment: Segment, phase: Phase, told: Sequence[StageRecord], now_ns: int) -> None:
+        manifest = self._prepared.writer.manifest
+        by_time = segment.seconds is not None and phase.pool.is_closed
+        manifest.cut += (segment.total or 0) - phase.pool.taken if by_time and segment.total else 0
+        is_timed = (by_time and segment.scheduled_s is None) or len(told) > 1
+        over_ns = None
+        if phase.pool.finished:
+            over_ns = phase.begun_ns + s_to_ns(segment.ends_s[-1]) if is_timed else now_ns
+        begins = [phase.begun_ns + s_to_ns(start_s) for start_s in segment.starts_s]
+        ends = [*begins[1:], over_ns]
+        for number, (each, begun_ns, end_ns) in enumerate(zip(told, begins, ends, strict=True), start=segment.first_stage):
+            each.begun_mono_ns = begun_ns if begun_ns < now_ns else None
+            # What has been sent and answered before its time was over is whole, too.
+            is_whole = end_ns is not None and (end_ns <= now_ns or (phase.pool.finished and self._stopped_ns is None))
+            each.ended_mono_ns = end_ns if is_whole else None
+            each.is_timed = is_timed
+            each.dropped = phase.dropped[number]
+            over_ns = now_ns if end_ns is None else end_ns
+            if by_time and segment.scheduled_s is not None:
+                offered_s = min((over_ns - phase.begun_ns) / NS_PER_S, segment.seconds or math.inf)  # then the rest is waited for
+                each.unsent = _unsent(segment, number - segment.first_stage, phase.pool.taken, offered_s)
+            each.lost = sum(heard_ns < over_ns and noticed_ns >= begun_ns for heard_ns, noticed_ns in self._dispatcher.departures)
+
+    def _stage_records(self, segment: Segment) -> list[StageRecord]:
+        stages = self._prepared.writer.manifest.stages
+        return stages[segment.first_stage : segment.first_stage + len(segment.stages)]
+
+    def _elapsed_s(self) -> float:
+        return (time.monotonic_ns() - self._dispatcher.phase.begun_ns) / NS_PER_S
+
+    # ------------------------------------------------------------------ as time goes by
+
+    def _tick(self) -> None:
+        while True:
+            gevent.sleep(TICK_S)
+            self._note_what_is_asked()
+            self._dispatcher.serve()  # what has become due, and where a limit has risen
+            if self._measured is None:
+                self._replace_missing_users()
+                continue
+            segment, _ = self._measured
+            present = self._dispatcher.in_flight + self._dispatcher.waiting
+            if segment.most_users is not None and present < segment.most_users:  # some may have gone with a worker
+                self._add_users(segment.most_users - present)
+
+    def _note_what_is_asked(self) -> None:
+        """Write down how many users a plain closed loop was asked for: an Edit in the web page, or a LoadTestShape."""
+        if not self._is_plain:
+            return
+        manifest, users = self._prepared.writer.manifest, self._asked()
+        if not manifest.users_asked or manifest.users_asked[-1].users != users:
+            manifest.users_asked.append(UsersAsked(time.monotonic_ns(), users))
+        manifest.users = max(manifest.users, users) if self._dispatcher.measuring else users
+
+    def _replace_missing_users(self) -> None:
+        """Between measurements: users that a stage needs may be in a long wait_time. Others come in their place, after a while in
+        which those that are just being started come."""
+        needed = (self._segment.most_users or 0) if self._segment is not None else 0
+        missing = needed - self._dispatcher.in_flight - self._dispatcher.waiting
+        now_s = time.monotonic()
+        if missing <= 0:
+            self._short_since_s = None
+        elif self._short_since_s is None:
+            self._short_since_s = now_s
+        elif now_s - self._short_since_s > SHORT_S:
+            self._short_since_s = None
+            self._add_users(missing)
+
+
+def _unsent(segment: Segment, place: int, taken: int, offered_s: float) -> int:
+    """How many arrivals of one of a segment's stages were scheduled within `offered_s` and not leased. (Leases are in order.)"""
+    assert segment.scheduled_s is not None
+    assert segment.stage_index is not None
+    rest = slice(taken, None)
+    return int(((segment.stage_index[rest] == place) & (segment.scheduled_s[rest] <= offered_s)).sum())
+
+
+def drawn_by_weight(weights: Mapping[str, float], seed: int) -> Callable[[int], str]:
+    """Of which workload arrival i is: drawn by the weights of the user classes, the same at every question."""
+    names, shares = list(weights), list(weights.values())
+    if len(names) == 1:
+        return lambda _: names[0]
+
+    @lru_cache(1 << 16)
+    def drawn(number: int) -> str:
+        return random.Random(f"workload {seed} {number}").choices(names, shares)[0]
+
+    return drawn

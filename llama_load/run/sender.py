@@ -1,0 +1,106 @@
+"""The users' side of a run in one process: their session, the wire, and how busy this process is."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import gevent
+
+from llama_load.metrics.evidence import WorkerHealth
+from llama_load.options.options import RunOptions
+from llama_load.record import RequestRecord
+from llama_load.run.arrival_users import ArrivalUsers
+from llama_load.run.health import HealthMonitor
+from llama_load.run.lease_client import DispatcherLink, LeaseClient
+from llama_load.swarm.locust_stats import report_request
+from llama_load.targets.body import BodyOptions
+from llama_load.targets.target import Target
+from llama_load.wire.transport import Transport
+
+# How long users that were stopped may take to write down what they were doing.
+LAST_RECORDS_WITHIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class SenderConfig:
+    """What a sender must know of a run."""
+
+    targets: Sequence[Target]
+    options: RunOptions
+    body_options: BodyOptions
+    nonce: str | None
+
+
+class SenderRuntime:
+    """The users of one process during one run. `heard` is called with every record."""
+
+    def __init__(
+        self, environment: Any, worker: str, config: SenderConfig, link: DispatcherLink, heard: Callable[[RequestRecord], None]
+    ) -> None:
+        self._environment = environment
+        self._heard = heard
+        self._monitor = HealthMonitor(worker, [target.address for target in config.targets])
+        self._users = ArrivalUsers(environment)
+        options = config.options
+        self.lease_client = LeaseClient(
+            link=link,
+            worker=worker,
+            targets=config.targets,
+            body_options=config.body_options,
+            dialogue=options.dialogue,
+            timeouts=options.timeouts,
+            save_texts=options.save_texts,
+            nonce=config.nonce,
+            measuring=self._monitor.start,
+            more_users=self._users.add,
+            heard=self._record,
+        )
+        self._overdue = gevent.spawn(self._see_to_overdue)
+        Transport.of_this_process().trust(options.tls)
+
+    def stop_monitor(self) -> None:
+        """What comes now is no part of the measurement: stopping keeps Locust busy for some 70 ms."""
+        self._monitor.stop()
+
+    def drain(self, wait_s: float) -> None:
+        """Begin nothing more, and wait so long for what is in flight."""
+        self.lease_client.close()
+        with gevent.Timeout(wait_s, False) if wait_s else nullcontext():
+            while wait_s and self.lease_client.in_flight > 0:
+                gevent.sleep(0.01)
+
+    def finish(self, wait_s: float = 0) -> WorkerHealth:
+        """Drain, cut what is still in flight, and wait until every record is written down."""
+        self.drain(wait_s)
+        self._monitor.stop()
+        for exchange in tuple(Transport.of_this_process().active):
+            exchange.cancel()
+        Transport.of_this_process().close_parked()
+        with gevent.Timeout(LAST_RECORDS_WITHIN_S, False):
+            while self.lease_client.in_flight > 0:
+                gevent.sleep(0.01)
+        self._overdue.kill(block=False)
+        self._users.stop(LAST_RECORDS_WITHIN_S)
+        return self._monitor.health()
+
+    def _see_to_overdue(self) -> None:
+        while True:
+            gevent.sleep(1)
+            self.lease_client.see_to_overdue()
+
+    def _record(self, record: RequestRecord) -> None:
+        self._heard(record)
+        self._environment.events.llm_request.fire(record=record)
+        if not record.warmup:
+            report_request(self._environment, record, record.output_chars)
+
+
+def settle() -> None:
+    """Spare the event loop full garbage collections over all that is loaded, which take some tens of ms each. To be called
+    before anything is measured; in a worker before it reports to the master."""
+    gc.collect()
+    gc.freeze()

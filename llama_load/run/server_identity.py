@@ -1,0 +1,28 @@
+"""Whether a server is still the one that it was before the run: asked again at its end."""
+
+from __future__ import annotations
+
+from llama_load.errors import UsageError
+from llama_load.metrics.evidence import NO_ANSWER
+from llama_load.metrics.server_counters import SAME_START_S
+from llama_load.preflight.checks import differences
+from llama_load.targets.probe import Probe
+from llama_load.targets.target import Target
+
+
+def changes_since(probe: Probe, before: Target) -> list[str]:
+    """What differs from the server that was asked before the run: `build b7522 -> b7600`, `restarted …`. Never raises for what
+    the server does."""
+    try:
+        now = probe.ask()
+    except UsageError as error:
+        return [f"{NO_ANSWER}: {error}"]
+    return [*_restart(before, now), *differences(before.about, now.about)]
+
+
+def _restart(before: Target, now: Target) -> list[str]:
+    started_s, again_s = before.about.get("started_s"), now.about.get("started_s")
+    if started_s is None or again_s is None or abs(again_s - started_s) <= SAME_START_S:
+        return []
+    after_s = again_s - started_s - (before.about.get("uptime_s") or 0.0)
+    return [f"restarted during the run, {after_s:.0f} s after its preparation"]

@@ -1,0 +1,98 @@
+"""Records on their way from a message to the master's disk: written in a thread, so that a slow disk holds up nobody else."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import gevent
+from gevent.event import Event
+
+from llama_load.dispatch.leases import Key
+from llama_load.runs import RunWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+# What waits for a slow disk at most. More is not taken in; the workers keep it and send it again.
+MOST_WAITING_BYTES = 64 << 20
+
+
+Row = tuple[Key, str, int | None]  # which request, its status, its output tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A numbered batch of a worker's records."""
+
+    worker: str
+    number: int
+    batch: pa.RecordBatch
+    rows: list[Row]
+    size: int  # bytes
+
+
+class RecordIngest:
+    """A queue before the run folder, emptied in one write at a time. `admit` says what of a delivery is written, just before it is;
+    `stored` is called when that is with the kernel, and until then the delivery is not acknowledged."""
+
+    def __init__(
+        self, writer: RunWriter, admit: Callable[[Delivery], Delivery], stored: Callable[[Delivery, Delivery], None]
+    ) -> None:
+        self._writer = writer
+        self._admit = admit
+        self._stored = stored
+        self._queue: list[Delivery] = []
+        self._waiting: set[tuple[str, int]] = set()
+        self._bytes = 0
+        self._there = Event()
+        self._told = self._closing = False
+        self._greenlet = gevent.spawn(self._work)
+
+    def put(self, delivery: Delivery) -> None:
+        """Take a delivery, unless it waits here already or too much does."""
+        key = (delivery.worker, delivery.number)
+        if key not in self._waiting and self._bytes < MOST_WAITING_BYTES:
+            self._waiting.add(key)
+            self._bytes += delivery.size
+            self._queue.append(delivery)
+            self._there.set()
+
+    def close(self) -> None:
+        """Write nothing more. (What is being written is waited for.)"""
+        self._closing = True
+        self._there.set()
+        self._greenlet.join()
+
+    def _work(self) -> None:
+        while not self._closing:
+            self._there.wait()
+            self._there.clear()
+            deliveries = list(self._queue)  # all in one write: what comes meanwhile is the next one
+            self._queue.clear()
+            if deliveries:
+                self._write(deliveries)
+
+    def _write(self, deliveries: list[Delivery]) -> None:
+        import pyarrow as pa
+
+        try:
+            admitted = [self._admit(delivery) for delivery in deliveries]
+            for batch in pa.Table.from_batches([each.batch for each in admitted]).combine_chunks().to_batches():
+                gevent.get_hub().threadpool.apply(self._writer.append_batch, (batch,))
+            for delivery, part in zip(deliveries, admitted, strict=True):
+                self._stored(delivery, part)
+        except OSError as error:  # not acknowledged, so it comes again
+            if not self._told:
+                print(f"cannot write to {self._writer.path}: {error.strerror}; workers keep their records", file=sys.stderr)
+            self._told = True
+        except Exception:  # one batch that cannot be stored must not keep out all that follow
+            logger.exception("records cannot be stored: please report this")
+        for delivery in deliveries:
+            self._waiting.discard((delivery.worker, delivery.number))
+            self._bytes -= delivery.size

@@ -1,0 +1,93 @@
+"""A run in one process: controller and sender side by side."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llama_load.dispatch.leases import Lease
+from llama_load.preflight.prepare import Prepared
+from llama_load.record import CANCELLED, RequestRecord
+from llama_load.reports.results import Results
+from llama_load.run.controller import RunController
+from llama_load.run.lease_client import was_refused
+from llama_load.run.recorder import InThread, Recorder
+from llama_load.run.sender import SenderConfig, SenderRuntime, settle
+
+WORKER = "local"
+
+
+class LocalRun:
+    """One run, and the `DispatcherLink` between its two sides. `add_users` sees that there are so many users, `stop`
+    ends the run when it should end by itself."""
+
+    def __init__(self, environment: Any, prepared: Prepared, add_users: Callable[[int], None], stop: Callable[[], None]) -> None:
+        options = prepared.options
+        self._wait_s = options.wait_at_end_s
+        self._recorder = Recorder(InThread(prepared.writer))
+        runner = environment.runner
+        self._controller = RunController(
+            prepared, self._deliver, add_users, lambda: self._stop(stop), lambda: runner.target_user_count
+        )
+        self._controller.dispatcher.join(WORKER)
+        config = SenderConfig(prepared.targets, options, prepared.body_options, new_nonce(options.bust_prefix_cache))
+        self._sender = SenderRuntime(environment, WORKER, config, self, self._recorder.add)
+        environment.llama_load = self._sender.lease_client
+        settle()
+
+    @property
+    def end_reason(self) -> str | None:
+        """Why the run is over; None while it is not."""
+        return self._controller.end_reason
+
+    def open(self) -> None:
+        """Let the users begin."""
+        self._controller.open()
+
+    def stopping(self, reason: str) -> None:
+        """Locust stops the users: for this reason, if the run had not come to its end by itself."""
+        self._controller.stopping(reason)
+        self._sender.drain(self._wait_s)
+
+    def finish(self) -> tuple[Results, str]:
+        """See `RunController.finish`."""
+        health = self._sender.finish()
+        return self._controller.finish([health], written=self._recorder.close())
+
+    def _deliver(self, _: str, leases: list[Lease]) -> None:
+        self._sender.lease_client.receive(leases)
+
+    def _stop(self, stop: Callable[[], None]) -> None:
+        self._sender.stop_monitor()
+        stop()
+
+    # ------------------------------------------------------------------ the link
+
+    def want(self, workload: str, count: int) -> None:
+        """See `DispatcherLink.want`."""
+        self._controller.dispatcher.want(WORKER, workload, count)
+
+    def started(self, lease: Lease) -> None:
+        """See `DispatcherLink.started`. (Nobody can get lost here.)"""
+
+    def give_back(self, leases: Sequence[Lease]) -> None:
+        """See `DispatcherLink.give_back`."""
+        self._controller.dispatcher.give_back(WORKER, [lease.key for lease in leases])
+
+    def ended(self, lease: Lease, record: RequestRecord) -> None:
+        """See `DispatcherLink.ended`."""
+        if record.status == CANCELLED:
+            self.give_back([lease])
+        else:
+            self._controller.heard(record.status, record.output_tokens)
+            self._controller.dispatcher.end(WORKER, lease.key, refused=was_refused(record))
+
+    def abort(self, sentence: str) -> None:
+        """See `DispatcherLink.abort`."""
+        self._controller.abort(sentence)
+
+
+def new_nonce(is_needed: bool) -> str | None:
+    """What random prefixes are drawn from, if they are wanted."""
+    return secrets.token_hex(8) if is_needed else None

@@ -1,0 +1,48 @@
+"""What servers tell of themselves in JSON, taken with a pinch of salt: a value of another type than expected is not told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+MOST = 2**53
+
+
+def text(value: object) -> str | None:
+    """A text that is not empty, else None."""
+    return value if isinstance(value, str) and value else None
+
+
+def count(value: object) -> int | None:
+    """A whole number from 1 to 2**53, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST else None
+
+
+def fields(value: object) -> dict[str, Any]:
+    """A JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """An entry of /v1/models. `context` is vLLM's `max_model_len`, `trained_context` stands in llama-server's `meta`."""
+
+    name: str
+    aliases: tuple[str, ...]
+    owner: str | None
+    context: int | None
+    trained_context: int | None = None
+
+
+def listed_models(document: object) -> list[ListedModel]:
+    """The models of a /v1/models document; entries without a name are left out."""
+    entries = fields(document).get("data")
+    found = []
+    for entry in entries if isinstance(entries, list) else []:
+        model = fields(entry)
+        name, aliases = text(model.get("id")), model.get("aliases")
+        names = tuple(filter(text, aliases)) if isinstance(aliases, list) else ()
+        if name is not None:
+            trained = count(fields(model.get("meta")).get("n_ctx_train"))
+            found.append(ListedModel(name, names, text(model.get("owned_by")), count(model.get("max_model_len")), trained))
+    return found

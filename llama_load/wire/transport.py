@@ -1,0 +1,183 @@
+"""The one place of a process where sockets are read, and where connections wait for their next use."""
+
+from __future__ import annotations
+
+import _socket
+import logging
+import os
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import gevent
+from gevent.hub import Waiter
+
+from llama_load.wire.address import Address
+from llama_load.wire.clock import SO_TIMESTAMPNS, wall_minus_mono_ns
+from llama_load.wire.connection import Connection
+from llama_load.wire.exchange import Exchange
+from llama_load.wire.fair_queue import FairQueue
+from llama_load.wire.poller import BROKEN, HUNG_UP, READABLE, WRITABLE, best_poller
+from llama_load.wire.request import EventReader, Request, Timeouts
+from llama_load.wire.tls import TlsLayer, TlsOptions
+
+logger = logging.getLogger(__name__)
+
+READ_BUFFER_BYTES = 64 * 1024
+TIMEOUT_SCAN_S = 0.1
+
+
+class Transport:
+    """Sends requests and reads answers for all greenlets of one process. Get it by `Transport.of_this_process()`."""
+
+    _instance: Transport | None = None
+
+    def __init__(self) -> None:
+        loop: Any = gevent.get_hub().loop
+        self.pid = os.getpid()
+        self.good_endpoint: dict[Address, int] = {}
+        self.active: set[Exchange] = set()
+        self.connections: dict[int, Connection] = {}  # by file descriptor, all that are open
+        self.poller = best_poller(loop, self._handle)
+        self.record_gap = self.poller.record_gap
+        self.fair_queue = FairQueue(loop)
+        self._parked: dict[Address, list[Connection]] = {}
+        self._tls_options = TlsOptions()
+        self._tls_context: ssl.SSLContext | None = None
+        self._tls_sessions: dict[Address, ssl.SSLSession] = {}
+        self._buffer = bytearray(READ_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._loop = loop
+        self._scan: Any = None
+        # Linux switches receive stamps on for the whole machine with the first socket that wants them, a moment
+        # after it is asked. One socket kept open for good means that no later segment arrives unstamped.
+        self._keeper = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        if SO_TIMESTAMPNS is not None:
+            self._keeper.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+
+    @classmethod
+    def of_this_process(cls) -> Transport:
+        """The transport of this process, made on first use (never before a fork)."""
+        if cls._instance is None or cls._instance.pid != os.getpid():
+            cls._instance = cls()
+        return cls._instance
+
+    def send(self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts) -> Exchange:
+        """Carry out one exchange and return it when it is done.
+
+        Blocks the calling greenlet only. Never raises for anything the server or the network does. When the
+        greenlet is killed meanwhile, the connection is closed, and the GreenletExit goes on; use `begin` and
+        `Exchange.cancel` where the exchange is needed then.
+        """
+        exchange = self.begin(address, request, reader, timeouts)
+        try:
+            exchange.wait()
+        finally:
+            exchange.cancel()
+        return exchange
+
+    def begin(self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts) -> Exchange:
+        """Start an exchange; `Exchange.wait` waits for its end. Others that are ready to go on go first."""
+        self.fair_queue.wait()
+        exchange = Exchange(self, address, request, reader, timeouts, Waiter())
+        self.active.add(exchange)
+        if self._scan is None:
+            self._scan = self._loop.timer(TIMEOUT_SCAN_S, TIMEOUT_SCAN_S, ref=False)
+            self._scan.start(self._scan_timeouts)
+        exchange.start()
+        return exchange
+
+    def trust(self, options: TlsOptions) -> None:
+        """Whom https:// connections trust from now on. Loading the system's authorities takes 40 ms, so not before it is needed."""
+        self._tls_options, self._tls_context = options, None
+        self._tls_sessions.clear()
+        self.close_parked()
+
+    def close_parked(self) -> None:
+        """Close the connections that wait for their next use."""
+        for connections in self._parked.values():
+            for connection in tuple(connections):
+                connection.close()
+        self._parked.clear()
+
+    # ------------------------------------------------------------------ called by exchanges and connections
+
+    def parked(self, address: Address) -> Connection | None:
+        """An open connection to `address` that nobody uses, the one used last; None if there is none."""
+        waiting = self._parked.get(address)
+        while waiting:
+            connection = waiting.pop()
+            if connection.is_quiet:
+                return connection
+            connection.close()
+        return None
+
+    def park(self, connection: Connection) -> None:
+        """Keep the connection for the next exchange with its address."""
+        connection.park()
+        self.poller.watch(connection.fd, writable=False)
+        self._parked.setdefault(connection.address, []).append(connection)
+
+    def register(self, connection: Connection, *, writable: bool) -> None:
+        """A new socket is to be watched."""
+        self.connections[connection.fd] = connection
+        self.poller.watch(connection.fd, writable=writable)
+
+    def unregister(self, connection: Connection) -> None:
+        """The connection's socket is about to be closed."""
+        if self.connections.pop(connection.fd, None) is not None:
+            self.poller.forget(connection.fd)
+        waiting = self._parked.get(connection.address)
+        if waiting and connection in waiting:
+            waiting.remove(connection)
+
+    def mark_streaming(self, connection: Connection | None) -> None:
+        """The first progress came: from now on the connection may be read in batches."""
+        if connection is not None and connection.all_sent:
+            self.poller.stream(connection.fd)
+
+    def forget(self, exchange: Exchange) -> None:
+        """The exchange is over."""
+        self.active.discard(exchange)
+        self.fair_queue.wake(exchange.waiter)
+
+    def tls_layer(self, address: Address) -> TlsLayer:
+        """A fresh TLS connection's state, which will try to resume the last session with this address."""
+        if self._tls_context is None:
+            self._tls_context = self._tls_options.context()
+        return TlsLayer(self._tls_context, address.host, self._tls_sessions.get(address))
+
+    def keep_session(self, address: Address, tls: TlsLayer) -> None:
+        """Remember the session for the next connection: a resumed handshake spares the server its signature."""
+        session = tls.session
+        if session is not None and session.has_ticket:
+            self._tls_sessions[address] = session
+
+    # ------------------------------------------------------------------ called by the loop
+
+    def _handle(self, events: Sequence[tuple[int, int]]) -> None:
+        offset = wall_minus_mono_ns() if SO_TIMESTAMPNS is not None else 0
+        now = time.monotonic_ns()
+        connections, buffer, view = self.connections, self._buffer, self._view
+        for fd, bits in events:
+            connection = connections.get(fd)
+            if connection is None:
+                continue
+            try:
+                if bits & WRITABLE or (bits & BROKEN and connection.connected_ns is None):
+                    connection.on_writable()
+                if bits & (READABLE | BROKEN | HUNG_UP):
+                    connection.on_readable(buffer, view, offset, now)
+            except Exception as error:  # a fault of ours must cost one request, not the loop
+                logger.exception("reading an answer failed")
+                if connection.exchange is not None:
+                    connection.exchange.fail("client_error", f"llama-load itself failed: {error!r}")
+                else:
+                    connection.close()
+
+    def _scan_timeouts(self) -> None:
+        now = time.monotonic_ns()
+        for exchange in tuple(self.active):
+            exchange.expired(now)

@@ -1,0 +1,136 @@
+"""Inputs of embeddings requests: batches of passages from text files, or of questions from ShareGPT conversations."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from llama_load.errors import UsageError
+from llama_load.workloads.counting import CHARS_PER_TOKEN
+from llama_load.workloads.fitting import counted
+from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
+from llama_load.workloads.sharegpt import chosen
+from llama_load.workloads.text_files import files_digest, text_files
+
+# Retrieval cuts documents into passages of this order; many embedding models take no more than 512 tokens.
+PASSAGE_TOKENS = 128
+_SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "。", "！", "？")
+_WORD_ENDS = (" ", "\t", "，")
+# How many passages of a file are counted at once to learn how many characters its tokens have.
+_SAMPLE_PASSAGES = 8
+
+
+class TextBatches:
+    """Batches of texts to embed: passages of a file or folder (`document`), else first questions of a ShareGPT file.
+
+    Without either the questions are those of the sample that comes with llama-load. Passages have about `input_len` tokens and
+    end with a sentence or word. No text is in two batches, until all have been asked for and batches are repeated.
+    """
+
+    name = "embeddings"
+
+    def plan(self, wanted: PlanRequest) -> Plan:
+        """Choose the batches of a run. Raises UsageError when the data cannot be read or has too few texts for one."""
+        size = wanted.traffic.batch_size
+        if size < 1:
+            raise UsageError(f"an embeddings request has one text or more, not {size}; set --batch-size")
+        source = _questions(wanted) if wanted.traffic.document is None else _passages(wanted.traffic.document, wanted)
+        prompts: list[Prompt] = []
+        batch: list[tuple[str, int]] = []
+        too_long = found = 0
+        for text, tokens in counted(_without_repeats(source.texts), wanted.counter):
+            if wanted.fits is not None and not wanted.fits(tokens, 0):
+                too_long += 1
+                continue
+            found += 1
+            batch.append((text, tokens))
+            if len(batch) < size:
+                continue
+            prompts.append(Prompt("", sum(count for _, count in batch), inputs=tuple(text for text, _ in batch)))
+            batch = []
+            if len(prompts) == wanted.num_prompts + wanted.warmup:
+                break
+        if not prompts:
+            raise UsageError(_too_few(source.path, found, too_long, size))
+        measured, warmup = prompts[: wanted.num_prompts], prompts[wanted.num_prompts :]
+        distinct = len(measured)
+        if wanted.fill and distinct < wanted.num_prompts:
+            measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
+        about = {
+            "dataset": {"path": str(source.path), "sha256": files_digest(source.digests), "texts": found, "batch_size": size},
+            "counted_by": wanted.counter.source,
+            "distinct": distinct,
+            "repeated": len(measured) - distinct,
+            "replaced": too_long,
+        }
+        return Plan(measured, warmup + _made_up(wanted.warmup - len(warmup), size), about)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where texts come from; `digests` has the SHA-256 of each file that was read so far."""
+
+    path: Path
+    texts: Iterator[str]
+    digests: list[str]
+
+
+def _questions(wanted: PlanRequest) -> _Source:
+    about, conversations = chosen(wanted)
+    texts = (conversation.prompt for conversation in conversations if conversation.prompt.strip())
+    return _Source(Path(about["path"]), texts, [str(about.get("sha256"))])
+
+
+def _passages(path: Path, wanted: PlanRequest) -> _Source:
+    digests: list[str] = []
+    return _Source(path, _passages_of_files(path, wanted, digests), digests)
+
+
+def _passages_of_files(path: Path, wanted: PlanRequest, digests: list[str]) -> Iterator[str]:
+    draw = random.Random(wanted.seed)
+    target = wanted.traffic.input_len or PASSAGE_TOKENS
+    for file in text_files(path, wanted.seed):
+        digests.append(file.sha256)
+        sample = file.text[: round(_SAMPLE_PASSAGES * target * CHARS_PER_TOKEN)]
+        tokens = wanted.counter.count([sample])[0]
+        found = list(passages(file.text, max(1, round(target * len(sample) / max(1, tokens)))))
+        draw.shuffle(found)
+        yield from found
+
+
+def passages(text: str, chars: int) -> Iterator[str]:
+    """A text in pieces of at most so many characters, without the space around them, each cut after a sentence or word."""
+    start = 0
+    while start < len(text):
+        piece = text[start : start + chars]
+        if start + chars < len(text):
+            # From the last third on: a sentence's end if there is one, else a word's, else wherever it is.
+            ends = (max(piece.rfind(mark, 2 * chars // 3) for mark in marks) for marks in (_SENTENCE_ENDS, _WORD_ENDS))
+            piece = piece[: next((end + 1 for end in ends if end >= 0), chars)]
+        start += len(piece)
+        if piece.strip():
+            yield piece.strip()
+
+
+def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for text in texts:
+        if text not in seen:
+            seen.add(text)
+            yield text
+
+
+def _made_up(count: int, size: int) -> list[Prompt]:
+    """Warm-up batches for when the data has none to spare."""
+    return [Prompt("", inputs=tuple(f"Warm-up text {number}.{part}" for part in range(size))) for number in range(count)]
+
+
+def _too_few(path: Path, found: int, too_long: int, size: int) -> str:
+    if too_long and not found:
+        return (
+            f"all {too_long} texts of {path} are longer than a slot of the server; start it with a larger context, or give "
+            "shorter texts"
+        )
+    return f"{path} holds {found} different texts that can be used, too few for a batch of {size}; lower --batch-size or give more"

@@ -1,0 +1,158 @@
+"""Recorded arrivals: when requests came, and how long they were, from a published trace or a run of our own.
+
+    Mooncake, JSON Lines    {"timestamp": 3052, "input_length": 7234, "output_length": 794, "hash_ids": [0, 28]}, ms
+    BurstGPT, CSV           Timestamp,Model,Request tokens,Response tokens,…, s
+    a run folder            when its measured requests were wanted (open loop) or started
+
+Which one it is, the content says. Lines need not be in order.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from llama_load.errors import UsageError
+from llama_load.record import OK
+from llama_load.workloads.text_files import decoded
+
+MOONCAKE = 'Mooncake\'s layout ({"timestamp": ms, "input_length": …, "output_length": …, "hash_ids": […]}, one a line)'
+BURSTGPT = "BurstGPT's layout (CSV with the columns Timestamp in s, Request tokens and Response tokens)"
+LAYOUTS = f"{MOONCAKE}, {BURSTGPT} or a run folder of llama-load"
+SHOWN = 120  # characters of a file in a sentence
+
+_COLUMNS = ("timestamp", "request tokens", "response tokens")
+_Row: TypeAlias = tuple[float, int | None, int | None, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A recorded request: when it came, s after the first one, and its lengths in tokens where they are known.
+
+    `hash_ids` name the blocks of its prompt (512 tokens each in Mooncake's traces): requests that begin with the same ids
+    begin with the same text.
+    """
+
+    at_s: float
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    hash_ids: tuple[int, ...] = ()
+
+
+def load_trace(path: Path, *, speed: float = 1.0) -> list[Arrival]:
+    """The arrivals of a trace in the order of time, the first at 0; `speed` 2 plays it in half the time.
+
+    What came at the same instant stays in the order of the file. Raises UsageError with a sentence that names the line when
+    the trace is missing, empty or laid out otherwise, RunError when it is a run folder that is damaged.
+    """
+    if not 0 < speed < math.inf:
+        raise UsageError(f"--speed must be a number greater than 0, got {speed:g}")
+    rows = _run(path) if path.is_dir() else _file(path)
+    if not rows:
+        raise UsageError(f"the trace {path} holds no request; it must have {LAYOUTS}")
+    rows.sort(key=itemgetter(0))
+    first_s = rows[0][0]
+    return [Arrival((at_s - first_s) / speed, input_, output, hash_ids) for at_s, input_, output, hash_ids in rows]
+
+
+def _file(path: Path) -> list[_Row]:
+    try:
+        text = decoded(path.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(f"there is no trace at {path}; give a file in {LAYOUTS}") from None
+    except OSError as error:
+        raise UsageError(f"the trace {path} cannot be read: {error.strerror}") from None
+    if text is None:
+        raise UsageError(f"the trace {path} is no text; it must have {LAYOUTS}")
+    if not text.strip():
+        raise UsageError(f"the trace {path} is empty; it must have {LAYOUTS}")
+    return list(_mooncake(path, text) if text.lstrip().startswith("{") else _burstgpt(path, text))
+
+
+class _Mooncake(msgspec.Struct):
+    timestamp: float
+    input_length: int | None = None
+    output_length: int | None = None
+    hash_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.input_length or 0, self.output_length or 0) < 0:
+            raise ValueError("a length is negative")
+
+
+def _mooncake(path: Path, text: str) -> Iterator[_Row]:
+    decoder = msgspec.json.Decoder(_Mooncake)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                entry = decoder.decode(line)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise UsageError(f"line {number} of the trace {path} does not have {MOONCAKE}: {error}") from None
+            yield entry.timestamp / 1000, entry.input_length, entry.output_length, entry.hash_ids
+
+
+def _burstgpt(path: Path, text: str) -> Iterator[_Row]:
+    lines = csv.reader(io.StringIO(text, newline=""))
+    try:
+        header = next(filter(None, lines))
+        names = [name.strip().lower() for name in header]
+        if missing := [name for name in _COLUMNS if name not in names]:
+            raise UsageError(
+                f"the trace {path} has no column {missing[0]!r}, but begins with {_shown(header)!r}; it must have {LAYOUTS}"
+            )
+        at, request, response = map(names.index, _COLUMNS)
+        for fields in filter(None, lines):
+            try:
+                yield _seconds(fields[at]), _tokens(fields[request]), _tokens(fields[response]), ()
+            except (ValueError, IndexError):
+                sentence = f"line {lines.line_num} of the trace {path}, {_shown(fields)!r}, does not have {BURSTGPT}"
+                raise UsageError(sentence) from None
+    except csv.Error as error:
+        raise UsageError(f"line {lines.line_num} of the trace {path} does not have {BURSTGPT}: {error}") from None
+
+
+def _shown(fields: list[str]) -> str:
+    return textwrap.shorten(",".join(fields), SHOWN, placeholder="…")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _tokens(text: str) -> int | None:
+    """A length; None where there is none, or 0: that is how BurstGPT notes a request that failed."""
+    value = float(text) if text.strip() else 0.0
+    if value < 0 or not value.is_integer():
+        raise ValueError(text)
+    return int(value) or None
+
+
+def _run(path: Path) -> list[_Row]:
+    """The measured requests of a run. How long one that failed or was cut off would have answered, its limit says best."""
+    from llama_load.runs import load_run
+
+    records = load_run(path).records.measured()
+    columns = ("scheduled_mono_ns", "started_mono_ns", "status", "prompt_tokens", "output_tokens", "max_tokens")
+    return [
+        (
+            (started_ns if scheduled_ns is None else scheduled_ns) / 1e9,
+            prompt_tokens,
+            output_tokens if status == OK else max_tokens,
+            (),
+        )
+        for scheduled_ns, started_ns, status, prompt_tokens, output_tokens, max_tokens in zip(
+            *map(records.strings, columns), strict=True
+        )
+    ]

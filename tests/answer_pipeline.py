@@ -1,0 +1,60 @@
+"""Bytes as a server might send them, cut anywhere, made into the record that a run would keep. No socket is involved,
+because hypothesis and the fuzzer, and not a network, decide where every read ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+from gevent.hub import Waiter
+
+from llama_load.record import RequestRecord, from_batch, to_batch
+from llama_load.targets.answer import AnswerReader
+from llama_load.targets.target import OPENAI, Target
+from llama_load.users.measure import SentRequest, make_record
+from llama_load.users.session import Ticket
+from llama_load.wire import Exchange, Request, Timeouts, parse_url
+
+ADDRESS = parse_url("http://127.0.0.1:9")
+
+
+class NoTransport:
+    """Stands in for the transport: whatever an exchange asks of it, nothing happens."""
+
+    def __getattr__(self, name: str) -> object:
+        return lambda *_, **__: None
+
+
+def exchange_of(pieces: Sequence[bytes]) -> tuple[Exchange, AnswerReader]:
+    """What becomes of an answer that comes in these reads and is closed then."""
+    reader = AnswerReader()
+    exchange = Exchange(NoTransport(), ADDRESS, Request("POST", "/"), reader, Timeouts(), Waiter())
+    exchange.on_start()
+    for at, piece in enumerate(pieces, start=exchange.started_ns):
+        if exchange.ended_ns is None and piece:
+            exchange.take(memoryview(piece), at)
+    if exchange.ended_ns is None:
+        exchange.connection_lost("cut_off", "the server closed the connection", exchange.started_ns + len(pieces))
+    return exchange, reader
+
+
+def prompt_of(reader: AnswerReader) -> tuple[int | None, str | None]:
+    """The prompt's tokens, and who says so."""
+    counts = reader.counts()
+    return counts.prompt_tokens, counts.prompt_token_source
+
+
+def output_of(reader: AnswerReader) -> tuple[int | None, str | None]:
+    """The answer's tokens, and who says so."""
+    counts = reader.counts()
+    return counts.output_tokens, counts.token_source
+
+
+def record_of(pieces: Sequence[bytes]) -> RequestRecord:
+    """The record of such an answer, through the columns of the journal and back."""
+    exchange, reader = exchange_of(pieces)
+    ticket = Ticket(0, False, None, Target(ADDRESS, OPENAI, None))
+    asked = SentRequest("id", "User", "workload", "name", "chat", None, "text", "", 8, None)
+    record = make_record(SimpleNamespace(worker="w", save_texts=True), ticket, asked, exchange, reader)
+    (kept,) = from_batch(to_batch([record]))
+    return kept

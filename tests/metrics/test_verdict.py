@@ -1,0 +1,288 @@
+"""The verdict: each word for its reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from llama_load.metrics.check import LIMITS
+from llama_load.metrics.evidence import NO_ANSWER, Evidence, LostWorker, WorkerHealth
+from llama_load.metrics.prompt_cache import CacheEvidence
+from llama_load.metrics.summary import summarize
+from llama_load.metrics.verdict import Verdict, judge
+from llama_load.record import RequestRecord
+from tests.make_records import MS, failed, record, table
+
+WELL = WorkerHealth("local", 1.0, 2.0, 0.2)
+
+
+def verdict(*records: RequestRecord, planned: int | None = None, health: WorkerHealth = WELL, **more: Any) -> Verdict:
+    rows = table(*records)
+    evidence = {"planned": len(records) if planned is None else planned, "health": [health]} | more
+    return judge(Evidence(records=rows, figures=summarize(rows), **evidence))
+
+
+def bad(found: Verdict) -> list[str]:
+    return [check.name for check in found.checks if not check.ok]
+
+
+def test_a_clean_run_is_valid() -> None:
+    found = verdict(*(record(i) for i in range(5)))
+    assert (found.word, bad(found)) == ("VALID", [])
+
+
+@pytest.mark.parametrize(
+    ("word", "check", "found"),
+    [
+        ("INCOMPLETE", "missing_records", lambda: verdict(record(), planned=2)),
+        ("INCOMPLETE", "missing_records", lambda: verdict(record(), record(1, status="cancelled"))),
+        ("CLIENT-BOUND", "own_delay_p99_ms", lambda: verdict(record(own_delay_ms=9.0))),
+        ("CLIENT-BOUND", "loop_lag_p99_ms", lambda: verdict(record(), health=WorkerHealth("w", 7.0, 9.0, 0.1))),
+        ("CLIENT-BOUND", "core_busy", lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.95))),
+        ("CLIENT-BOUND", "stolen_ratio", lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.1, 0.2))),
+        ("FAILED", "failure_ratio", lambda: verdict(record(), failed(1))),
+        ("NOT COMPARABLE", "cached_prompt_ratio", lambda: verdict(record(cached_tokens=9))),
+        ("NOT COMPARABLE", "cut_by_context_ratio", lambda: verdict(record(max_tokens=64))),
+        ("NOT COMPARABLE", "buffered_ratio", lambda: verdict(record(gaps_ms=(0,) * 15, merged_events=15))),
+        ("BLURRED", "merged_ratio", lambda: verdict(record(merged_events=1))),
+    ],
+)
+def test_each_fault_has_its_word(word: str, check: str, found: Any) -> None:
+    assert found().word == word
+    assert check in bad(found())
+    assert LIMITS[check].word == word
+
+
+def test_all_words_that_apply_are_reported_the_gravest_first() -> None:
+    """12 of 20 timed out on one slot, one is missing, and the client was busy: the head line names the cause of the gravest."""
+    slow = [failed(number, kind="first_token_timeout") for number in range(12)]
+    good = [record(12 + number) for number in range(8)]
+    busy = WorkerHealth("w", 7.0, 9.0, 0.1)
+    found = verdict(*slow, *good, users=20, slots=1, health=busy)
+    assert found.words == ["FAILED", "CLIENT-BOUND"]
+    assert found.headline == (
+        "FAILED: 12 of 20 requests failed (60%): 12 × no first token in time: 20 users on 1 slot; try -np 20 or a longer "
+        "--first-token-timeout; also CLIENT-BOUND"
+    )
+    assert [check.ok for check in found.checks[:3]] == [False, False, True]
+    assert verdict(failed(), failed(1), planned=3).words == ["INCOMPLETE", "FAILED"]
+    assert (verdict(record()).words, verdict(record()).headline) == (["VALID"], "VALID")
+
+
+def test_an_interrupted_run_without_a_planned_number_is_incomplete() -> None:
+    rows = table(record())
+    evidence = Evidence(records=rows, figures=summarize(rows), health=[WELL])
+    assert judge(replace(evidence, interrupted=True)).word == "INCOMPLETE"
+    assert judge(evidence).word == "VALID"
+
+
+def test_cached_prompts_that_were_declared_are_no_fault() -> None:
+    assert verdict(record(cached_tokens=9), cache=CacheEvidence(intended=True)).word == "VALID"
+
+
+def test_a_run_that_measured_nothing_is_incomplete_and_fails_its_gate() -> None:
+    rows = table(record(status="cancelled", ttft_ms=None, itl_ms=[]))
+    figures = summarize(rows)
+    assert judge(Evidence(records=rows, figures=figures, health=[WELL])).word == "INCOMPLETE"
+    assert (figures.failure_ratio, figures.max_output_tokens_per_s, figures.total_input_tokens) == (None, None, None)
+
+
+def test_a_finish_by_length_is_a_full_context_only_where_that_is_known() -> None:
+    """Without max_tokens llama-server goes on to the context's end; counted events are fewer than tokens."""
+    assert verdict(record(max_tokens=None), length_means_full=True).word == "NOT COMPARABLE"
+    assert verdict(record(max_tokens=None)).word == "VALID"
+    assert verdict(record(max_tokens=64, token_source="events")).word == "VALID"
+
+
+def test_a_run_in_which_everything_failed_has_a_verdict() -> None:
+    assert verdict(failed(), failed(1)).word == "FAILED"
+
+
+def test_user_space_stamps_are_told_without_changing_the_word() -> None:
+    found = verdict(record(clock_source="user"))
+    assert found.word == "VALID"
+    assert any("user space" in check.text for check in found.checks)
+
+
+def test_the_clients_delays_are_held_against_what_was_measured() -> None:
+    """8 ms of lag is nothing beside answers of 7 s, and an own delay of 8 ms nothing beside a TTFT of 2 s; beside 140 ms it is."""
+    health = WorkerHealth("w", 8.0, 9.0, 0.1)
+    slow = [record(i, first_ms=2000, gaps_ms=(2500, 2500), own_delay_ms=8.0) for i in range(5)]
+    assert verdict(*slow, health=health).word == "VALID"
+    fast = [record(i, own_delay_ms=8.0) for i in range(5)]
+    assert bad(verdict(*fast, health=health)) == ["own_delay_p99_ms", "loop_lag_p99_ms"]
+    limits = {check.name: check.limit for check in verdict(*slow, health=health).checks}
+    assert (limits["own_delay_p99_ms"], limits["loop_lag_p99_ms"]) == (20.0, 70.0)
+
+
+@pytest.mark.parametrize(("gap_ms", "word"), [(1000, "VALID"), (100, "CLIENT-BOUND")])
+def test_lateness_is_held_against_the_gap_between_arrivals(gap_ms: int, word: str) -> None:
+    """8 ms late is within 1 % of a gap of 1 s, and not of one of 100 ms."""
+    sent = [record(i, start_ms=i * gap_ms, scheduled_mono_ns=i * gap_ms * MS, late_ms=8.0, client_queue_ms=8.0) for i in range(5)]
+    assert verdict(*sent, gap_ms=float(gap_ms)).word == word
+
+
+def test_a_client_that_stood_still_turns_the_verdict() -> None:
+    """2 s once, which no p99 shows."""
+    assert bad(verdict(record(), health=WorkerHealth("w", 1.0, 2000.0, 0.1))) == ["client_pause_ms"]
+
+
+@pytest.mark.parametrize(("got", "fixed", "word"), [(10, True, "NOT COMPARABLE"), (10, False, "VALID"), (200, True, "VALID")])
+def test_answers_shorter_than_asked_where_all_were_to_have_the_same_length(got: int, fixed: bool, word: str) -> None:
+    """10 of 200 tokens: a clean end of a fast server, unless --ignore-eos or --output-len asked for all of them."""
+    short = [record(i, max_tokens=200, output_tokens=got, token_events=got, finish_reason="stop") for i in range(5)]
+    found = verdict(*short, fixed_lengths=fixed)
+    assert found.word == word
+    if word != "VALID":
+        assert found.headline.startswith(
+            "NOT COMPARABLE: 5 of 5 answers ended before the length asked for: answers have 5% of the tokens"
+        )
+
+
+def test_counted_events_do_not_show_how_long_an_answer_is() -> None:
+    assert verdict(record(max_tokens=200, token_source="events", finish_reason="stop"), fixed_lengths=True).word == "VALID"
+
+
+def test_several_tokens_an_event_blur_the_gaps() -> None:
+    """16 tokens an event; one token without a text at the end (llama-server counts its end token) is none of these."""
+    found = verdict(record(output_tokens=48, max_tokens=48))
+    assert (found.word, bad(found)) == ("BLURRED", ["tokens_per_event"])
+    assert verdict(record(output_tokens=4, max_tokens=4)).word == "VALID"
+
+
+def test_a_server_that_slows_down_is_named() -> None:
+    """TTFT from 100 to 400 ms over the run; the first eight began before any answer and do not count."""
+    begun = [record(i, start_ms=0, first_ms=50) for i in range(8)]
+    even = [record(i, start_ms=1000 + 200 * i, first_ms=100 + i % 7) for i in range(100)]
+    rising = [record(i, start_ms=1000 + 200 * i, first_ms=100 + 3 * i) for i in range(100)]
+    assert verdict(*begun, *even).word == "VALID"
+    found = verdict(*begun, *rising)
+    assert (found.word, bad(found)) == ("NOT COMPARABLE", ["drift_ratio"])
+    assert "TTFT rose 2.7 x, first to last quarter of the time (136 to 361 ms): the server slows down" in found.headline
+    assert verdict(*begun, *rising, is_steady=False).word == "VALID"
+
+
+def test_later_turns_of_a_conversation_are_slower_by_nature() -> None:
+    turns = [record(i, start_ms=1000 + 200 * i, first_ms=100 + 3 * i, turn=1 + i // 20) for i in range(100)]
+    assert verdict(*turns).word == "VALID"
+
+
+def test_a_queue_without_end_is_drift_although_the_server_is_as_fast_as_ever() -> None:
+    """An open loop of 100/s that the server takes at 80/s: it waits at the client."""
+    sent = [record(i, start_ms=12.5 * i, scheduled_mono_ns=10 * i * MS, client_queue_ms=2.5 * i, late_ms=0.0) for i in range(200)]
+    assert bad(verdict(*sent, gap_ms=10.0)) == ["drift_ratio"]
+
+
+def cancelled(index: int, *, start_ms: float, end_ms: float, first_ms: float | None = None) -> RequestRecord:
+    """A request that was cut in flight."""
+    nothing = dict.fromkeys(["ttft_ms", "tpot_ms", "e2el_ms", "last_token_mono_ns"])
+    first_ns = None if first_ms is None else round((start_ms + first_ms) * MS)
+    return record(
+        index,
+        start_ms=start_ms,
+        itl_ms=[],
+        status="cancelled",
+        ended_mono_ns=round(end_ms * MS),
+        first_token_mono_ns=first_ns,
+        **nothing,
+    )
+
+
+def test_requests_cut_at_the_end_that_were_as_the_others_are_no_fault() -> None:
+    """Eight users, 10 s a request, 15 s: eight answered, eight cut after 5 s. Each answer takes 10 s, and that is what is shown."""
+    answered = [record(i, first_ms=100, gaps_ms=(9900,)) for i in range(8)]
+    cut = [cancelled(8 + i, start_ms=10_000, end_ms=15_000, first_ms=100) for i in range(8)]
+    found = verdict(*answered, *cut, planned=8, cut_ns=15_000 * MS)
+    assert found.word == "VALID"
+    assert "8 of 16 requests were cut at the end of the time; counting them moves E2EL by 0.0%" in [
+        check.text for check in found.checks
+    ]
+
+
+def test_answers_longer_than_the_run_turn_the_verdict() -> None:
+    """Fifty answers of 1 s, and ten that were still under way after 15 s: E2EL shows the short ones alone."""
+    answered = [record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,)) for i in range(50)]
+    cut = [cancelled(50 + i, start_ms=0, end_ms=15_000, first_ms=100) for i in range(10)]
+    found = verdict(*answered, *cut, planned=50, cut_ns=15_000 * MS)
+    assert (found.word, bad(found)) == ("NOT COMPARABLE", ["cut_shift"])
+
+
+def test_first_tokens_that_the_end_cut_off_turn_the_verdict_and_those_that_had_come_do_not() -> None:
+    answered = [record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(900,)) for i in range(50)]
+    waiting = [cancelled(50 + i, start_ms=14_500, end_ms=15_000) for i in range(5)]
+    assert bad(verdict(*answered, *waiting, planned=50, cut_ns=15_000 * MS)) == ["cut_shift"]
+    begun = [cancelled(50 + i, start_ms=14_500, end_ms=15_000, first_ms=100) for i in range(5)]
+    assert bad(verdict(*answered, *begun, planned=50, cut_ns=15_000 * MS)) == []
+
+
+def test_what_the_end_waited_for_is_held_against_the_rest_by_its_speed() -> None:
+    """The last five end after the time, with nobody else on the server: twice as fast a token."""
+    answered = [record(i, start_ms=1000 * (i // 5), first_ms=100, gaps_ms=(450, 450)) for i in range(50)]
+    alike = [record(50 + i, start_ms=14_500, first_ms=100, gaps_ms=(450, 450)) for i in range(5)]
+    faster = [record(50 + i, start_ms=14_500, first_ms=500, gaps_ms=(50, 50)) for i in range(5)]
+    assert bad(verdict(*answered, *alike, cut_ns=15_000 * MS)) == []
+    assert bad(verdict(*answered, *faster, cut_ns=15_000 * MS)) == ["cut_shift"]
+
+
+@pytest.mark.parametrize(("hosts", "value"), [("ab", 0.0), ("aa", 1.0)])
+def test_replicas_that_take_turns_in_being_idle_are_out_of_balance(hosts: str, value: float) -> None:
+    """Two at a time, one on each replica, or both on one of them and then both on the other: the sums are alike."""
+    pairs = [hosts, hosts[::-1] if hosts == "ab" else "bb"] * 4
+    sent = [record(start_ms=1000 * place, host=f"http://{host}") for place, pair in enumerate(pairs) for host in pair]
+    found = verdict(*sent, hosts=["http://a", "http://b"])
+    (check,) = [check for check in found.checks if check.name == "in_flight_imbalance"]
+    assert (check.value, check.ok) == (value, value == 0.0)
+
+
+def test_more_in_flight_than_asked_for_is_another_load() -> None:
+    assert bad(verdict(record(), record(1), users=1)) == ["excess_in_flight"]
+
+
+def test_a_server_that_was_another_at_the_end_is_named() -> None:
+    assert verdict(record(), server_changes=[f"{NO_ANSWER}: connection refused"]).word == "VALID"
+    found = verdict(record(), server_changes=["build b1 -> b2"])
+    assert found.headline == "NOT COMPARABLE: the server is not the one from before the run: build b1 -> b2"
+
+
+def test_counts_that_cannot_be_are_named() -> None:
+    found = verdict(record(), record(1, count_doubt="usage: 4000000000000096 output tokens where at most 64 were asked for"))
+    assert found.headline == (
+        "NOT COMPARABLE: 1 answer with counts that cannot be, which were not used: usage: 4000000000000096 output tokens where at "
+        "most 64 were asked for"
+    )
+
+
+def test_client_bound_says_who_took_the_cpu() -> None:
+    """Two workers of one machine, the server beside them, and somebody else."""
+    own = [WorkerHealth(f"box_{number}", 9.0, 12.0, 0.9, machine_busy=0.97, own_share=0.2, server_share=0.5) for number in range(2)]
+    checks = {check.name: check for check in verdict(record(), health=own[0]).checks}
+    assert checks["core_busy"].text.endswith("its machine: 97% busy (client 20%, server 50%, others 27%)")
+    found = judge(Evidence(records=table(record()), figures=summarize(table(record())), health=own))
+    assert {check.name: check for check in found.checks}["core_busy"].text.endswith("(client 40%, server 50%, others 7%)")
+
+
+def test_a_suspended_machine_is_named() -> None:
+    found = verdict(record(), health=WorkerHealth("w", 1.0, 2.0, 0.1, suspended_ms=5000.0, longest_pause_ms=12.0))
+    assert "the client stood still for 5.0 s: the machine was suspended" in found.headline
+
+
+def test_requests_of_a_warm_up_that_a_lost_worker_may_have_sent_are_named() -> None:
+    lost = LostWorker("w_1", [], 3, [0, 1])
+    (check,) = [check for check in verdict(record(), lost=[lost]).checks if check.name == "lost_requests"]
+    assert check.text == "worker w_1 was lost with 2 requests of a warm-up; 3 that it had not begun went to others"
+    assert check.ok
+
+
+def test_a_ramp_within_the_measurement_is_reported() -> None:
+    """2 s of ramp in 100 s are little, in 10 s they are not."""
+    long = [record(start_ms=0), record(1, start_ms=100_000)]
+    short = [record(start_ms=0), record(1, start_ms=10_000)]
+    assert verdict(*long, ramp_s=2.0).word == "VALID"
+    assert bad(verdict(*short, ramp_s=2.0)) == ["ramp_ratio"]
+
+
+def test_users_that_were_changed_during_the_run_are_several_loads() -> None:
+    assert bad(verdict(record(), users_asked=[6, 12])) == ["users_changed"]
+    assert bad(verdict(record(), users_asked=[6])) == []

@@ -1,0 +1,105 @@
+"""Flags, environment variables and form fields are all texts; they become values in one place, faults all at once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from llama_load.errors import UsageError
+from llama_load.options.flags import without_secrets
+from llama_load.options.options import read_options
+
+
+def options(**given: object) -> object:
+    return read_options(SimpleNamespace(**given))
+
+
+def test_defaults() -> None:
+    found = options()
+    assert (found.num_prompts, found.warmup, found.seed, found.endpoint) == (None, 1, 0, "chat")
+    assert (found.percentiles, found.percentile_metrics, found.fail_if) == ([99.0], ["ttft", "tpot", "itl"], ["failure_ratio>0.01"])
+    assert (found.timeouts.connect_s, found.timeouts.first_token_s, found.timeouts.token_s) == (10.0, 600.0, 120.0)
+
+
+def test_texts_from_anywhere_become_values() -> None:
+    """From the command line (lists), from the environment or the web form (one text)."""
+    found = options(
+        num_prompts="64", temperature="0", cache_prompt="off", extra_body='{"top_k": 1}', ignore_eos=True, header=["A: b"]
+    )
+    assert (found.num_prompts, found.temperature, found.cache_prompt, found.extra_body) == (64, 0.0, False, {"top_k": 1})
+    assert found.ignore_eos
+    assert found.headers == (("A", "b"),)
+    assert options(header="A: b\nC: d", api_key="k").headers == (("A", "b"), ("C", "d"), ("Authorization", "Bearer k"))
+    assert (
+        options(goodput="ttft:500 tpot:50").goodput == options(goodput=["ttft:500", "tpot:50"]).goodput == ["ttft:500", "tpot:50"]
+    )
+    assert options(metric_percentiles="50, 99.9").percentiles == [50.0, 99.9]
+
+
+def test_emptied_fields_of_the_web_form_mean_the_default() -> None:
+    names = ("turns", "batch_size", "range_ratio", "num_prefixes", "images_per_request", "prefix_len", "image_size", "think_time")
+    found = options(**dict.fromkeys(names, ""))
+    assert found.traffic == options().traffic
+    assert found.traffic.turns == 1
+
+
+def test_what_users_of_vllm_type_is_understood() -> None:
+    assert options(endpoint="/v1/completions").endpoint == "completions"
+    assert options(header=["X-A=b:c"]).headers == (("X-A", "b:c"),)
+
+
+def test_a_latency_threshold_does_not_switch_off_the_one_on_failures() -> None:
+    assert options(fail_if=["p99_ttft_ms>500"]).fail_if == ["p99_ttft_ms>500", "failure_ratio>0.01"]
+    assert options(fail_if=["failure_ratio>0.5"]).fail_if == ["failure_ratio>0.5"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"num_prompts": "0"}, "--num-prompts must be a whole number of at least 1, got '0'"),
+        ({"num_prompts": "many"}, "--num-prompts must be a whole number"),
+        ({"warmup": "-1"}, "--warmup"),
+        ({"extra_body": "{top_k: 1}"}, "--extra-body must be a JSON object"),
+        ({"extra_body": "[1]"}, "--extra-body must be a JSON object"),
+        ({"header": ["no colon"]}, "--header must look like"),
+        ({"header": ["A: b\r\nEvil: c"]}, "--header must look like"),
+        ({"api_key": "schlüssel"}, "--api-key"),
+        ({"endpoint": "talk"}, "--endpoint must be one of chat, completions"),
+        ({"backend": "gpt"}, "--backend must be one of"),
+        ({"goodput": "speed:1"}, "--goodput"),
+        ({"fail_if": ["slow"]}, "--fail-if"),
+        ({"percentile_metrics": "ttft,bogus"}, "--percentile-metrics"),
+        ({"metric_percentiles": "99,101"}, "--metric-percentiles"),
+        ({"first_token_timeout": "0"}, "--first-token-timeout must be a number above 0"),
+        ({"temperature": "hot"}, "--temperature"),
+        ({"turns": "some"}, "--turns must be a whole number"),
+        ({"think_time": "inf"}, "--think-time must be a number"),
+        ({"image_size": "huge"}, "--image-size must be WIDTHxHEIGHT"),
+        ({"image_size": "20000x1"}, "16 to 8192 pixels each"),
+        ({"weights": "document"}, "--weights must look like document=3,vision=1"),
+        ({"weights": "document=0"}, "--weights must leave something to send"),
+        ({"document_cache": "warm"}, "--document-cache must be one of different, shared, as-is"),
+        ({"model": "a,,b"}, "--model must be a name or several"),
+        ({"fail_if": ["p42_ttft_ms>1"]}, "no result has a key 'p42_ttft_ms'"),
+    ],
+)
+def test_nonsense_is_refused_in_a_sentence(given: dict, sentence: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        options(**given)
+    assert sentence in str(raised.value)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    with pytest.raises(UsageError) as raised:
+        options(num_prompts="0", extra_body="x", seed="y")
+    assert len(str(raised.value).splitlines()) == 3
+
+
+def test_keys_and_headers_are_hidden_from_the_manifest() -> None:
+    command = ["locust", "--api-key", "secret", "--header=X: secret", "--header", "Y: secret", "-u", "8", "--api-key=secret"]
+    assert "secret" not in " ".join(without_secrets(command))
+    assert without_secrets(command)[-3:] == ["-u", "8", "--api-key=***"]
+    assert "secret" not in " ".join(without_secrets(["locust", "--api-k", "secret", "--hea=X: secret"]))
+    given = options(api_key="secret", header=["X: secret"]).given_flags
+    assert "secret" not in str(given)

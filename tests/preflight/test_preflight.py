@@ -1,0 +1,177 @@
+"""What is told before the run: budgets, pools, limits of the machine, changes since the last run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llama_load.errors import UsageError
+from llama_load.preflight.checks import Budget, change_rows, machine_rows, plan_rows, pool_rows, slot_budget, target_rows
+from llama_load.runs import RunWriter, last_with_label
+from llama_load.serving.process import EmbeddedServer, embedded_llama_server
+from llama_load.targets.target import LLAMA_SERVER, VLLM, Target
+from llama_load.wire import parse_url
+from llama_load.wire.limits import Limits, raised_limits
+from llama_load.workloads.prompt import Image, Plan, Prompt
+from tests.conftest import Finished
+from tests.make_records import manifest
+
+SERVER = Target(parse_url("http://h"), LLAMA_SERVER, "m", slots=4, ctx_per_slot=4096, template_tokens=10)
+PLAN = Plan([Prompt(f"p{n}", 100 * n, 100) for n in range(1, 11)], [])
+
+
+def test_a_budget_counts_template_prefix_prompt_and_answer() -> None:
+    """10 of template, 24 of prefix, 4000 of prompt: 62 are left for the answer."""
+    budget = slot_budget([SERVER], "chat", prefix_tokens=24)
+    assert budget.need(4000, 62) == 4096
+    assert (budget.fits(4000, 62), budget.fits(4000, 63)) == (True, False)
+    assert slot_budget([SERVER], "completions").need(4000, 62) == 4062
+    assert not slot_budget([SERVER], "chat", max_tokens=500).fits(4000, 1)
+
+
+def test_the_budget_of_replicas_is_the_tightest() -> None:
+    other = replace(SERVER, ctx_per_slot=2048, template_tokens=30)
+    assert slot_budget([SERVER, other], "chat") == Budget(2048, 30, template=30)
+
+
+def test_an_unknown_context_takes_everything() -> None:
+    assert Budget(None, 0).fits(10**9, 1)
+
+
+def test_a_shared_pool_is_held_against_the_longest_prompts_together() -> None:
+    """4 slots, 8 users: the prompts of 700 to 1000 with 100 of answer and 10 of template need 3840 tokens at a time."""
+    budget = slot_budget([SERVER], "chat")
+    assert pool_rows(PLAN, budget, [SERVER], 8, None) == []
+    assert pool_rows(PLAN, budget, [SERVER], 8, 3840)[0].level == "ok"
+    row = pool_rows(PLAN, budget, [SERVER], 8, 3839)[0]
+    assert (row.level, "need 3840 tokens" in row.value) == ("warning", True)
+    assert pool_rows(PLAN, budget, [SERVER], 2, 3839)[0].level == "ok"
+
+
+def test_a_pool_that_may_be_shared_is_a_note() -> None:
+    small = replace(SERVER, ctx_per_slot=2000)
+    row = pool_rows(PLAN, slot_budget([small], "chat"), [small], 8, None)[0]
+    assert (row.level, "--kv-pool" in row.value) == ("note", True)
+    assert pool_rows(PLAN, slot_budget([small], "chat"), [replace(small, backend=VLLM)], 8, None) == []
+
+
+def test_too_many_users_for_the_machine_are_refused() -> None:
+    with pytest.raises(UsageError, match="ulimit -n 6000"):
+        machine_rows([SERVER], 5000, Limits(1024, 28000))
+    with pytest.raises(UsageError, match="ip_local_port_range"):
+        machine_rows([SERVER], 30000, Limits(None, 28000))
+    assert machine_rows([SERVER], 20000, Limits(None, 28000))[0].level == "note"
+    assert machine_rows([SERVER, SERVER], 20000, Limits(None, 28000)) == []
+    assert machine_rows([SERVER], 5000, Limits(20000, 28000)) == []
+
+
+def test_limits_of_this_process_are_raised_and_read() -> None:
+    import resource
+
+    limits = raised_limits()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft == hard
+    assert limits.open_files == (None if soft == resource.RLIM_INFINITY else soft)
+    assert limits.local_ports is None or limits.local_ports > 1000
+
+
+def test_what_changed_since_the_last_run_with_this_label_is_told(tmp_path: Path) -> None:
+    about = {"build": "b1", "slots": 4, "ctx_per_slot": 4096, "url": "http://a"}
+    before = manifest(label="nightly", targets=[about], options={"seed": "0", "run_dir": "x"}, date="20261120-120000")
+    older = manifest(label="nightly", targets=[about], date="20261119-120000")
+    for name, each in (("a", older), ("b", before), ("c", manifest(label="other", date="20261121-120000"))):
+        RunWriter(tmp_path / name, each).finish()
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "run.json").write_text("{")
+    found = last_with_label(tmp_path, "nightly")
+    assert found is not None
+    assert found.date == before.date
+    now = manifest(label="nightly", targets=[about | {"build": "b2", "slots": 8}], options={"seed": "1", "run_dir": "y"}, users=8)
+    (row,) = change_rows(found, now)
+    assert row.value == ("since the run of 20261120-120000 with this label: build b1 -> b2; slots 4 -> 8; --seed 0 -> 1; -u 4 -> 8")
+    assert change_rows(before, before)[0].value.endswith("nothing")
+    assert last_with_label(tmp_path, "weekly") is None
+
+
+def documents(**changed: object) -> dict[str, object]:
+    """What a plan of documents tells of itself."""
+    return {
+        "dataset": {"path": "doc.md", "document_tokens": 3960},
+        "counted_by": "server",
+        "distinct": 3,
+        "repeated": 5,
+        "replaced": 0,
+        "cut": 8,
+        "cut_from": 11_000,
+        **changed,
+    }
+
+
+def values(plan: Plan, *, open_ended: bool = False) -> dict[str, str]:
+    return {row.name: row.value for row in plan_rows(plan, Budget(4096, 10), open_ended=open_ended)}
+
+
+def test_documents_that_were_cut_are_told_with_both_lengths_whatever_else_is_sent() -> None:
+    """Alone, in a mixture with images, and beside prompts that do not fit."""
+    cut = "8 of 8 documents cut from 11,000 to 3,960 tokens to fit a slot (--keep-long-prompts)"
+    texts = [Prompt(f"p{n}", 3900, 100) for n in range(8)]
+    assert cut in values(Plan(texts, [], documents())).values()
+    image = Image(b"", "0", 1, 1)
+    mixed = documents(tasks={"document": documents(), "vision": {"cut": 0}})
+    rows = plan_rows(Plan([*texts, Prompt("what?", 5, 100, images=(image,))], [], mixed), Budget(4096, 10), open_ended=False)
+    assert [row.value for row in rows if row.name in ("too long", "images")] == [
+        cut,
+        "what they cost in tokens is not known before the run",
+    ]
+    rows = plan_rows(Plan([*texts, Prompt("x", 9000, 1)], [], documents()), Budget(4096, 10), open_ended=False)
+    assert [row.value for row in rows if row.name == "too long"] == [
+        cut,
+        "1 prompt does not fit a slot and will fail or be cut (--keep-long-prompts)",
+    ]
+
+
+def test_one_is_one() -> None:
+    about = {"dataset": {"path": "p"}, "counted_by": "server", "distinct": 1, "repeated": 0, "replaced": 1}
+    found = values(Plan([Prompt("x", 10, 10)], [], about), open_ended=True)
+    assert found["prompts"] == "1 prompt from p, tokens counted by server"
+    assert found["repeats"] == "after 1 different prompt it comes again, out of the prompt cache"
+    assert found["too long"] == "1 prompt did not fit a slot, replaced by others"
+    assert "only 1 different one, 1 is repeated: " in values(Plan([Prompt("x")] * 2, [], about | {"repeated": 1}))["repeats"]
+    one = replace(SERVER, slots=1)
+    assert [row.value for row in target_rows([one], 2) if row.name == "slots"] == [
+        "1 for 2 concurrent requests: up to 1 waits in a queue"
+    ]
+    (row,) = pool_rows(PLAN, slot_budget([one], "chat"), [one], 1, 500)
+    assert row.value.startswith("the longest prompt with its answer needs 1110 tokens")
+
+
+def test_a_shared_pool_that_overflows_is_foretold_and_named(
+    run_locust: Callable[..., Finished], tiny_model: Path, tmp_path: Path
+) -> None:
+    """A real llama-server whose slots share 1024 tokens: all streams end in an error when it is full."""
+    server = EmbeddedServer(tiny_model, alias="tiny", ctx_per_slot=256, shared_kv=True)
+    with embedded_llama_server(server, tmp_path / "log") as running:
+        arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "600", "--ignore-eos", "--kv-pool", "1024")
+        done = run_locust(running.url, *arguments)
+    assert done.code == 1, done.err
+    assert "the pool has 1024" in " ".join(done.err.split())
+    failed = done.records.failed()
+    assert set(failed.strings("status")) == {"context_exceeded"}
+    assert "share one KV pool" in failed.strings("error")[0]
+
+
+def test_what_the_server_is_goes_into_the_manifest(run_locust: Callable[..., Finished], llama_server) -> None:
+    done = run_locust(llama_server.url, "--num-prompts", "2", "--max-tokens", "4", "--label", "a label")
+    (target,) = done.manifest["targets"]
+    assert (target["slots"], target["ctx_per_slot"], target["model"]) == (4, 4096, "tiny")
+    assert target["modalities"]["vision"] is False
+    assert len(target["chat_template_sha256"]) == 64
+    assert {"temperature", "top_k", "top_p"} <= set(target["sampling"])
+    again = run_locust(
+        llama_server.url, "--num-prompts", "2", "--max-tokens", "5", "--label", "a label", folder=done.folder.parent / "again"
+    )
+    text = " ".join(again.err.split())
+    assert "with this label: --max-tokens 4 -> 5" in text

@@ -1,0 +1,115 @@
+"""What a worker notices of itself: pauses of its event loop, a suspended machine, and who takes the CPU."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+
+import gevent
+import psutil
+import pytest
+from gevent import monkey
+
+from llama_load.run.health import HealthMonitor
+from llama_load.run.server_cpu import ServerCpu
+from llama_load.wire.address import parse_url
+
+stand_still = monkey.get_original("time", "sleep")  # the whole process, as with SIGSTOP
+
+
+def test_the_longest_pause_is_found_with_its_time() -> None:
+    """One of 0.4 s in the middle; it began after the sample before it."""
+    check = HealthMonitor("w")
+    check.start()
+    gevent.sleep(0.1)
+    began_ns = time.monotonic_ns()
+    stand_still(0.4)
+    gevent.sleep(0.1)
+    check.stop()
+    health = check.health()
+    assert health.longest_pause_ms is not None
+    assert health.longest_pause_mono_ns is not None
+    assert health.longest_pause_ms >= 380
+    assert health.longest_pause_ms == health.loop_lag_max_ms
+    assert health.longest_pause_mono_ns >= began_ns - 20_000_000
+
+
+@pytest.mark.parametrize("where", ["beginning", "end"])
+def test_a_pause_at_the_edge_of_the_measurement_counts(where: str) -> None:
+    """Before the first sample is taken, and after the last one."""
+    check = HealthMonitor("w")
+    check.start()
+    if where == "end":
+        gevent.sleep(0.1)
+    stand_still(0.4)
+    if where == "beginning":
+        gevent.sleep(0.1)
+    check.stop()
+    assert (check.health().longest_pause_ms or 0) >= 380
+
+
+@pytest.mark.parametrize(("asleep_ns", "expected_ms"), [(5_000_000_000, 5000.0), (40_000, 0.0)])
+def test_a_suspended_machine_is_noticed(monkeypatch: pytest.MonkeyPatch, asleep_ns: int, expected_ms: float) -> None:
+    """CLOCK_BOOTTIME goes on while CLOCK_MONOTONIC stands still, so that no lag shows it. That two clocks are not read in the same
+    instant is no suspension."""
+    ahead_ns = 7_000_000_000  # of an earlier time
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda _: time.monotonic_ns() + ahead_ns)
+    check = HealthMonitor("w")
+    check.start()
+    ahead_ns += asleep_ns
+    check.stop()
+    assert check.health().suspended_ms == pytest.approx(expected_ms, abs=10)
+
+
+def test_who_takes_the_cpu() -> None:
+    """This process works for 0.3 s of CPU: that is its share of all cores, and the machine was at least as busy."""
+    check = HealthMonitor("w")
+    check.start()
+    begun = time.monotonic()
+    until = time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+    check.stop()
+    health = check.health()
+    expected = 0.3 / (time.monotonic() - begun) / (psutil.cpu_count() or 1)
+    assert health.own_share == pytest.approx(expected, rel=0.3)
+    assert health.machine_busy is not None
+    assert health.machine_busy >= health.own_share * 0.8
+    assert health.server_share is None
+
+
+LISTENS_AND_ITS_CHILD_WORKS = """
+import os, socket, time
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+parent = os.getpid()
+if os.fork():
+    time.sleep(60)
+while os.getppid() == parent:
+    pass
+"""
+
+
+def test_the_servers_share_is_that_of_its_whole_tree() -> None:
+    """The process that listens sleeps, its child works. A port at which nobody listens, or on another machine, is unknown."""
+    server = subprocess.Popen([sys.executable, "-c", LISTENS_AND_ITS_CHILD_WORKS], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        port = int(server.stdout.readline())
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            unused = closed.getsockname()[1]
+        found = ServerCpu([parse_url(f"http://127.0.0.1:{port}").resolved()])
+        nobody = ServerCpu([parse_url(f"http://127.0.0.1:{unused}").resolved()])
+        elsewhere = ServerCpu([parse_url(f"http://192.0.2.1:{port}").resolved()])
+        deadline = time.monotonic() + 20
+        while (found.share() or 0) < 0.05 and time.monotonic() < deadline:
+            gevent.sleep(0.05)
+        assert 0.05 <= (found.share() or 0) <= 1
+        assert nobody.share() is None
+        assert elsewhere.share() is None
+    finally:
+        server.kill()
+        server.wait()

@@ -1,0 +1,259 @@
+"""Runs in stages: each level exactly kept, its own warm-up and prompts, a block and a row a stage, thresholds of stages for CI."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llama_load.bundled import bundled
+from llama_load.metrics.records import Records
+from llama_load.serving.process import Running
+from llama_load.serving.simulated import read_log
+from tests.conftest import Finished, Simulated, environment, locust_command
+from tests.swarms import indices_of, swarm, wait_until
+
+Run = Callable[..., Finished]
+QUICK = ("--first-token-ms", "20", "--interval-ms", "5")
+
+
+def most_in_flight(records: Records) -> int:
+    """By the client's stamps."""
+    steps = [(int(at), 1) for at in records.instants("started_mono_ns")] + [
+        (int(at), -1) for at in records.instants("ended_mono_ns")
+    ]
+    return int(np.cumsum([step for _, step in sorted(steps)]).max())
+
+
+def test_levels_on_the_real_server(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+    """Three levels with amounts of their own. Every record knows its stage; prompts are fresh in each, also those of
+    the warm-ups; a barrier lies between; block, table, JSON and Markdown agree; a threshold of a stage that comes true
+    is exit code 1 and a failure in the JUnit file."""
+    junit = tmp_path / "ci" / "thresholds.xml"
+    flags = ["--stages", "1:3,2:8,4:12", "--max-tokens", "6", "--warmup", "2", "--junit", str(junit)]
+    flags += ["--cache-prompt", "off"]  # the server has had prompts of other tests
+    flags += ["--fail-if", "mean_ttft_ms{stage=4}>0.001", "--fail-if", "median_ttft_ms{stage=1}>60000"]
+    done = run_locust(llama_server.url, *flags)
+    assert done.code == 1, done.err + done.out
+    records = done.records
+    measured = records.measured()
+    assert indices_of(done) == list(range(23))
+    assert len(set(records.strings("prompt_sha256"))) == 23 + 6
+    ended = 0
+    for stage, (level, count) in enumerate([(1, 3), (2, 8), (4, 12)]):
+        own = measured.where(measured.equals("stage", stage))
+        assert len(own) == count
+        assert most_in_flight(own) == level
+        assert own.instants("started_mono_ns").min() > ended
+        ended = int(own.instants("ended_mono_ns").max())
+        figures = done.summary["llama_load"]["by_stage"][str(level)]
+        assert figures["completed"] == count
+        assert figures["users"] == figures["max_concurrent_requests"] == level
+        assert figures["mean_ttft_ms"] == pytest.approx(own.numbers("ttft_ms").mean())
+        # A dagger is there where the machine was too busy for a stage's figures to be the server's.
+        assert re.search(rf"\| tiny \| c={level} († )?\| ", (done.folder / "report.md").read_text().replace("**", ""))
+    assert records.where(records.equals("warmup", True)).strings("stage") == [0, 0, 1, 1, 2, 2]
+    titles = [line.strip("=- ") for line in done.out.splitlines() if "Stage" in line]
+    assert titles == ["Stage 1", "Stage 2", "Stage 4", "Stages"]
+    assert done.out.count(" Serving Benchmark Result ") == 3
+    assert all(len(line.rstrip()) <= 80 for line in done.report_lines)
+    suite = ET.parse(junit).getroot()
+    failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
+    assert failed == ["mean_ttft_ms{stage=4}>0.001"]
+
+
+def test_the_same_prompts_in_every_stage(llama_server: Running, run_locust: Run) -> None:
+    """Only where no cache can know them; the report says so."""
+    done = run_locust(
+        llama_server.url,
+        "--stages",
+        "1,2",
+        "--num-prompts",
+        "4",
+        "--stage-prompts",
+        "same",
+        "--cache-prompt",
+        "off",
+        "--max-tokens",
+        "4",
+    )
+    assert done.code == 0, done.err + done.out
+    measured = done.records.measured()
+    first, second = (measured.where(measured.equals("stage", stage)) for stage in (0, 1))
+    assert sorted(first.strings("prompt_sha256")) == sorted(second.strings("prompt_sha256"))
+    assert not measured.numbers("cached_tokens").any()
+    assert "prompts: the same in every stage" in done.out
+
+
+SPIKE = """
+from locust import task
+from llama_load import LlamaUser, ShareGPT, Spike
+
+class Load(Spike):
+    level, peak, time = "2", "6", "1s"
+
+class Chat(LlamaUser):
+    workload = ShareGPT()
+
+    @task
+    def ask(self):
+        self.chat(max_tokens=8)
+"""
+
+
+def test_a_spike_from_a_shape_in_the_locustfile(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+    """No pause in between; who crosses the end of a stage is in none of its figures, and counted."""
+    (tmp_path / "spike.py").write_text(SPIKE)
+    server = simulate(*QUICK)
+    done = run_locust(server.url, locustfile=tmp_path / "spike.py")
+    assert done.code == 0, done.err + done.out
+    measured, stages = done.records.measured(), done.manifest["stages"]
+    assert [stage["name"] for stage in stages] == ["2 before", "6 spike", "2 after"]
+    for number, level in enumerate((2, 6, 2)):
+        own = measured.where(measured.equals("stage", number))
+        assert most_in_flight(own) == level
+        figures = done.summary["llama_load"]["by_stage"][stages[number]["name"]]
+        inside = own.where(own.instants("ended_mono_ns") <= stages[number]["ended_mono_ns"])
+        assert figures["completed"] == len(inside.ok())
+        assert figures["duration"] == pytest.approx(1)
+        assert figures["crossing"] == len(own) - len(inside)
+    assert int(done.records.equals("warmup", True).sum()) == 1
+    received = sorted(entry["received_mono_ns"] for entry in read_log(server.log))[1:]
+    assert np.diff(received).max() < 1e9
+    assert "ended after it are in none of its latencies" in " ".join(done.out.split())
+
+
+def test_a_soak_that_was_answered_before_its_time_was_over_is_whole(simulate: Callable[..., Simulated], run_locust: Run) -> None:
+    """The last arrival comes before the last window's end, and nothing after it."""
+    flags = ("--stages", "soak:4.3/s:2s", "--arrival", "constant", "--warmup", "0", "--max-tokens", "2")
+    done = run_locust(simulate(*QUICK).url, *flags)
+    assert done.code == 0, done.err + done.out
+    stages = done.summary["llama_load"]["by_stage"].values()
+    assert sum(stage["completed"] + stage["crossing"] for stage in stages) == 8
+    assert all(stage["is_whole"] and stage["duration"] == pytest.approx(1 / 3) for stage in stages)
+
+
+@pytest.mark.heavy
+def test_stages_that_were_cut_are_not_whole(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Ctrl-C in the first stage or just before; what is in flight is waited for beyond the times at which others would
+    have ended."""
+    folder, server = tmp_path / "run", simulate(*QUICK)
+    command = locust_command(
+        server.url, folder, "--stages", "spike:2-4:2s", "--at-end", "wait", "--max-tokens", "1500", "--warmup", "0"
+    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    wait_until((folder / "run.json").exists)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    manifest = json.loads((folder / "run.json").read_text())
+    assert process.returncode == 3
+    assert [stage["ended_mono_ns"] for stage in manifest["stages"]] == [None, None, None]
+
+
+@pytest.mark.heavy
+def test_users_in_a_long_wait_hold_up_no_stage(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+    """Each of them sends one request and then waits for an hour: others come in their place."""
+    file = tmp_path / "slow.py"
+    file.write_text(
+        "from locust import constant, task\nfrom llama_load import LlamaUser, ShareGPT\n\n\nclass Slow(LlamaUser):\n"
+        "    workload = ShareGPT()\n    wait_time = constant(3600)\n\n    @task\n    def ask(self):\n        self.chat(max_tokens=2)\n"
+    )
+    done = run_locust(simulate(*QUICK).url, "--stages", "2:4,3:6", locustfile=file)
+    assert done.code == 0, done.err + done.out
+    assert [stage["completed"] for stage in done.summary["llama_load"]["by_stage"].values()] == [4, 6]
+
+
+@pytest.mark.heavy
+def test_times_and_numbers_together_end_a_stage_by_what_comes_first(simulate: Callable[..., Simulated], run_locust: Run) -> None:
+    """The first stage has its four requests long before its 2 s are over, the second does not get through with its 400."""
+    done = run_locust(simulate(*QUICK).url, "--stages", "1:4,2", "-t", "2s", "--num-prompts", "400", "--max-tokens", "4")
+    assert done.code == 0, done.err + done.out
+    stages = done.summary["llama_load"]["by_stage"]
+    assert stages["1"]["completed"] == 4
+    assert [stage["is_timed"] for stage in done.manifest["stages"]] == [False, True]
+    assert stages["2"]["duration"] == pytest.approx(2)
+    assert stages["2"]["is_whole"]
+    assert not done.records.cancelled()
+
+
+def test_stages_in_a_swarm_are_as_exact(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """One request at a time over three workers, then four, then a rate: never more in flight at the server, and hardly a pause."""
+    server = simulate(*QUICK)
+    arguments = ("--stages", "1:9,4:30,40/s:20", "--max-tokens", "4")
+    with swarm(tmp_path / "s", server.url, 3, *arguments) as running:
+        done = running.finish()
+    assert done.code == 0, done.err + done.out
+    assert indices_of(done) == list(range(59))
+    stages = dict(zip(done.records.strings("request_id"), done.records.strings("stage"), strict=True))
+    for stage, level in ((0, 1), (1, 4)):
+        own = [entry for entry in read_log(server.log) if stages[entry["request_id"]] == stage]
+        steps = [(entry["received_mono_ns"], 1) for entry in own] + [(entry["sent_mono_ns"][-1], -1) for entry in own]
+        assert int(np.cumsum([step for _, step in sorted(steps)]).max()) == level
+    measured = done.records.measured()
+    assert len(set(measured.strings("worker"))) == 3
+    assert measured.where(measured.equals("stage", 0)).numbers("client_queue_ms").size == 9
+    assert np.isnan(measured.where(measured.equals("stage", 1)).numbers("client_queue_ms")).all()
+    rate = done.summary["llama_load"]["by_stage"]["40/s"]
+    assert (rate["users"], rate["rate_rps"]) == (None, 40)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_the_stage_in_which_a_worker_went_away_is_marked(
+    simulate: Callable[..., Simulated], tmp_path: Path, how: signal.Signals
+) -> None:
+    """Only that one: the worker that is left reaches the level of the next alone."""
+    server = simulate(*QUICK)
+    with swarm(tmp_path / "s", server.url, 2, "--stages", "8:300,4:40", "--max-tokens", "20") as running:
+        wait_until(server.has_answered(60))
+        running.workers[0].send_signal(how)
+        done = running.finish()
+    assert done.code == (3 if how == signal.SIGKILL else 0)
+    assert [stage["lost"] for stage in done.manifest["stages"]] == [1, 0]
+    report = (running.run_dir / "report.md").read_text()
+    assert ["†" in line for line in report.splitlines() if line.startswith("| simulated | c=")] == [True, False]
+    assert "† 8: 1 of the workers went away while it ran" in report
+
+
+def test_a_failing_stage_is_marked_and_never_the_best(simulate: Callable[..., Simulated], run_locust: Run) -> None:
+    """Every twentieth request fails: whichever stage has them stands in the table with a mark, and no figure of it is bold."""
+    done = run_locust(
+        *(simulate(*QUICK, "--fault", "cut", "--fault-every", "20").url, "--stages", "1:8,2:20,3:6", "--max-tokens", "4"),
+        *("--input-len", "32"),
+        locustfile=bundled("locustfiles/synthetic.py"),
+    )
+    assert done.code == 1, done.err
+    report = (done.folder / "report.md").read_text()
+    rows = [line for line in report.splitlines() if line.startswith("| simulated | c=")]
+    marked = [row for row in rows if "†" in row]
+    assert len(rows) == 3
+    assert marked
+    assert not any("**" in row for row in marked)
+    assert any("**" in row for row in rows)
+    assert "requests failed" in report
+
+
+def test_a_run_that_is_stopped_in_a_stage_is_incomplete(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """A task that ends the run in the middle: the stages that did not end are named."""
+    (tmp_path / "quits.py").write_text(
+        "import gevent\nfrom locust import task\nfrom llama_load import LlamaUser\n"
+        "class Quits(LlamaUser):\n    @task\n    def ask(self):\n"
+        "        if self.chat('x', max_tokens=2).record.stage == 1:\n            gevent.spawn(self.environment.runner.quit)\n"
+    )
+    done = run_locust(simulate(*QUICK).url, "--stages", "1:2,2:50,4:50", locustfile=tmp_path / "quits.py")
+    assert done.code == 3, done.err + done.out
+    checks: dict[str, Any] = {check["name"]: check for check in done.summary["llama_load"]["verdict"]["checks"]}
+    assert checks["missing_stages"]["value"] == 2
+    assert "stages that did not end: 2, 4" in done.out

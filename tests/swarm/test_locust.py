@@ -1,0 +1,260 @@
+"""Living with Locust: own locustfiles, its statistics, its web UI, its events."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import requests
+
+from llama_load.serving.process import Running, free_port
+from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment
+from tests.swarms import wait_until, web_ui
+
+Run = Callable[..., Finished]
+
+
+def test_the_locustfile_of_the_readme_runs_as_it_stands(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+    """Exactly the text that README shows."""
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from locust import .*?)```", readme, re.DOTALL)
+    assert len(code.strip().splitlines()) <= 16
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    done = run_locust(llama_server.url, "-u", "2", "--num-prompts", "6", locustfile=tmp_path / "mine.py")
+    assert done.code in (0, 1), done.err
+    assert done.summary["completed"] == 6
+    assert "Traceback" not in done.err
+
+
+def test_two_classes_with_own_prompts_weights_and_http_calls(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+    """Counted together to exactly --num-prompts, told apart by workload; self.client calls stay Locust's own."""
+    (tmp_path / "two.py").write_text(
+        """
+from locust import constant, events, task
+from llama_load import LlamaUser, ShareGPT
+
+seen = []
+
+@events.llm_request.add_listener
+def on_llm_request(record, **_):
+    seen.append(record)
+
+@events.quitting.add_listener
+def tell(**_):
+    print("SEEN", len(seen), sum(not record.warmup for record in seen))
+
+class Chat(LlamaUser):
+    weight = 3
+    workload = ShareGPT()
+    @task
+    def ask(self):
+        self.client.get("/health")
+        self.chat(max_tokens=5)
+
+class Short(LlamaUser):
+    weight = 1
+    wait_time = constant(0.01)
+    @task
+    def ask(self):
+        answer = self.chat([{"role": "user", "content": "你好"}], max_tokens=4, name="greeting")
+        assert answer.ok and answer.text and answer.record.output_tokens == 4
+    @task
+    def go_on(self):
+        assert self.complete("Once upon a time", max_tokens=3).record.endpoint == "completions"
+""",
+        encoding="utf-8",
+    )
+    stats = tmp_path / "stats"
+    done = run_locust(llama_server.url, "-u", "4", "--num-prompts", "30", "--csv", str(stats), locustfile=tmp_path / "two.py")
+    assert done.code in (0, 1), done.err
+    assert "Traceback" not in done.err
+    measured = done.records.measured()
+    assert sorted(measured.numbers("prompt_index")) == list(range(30))
+    assert set(done.summary["llama_load"]["by_workload"]) == {"sharegpt", "Short"}
+    assert {"sharegpt", "greeting"} <= set(measured.values_of("name"))
+    assert "SEEN 31 30" in done.out
+    rows = {(row["Name"], row["Type"]): row for row in csv.DictReader((tmp_path / "stats_stats.csv").open())}
+    requests_made = sum(int(row["Request Count"]) for (_, kind), row in rows.items() if kind in ("chat", "completions"))
+    assert requests_made == 30
+    health = int(rows["/health", "GET"]["Request Count"])
+    assert int(rows["Aggregated", ""]["Request Count"]) == 30 + health
+    chats = measured.where(measured.equals("name", "sharegpt"))
+    assert int(rows["sharegpt", "TTFT"]["Request Count"]) == len(chats)
+    assert int(rows["sharegpt", "ITL"]["Request Count"]) == len(chats.gaps_ms())
+    assert float(rows["sharegpt", "TTFT"]["Average Response Time"]) == pytest.approx(chats.numbers("ttft_ms").mean(), rel=0.01)
+
+
+def test_folding_is_the_same_as_logging_each() -> None:
+    """Against Locust's own StatsEntry.log, value by value. (In a process of its own: importing Locust patches the world.)"""
+    code = """
+from locust.stats import RequestStats
+from llama_load.swarm.locust_stats import log_many
+values = [0.0, 0.4, 0.5, 1.5, 2.5, 99.4, 99.6, 100, 104.9, 105, 999, 1049, 9999.9, 12345.6] * 3
+one, other = RequestStats(), RequestStats()
+for value in values:
+    one.get("x", "ITL").log(value, 0)
+log_many(other.get("x", "ITL"), values)
+a, b = one.get("x", "ITL"), other.get("x", "ITL")
+for name in ("num_requests", "min_response_time", "max_response_time", "response_times"):
+    assert getattr(a, name) == getattr(b, name), (name, getattr(a, name), getattr(b, name))
+assert abs(a.total_response_time - b.total_response_time) < 1e-6
+assert sum(b.num_reqs_per_sec.values()) == len(values) and other.total.num_requests == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Two runs from the form, each in a folder of its own; the second is stopped by the button."""
+    url, port = simulate("--interval-ms", "5").url, free_port()
+    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(port)]
+    command += ["--run-dir", str(tmp_path / "ui"), "--host", url, "--warmup", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path)
+    ui = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: requests.get(ui, timeout=1).ok)
+        form = {"user_count": "3", "spawn_rate": "3", "host": url, "num_prompts": "9", "max_tokens": "5"}
+        assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        wait_until((tmp_path / "ui" / "summary.json").exists)
+        names = {(row["name"], row["method"]) for row in requests.get(f"{ui}/stats/requests", timeout=5).json()["stats"]}
+        assert {("sharegpt", "chat"), ("sharegpt", "TTFT"), ("sharegpt", "TPOT"), ("sharegpt", "ITL")} <= names
+        form |= {"num_prompts": "", "max_tokens": "50"}
+        assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        wait_until((tmp_path / "ui-2" / "requests.arrows").exists)
+        time.sleep(0.3)
+        assert requests.post(f"{ui}/stop", timeout=10).ok
+        wait_until((tmp_path / "ui-2" / "summary.json").exists)
+        form |= {"num_prompts": "nonsense"}
+        requests.post(f"{ui}/swarm", data=form, timeout=5)
+        time.sleep(0.5)
+        assert process.poll() is None, "a wrong form field must not end the web UI"
+    finally:
+        process.terminate()
+        out = process.communicate(timeout=20)[0].decode()
+    first = Finished(0, out, "", tmp_path / "ui")
+    assert first.summary["completed"] == 9
+    assert first.manifest["users"] == 3
+    second = Finished(0, out, "", tmp_path / "ui-2")
+    assert second.manifest["end"] == "stopped"
+    assert second.summary["llama_load"]["verdict"]["word"] != "INCOMPLETE"
+    assert "--num-prompts must be a whole number" in out
+    assert "Traceback" not in out
+
+
+def test_a_ramp_of_locusts_is_obeyed(simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]) -> None:
+    """-r 2: after six seconds there are some 12 users, not the 40 of -u; the manifest has how long all of them take."""
+    server = simulate("--first-token-ms", "90", "--interval-ms", "10")
+    done = run_locust(server.url, "-u", "40", "-r", "2", "-t", "6s", "--max-tokens", "2")
+    assert done.code == 0, done.err
+    assert 4 <= done.summary["max_concurrent_requests"] <= 20
+    assert done.manifest["ramp_s"] == 20.0
+    assert [asked["users"] for asked in done.manifest["users_asked"]] == [40]
+
+
+def test_edit_in_the_web_ui_changes_the_limit(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """From two users to five: five are in flight, and the most that was asked for is what the run is said to be of."""
+    server, port = simulate("--first-token-ms", "90", "--interval-ms", "10"), free_port()
+    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(port)]
+    command += ["--run-dir", str(tmp_path / "ui"), "--host", server.url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path)
+    ui = f"http://127.0.0.1:{port}"
+    try:
+        wait_until(lambda: requests.get(ui, timeout=1).ok)
+        form = {"user_count": "2", "spawn_rate": "2", "host": server.url, "max_tokens": "2"}
+        assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
+        wait_until(server.has_answered(10))
+        assert requests.post(f"{ui}/swarm", data=form | {"user_count": "5", "spawn_rate": "5"}, timeout=5).json()["success"]
+        wait_until(server.has_answered(60))
+        assert requests.post(f"{ui}/stop", timeout=10).ok
+        wait_until((tmp_path / "ui" / "summary.json").exists)
+    finally:
+        process.terminate()
+        out = process.communicate(timeout=20)[0].decode()
+    done = Finished(0, out, "", tmp_path / "ui")
+    assert [asked["users"] for asked in done.manifest["users_asked"]] == [2, 5]
+    assert (done.manifest["users"], done.summary["max_concurrency"], done.summary["max_concurrent_requests"]) == (5, 5, 5)
+
+
+AWKWARD = """
+import gevent
+from gevent.pool import Pool
+from locust import LoadTestShape, constant, events, task
+from locust.exception import RescheduleTask
+from llama_load import LlamaUser
+
+class Talker(LlamaUser):
+    @task
+    def ask(self):
+        {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "flags", "code", "sentence"),
+    [
+        ("self.chat()", ["--num-prompts", "3"], 2, "has no workload to take a prompt from"),
+        ("self.chat('x', foo=object())", ["--num-prompts", "3"], 2, "cannot be sent as JSON"),
+        ("self.complete([{'role': 'user', 'content': 'x'}])", ["--num-prompts", "3"], 2, "only be sent to the chat endpoint"),
+        ("self.chat('x', max_tokens=2, name=7)", ["--num-prompts", "3"], 0, ""),
+        ("self.chat('x', max_tokens=2); raise RuntimeError('boom')", ["--num-prompts", "3"], 0, ""),
+        ("Pool().map(lambda n: self.chat(f'x{n}', max_tokens=2), range(3))", ["--num-prompts", "9"], 0, ""),
+        ("Pool().map(lambda n: self.chat(f'x{n}', max_tokens=5000), range(3))", ["-t", "1s", "--warmup", "0"], 3, ""),
+    ],
+)
+def test_awkward_tasks_end_the_run_with_every_request_on_record(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path, body: str, flags: list[str], code: int, sentence: str
+) -> None:
+    """None of them hangs; what was asked for is on record; what can never work is said in a sentence."""
+    (tmp_path / "awkward.py").write_text(AWKWARD.format(body=body))
+    done = run_locust(simulate("--interval-ms", "2").url, "-u", "2", *flags, locustfile=tmp_path / "awkward.py")
+    assert done.code == code, done.err
+    assert sentence in done.err
+    if code == 0:
+        assert done.summary["completed"] == int(flags[1])
+    if code == 3:
+        assert done.summary["llama_load"]["cancelled"] == 2  # -u, however many each user asks for at once
+
+
+def test_an_impatient_locustfile_makes_failures_not_repeats(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """A gevent.Timeout of the user's own around a slow answer is a failure of the class client_timeout."""
+    body = "with gevent.Timeout(0.1, False): self.chat('x', max_tokens=2)"
+    (tmp_path / "awkward.py").write_text(AWKWARD.format(body=body))
+    done = run_locust(simulate("--first-token-ms", "500").url, "--num-prompts", "4", locustfile=tmp_path / "awkward.py")
+    assert done.code == 1, done.err
+    assert [(f["kind"], f["count"]) for f in done.summary["llama_load"]["failures"]] == [("client_timeout", 4)]
+
+
+def test_a_listener_that_raises_stops_neither_the_barrier_nor_the_end(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """Locust lets RescheduleTask out of its event hooks on purpose."""
+    text = AWKWARD.format(body="self.chat('x', max_tokens=2)") + (
+        "\n@events.llm_request.add_listener\ndef on_request(record, **_):\n    raise RescheduleTask\n"
+    )
+    (tmp_path / "awkward.py").write_text(text)
+    done = run_locust(simulate().url, "-u", "2", "--num-prompts", "4", locustfile=tmp_path / "awkward.py")
+    assert (done.code, done.summary["completed"]) == (0, 4), done.err
+
+
+@pytest.mark.heavy
+def test_a_shape_that_ends_the_run_while_csv_is_written_leaves_a_report(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """Users ramped down in mid-request give their prompts back; the end comes from the last record, then Locust quits again."""
+    text = AWKWARD.format(body="self.chat('x', max_tokens=20)") + (
+        "\nclass Shape(LoadTestShape):\n    def tick(self):\n        t = self.get_run_time()\n"
+        "        return (4, 4) if t < 2 else (1, 4) if t < 30 else None\n"
+    )
+    (tmp_path / "awkward.py").write_text(text)
+    csv_flags = ("--csv", str(tmp_path / "stats"))
+    done = run_locust(simulate().url, "--num-prompts", "20", *csv_flags, locustfile=tmp_path / "awkward.py")
+    assert done.code == 0, done.err
+    assert done.summary["completed"] == 20
+    assert sorted(set(done.records.measured().numbers("prompt_index"))) == list(range(20))

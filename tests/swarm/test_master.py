@@ -1,0 +1,199 @@
+"""The master's side of a swarm, with workers made of messages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gevent
+import pyarrow as pa
+import pytest
+from locust import runners
+
+from llama_load.load.segments import Segment
+from llama_load.load.stages import Stage
+from llama_load.record import to_batch
+from llama_load.swarm import messages, presence
+from llama_load.swarm.clock_sync import ENOUGH, MOST, WorkerClock
+from llama_load.swarm.master import MasterRun
+from llama_load.swarm.presence import LOST_AFTER_S, NO_HEARTBEAT, Presence, introduction
+from llama_load.targets.body import BodyOptions
+from llama_load.targets.target import Target
+from llama_load.wire.address import parse_url
+from tests.make_records import MS, record
+
+AHEAD_NS = 864_000 * 1_000_000_000  # a machine that has been up for ten days longer
+
+
+class Swarm:
+    """A run of two requests on a master, and one worker, whose clock is ahead."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.written: list[pa.RecordBatch] = []
+        runner = SimpleNamespace(target_user_count=1, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
+        prepared: Any = SimpleNamespace(
+            options=SimpleNamespace(bust_prefix_cache=False, warmup=0, wait_at_end_s=0, balance="round-robin"),
+            segments=[Segment(stages=(Stage(name="all"),), total=2, seconds=None)],
+            model=SimpleNamespace(seed=0, drops=False, same_prompts=False, stages=()),
+            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, ends_matter=False, run_time_s=None,
+            writer=SimpleNamespace(path=Path(), append_batch=self.written.append, manifest=SimpleNamespace(stages=[])),
+        )  # fmt: skip
+        self.run = MasterRun(SimpleNamespace(runner=runner), prepared, lambda _: None, lambda: None)
+        self.run._welcome("w")
+
+    def _take(self, kind: str, data: dict[str, Any], _: str) -> None:
+        self.sent.append((kind, data))
+
+    def hear(self, kind: str, **data: Any) -> None:
+        self.run.hear(kind, "w", data)
+        gevent.sleep(0.02)
+
+    def pong(self, round_trip_ms: float, **holds: Any) -> None:
+        """An answer to a ping that was so long under way, all of it on the way there."""
+        now_ns = time.monotonic_ns()
+        self.hear(messages.PONG, asked_ns=now_ns - round(round_trip_ms * MS), worker_ns=now_ns + AHEAD_NS, **holds)
+
+    def deliver(self, number: int) -> None:
+        """The record of request 0 in a batch: it starts now, by the worker's clock."""
+        started_ms = (time.monotonic_ns() + AHEAD_NS) / MS
+        self.hear(messages.RECORDS, number=number, batch=to_batch([record(0, start_ms=started_ms)]).serialize().to_pybytes())
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.sent]
+
+
+def test_no_record_is_taken_in_before_its_workers_clock_is_known() -> None:
+    """It is not acknowledged, so it comes again; then it is written, on the master's axis."""
+    swarm = Swarm()
+    swarm.run._controller.dispatcher.want("w", "sharegpt", 1)
+    swarm.deliver(1)
+    assert messages.ACK not in swarm.kinds()
+    assert swarm.written == []
+    swarm.pong(0.2)
+    swarm.deliver(1)
+    assert messages.ACK in swarm.kinds()
+
+
+def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
+    """In a closed loop, too: what it sends could not be put on record. What it wants comes with the answer that makes it known."""
+    swarm = Swarm()
+    swarm.run._controller.spawn(swarm.run._controller._phase_runner.next_phase)
+    gevent.sleep(0.05)
+    swarm.hear(messages.WANT, over=[], workload="sharegpt", count=1)
+    swarm.pong(80, delivered=0, holds=[], wants={"sharegpt": 1})  # one late answer is not enough
+    assert messages.LEASES not in swarm.kinds()
+    swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 1})
+    assert messages.LEASES in swarm.kinds()
+    swarm.deliver(1)
+    (batch,) = swarm.written
+    assert abs(batch.column("started_mono_ns")[0].as_py() - time.monotonic_ns()) < 60e9  # and not ten days
+
+
+def test_a_worker_that_stands_still_at_first_is_asked_again_when_it_answers() -> None:
+    """Pings do not pile up before it: answered all at once after 5 s, they would agree on a clock that is 2.5 s off."""
+    swarm = Swarm()
+    watching = gevent.spawn(swarm.run._watch)
+    gevent.sleep(0.3)
+    assert swarm.kinds().count(messages.PING) == 1
+    swarm.pong(5000)
+    gevent.sleep(0.3)
+    assert swarm.kinds().count(messages.PING) == 2
+    assert not swarm.run._workers["w"].clock.is_known
+    swarm.pong(0.2)
+    assert swarm.run._workers["w"].clock.is_known
+    assert swarm.run._workers["w"].clock.use().uncertainty_ns < MS
+    watching.kill()
+
+
+def test_the_uncertainty_shown_is_that_of_the_worst_shift_used() -> None:
+    """Records were shifted by a reading of 60 ms before a better one came: 60 ms is shown."""
+    swarm = Swarm()
+    for _ in range(ENOUGH):
+        swarm.pong(120)
+    assert swarm.run._workers["w"].clock.is_known
+    swarm.deliver(1)
+    swarm.pong(0.2)
+    swarm.deliver(2)
+    (health,) = swarm.run._health()
+    assert health.clock_uncertainty_ms == pytest.approx(60, abs=1)
+    assert health.clock_offset_ms == pytest.approx(-AHEAD_NS / MS, abs=1)
+
+
+def test_a_clock_is_known_once_readings_agree() -> None:
+    """While a machine is busy every answer takes another time, and the best of them may still be lopsided."""
+    clock = WorkerClock()
+    for round_trip_ms in (400, 220, 300, 140, 90, 200, 60, 30, 250, 10, 11):
+        clock.add(0, 0, round_trip_ms * MS)
+        assert not clock.is_known
+    clock.add(0, 0, 12 * MS)
+    assert clock.is_known
+
+
+def test_a_clock_is_taken_as_it_is_in_the_end() -> None:
+    clock = WorkerClock()
+    for number in range(MOST):
+        assert not clock.is_known
+        clock.add(0, 0, 2 * MS * 2 ** (MOST - number))
+    assert clock.is_known
+
+
+def test_an_old_reading_gives_way_to_a_worse_new_one() -> None:
+    """Clocks drift apart by 20 us a second: after 1000 s a reading of 1 ms is worth 21 ms."""
+    second = 1000 * MS
+    clock = WorkerClock()
+    clock.add(0, 0, 2 * MS)
+    clock.add(100 * second, 100 * second, 100 * second + 20 * MS)
+    assert clock.best is not None
+    assert clock.best.offset_ns == MS
+    clock.add(1000 * second, 1000 * second, 1000 * second + 20 * MS)
+    assert clock.best.offset_ns == 10 * MS
+
+
+def test_a_clock_that_has_jumped_is_read_anew() -> None:
+    """The worker's machine was suspended for 5 s: its clock is behind by that from now on, and a poorer reading counts."""
+    second = 1000 * MS
+    clock = WorkerClock()
+    clock.add(0, 0, MS // 5)
+    clock.add(60 * second, 55 * second, 60 * second + 50 * MS)
+    assert clock.best is not None
+    assert clock.best.offset_ns == 5 * second + 25 * MS
+    assert clock.best.uncertainty_ns == 25 * MS
+
+
+def test_a_process_that_has_ended_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed child that nobody has waited for (as --processes leaves it); one that lives, one of another machine and
+    one that says nothing of itself keep their heartbeats."""
+    monkeypatch.setattr(presence, "LOOK_EVERY_S", 0.02)
+    nodes = {name: SimpleNamespace(heartbeat=30) for name in ("killed", "alive", "elsewhere", "silent")}
+    watch = Presence(SimpleNamespace(clients=nodes))
+    killed, alive = (subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2))
+    try:
+        for name, process in (("killed", killed), ("alive", alive)):
+            watch.introduce(name, introduction() | {"pid": process.pid})
+        watch.introduce("elsewhere", {"pid": killed.pid, "machine": "another"})
+        watch.introduce("silent", {})
+        killed.kill()
+        deadline = time.monotonic() + 20
+        while nodes["killed"].heartbeat != NO_HEARTBEAT and time.monotonic() < deadline:
+            gevent.sleep(0.02)
+        gevent.sleep(0.1)
+        assert {name: node.heartbeat for name, node in nodes.items()} == {
+            "killed": NO_HEARTBEAT, "alive": 30, "elsewhere": 30, "silent": 30,
+        }  # fmt: skip
+    finally:
+        for process in (killed, alive):
+            process.kill()
+            process.communicate()
+
+
+def test_locust_takes_no_worker_for_lost_that_is_only_slow() -> None:
+    """Locust's own limit is three heartbeats."""
+    from llama_load import LlamaUser  # hooks itself into Locust
+
+    assert LlamaUser
+    assert runners.HEARTBEAT_LIVENESS * runners.HEARTBEAT_INTERVAL == LOST_AFTER_S == 30

@@ -1,0 +1,591 @@
+"""Many workers add up to one client, and lose nothing: real masters and workers on this machine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import requests
+
+from llama_load import __version__
+from llama_load.serving.process import free_port
+from llama_load.serving.simulated import read_log
+from tests.conftest import Finished, Simulated, environment
+from tests.swarms import indices_of, own_port, prompts_of, slow_link, swarm, wait_until
+
+QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("workers", [2, 5])
+def test_the_same_prompts_at_any_number_of_workers(
+    run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path, workers: int
+) -> None:
+    """60 requests and 3 of warm-up whatever the number of workers; the summary is numpy's on the union of all records."""
+    server = simulate(*QUICK)
+    arguments = ["--num-prompts", "60", "-u", "10", "--warmup", "3", "--max-tokens", "12", "--seed", "5"]
+    arguments += ["--metric-percentiles", "50,90"]
+    alone = run_locust(server.url, *arguments, folder=tmp_path / "alone")
+    expected = prompts_of(alone)
+    assert [index for index, _ in expected] == list(range(60))
+    with swarm(tmp_path / str(workers), server.url, workers, *arguments) as running:
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert prompts_of(done) == expected
+    records = done.records
+    assert int(records.equals("warmup", True).sum()) == 3
+    measured = records.measured()
+    assert len(set(measured.strings("worker"))) == workers
+    assert done.summary["completed"] == 60
+    for p in (50, 90):
+        assert done.summary[f"p{p}_ttft_ms"] == pytest.approx(np.percentile(measured.numbers("ttft_ms"), p))
+        assert done.summary[f"p{p}_itl_ms"] == pytest.approx(np.percentile(measured.gaps_ms(), p), rel=1e-5)
+    # The barrier: nothing is measured before the warm-up is over, on one time axis (give or take its uncertainty).
+    warmup = records.where(records.equals("warmup", True))
+    uncertainty = max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"]) * 2e6
+    assert measured.instants("started_mono_ns").min() >= warmup.instants("ended_mono_ns").max() - uncertainty
+    assert done.summary["max_concurrent_requests"] <= 10
+    assert not list((tmp_path / str(workers)).glob("worker-*/runs/spool-*"))
+
+
+@pytest.mark.heavy
+def test_fewer_users_than_workers(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 3, "--num-prompts", "9", "-u", "2", "--max-tokens", "4") as running:
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert indices_of(done) == list(range(9))
+
+
+WATCHED = """
+import json, os, sys, time
+import gevent
+from locust import events, runners, task
+from llama_load import LlamaUser, ShareGPT
+
+
+class Chat(LlamaUser):
+    workload = ShareGPT()
+
+    @task
+    def ask(self):
+        self.chat()
+
+
+def watch():
+    # CPU time, which other processes cannot take from this one's loop
+    while True:
+        since = time.thread_time()
+        gevent.sleep(0.005)
+        found["blocked_ms"] = max(found["blocked_ms"], (time.thread_time() - since) * 1e3)
+
+
+def begin(self, *arguments, **more):
+    found["before"] = set(sys.modules)
+    gevent.spawn(watch)
+    connect(self, *arguments, **more)  # says that it is ready
+
+
+found = {"blocked_ms": 0.0, "before": set()}
+connect, runners.WorkerRunner.__init__ = runners.WorkerRunner.__init__, begin
+
+
+@events.quitting.add_listener
+def report(environment, **_):
+    kind = type(environment.runner).__name__
+    found["imported"] = sorted(set(sys.modules) - found.pop("before"))
+    with open(f"{kind}-{os.getpid()}.json", "w") as file:
+        json.dump(found | {"pandas": "pandas" in sys.modules}, file)
+"""
+
+
+@pytest.mark.portable
+def test_processes_of_one_command(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Every prompt is sent once, by both. Nothing holds up a worker's loop for 100 ms, from the moment it says that it is ready:
+    above all it imports nothing heavy there. Nobody imports pandas."""
+    file = tmp_path / "watched.py"
+    file.write_text(WATCHED)
+    arguments = ["--processes", "2", *own_port(), "--num-prompts", "80", "-u", "40", "--max-tokens", "6"]
+    done = run_locust(simulate(*QUICK).url, *arguments, locustfile=file)
+    assert done.code == 0, done.err
+    assert indices_of(done) == list(range(80))
+    assert len(set(done.records.measured().strings("worker"))) == 2
+    (master,) = (json.loads(each.read_text()) for each in tmp_path.glob("MasterRunner-*.json"))
+    workers = [json.loads(each.read_text()) for each in tmp_path.glob("WorkerRunner-*.json")]
+    assert len(workers) == 2
+    assert not any(each["pandas"] for each in (master, *workers))
+    for each in workers:
+        assert 0 < each["blocked_ms"] < 100
+        assert not [name for name in each["imported"] if name.split(".")[0] in ("numpy", "pyarrow", "rich", "locust", "llama_load")]
+
+
+@pytest.mark.heavy
+def test_a_late_worker_gets_work(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """It joins in the middle of a run, and every prompt is still sent once."""
+    server = simulate("--first-token-ms", "50", "--interval-ms", "20")
+    arguments = ("--num-prompts", "90", "-u", "6", "--max-tokens", "25")
+    with swarm(tmp_path / "s", server.url, 1, *arguments) as running:
+        wait_until(running.has_records)
+        running.add_worker()
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert indices_of(done) == list(range(90))
+    assert len(set(done.records.measured().strings("worker"))) == 2
+
+
+@pytest.mark.heavy
+def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """kill -9 of one of two: the other sends the rest, soon; what the dead one may have sent is named; INCOMPLETE, exit code 3."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "20")
+    arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        wait_until(server.has_answered(8))
+        running.workers[0].kill()
+        killed_ns = time.monotonic_ns()
+        done = running.finish()
+    assert done.code == 3, done.err
+    (lost,) = done.manifest["lost"]
+    ended = indices_of(done)
+    assert len(ended) == len(set(ended))
+    assert sorted(ended + lost["possibly_sent"]) == list(range(60))
+    assert 1 <= len(lost["possibly_sent"]) <= 6
+    assert len(unrecorded(server, done)) <= len(lost["possibly_sent"])
+    assert "Verdict:                                 INCOMPLETE" in done.out
+    assert f"was lost with {len(lost['possibly_sent'])} requests that it may have sent" in " ".join(done.out.split())
+    assert "what it had not begun goes to others" in done.err
+    assert done.records.instants("started_mono_ns").max() > killed_ns
+
+
+@pytest.mark.heavy
+def test_a_worker_that_is_killed_among_conversations(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Turns of 25 ms: several end and begin within the time in which workers send their records. All that reached the server are on
+    record or named."""
+    server = simulate("--first-token-ms", "15", "--interval-ms", "5")
+    arguments = ("--num-prompts", "600", "-u", "8", "--max-tokens", "3", "--turns", "8")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        wait_until(server.has_answered(60))
+        running.workers[0].kill()
+        done = running.finish()
+    (lost,) = done.manifest["lost"]
+    assert sorted(indices_of(done) + lost["possibly_sent"]) == list(range(600))
+    assert len(unrecorded(server, done)) <= len(lost["possibly_sent"])
+
+
+@pytest.mark.heavy
+def test_a_worker_that_is_killed_in_the_warm_up(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """What it may have sent is named as what it is, and the measurement is whole."""
+    server = simulate("--first-token-ms", "3000", "--interval-ms", "5")
+    arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "4", "--warmup", "4")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        port = int(server.url.rpartition(":")[2])
+        open_at_server = (port, psutil.CONN_ESTABLISHED)
+        wait_until(lambda: [(each.laddr.port, each.status) for each in psutil.net_connections("tcp")].count(open_at_server) == 4)
+        time.sleep(0.5)
+        running.workers[0].kill()
+        done = running.finish()
+    (lost,) = done.manifest["lost"]
+    assert lost["possibly_sent"] == []
+    assert len(lost["possibly_sent_warmup"]) == len(unrecorded(server, done)) > 0
+    assert indices_of(done) == list(range(8))
+
+
+def unrecorded(server: Simulated, done: Finished) -> set[str]:
+    """Requests that reached the server and are not in the records."""
+    return {entry["request_id"] for entry in read_log(server.log)} - set(done.records.strings("request_id"))
+
+
+def test_a_master_that_is_killed_leaves_everything_acknowledged(
+    simulate: Callable[..., Simulated], tmp_path: Path, run_report: Callable[..., Finished]
+) -> None:
+    server = simulate(*QUICK)
+    with swarm(tmp_path / "s", server.url, 2, "--num-prompts", "5000", "-u", "6", "--max-tokens", "12") as running:
+        wait_until(lambda: running.records_on_disk() > 30_000)
+        running.master.kill()
+        running.master.wait()
+        done = run_report(running.run_dir)
+    assert done.code == 3
+    assert len(done.records.ok()) > 5
+    assert "INCOMPLETE" in done.out
+
+
+@pytest.mark.parametrize("end", ["-t", pytest.param("Ctrl-C", marks=pytest.mark.heavy)])
+def test_requests_in_flight_at_the_end_are_on_record(simulate: Callable[..., Simulated], tmp_path: Path, end: str) -> None:
+    """Answers take 30 s; after 3 s the run ends. Each of 4 users leaves a cancelled record, and nothing hangs."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "300")
+    arguments = ["--num-prompts", "50", "-u", "4", "--max-tokens", "100", "--warmup", "0"]
+    if end == "-t":
+        arguments += ["-t", "3s"]
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        if end == "Ctrl-C":
+            wait_until((running.run_dir / "run.json").exists)
+            time.sleep(4)
+            running.master.send_signal(signal.SIGINT)
+        done = running.finish(40)
+    assert done.code == 3, done.err  # nothing ended within the time
+    assert done.manifest["end"] == ("time" if end == "-t" else "interrupted")
+    assert len(done.records.cancelled()) == 4
+    assert not done.manifest["lost"]
+
+
+@pytest.mark.heavy
+def test_a_worker_of_another_version_is_refused(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """One sentence that says what to do."""
+    other = tmp_path / "other.py"
+    other.write_text(
+        "import llama_load.swarm.worker\nllama_load.swarm.worker.__version__ = '0.0.9'\n"
+        "from locust import task\nfrom llama_load import LlamaUser\n\n\n"
+        "class Chat(LlamaUser):\n    @task\n    def ask(self):\n        self.chat('hello', max_tokens=2)\n"
+    )
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 1, "--num-prompts", "4", locustfile=other) as running:
+        done = running.finish()
+    assert done.code == 2
+    assert f"runs llama-load 0.0.9, the master {__version__}; install the same on both" in done.err
+
+
+@pytest.mark.heavy
+def test_a_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """A time namespace whose monotonic clock is 1000 s ahead: records are on the master's axis all the same."""
+    server = simulate(*QUICK)
+    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "30", "-u", "4", "--max-tokens", "6", expect=2) as running:
+        shifted = running.add_worker("unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child")
+        time.sleep(1)
+        if shifted.poll() is not None:
+            pytest.skip(f"no time namespaces here: {running.log(1)}")
+        done = running.finish()
+    assert done.code == 0, done.err
+    offsets = sorted(worker["clock_offset_ms"] for worker in done.manifest["workers"])
+    assert offsets[0] == pytest.approx(-1_000_000, abs=100)
+    assert offsets[1] == pytest.approx(0, abs=100)
+    assert done.summary["duration"] < 60
+    started = done.records.measured().instants("started_mono_ns")
+    assert (started.max() - started.min()) / 1e9 < 60
+
+
+@pytest.mark.heavy
+def test_a_late_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """It joins a closed loop in the middle, ten days ahead, and answers are quick: not even its first records are off the axis."""
+    server = simulate(*QUICK)
+    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "400", "-u", "8", "--max-tokens", "12") as running:
+        wait_until(running.has_records)
+        shifted = running.add_worker("unshare", "--time", "--monotonic", "864000", "--fork", "--kill-child")
+        time.sleep(1)
+        if shifted.poll() is not None:
+            pytest.skip(f"no time namespaces here: {running.log(1)}")
+        done = running.finish()
+    assert done.code == 0, done.err
+    measured = done.records.measured()
+    assert len(set(measured.strings("worker"))) == 2
+    assert done.summary["duration"] < 60
+    truth = {entry["request_id"]: entry["received_mono_ns"] for entry in read_log(server.log)}
+    sent_ns = dict(zip(measured.strings("request_id"), measured.instants("sent_mono_ns"), strict=True))
+    known_ms = max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"])
+    assert max(abs(truth[request] - sent) for request, sent in sent_ns.items()) / 1e6 < known_ms + 200
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("load", ["closed", "open"])
+def test_a_worker_that_stands_still_is_not_lost(simulate: Callable[..., Simulated], tmp_path: Path, load: str) -> None:
+    """SIGSTOP for 7 s: its leases wait, the run ends complete, every request that reached the server is on record once,
+    and how long it stood still is reported."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "10")
+    arguments = ["--max-tokens", "10", "--num-prompts", "300"]
+    arguments += ["-u", "8"] if load == "closed" else ["--request-rate", "25"]
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        wait_until(server.has_answered(60))
+        running.workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(7)
+        running.workers[0].send_signal(signal.SIGCONT)
+        done = running.finish()
+    assert done.manifest["end"] == "complete", done.err
+    assert "is gone" not in done.err
+    assert not done.manifest["lost"]
+    assert indices_of(done) == list(range(300))
+    at_server = [entry["request_id"] for entry in read_log(server.log)]
+    assert sorted(at_server) == sorted(done.records.strings("request_id"))
+    still, moving = sorted((worker["longest_pause_ms"] for worker in done.manifest["workers"]), reverse=True)
+    assert still > 6000
+    assert moving < 6000
+
+
+@pytest.mark.heavy
+def test_a_network_that_is_cut_for_a_while(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """10 s between one worker and the master, while both reach the server: nobody is lost, every request is on record once."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "10")
+    arguments = ("--num-prompts", "300", "-u", "6", "--max-tokens", "10")
+    with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running, slow_link(running.port, 0.001, 0.001) as link:
+        running.add_worker(port=link.port)
+        wait_until(server.has_answered(60))
+        link.flows.clear()
+        time.sleep(10)
+        link.flows.set()
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert not done.manifest["lost"]
+    assert indices_of(done) == list(range(300))
+    assert unrecorded(server, done) == set()
+    assert not list((tmp_path / "s").glob("worker-*/runs/spool-*"))
+
+
+@pytest.mark.heavy
+def test_a_worker_that_returns_after_it_was_given_up(
+    simulate: Callable[..., Simulated], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent for longer than the limit (3 s here, 30 s by default), among conversations: what it held is sent by nobody else, and
+    what it still sends counts. Every request that reached the server is on record, no prompt was sent twice."""
+    monkeypatch.setattr("tests.swarms.environment", lambda: environment() | {"LLAMA_LOAD_LOST_AFTER_S": "3"})
+    server = simulate("--first-token-ms", "100", "--interval-ms", "10")
+    arguments = ("--max-tokens", "10", "--num-prompts", "600", "-u", "8", "--turns", "4")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        wait_until(server.has_answered(60))
+        running.workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(8)
+        running.workers[0].send_signal(signal.SIGCONT)
+        done = running.finish()
+    assert "has been silent for 3 s; what it may have sent is not sent again" in done.err
+    (lost,) = done.manifest["lost"]
+    ended = indices_of(done)
+    assert len(ended) == len(set(ended))
+    assert sorted(ended + lost["possibly_sent"]) == list(range(600))
+    at_server = [entry["request_id"] for entry in read_log(server.log)]
+    assert sorted(at_server) == sorted(done.records.strings("request_id"))
+
+
+@pytest.mark.heavy
+def test_a_worker_behind_a_slow_and_lopsided_link(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """150 ms to the master, 50 ms back: each prompt is sent once, and the clock is off by no more than the verdict tells."""
+    server = simulate(*QUICK)
+    arguments = ("--num-prompts", "200", "-u", "4", "--max-tokens", "6")
+    with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running, slow_link(running.port, 0.15, 0.05) as link:
+        running.add_worker(port=link.port)
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert indices_of(done) == list(range(200))
+    near, far = sorted(done.manifest["workers"], key=lambda worker: worker["clock_uncertainty_ms"])
+    assert near["clock_uncertainty_ms"] < 50
+    assert 100 <= far["clock_uncertainty_ms"] < 300
+    assert abs(far["clock_offset_ms"]) <= far["clock_uncertainty_ms"]
+    assert f"on one axis within {far['clock_uncertainty_ms']:.2f} ms" in " ".join(done.out.split())
+
+
+@pytest.mark.heavy
+def test_connections_that_are_reset_in_the_middle(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """A worker's connection breaks five times while messages are under way on it: leases and records that were lost with it are
+    found missing, and every prompt is on record once."""
+    arguments = ("--num-prompts", "250", "-u", "12", "--max-tokens", "8")
+    with (
+        swarm(tmp_path / "s", simulate(*QUICK).url, 1, *arguments, expect=2) as running,
+        slow_link(running.port, 0.04, 0.04) as link,
+    ):
+        running.add_worker(port=link.port)
+        wait_until(running.has_records)
+        for _ in range(5):
+            time.sleep(0.3)
+            link.blip()
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert indices_of(done) == list(range(250))
+
+
+@pytest.mark.heavy
+def test_a_worker_that_is_stopped(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """SIGTERM to one of two while all but one of the users wait for the end of the warm-up: it says goodbye, and the other does the
+    work without anything having been lost."""
+    server = simulate("--first-token-ms", "4000", "--interval-ms", "4")
+    with swarm(tmp_path / "s", server.url, 2, "--num-prompts", "8", "-u", "4", "--max-tokens", "2") as running:
+        wait_until((running.run_dir / "run.json").exists)
+        time.sleep(3)
+        running.workers[1].terminate()
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert indices_of(done) == list(range(8))
+    assert not done.manifest["lost"]
+
+
+@pytest.mark.heavy
+def test_the_last_worker_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Nobody is left to do the rest: the master reports what there is and ends."""
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 1, "--num-prompts", "5000", "-u", "4", "--max-tokens", "4") as running:
+        wait_until(running.has_records)
+        running.workers[0].kill()
+        done = running.finish()
+    assert done.code == 3, done.err
+    assert len(done.records.ok()) > 0
+    assert "INCOMPLETE" in done.out
+
+
+@pytest.mark.heavy
+def test_workers_need_no_data(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """The data set is gone once the master has read it: workers get their prompts from the master."""
+    data = tmp_path / "data.json"
+    pairs = [
+        {"conversations": [{"from": "human", "value": f"问题 {n} please"}, {"from": "gpt", "value": "words " * 20}]}
+        for n in range(30)
+    ]
+    data.write_text(json.dumps(pairs, ensure_ascii=False), encoding="utf-8")
+    arguments = ("--num-prompts", "12", "-u", "4", "--max-tokens", "4", "--dataset-path", str(data))
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 0, *arguments, expect=2) as running:
+        wait_until((running.run_dir / "run.json").exists)
+        data.unlink()
+        running.add_worker()
+        running.add_worker()
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert indices_of(done) == list(range(12))
+
+
+@pytest.mark.heavy
+def test_runs_from_the_web_page_of_a_master(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """The first run ends by itself, the second by the stop button with requests of 30 s in flight: all are on record, each run in a
+    folder of its own, and the same workers serve both."""
+    server, port = simulate("--first-token-ms", "20", "--interval-ms", "300"), free_port()
+    with swarm(tmp_path / "s", server.url, 2, "--warmup", "0", web_port=port) as running:
+        page, folder = f"http://127.0.0.1:{port}", running.run_dir
+        second = folder.with_name("run-2")
+        wait_until(lambda: requests.get(f"{page}/stats/requests", timeout=5).json().get("workers", [{}])[1:] != [])
+        form = {"user_count": "4", "spawn_rate": "4", "host": server.url, "num_prompts": "9", "max_tokens": "2"}
+        assert requests.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
+        wait_until((folder / "summary.json").exists)
+        form |= {"num_prompts": "", "max_tokens": "100"}
+        wait_until(lambda: requests.get(f"{page}/stats/requests", timeout=5).json()["state"] == "stopped")
+        assert requests.post(f"{page}/swarm", data=form, timeout=10).json()["success"]
+        wait_until((second / "run.json").exists)
+        time.sleep(3)
+        assert requests.post(f"{page}/stop", timeout=20).ok
+        wait_until((second / "summary.json").exists)
+        running.master.terminate()
+        out, err = running.master.communicate(timeout=30)
+    first, stopped = Finished(0, out, err, folder), Finished(0, out, err, second)
+    assert indices_of(first) == list(range(9))
+    assert stopped.manifest["end"] == "stopped"
+    assert len(stopped.records.cancelled()) == 4
+    assert not stopped.manifest["lost"]
+    assert set(first.records.strings("worker")) == set(stopped.records.strings("worker"))
+    assert "could not" not in running.log(0) + running.log(1)
+    assert "has not got everything" not in running.log(0) + running.log(1)
+
+
+@pytest.mark.heavy
+def test_waiting_at_the_end_lets_every_answer_come(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """--at-end wait: answers of 3 s are under way when the time is over; none is cut."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "100")
+    arguments = ("-u", "4", "--max-tokens", "30", "-t", "4s", "--at-end", "wait")
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        done = running.finish()
+    assert done.code == 0, done.err
+    records = done.records.measured()
+    assert len(records.cancelled()) == 0
+    assert len(records.ok()) == len(records) >= 8
+    ended = records.instants("ended_mono_ns")
+    assert (ended.max() - records.instants("started_mono_ns").min()) / 1e9 > 4
+
+
+@pytest.mark.heavy
+def test_what_a_worker_could_not_deliver_is_brought_in(
+    simulate: Callable[..., Simulated], tmp_path: Path, run_report: Callable[..., Finished]
+) -> None:
+    """The master is stopped (SIGSTOP) and killed while the worker goes on; its spool completes the run."""
+    server = simulate("--first-token-ms", "50", "--interval-ms", "20")
+    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "40", "-u", "4", "--max-tokens", "40") as running:
+        wait_until(server.has_answered(6))
+        running.master.send_signal(signal.SIGSTOP)
+        time.sleep(2)  # answers that the master never hears of
+        running.master.kill()
+        running.master.wait()
+        (spool,) = (tmp_path / "s" / "worker-0").rglob("spool-*")
+        running.workers[0].kill()
+        before = run_report(running.run_dir)
+        had = len(before.records.ok())
+        done = run_report(running.run_dir, "--add", str(spool))
+    added = len(done.records.ok()) - had
+    assert added > 0
+    assert f"{added} requests added" in done.err
+    assert len(set(done.records.strings("request_id"))) == len(done.records)
+    again = run_report(running.run_dir, "--add", str(spool))
+    assert "0 requests added" in again.err
+    assert len(again.records) == len(done.records)
+
+
+@pytest.mark.heavy
+def test_a_folder_that_is_no_spool_is_refused(
+    run_report: Callable[..., Finished], run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], tmp_path: Path
+) -> None:
+    done = run_locust(simulate(*QUICK).url, "--num-prompts", "2", "--max-tokens", "2")
+    refused = run_report(done.folder, "--add", str(tmp_path))
+    assert refused.code == 2
+    assert "is no spool of a worker" in refused.err
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 160 KiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", str(place)], check=False, capture_output=True
+    ).returncode:
+        pytest.skip("mounting needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=False)
+
+
+@pytest.mark.heavy
+def test_a_full_disk_at_the_master_loses_nothing(simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path) -> None:
+    """It says so once and acknowledges nothing; when there is room again, the workers' records come in after all."""
+    server = simulate("--first-token-ms", "20", "--interval-ms", "2")
+    arguments = ("--num-prompts", "300", "-u", "8", "--max-tokens", "100", "--run-dir", str(small_disk / "run"))
+    with swarm(tmp_path / "s", server.url, 2, *arguments) as running:
+        journal = small_disk / "run" / "requests.arrows"
+        wait_until(lambda: journal.exists() and journal.stat().st_size > 100_000)
+        time.sleep(3)
+        subprocess.run(["mount", "-o", "remount,size=50m", str(small_disk)], check=True)
+        done = running.finish()
+    done = replace(done, folder=small_disk / "run")
+    assert done.code == 0, done.err
+    assert done.err.count("No space left on device; workers keep their records") == 1
+    assert indices_of(done) == list(range(300))
+
+
+@pytest.mark.heavy
+def test_a_slow_disk_at_the_master_holds_up_nobody(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Every write takes 0.4 s (a wrapper's sleep: there is no slow disk here), some 20 batches a second come: the master goes on
+    handing out leases and hearing heartbeats, and everything is on record at the end."""
+    file = tmp_path / "slow.py"
+    file.write_text(
+        "from gevent import monkey\nfrom locust import task\nfrom llama_load import LlamaUser, ShareGPT, runs\n\n"
+        "append, sleep = runs.Journal.append, monkey.get_original('time', 'sleep')\n"
+        "runs.Journal.append = lambda self, batch: (sleep(0.4), append(self, batch))[1]\n\n\n"
+        "class Chat(LlamaUser):\n    workload = ShareGPT()\n\n    @task\n    def ask(self):\n        self.chat(max_tokens=12)\n"
+    )
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 2, "-t", "6s", "-u", "8", locustfile=file) as running:
+        done = running.finish()
+    assert done.code == 0, done.err
+    assert "is gone" not in done.err
+    assert "not delivered" not in running.log(0) + running.log(1)
+    assert len(done.records.measured().ok()) > 300
+    assert len(set(done.records.strings("request_id"))) == len(done.records)
+
+
+@pytest.mark.heavy
+def test_a_shape_in_a_swarm(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Two users, then four, then the end: Locust's shapes work, and every request is on record once."""
+    file = tmp_path / "shaped.py"
+    file.write_text(
+        "from locust import LoadTestShape, task\nfrom llama_load import LlamaUser, ShareGPT\n\n\n"
+        "class Chat(LlamaUser):\n    workload = ShareGPT()\n\n    @task\n    def ask(self):\n        self.chat(max_tokens=4)\n\n\n"
+        "class Steps(LoadTestShape):\n    def tick(self):\n        now = self.get_run_time()\n"
+        "        return (2, 2) if now < 2 else (4, 4) if now < 5 else None\n"
+    )
+    with swarm(tmp_path / "s", simulate(*QUICK).url, 2, "--num-prompts", "100000", locustfile=file) as running:
+        done = running.finish()
+    assert done.manifest["end"] == "stopped", done.err
+    indices = indices_of(done)
+    assert len(set(indices)) == len(indices)
+    assert len(indices) > 20
+    assert not done.manifest["lost"]

@@ -1,0 +1,144 @@
+"""https:// on the wire: trust, resumption, and what goes wrong."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from llama_load.targets.answer import AnswerReader
+from llama_load.wire import Exchange, Request, Timeouts, TlsOptions, Transport, parse_url
+from llama_load.wire.clock import SO_TIMESTAMPNS
+from tests.conftest import Finished
+from tests.scripted_server import DONE, END, FINISH, GOOD_STREAM, STREAM, ScriptedServer, token
+
+pytestmark = pytest.mark.portable
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def context(authority: trustme.CA) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1", "localhost").configure_cert(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def ca_file(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ca") / "ca.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return path
+
+
+@pytest.fixture
+def transport() -> Iterator[Transport]:
+    transport = Transport.of_this_process()
+    yield transport
+    transport.trust(TlsOptions())
+
+
+def send(transport: Transport, url: str, body: bytes = b"{}") -> tuple[Exchange, AnswerReader]:
+    reader = AnswerReader()
+    timeouts = Timeouts(connect_s=0.5, first_token_s=5, token_s=5)
+    return transport.send(parse_url(url).resolved(), Request("POST", "/v1/x", (), body), reader, timeouts), reader
+
+
+def test_a_stream_over_tls_is_stamped_by_the_kernel(transport: Transport, context: ssl.SSLContext, ca_file: Path) -> None:
+    """Connected, secured, sent, first token: in this order, and every read has its stamp."""
+    transport.trust(TlsOptions(ca_file))
+    with ScriptedServer((STREAM, 0.05, token("a"), 0.03, token("b"), FINISH, DONE, END), tls=context) as server:
+        exchange, reader = send(transport, server.url)
+    assert reader.failure(exchange) is None
+    assert reader.text == "ab"
+    stamps = [exchange.started_ns, exchange.connected_ns, exchange.secured_ns, exchange.sent_ns, exchange.first_progress_ns]
+    assert stamps == sorted(stamps)
+    assert exchange.user_space_reads == (0 if SO_TIMESTAMPNS is not None else exchange.reads)
+    assert (reader.token_ns[1] - reader.token_ns[0]) / 1e6 >= 30
+
+
+def test_a_large_body_goes_through_tls_whole(transport: Transport, context: ssl.SSLContext, ca_file: Path) -> None:
+    transport.trust(TlsOptions(ca_file))
+    with ScriptedServer(GOOD_STREAM, tls=context) as server:
+        exchange, reader = send(transport, server.url, b"x" * 5_000_000)
+    assert reader.failure(exchange) is None
+    assert server.requests[0].endswith(b"x" * 1000)
+    assert len(server.requests[0]) > 5_000_000
+
+
+def test_the_next_connection_resumes_the_session(transport: Transport, context: ssl.SSLContext, ca_file: Path) -> None:
+    transport.trust(TlsOptions(ca_file))
+    with ScriptedServer(GOOD_STREAM, tls=context) as server:
+        first, _ = send(transport, server.url)
+        second, reader = send(transport, server.url)
+    assert reader.failure(second) is None
+    assert (first.tls_resumed, second.tls_resumed) == (False, True)
+    assert server.resumed == [False, True]
+
+
+def test_an_unknown_authority_is_refused_unless_insecure(transport: Transport, context: ssl.SSLContext) -> None:
+    with ScriptedServer(GOOD_STREAM, tls=context) as server:
+        transport.trust(TlsOptions())
+        exchange, reader = send(transport, server.url)
+        kind, text = reader.failure(exchange)
+        assert kind == "tls"
+        assert "not trusted" in text
+        transport.trust(TlsOptions(insecure=True))
+        exchange, reader = send(transport, server.url)
+        assert reader.failure(exchange) is None
+
+
+def test_a_certificate_for_another_name_is_refused(transport: Transport, authority: trustme.CA, ca_file: Path) -> None:
+    other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("example.org").configure_cert(other)
+    transport.trust(TlsOptions(ca_file))
+    with ScriptedServer(GOOD_STREAM, tls=other) as server:
+        exchange, reader = send(transport, server.url)
+    assert reader.failure(exchange)[0] == "tls"
+
+
+@pytest.mark.parametrize("steps", [(b"HTTP/1.1 400 Bad Request\r\n\r\n",), ("hold",), ()])
+def test_a_server_without_tls_is_a_tls_failure_or_a_connect_timeout(transport: Transport, steps: tuple) -> None:
+    with ScriptedServer(steps, read_request=False) as server:
+        exchange, reader = send(transport, server.url.replace("http://", "https://"))
+    assert reader.failure(exchange)[0] in ("tls", "connect_timeout")
+
+
+def test_a_stream_cut_inside_tls_is_cut_off(transport: Transport, context: ssl.SSLContext, ca_file: Path) -> None:
+    transport.trust(TlsOptions(ca_file))
+    with ScriptedServer((STREAM, token()), tls=context) as server:
+        exchange, reader = send(transport, server.url)
+    assert reader.failure(exchange)[0] == "cut_off"
+
+
+def test_whole_runs_over_https(context: ssl.SSLContext, ca_file: Path, run_locust: Callable[..., Finished], tmp_path: Path) -> None:
+    """With the authority's file a good run; without it one sentence and exit code 2."""
+    with ScriptedServer(GOOD_STREAM, tls=context) as server:
+        done = run_locust(server.url, "--num-prompts", "4", "-u", "2", "--ca-file", str(ca_file), folder=tmp_path / "a")
+        assert done.code == 0, done.err
+        assert done.records.measured().numbers("tls_ms").min() > 0
+        assert "Mean TLS handshake (ms):" in done.out
+        refused = run_locust(server.url, "--num-prompts", "1", folder=tmp_path / "b")
+        assert refused.code == 2
+        assert "certificate is not trusted" in refused.err
+        assert "--ca-file" in refused.err
+        insecure = run_locust(server.url, "--num-prompts", "2", "--insecure", folder=tmp_path / "c")
+        assert insecure.code == 0, insecure.err
+        assert "Warning" not in insecure.err
+        nonsense = run_locust(server.url, "--ca-file", __file__, folder=tmp_path / "d")
+        assert nonsense.code == 2
+        assert "--ca-file must be a readable PEM file" in nonsense.err
+
+
+def test_ipv6_and_a_base_path_with_v1(run_locust: Callable[..., Finished]) -> None:
+    with ScriptedServer(GOOD_STREAM, host="::1") as server:
+        done = run_locust(server.url + "/llm/v1/", "--num-prompts", "2")
+        assert done.code == 0, done.err
+    asked = next(request for request in server.requests if request.startswith(b"POST /llm/v1/chat/completions HTTP/1.1\r\n"))
+    assert f"Host: [::1]:{server.port}".encode() in asked

@@ -1,0 +1,165 @@
+"""Recorded arrivals: Mooncake's and BurstGPT's files, run folders, and what is none of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_load.errors import RunError, UsageError
+from llama_load.runs import MANIFEST, RunWriter
+from llama_load.workloads.traces import Arrival, load_trace
+from tests.make_records import failed, manifest, record
+
+MOONCAKE = """\
+{"timestamp": 27482, "input_length": 6755, "output_length": 500, "hash_ids": [0, 1, 2]}
+{"timestamp": 27482, "input_length": 7319, "output_length": 490, "hash_ids": [0, 14]}
+{"timestamp": 30534, "input_length": 7234, "output_length": 794, "hash_ids": [0, 28]}
+"""
+MOONCAKE_ARRIVALS = [
+    Arrival(0.0, 6755, 500, (0, 1, 2)),
+    Arrival(0.0, 7319, 490, (0, 14)),
+    Arrival(pytest.approx(3.052), 7234, 794, (0, 28)),
+]
+# As released: 1.1 without, 2.0 with sessions. No tokens: the request failed.
+BURSTGPT = """\
+Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,ChatGPT,472,18,490,Conversation log
+45,ChatGPT,1087,230,1317,Conversation log
+118.5,GPT-4,417,0,417,API log
+"""
+BURSTGPT_SESSIONS = """\
+Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,"a, b",1.5,ChatGPT,472,18,490,Conversation log
+45,,2,ChatGPT,1087,230,1317,Conversation log
+118.5,,3,GPT-4,417,0,417,API log
+"""
+BURSTGPT_ARRIVALS = [Arrival(0.0, 472, 18), Arrival(40.0, 1087, 230), Arrival(113.5, 417, None)]
+
+
+def write(folder: Path, content: str | bytes, name: str = "trace") -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def test_mooncake_traces_are_read(tmp_path: Path) -> None:
+    """Milliseconds become seconds from the first arrival; names of files say nothing."""
+    assert load_trace(write(tmp_path, MOONCAKE, "trace.csv")) == MOONCAKE_ARRIVALS
+
+
+@pytest.mark.parametrize(
+    "content", [BURSTGPT, BURSTGPT_SESSIONS, BURSTGPT.replace("Timestamp", " TIMESTAMP ").replace("Req", "req")]
+)
+def test_burstgpt_traces_are_read(tmp_path: Path, content: str) -> None:
+    """Columns are found by their names, wherever they stand."""
+    assert load_trace(write(tmp_path, content, "trace.jsonl")) == BURSTGPT_ARRIVALS
+
+
+@pytest.mark.parametrize(("content", "arrivals"), [(MOONCAKE, MOONCAKE_ARRIVALS), (BURSTGPT, BURSTGPT_ARRIVALS)])
+def test_files_from_windows_are_read(tmp_path: Path, content: str, arrivals: list[Arrival]) -> None:
+    """Line ends, byte order marks, UTF-16, blank lines, no end of the last line; in folders with Chinese names."""
+    folder = tmp_path / "到达 记录"
+    folder.mkdir()
+    crlf = content.replace("\n", "\r\n")
+    for number, data in enumerate(
+        [crlf.encode(), crlf.encode("utf-8-sig"), crlf.encode("utf-16"), crlf.strip().encode(), b"\n\r\n" + crlf.encode() + b"\r\n"]
+    ):
+        assert load_trace(write(folder, data, f"对话{number}.txt")) == arrivals
+
+
+def test_what_a_mooncake_line_leaves_out_is_unknown(tmp_path: Path) -> None:
+    """Only the time must be there; what else a line says does not matter."""
+    path = write(tmp_path, '{"timestamp": 1000}\n{"timestamp": 1500.5, "output_length": 3, "会话": {"id": [1]}}\n')
+    assert load_trace(path) == [Arrival(0.0), Arrival(pytest.approx(0.5005), output_tokens=3)]
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=40), st.sampled_from([0.25, 1, 3]), st.randoms(use_true_random=False))
+def test_arrivals_are_in_order_from_zero_at_any_speed(
+    tmp_path_factory: pytest.TempPathFactory, instants_ms: list[int], speed: float, draw: random.Random
+) -> None:
+    draw.shuffle(instants_ms)
+    lines = [json.dumps({"timestamp": at, "input_length": place}) for place, at in enumerate(instants_ms)]
+    found = load_trace(write(tmp_path_factory.mktemp("trace"), "\n".join(lines)), speed=speed)
+    in_order = sorted(enumerate(instants_ms), key=lambda item: item[1])
+    assert [arrival.input_tokens for arrival in found] == [place for place, _ in in_order]
+    assert [arrival.at_s for arrival in found] == pytest.approx([(at - in_order[0][1]) / 1000 / speed for _, at in in_order])
+    assert found[0].at_s == 0
+
+
+def test_a_run_of_ours_is_a_trace(tmp_path: Path) -> None:
+    """Warm-up left out; what failed keeps its time and may answer up to its limit."""
+    run = RunWriter(tmp_path / "跑", manifest())
+    run.append(
+        [
+            record(2, start_ms=70_000, prompt_tokens=30, max_tokens=64),  # answered 3 tokens
+            record(0, start_ms=1_000, warmup=True),
+            failed(1, start_ms=60_000),
+        ]
+    )
+    expected = [Arrival(0.0, 10, 3), Arrival(5.0, 30, 3)]
+    assert load_trace(run.path, speed=2) == expected  # killed, its journal left
+    run.finish()
+    assert load_trace(run.path, speed=2) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "trace is empty; it must have Mooncake's"),
+        ("\ufeff \r\n", "trace is empty"),
+        (bytes(range(256)) * 20, "trace is no text"),
+        ("Timestamp,Request tokens,Response tokens\n", "holds no request"),
+        (MOONCAKE + '{"timestamp": 1', "line 4 of .*trace does not have Mooncake's"),
+        ('{"timestamp": 1}\n\n{"input_length": 5}\n', "line 3 of .* missing required field `timestamp`"),
+        ('{"timestamp": "2023-11-16 18:17:03"}\n', "line 1 of .* Expected `float`, got `str`"),
+        ('{"timestamp": 1, "input_length": -5}\n', "line 1 of .* a length is negative"),
+        ('{"timestamp": 1, "input_length": 5.5}\n', "line 1 of .*int"),
+        ('{"timestamp": 1e999}\n', "line 1 of .*"),
+        ('[{"timestamp": 1}]', "has no column 'timestamp', but begins with"),
+        (
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n1,2,3\n",
+            "no column 'request tokens', but begins with 'TIMESTAMP,ContextTokens",
+        ),
+        ("Es war einmal ein König.\n", "no column 'timestamp', but begins with 'Es war einmal ein König"),
+        (
+            BURSTGPT + "\n2023-11-16 18:17:03,GPT-4,1,2,3,API log\n",
+            "line 6 of the trace .*'2023-11-16 18:17:03,GPT-4,1,2.*BurstGPT's",
+        ),
+        (BURSTGPT + "120,GPT-4\n", "line 5 of the trace .*, '120,GPT-4', does not have BurstGPT's"),
+        (BURSTGPT + "nan,GPT-4,1,2,3,API log\n", "line 5 of"),
+        (BURSTGPT + "120,GPT-4,-1,2,3,API log\n", "line 5 of"),
+        (BURSTGPT + "120,GPT-4,1,2.5,3,API log\n", "line 5 of"),
+        (BURSTGPT + '120,"' + "x" * 200_000, "line 5 of .* field larger than field limit"),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_a_sentence(tmp_path: Path, content: str | bytes, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence) as caught:
+        load_trace(write(tmp_path, content))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+@pytest.mark.parametrize("speed", [0, -1, math.inf, math.nan])
+def test_a_speed_must_be_positive(tmp_path: Path, speed: float) -> None:
+    with pytest.raises(UsageError, match="--speed must be a number greater than 0"):
+        load_trace(write(tmp_path, MOONCAKE), speed=speed)
+
+
+def test_missing_traces_and_other_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"there is no trace at {tmp_path / '无'}; give a file in Mooncake's")):
+        load_trace(tmp_path / "无")
+    with pytest.raises(UsageError, match="is no run folder"):
+        load_trace(tmp_path)
+    write(tmp_path, "{", MANIFEST)
+    with pytest.raises(RunError, match="cannot be read"):
+        load_trace(tmp_path)
+    RunWriter(tmp_path / "empty", manifest()).finish()
+    with pytest.raises(UsageError, match="empty holds no request"):
+        load_trace(tmp_path / "empty")
