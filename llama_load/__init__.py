@@ -7,8 +7,9 @@ neither Locust nor gevent.
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from llama_load.version import __version__
 
 if TYPE_CHECKING:
     from llama_load.swarm.load_shapes import Ramp, Soak, Spike, Stages
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from llama_load.workloads.synthetic import Synthetic
     from llama_load.workloads.vision import Vision
 
-__version__ = version("llama-load")
+
 __all__ = [
     "Answer",
     "Custom",

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llama_load import __version__
 from llama_load.bundled import bundled
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.version import __version__
 
 if TYPE_CHECKING:
     from llama_load.workloads.counting import TokenCounter

@@ -16,7 +16,6 @@ from typing import Any
 from gevent.threadpool import ThreadPoolExecutor  # the standard one's threads are greenlets here, on one core
 from locust.runners import MasterRunner
 
-from llama_load import __version__
 from llama_load.errors import UsageError
 from llama_load.experiments.calibrate import client_rows, last_calibration
 from llama_load.load.segments import TRACE, LoadModel, Segment, plan_segments, stage_counts, total_requests
@@ -32,6 +31,7 @@ from llama_load.targets.body import CHAT, BodyOptions, asked_tokens
 from llama_load.targets.probe import Probe, Wanted
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
 from llama_load.targets.tokenize import ServerCounter
+from llama_load.version import __version__
 from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits
 from llama_load.workloads.counting import LocalCounter, TokenCounter

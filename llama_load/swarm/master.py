@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from locust.runners import STATE_MISSING
 
-from llama_load import __version__
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.preflight.prepare import Prepared
@@ -24,6 +23,7 @@ from llama_load.swarm.clock_sync import WorkerClock
 from llama_load.swarm.ingest import Delivery, RecordIngest, Row
 from llama_load.swarm.local_run import new_nonce
 from llama_load.swarm.presence import LOST_AFTER_S, has_ended
+from llama_load.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,6 @@ from gevent.event import Event
 from locust.rpc import Message
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
-from llama_load import __version__
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.errors import LlamaLoadError
 from llama_load.metrics.evidence import WorkerHealth
@@ -28,6 +27,7 @@ from llama_load.swarm import messages, presence
 from llama_load.swarm.master import short
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.sigint import interrupt_between_events
+from llama_load.version import __version__
 
 FLUSH_EVERY_S = 0.1
 RESEND_EVERY_S = 1.0
