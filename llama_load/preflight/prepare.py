@@ -23,7 +23,6 @@ from llama_load.options.flags import DEFAULT_NUM_PROMPTS, without_secrets
 from llama_load.options.options import RunOptions
 from llama_load.preflight.checks import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.preflight.load_rows import load_rows
-from llama_load.run.lease_client import PREFIX_DIGITS
 from llama_load.runs import Manifest, PreflightRow, RunWriter, StageRecord, free_run_dir, last_with_label
 from llama_load.swarm.user_scaler import most_users
 from llama_load.targets.balance import LEAST_IN_FLIGHT
@@ -31,6 +30,7 @@ from llama_load.targets.body import CHAT, BodyOptions, asked_tokens
 from llama_load.targets.probe import Probe, Wanted
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
 from llama_load.targets.tokenize import ServerCounter
+from llama_load.users.content import PREFIX_DIGITS
 from llama_load.version import __version__
 from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits

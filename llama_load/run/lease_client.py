@@ -18,6 +18,7 @@ from llama_load.record import RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
+from llama_load.users.content import PREFIX_DIGITS
 from llama_load.users.session import Dialogue, Ticket
 from llama_load.wire.request import Timeouts
 from llama_load.wire.timer import FINE_NS, sleep_until
@@ -25,9 +26,6 @@ from llama_load.wire.timer import FINE_NS, sleep_until
 # A lease whose request has been scheduled this long ago and that no user has taken gets one more user: the one that was made for it
 # may have died, or be doing something else.
 OVERDUE_NS = NS_PER_S
-
-# Enough hex digits that no two prompts of a server's life begin alike.
-PREFIX_DIGITS = 24
 
 
 class DispatcherLink(Protocol):

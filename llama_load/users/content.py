@@ -101,3 +101,7 @@ def _image_part(image: Image) -> Mapping[str, Any]:
 
 def _name_of(image: Image) -> str:
     return f"sha256:{image.sha256}"
+
+
+# Enough hex digits that no two prompts of a server's life begin alike.
+PREFIX_DIGITS = 24
