@@ -19,12 +19,12 @@ from locust.runners import MasterRunner
 from llama_load.errors import UsageError
 from llama_load.experiments.calibrate import client_rows, last_calibration
 from llama_load.load.segments import TRACE, LoadModel, Segment, plan_segments, stage_counts, total_requests
+from llama_load.load.user_limit import most_users
 from llama_load.options.flags import DEFAULT_NUM_PROMPTS, without_secrets
 from llama_load.options.options import RunOptions
 from llama_load.preflight.checks import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.preflight.load_rows import load_rows
 from llama_load.runs import Manifest, PreflightRow, RunWriter, StageRecord, free_run_dir, last_with_label
-from llama_load.swarm.user_scaler import most_users
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import CHAT, BodyOptions, asked_tokens
 from llama_load.targets.probe import Probe, Wanted

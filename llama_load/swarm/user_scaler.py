@@ -8,7 +8,7 @@ from typing import Any
 import gevent
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
-from llama_load.dispatch.leases import MOST_USERS_A_PROCESS
+from llama_load.load.user_limit import most_users
 from llama_load.swarm.load_shapes import Stages
 
 # How long new users may take to be there, before more are started.
@@ -16,11 +16,6 @@ SETTLED_WITHIN_S = 5.0
 LOOK_EVERY_S = 0.1
 
 logger = logging.getLogger(__name__)
-
-
-def most_users(processes: int) -> int:
-    """How many users so many processes may have at most."""
-    return MOST_USERS_A_PROCESS * max(1, processes)
 
 
 class UserScaler:

@@ -445,7 +445,7 @@ def test_too_few_users_for_the_schedule_turn_the_verdict(
 ) -> None:
     """At most four users that sleep for 1 s after each request: of 12 arrivals in 0.6 s, four are a second late and
     four are two."""
-    few = "import llama_load.swarm.user_scaler\n\nllama_load.swarm.user_scaler.MOST_USERS_A_PROCESS = 4\n"
+    few = "import llama_load.load.user_limit\n\nllama_load.load.user_limit.MOST_USERS_A_PROCESS = 4\n"
     (tmp_path / "sleepy.py").write_text(few + SLEEPY.replace("constant(3)", "constant(1)"))
     flags = ("--request-rate", "20", "--num-prompts", "12", "--warmup", "0")
     done = run_locust(simulate(*QUICK).url, *flags, locustfile=tmp_path / "sleepy.py")
