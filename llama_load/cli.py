@@ -251,7 +251,8 @@ def _serve_simulated(arguments: argparse.Namespace) -> int:
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
-    from llama_load.experiments.calibrate import LIMITS_MS, TOK_PER_S, Step, calibrate, parse_load, save
+    from llama_load.experiments.calibrate import LIMITS_MS, calibrate, parse_load
+    from llama_load.preflight.calibration import TOK_PER_S, Step, save
 
     load = parse_load(arguments.load) if arguments.load else None
     print(f"More and more streams of {TOK_PER_S} tokens/s on one worker, against a server with a known schedule (some minutes):")

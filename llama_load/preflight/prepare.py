@@ -17,11 +17,11 @@ from gevent.threadpool import ThreadPoolExecutor  # the standard one's threads a
 from locust.runners import MasterRunner
 
 from llama_load.errors import UsageError
-from llama_load.experiments.calibrate import client_rows, last_calibration
 from llama_load.load.segments import TRACE, LoadModel, Segment, plan_segments, stage_counts, total_requests
 from llama_load.load.user_limit import most_users
 from llama_load.options.flags import DEFAULT_NUM_PROMPTS, without_secrets
 from llama_load.options.options import RunOptions
+from llama_load.preflight.calibration import client_rows, last_calibration
 from llama_load.preflight.checks import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.preflight.load_rows import load_rows
 from llama_load.runs import Manifest, PreflightRow, RunWriter, StageRecord, free_run_dir, last_with_label

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from llama_load.errors import UsageError
-from llama_load.experiments.calibrate import Calibration, Step, last_calibration, measure, parse_load, save
+from llama_load.experiments.calibrate import measure, parse_load
+from llama_load.preflight.calibration import Calibration, Step, last_calibration, save
 from tests.conftest import environment
 
 FOUND = Calibration(
