@@ -24,6 +24,7 @@ from llama_load.options.options import RunOptions
 from llama_load.preflight.calibration import client_rows, last_calibration
 from llama_load.preflight.checks import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.preflight.load_rows import load_rows
+from llama_load.preflight.trace import load_trace
 from llama_load.runs import Manifest, PreflightRow, RunWriter, StageRecord, free_run_dir, last_with_label
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import CHAT, BodyOptions, asked_tokens
@@ -38,7 +39,6 @@ from llama_load.workloads.counting import LocalCounter, TokenCounter
 from llama_load.workloads.mixed import Mixed
 from llama_load.workloads.prompt import Plan, PlanRequest, Workload, shared_tokens
 from llama_load.workloads.stage_order import in_stages
-from llama_load.workloads.traces import load_trace
 
 # How many users an open loop needs is estimated from what is due within this time; so many are warmed up with at once.
 USERS_AHEAD_S = 3.0

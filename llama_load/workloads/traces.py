@@ -15,14 +15,12 @@ import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.record import OK
 from llama_load.workloads.text_files import decoded
 
 MOONCAKE = 'Mooncake\'s layout ({"timestamp": ms, "input_length": …, "output_length": …, "hash_ids": […]}, one a line)'
@@ -31,7 +29,7 @@ LAYOUTS = f"{MOONCAKE}, {BURSTGPT} or a run folder of llama-load"
 SHOWN = 120  # characters of a file in a sentence
 
 _COLUMNS = ("timestamp", "request tokens", "response tokens")
-_Row: TypeAlias = tuple[float, int | None, int | None, tuple[int, ...]]
+TraceRow: TypeAlias = tuple[float, int | None, int | None, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +46,8 @@ class Arrival:
     hash_ids: tuple[int, ...] = ()
 
 
-def load_trace(path: Path, *, speed: float = 1.0) -> list[Arrival]:
-    """The arrivals of a trace in the order of time, the first at 0; `speed` 2 plays it in half the time.
-
-    What came at the same instant stays in the order of the file. Raises UsageError with a sentence that names the line when
-    the trace is missing, empty or laid out otherwise, RunError when it is a run folder that is damaged.
-    """
-    if not 0 < speed < math.inf:
-        raise UsageError(f"--speed must be a number greater than 0, got {speed:g}")
-    rows = _run(path) if path.is_dir() else _file(path)
-    if not rows:
-        raise UsageError(f"the trace {path} holds no request; it must have {LAYOUTS}")
-    rows.sort(key=itemgetter(0))
-    first_s = rows[0][0]
-    return [Arrival((at_s - first_s) / speed, input_, output, hash_ids) for at_s, input_, output, hash_ids in rows]
-
-
-def _file(path: Path) -> list[_Row]:
+def read_trace_file(path: Path) -> list[TraceRow]:
+    """The requests of a trace file in its order. Raises UsageError with a sentence that names the line."""
     try:
         text = decoded(path.read_bytes())
     except FileNotFoundError:
@@ -89,7 +72,7 @@ class _Mooncake(msgspec.Struct):
             raise ValueError("a length is negative")
 
 
-def _mooncake(path: Path, text: str) -> Iterator[_Row]:
+def _mooncake(path: Path, text: str) -> Iterator[TraceRow]:
     decoder = msgspec.json.Decoder(_Mooncake)
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
@@ -100,7 +83,7 @@ def _mooncake(path: Path, text: str) -> Iterator[_Row]:
             yield entry.timestamp / 1000, entry.input_length, entry.output_length, entry.hash_ids
 
 
-def _burstgpt(path: Path, text: str) -> Iterator[_Row]:
+def _burstgpt(path: Path, text: str) -> Iterator[TraceRow]:
     lines = csv.reader(io.StringIO(text, newline=""))
     try:
         header = next(filter(None, lines))
@@ -137,22 +120,3 @@ def _tokens(text: str) -> int | None:
     if value < 0 or not value.is_integer():
         raise ValueError(text)
     return int(value) or None
-
-
-def _run(path: Path) -> list[_Row]:
-    """The measured requests of a run. How long one that failed or was cut off would have answered, its limit says best."""
-    from llama_load.runs import load_run
-
-    records = load_run(path).records.measured()
-    columns = ("scheduled_mono_ns", "started_mono_ns", "status", "prompt_tokens", "output_tokens", "max_tokens")
-    return [
-        (
-            (started_ns if scheduled_ns is None else scheduled_ns) / 1e9,
-            prompt_tokens,
-            output_tokens if status == OK else max_tokens,
-            (),
-        )
-        for scheduled_ns, started_ns, status, prompt_tokens, output_tokens, max_tokens in zip(
-            *map(records.strings, columns), strict=True
-        )
-    ]
