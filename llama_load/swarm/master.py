@@ -22,6 +22,7 @@ from llama_load.swarm import messages
 from llama_load.swarm.clock_sync import WorkerClock
 from llama_load.swarm.ingest import Delivery, RecordIngest, Row
 from llama_load.swarm.local_run import new_nonce
+from llama_load.swarm.messages import short_name
 from llama_load.swarm.presence import LOST_AFTER_S, has_ended
 from llama_load.version import __version__
 
@@ -107,7 +108,7 @@ class MasterRun:
             if not worker.is_flushed and not worker.lost:
                 self._lose(client_id, worker, may_return=True)
         for gone in self._controller.dispatcher.lost:
-            gone.worker = short(gone.worker)
+            gone.worker = short_name(gone.worker)
         return self._controller.finish(self._health(), written=True)
 
     def _await_last_words(self, wait_s: float) -> None:
@@ -167,7 +168,7 @@ class MasterRun:
         elif kind == messages.ABORT:
             self._controller.abort(data["sentence"])
         elif kind == messages.REFUSE:
-            self._refused(client_id, worker, f"worker {short(client_id)}: {data['sentence']}")
+            self._refused(client_id, worker, f"worker {short_name(client_id)}: {data['sentence']}")
 
     def _hear_over(self, client_id: str, over: Iterable[tuple[bool, int, bool]]) -> None:
         for warmup, index, refused in over:
@@ -270,13 +271,13 @@ class MasterRun:
             fate = "its last records have not come"
         elif may_return:
             fate = "what it may have sent is not sent again"
-        print(f"worker {short(client_id)} {why}; {fate}", file=sys.stderr)
+        print(f"worker {short_name(client_id)} {why}; {fate}", file=sys.stderr)
         self._controller.dispatcher.lose(client_id, worker.started, worker.heard_ns, may_return=may_return)
 
     def _health(self) -> list[WorkerHealth]:
         found = []
         for client_id, worker in self._workers.items():
-            health = worker.last_word.health if worker.last_word is not None else WorkerHealth(short(client_id))
+            health = worker.last_word.health if worker.last_word is not None else WorkerHealth(short_name(client_id))
             best, worst_ns = worker.clock.best, worker.clock.worst_used_ns
             if best is not None and worst_ns is not None:
                 health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, worst_ns / 1e6
@@ -300,12 +301,6 @@ def _on_its_clock(lease: Lease, offset_ns: int) -> Lease:
         return lease
     allowed_ns = None if lease.allowed_ns is None else lease.allowed_ns - offset_ns
     return replace(lease, scheduled_ns=lease.scheduled_ns - offset_ns, allowed_ns=allowed_ns)
-
-
-def short(client_id: str) -> str:
-    """Locust's name of a worker, host_32 hex digits, as people can read it: host_8."""
-    host, _, digits = client_id.rpartition("_")
-    return f"{host}_{digits[:8]}"
 
 
 def _rows(batch: pa.RecordBatch) -> list[Row]:

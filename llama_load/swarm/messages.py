@@ -96,3 +96,9 @@ def unpack_leases(data: bytes) -> list[Lease]:
 def unpack_flushed(data: bytes) -> Flushed:
     """The inverse of `pack`."""
     return msgspec.msgpack.decode(data, type=Flushed)
+
+
+def short_name(client_id: str) -> str:
+    """Locust's name of a worker, host_32 hex digits, as people can read it: host_8."""
+    host, _, digits = client_id.rpartition("_")
+    return f"{host}_{digits[:8]}"

@@ -24,7 +24,7 @@ from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.runs import SpoolManifest
 from llama_load.swarm import messages, presence
-from llama_load.swarm.master import short
+from llama_load.swarm.messages import short_name
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.sigint import interrupt_between_events
 from llama_load.version import __version__
@@ -69,7 +69,7 @@ class WorkerLifecycle:
         elif run is not None:
             run.hear(msg.type, msg.data)
         elif msg.type == messages.END:  # it never had users: there is nothing to wait for
-            last_word = messages.Flushed(0, WorkerHealth(short(self._runner.client_id)))
+            last_word = messages.Flushed(0, WorkerHealth(short_name(self._runner.client_id)))
             self._runner.send_message(messages.FLUSHED, {"run": name, "last_word": messages.pack(last_word)})
 
     def _take_config(self, data: bytes) -> None:
@@ -124,7 +124,7 @@ class WorkerRun:
         self._ends_matter = config.ends_matter
         self._runner = environment.runner
         options = read_options(environment.parsed_options)
-        name = short(self._runner.client_id)
+        name = short_name(self._runner.client_id)
         targets = [target.resolved_here() for target in config.targets]
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._outbox = Outbox(spool, SpoolManifest(name), self._send_batch)
