@@ -59,6 +59,7 @@ class Prepared:
     users: int  # that Locust must start
     writer: RunWriter
     run_time_s: float | None
+    prefix_nonce: str | None  # what random prefixes are drawn from, if they are wanted
 
     @property
     def is_open(self) -> bool:
@@ -201,7 +202,10 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
         rows += change_rows(before, manifest)
     print_table(rows)
     writer = RunWriter(folder, manifest)
-    return Prepared(options, targets, probes, body_options, plans, model, segments, weights, users, writer, run_time_s)
+    prefix_nonce = secrets.token_hex(8) if options.bust_prefix_cache else None
+    return Prepared(
+        options, targets, probes, body_options, plans, model, segments, weights, users, writer, run_time_s, prefix_nonce
+    )
 
 
 def _image_progress() -> Callable[[int], None]:

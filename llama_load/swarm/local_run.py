@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +30,7 @@ class LocalRun:
             prepared, self._deliver, add_users, lambda: self._stop(stop), lambda: runner.target_user_count
         )
         self._controller.dispatcher.join(WORKER)
-        config = SenderConfig(prepared.targets, options, prepared.body_options, new_nonce(options.bust_prefix_cache))
+        config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.prefix_nonce)
         self._sender = SenderRuntime(environment, WORKER, config, self, self._recorder.add)
         environment.llama_load = self._sender.lease_client
         settle()
@@ -86,8 +85,3 @@ class LocalRun:
     def abort(self, sentence: str) -> None:
         """See `DispatcherLink.abort`."""
         self._controller.abort(sentence)
-
-
-def new_nonce(is_needed: bool) -> str | None:
-    """What random prefixes are drawn from, if they are wanted."""
-    return secrets.token_hex(8) if is_needed else None

@@ -21,7 +21,6 @@ from llama_load.run.controller import RunController
 from llama_load.swarm import messages
 from llama_load.swarm.clock_sync import WorkerClock
 from llama_load.swarm.ingest import Delivery, RecordIngest, Row
-from llama_load.swarm.local_run import new_nonce
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.presence import LOST_AFTER_S, has_ended
 from llama_load.version import __version__
@@ -70,9 +69,10 @@ class MasterRun:
         self._runner = environment.runner
         self._prepared = prepared
         self._controller = RunController(prepared, self._deliver, add_users, stop, lambda: environment.runner.target_user_count)
-        nonce = new_nonce(prepared.options.bust_prefix_cache)
         self._name = secrets.token_hex(8)
-        config = messages.RunConfig(__version__, self._name, prepared.targets, prepared.body_options, nonce, prepared.ends_matter)
+        config = messages.RunConfig(
+            __version__, self._name, prepared.targets, prepared.body_options, prepared.prefix_nonce, prepared.ends_matter
+        )
         self._config = messages.pack(config)
         self._workers: dict[str, _WorkerState] = {}
         self._ingest = RecordIngest(prepared.writer, self._admit, self._stored)
