@@ -16,7 +16,6 @@ from llama_load.record import RequestRecord
 from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.health import HealthMonitor
 from llama_load.run.lease_client import DispatcherLink, LeaseClient
-from llama_load.swarm.locust_stats import report_request
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.wire.transport import Transport
@@ -41,8 +40,6 @@ class SenderRuntime:
     def __init__(
         self, environment: Any, worker: str, config: SenderConfig, link: DispatcherLink, heard: Callable[[RequestRecord], None]
     ) -> None:
-        self._environment = environment
-        self._heard = heard
         self._monitor = HealthMonitor(worker, [target.address for target in config.targets])
         self._users = ArrivalUsers(environment)
         options = config.options
@@ -57,7 +54,7 @@ class SenderRuntime:
             nonce=config.nonce,
             measuring=self._monitor.start,
             more_users=self._users.add,
-            heard=self._record,
+            heard=heard,
         )
         self._overdue = gevent.spawn(self._see_to_overdue)
         Transport.of_this_process().trust(options.tls)
@@ -91,12 +88,6 @@ class SenderRuntime:
         while True:
             gevent.sleep(1)
             self.lease_client.see_to_overdue()
-
-    def _record(self, record: RequestRecord) -> None:
-        self._heard(record)
-        self._environment.events.llm_request.fire(record=record)
-        if not record.warmup:
-            report_request(self._environment, record, record.output_chars)
 
 
 def settle() -> None:

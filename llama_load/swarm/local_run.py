@@ -13,6 +13,7 @@ from llama_load.run.controller import RunController
 from llama_load.run.lease_client import was_refused
 from llama_load.run.recorder import InThread, Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
+from llama_load.swarm.locust_stats import published
 
 WORKER = "local"
 
@@ -31,7 +32,7 @@ class LocalRun:
         )
         self._controller.dispatcher.join(WORKER)
         config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.prefix_nonce)
-        self._sender = SenderRuntime(environment, WORKER, config, self, self._recorder.add)
+        self._sender = SenderRuntime(environment, WORKER, config, self, published(environment, self._recorder.add))
         environment.llama_load = self._sender.lease_client
         settle()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llama_load.record import CANCELLED, OK, RequestRecord
@@ -12,6 +12,18 @@ from llama_load.record import CANCELLED, OK, RequestRecord
 
 class RequestFailed(Exception):
     """What Locust's failure table groups by: the failure class and its sentence."""
+
+
+def published(environment: Any, add: Callable[[RequestRecord], None]) -> Callable[[RequestRecord], None]:
+    """Add a record, then hand it to the listeners of the locustfile and, unless it is of a warm-up, to Locust's statistics."""
+
+    def heard(record: RequestRecord) -> None:
+        add(record)
+        environment.events.llm_request.fire(record=record)
+        if not record.warmup:
+            report_request(environment, record, record.output_chars)
+
+    return heard
 
 
 def report_request(environment: Any, record: RequestRecord, response_bytes: int) -> None:

@@ -24,6 +24,7 @@ from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.runs import SpoolManifest
 from llama_load.swarm import messages, presence
+from llama_load.swarm.locust_stats import published
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.sigint import interrupt_between_events
@@ -133,7 +134,11 @@ class WorkerRun:
         self._last_word: bytes | None = None
         self._recorder = Recorder(self._outbox, FLUSH_EVERY_S)
         self._sender = SenderRuntime(
-            environment, name, SenderConfig(targets, options, config.body_options, config.nonce), self, self._recorder.add
+            environment,
+            name,
+            SenderConfig(targets, options, config.body_options, config.nonce),
+            self,
+            published(environment, self._recorder.add),
         )
         environment.llama_load = self._sender.lease_client
         self._started: list[Key] = []
