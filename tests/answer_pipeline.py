@@ -18,8 +18,8 @@ from llama_load.wire import Exchange, Request, Timeouts, parse_url
 ADDRESS = parse_url("http://127.0.0.1:9")
 
 
-class NoTransport:
-    """Stands in for the transport: whatever an exchange asks of it, nothing happens."""
+class NoPool:
+    """Stands in for the pool of connections: whatever an exchange asks of it, nothing happens."""
 
     def __getattr__(self, name: str) -> object:
         return lambda *_, **__: None
@@ -28,7 +28,7 @@ class NoTransport:
 def exchange_of(pieces: Sequence[bytes]) -> tuple[Exchange, AnswerReader]:
     """What becomes of an answer that comes in these reads and is closed then."""
     reader = AnswerReader()
-    exchange = Exchange(NoTransport(), ADDRESS, Request("POST", "/"), reader, Timeouts(), Waiter())
+    exchange = Exchange(NoPool(), ADDRESS, Request("POST", "/"), reader, Timeouts(), Waiter(), lambda _: None)
     exchange.on_start()
     for at, piece in enumerate(pieces, start=exchange.started_ns):
         if exchange.ended_ns is None and piece:

@@ -15,16 +15,14 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, unpack_timespec
 from llama_load.wire.wire_failure import WireFailure, connect_failure, tls_text
 
 if TYPE_CHECKING:
     from llama_load.wire.address import Address
-    from llama_load.wire.exchange import Exchange
     from llama_load.wire.tls import TlsLayer
-    from llama_load.wire.transport import Transport
 
 OPENING, OPEN, CLOSED = range(3)
 
@@ -61,6 +59,54 @@ def _handshake_ns(sock: _socket.socket) -> int | None:
     return int.from_bytes(info[_RTT_OFFSET : _RTT_OFFSET + 4], sys.byteorder) * 1000
 
 
+class Listener(Protocol):
+    """Who hears what becomes of a request: an exchange. Its counts and stamps are the connection's to set."""
+
+    first_write_ns: int | None
+    sent_ns: int | None
+    reads: int
+    user_space_reads: int
+
+    def on_start(self) -> None:
+        """The connection is about to connect or, if it is open, to send."""
+
+    def on_sent(self, at: int) -> None:
+        """The whole request is with the kernel."""
+
+    def take(self, data: memoryview, at: int) -> None:
+        """Bytes of the answer were received at `at`."""
+
+    def fail(self, kind: str, text: str) -> None:
+        """The connection cannot go on."""
+
+    def connection_lost(self, kind: str, text: str, last_read_ns: int) -> None:
+        """The server has ended it."""
+
+
+class Home(Protocol):
+    """Where a connection comes from: a pool."""
+
+    good_endpoint: dict[Address, int]
+
+    def register(self, connection: Connection, *, writable: bool) -> None:
+        """A new socket is to be watched."""
+
+    def unregister(self, connection: Connection) -> None:
+        """The connection's socket is about to be closed."""
+
+    def watch(self, connection: Connection, *, writable: bool) -> None:
+        """Watch a socket that is open."""
+
+    def close_parked(self) -> None:
+        """Close the connections that wait for their next use: file descriptors have run out."""
+
+    def tls_layer(self, address: Address) -> TlsLayer:
+        """The state of a fresh TLS connection."""
+
+    def keep_session(self, address: Address, tls: TlsLayer) -> None:
+        """Remember the TLS session for the next connection."""
+
+
 class Connection:
     """A connection to `address`, whose present `exchange` is told what happens. No method raises for what a peer does.
 
@@ -82,15 +128,15 @@ class Connection:
         "exchanges",
         "fd",
         "handshake_ns",
+        "pool",
         "secured_ns",
         "state",
-        "transport",
     )
 
-    def __init__(self, transport: Transport, address: Address) -> None:
-        self.transport = transport
+    def __init__(self, pool: Home, address: Address) -> None:
+        self.pool = pool
         self.address = address
-        self.exchange: Exchange | None = None
+        self.exchange: Listener | None = None
         self.exchanges = 0
         self.state = OPENING
         self.fd = -1
@@ -99,7 +145,7 @@ class Connection:
         self.handshake_ns: int | None = None
         self._sock: _socket.socket | None = None
         self._tls: TlsLayer | None = None
-        self._endpoint = transport.good_endpoint.get(address, 0)
+        self._endpoint = pool.good_endpoint.get(address, 0)
         self._endpoints_tried = 0
         self._outgoing: Sequence[bytes] = ()
         self._unsent: list[memoryview] = []
@@ -117,7 +163,7 @@ class Connection:
 
     # ------------------------------------------------------------------ going out
 
-    def send(self, exchange: Exchange, pieces: Sequence[bytes]) -> None:
+    def send(self, exchange: Listener, pieces: Sequence[bytes]) -> None:
         """Send a request, connecting first if need be, without ever waiting. `exchange` hears what comes of it."""
         self.exchange = exchange
         self._outgoing = pieces
@@ -131,7 +177,7 @@ class Connection:
         exchange.on_start()
         self._write()
         if self._unsent:
-            self.transport.poller.watch(self.fd, writable=True)
+            self.pool.watch(self, writable=True)
 
     def _connect(self) -> None:
         family, sockaddr = self.address.endpoints[self._endpoint]
@@ -143,7 +189,7 @@ class Connection:
             return
         self._sock, self.fd = sock, sock.fileno()
         if self.address.scheme == "https":
-            self._tls = self.transport.tls_layer(self.address)
+            self._tls = self.pool.tls_layer(self.address)
             self._unsent = [memoryview(self._tls.hello())]
         else:
             self._unsent = [memoryview(part) for part in self._outgoing if part]
@@ -155,7 +201,7 @@ class Connection:
             return
         self._write()
         if self.state != CLOSED and self._sock is sock:
-            self.transport.register(self, writable=bool(self._unsent))
+            self.pool.register(self, writable=bool(self._unsent))
 
     def _new_socket(self, family: int) -> _socket.socket:
         try:
@@ -163,7 +209,7 @@ class Connection:
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self.transport.close_parked()  # those that wait for their next use can be opened again
+            self.pool.close_parked()  # those that wait for their next use can be opened again
             sock = _socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -209,8 +255,7 @@ class Connection:
                     self._connect_failed(error.errno or 0)
             elif error.errno in (errno.EPIPE, errno.ECONNRESET):
                 self._unsent.clear()  # an early answer may still be waiting to be read
-                if self.fd in self.transport.connections:
-                    self.transport.poller.watch(self.fd, writable=False)
+                self.pool.watch(self, writable=False)
             else:
                 self._fail(WireFailure("reset", f"sending failed: {error.strerror}"))
             return
@@ -222,7 +267,7 @@ class Connection:
         assert self._sock is not None
         self.connected_ns = at
         self.handshake_ns = _handshake_ns(self._sock)
-        self.transport.good_endpoint[self.address] = self._endpoint
+        self.pool.good_endpoint[self.address] = self._endpoint
         if self._tls is None:
             self.state = OPEN
 
@@ -237,7 +282,7 @@ class Connection:
             self._connected(time.monotonic_ns())
         self._write()
         if self.state != CLOSED and not self._unsent:
-            self.transport.poller.watch(self.fd, writable=False)
+            self.pool.watch(self, writable=False)
 
     # ------------------------------------------------------------------ coming in
 
@@ -279,7 +324,7 @@ class Connection:
             if count < len(buffer):
                 return
 
-    def _take_encrypted(self, tls: TlsLayer, exchange: Exchange, data: memoryview, at: int) -> None:
+    def _take_encrypted(self, tls: TlsLayer, exchange: Listener, data: memoryview, at: int) -> None:
         try:
             reply, plain = tls.received(data)
             if self.state == OPENING and tls.ready:
@@ -293,7 +338,7 @@ class Connection:
             self._unsent.append(memoryview(reply))
             self._write()
             if self._unsent and self.state != CLOSED:
-                self.transport.poller.watch(self.fd, writable=True)
+                self.pool.watch(self, writable=True)
         if plain and self.exchange is exchange:
             exchange.take(memoryview(plain), at)
 
@@ -338,7 +383,7 @@ class Connection:
         """Close the socket, in whatever state it is. May be called again."""
         if self.state != CLOSED:
             if self._tls is not None and self._tls.ready:
-                self.transport.keep_session(self.address, self._tls)
+                self.pool.keep_session(self.address, self._tls)
             self.state = CLOSED
             self.exchange = None
             self._unsent.clear()
@@ -346,6 +391,6 @@ class Connection:
 
     def _release(self) -> None:
         if self._sock is not None:
-            self.transport.unregister(self)
+            self.pool.unregister(self)
             self._sock.close()
             self._sock, self.fd = None, -1

@@ -14,10 +14,11 @@ server's failure.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from llama_load.wire.connection import OPENING, Connection
+from llama_load.wire.connection import OPENING
 from llama_load.wire.request import EventReader, Request, Timeouts
 from llama_load.wire.response import Response
 from llama_load.wire.sse import EventStream, EventTooLarge
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from gevent.hub import Waiter
 
     from llama_load.wire.address import Address
-    from llama_load.wire.transport import Transport
+    from llama_load.wire.connection import Connection
+    from llama_load.wire.pool import ConnectionPool
 
 # A whole JSON answer, such as a batch of embeddings.
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -56,12 +58,13 @@ class Exchange:
     be opened (connected, secured and handshake are then None), `reopened` that a reused one was found dead.
     """
 
-    transport: Transport
+    pool: ConnectionPool
     address: Address
     request: Request
     reader: EventReader
     timeouts: Timeouts
     waiter: Waiter
+    on_done: Callable[[Exchange], None]  # called once, when it is over
 
     started_ns: int = 0
     attempt_ns: int = 0  # when the connection that was used in the end was tried: `started_ns`, unless reopened
@@ -115,9 +118,9 @@ class Exchange:
     def start(self) -> None:
         """Connect if need be, and send, without ever waiting. Failures end up in `failure`, none is raised."""
         head = self.request.head(self.address)
-        parked = self.transport.parked(self.address) if self.request.reuse else None
+        parked = self.pool.parked(self.address) if self.request.reuse else None
         self.reused = parked is not None
-        self._connection = parked or Connection(self.transport, self.address)
+        self._connection = parked or self.pool.new(self.address)
         self._connection.send(self, (head, *self.request.pieces))
 
     def on_start(self) -> None:
@@ -137,7 +140,7 @@ class Exchange:
         self.sent_ns = self.first_write_ns = None
         assert self._connection is not None
         self._connection.close()
-        self._connection = Connection(self.transport, self.address)
+        self._connection = self.pool.new(self.address)
         self._connection.send(self, (self.request.head(self.address), *self.request.pieces))
 
     # ------------------------------------------------------------------ coming in
@@ -189,9 +192,9 @@ class Exchange:
             self.first_progress_ns = at
             self.first_merged = progress > 1
             self.phase = STREAMING
-            self.transport.mark_streaming(self._connection)
+            self.pool.mark_streaming(self._connection)
         else:
-            self.transport.record_gap(at - self.last_progress_ns)
+            self.pool.record_gap(at - self.last_progress_ns)
         self.last_progress_ns = self.phase_since_ns = at
         self.progress_events += progress
         self.merged += progress - 1
@@ -278,8 +281,8 @@ class Exchange:
                 self.connected_ns, self.secured_ns = connection.connected_ns, connection.secured_ns
                 self.tls_resumed, self.handshake_ns = connection.tls_resumed, connection.handshake_ns
             if self.request.reuse and connection.all_sent and self.response.leaves_the_connection_open and not self.failure:
-                self.transport.park(connection)
+                self.pool.park(connection)
             else:
                 connection.close()
         self.response.release()
-        self.transport.forget(self)
+        self.on_done(self)

@@ -1,4 +1,4 @@
-"""The one place of a process where sockets are read, and where connections wait for their next use."""
+"""The one place of a process where requests begin and sockets are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import _socket
 import logging
 import os
 import socket
-import ssl
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,12 +15,12 @@ from gevent.hub import Waiter
 
 from llama_load.wire.address import Address
 from llama_load.wire.clock import SO_TIMESTAMPNS, wall_minus_mono_ns
-from llama_load.wire.connection import Connection
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.fair_queue import FairQueue
 from llama_load.wire.poller import BROKEN, HUNG_UP, READABLE, WRITABLE, best_poller
+from llama_load.wire.pool import ConnectionPool
 from llama_load.wire.request import EventReader, Request, Timeouts
-from llama_load.wire.tls import TlsLayer, TlsOptions
+from llama_load.wire.tls import TlsOptions
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +36,9 @@ class Transport:
     def __init__(self) -> None:
         loop: Any = gevent.get_hub().loop
         self.pid = os.getpid()
-        self.good_endpoint: dict[Address, int] = {}
         self.active: set[Exchange] = set()
-        self.connections: dict[int, Connection] = {}  # by file descriptor, all that are open
-        self.poller = best_poller(loop, self._handle)
-        self.record_gap = self.poller.record_gap
+        self.pool = ConnectionPool(best_poller(loop, self._handle))
         self.fair_queue = FairQueue(loop)
-        self._parked: dict[Address, list[Connection]] = {}
-        self._tls_options = TlsOptions()
-        self._tls_context: ssl.SSLContext | None = None
-        self._tls_sessions: dict[Address, ssl.SSLSession] = {}
         self._buffer = bytearray(READ_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._loop = loop
@@ -81,7 +73,7 @@ class Transport:
     def begin(self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts) -> Exchange:
         """Start an exchange; `Exchange.wait` waits for its end. Others that are ready to go on go first."""
         self.fair_queue.wait()
-        exchange = Exchange(self, address, request, reader, timeouts, Waiter())
+        exchange = Exchange(self.pool, address, request, reader, timeouts, Waiter(), self._over)
         self.active.add(exchange)
         if self._scan is None:
             self._scan = self._loop.timer(TIMEOUT_SCAN_S, TIMEOUT_SCAN_S, ref=False)
@@ -90,77 +82,23 @@ class Transport:
         return exchange
 
     def trust(self, options: TlsOptions) -> None:
-        """Whom https:// connections trust from now on. Loading the system's authorities takes 40 ms, so not before it is needed."""
-        self._tls_options, self._tls_context = options, None
-        self._tls_sessions.clear()
-        self.close_parked()
+        """Whom https:// connections trust from now on."""
+        self.pool.trust(options)
 
     def close_parked(self) -> None:
         """Close the connections that wait for their next use."""
-        for connections in self._parked.values():
-            for connection in tuple(connections):
-                connection.close()
-        self._parked.clear()
+        self.pool.close_parked()
 
-    # ------------------------------------------------------------------ called by exchanges and connections
-
-    def parked(self, address: Address) -> Connection | None:
-        """An open connection to `address` that nobody uses, the one used last; None if there is none."""
-        waiting = self._parked.get(address)
-        while waiting:
-            connection = waiting.pop()
-            if connection.is_quiet:
-                return connection
-            connection.close()
-        return None
-
-    def park(self, connection: Connection) -> None:
-        """Keep the connection for the next exchange with its address."""
-        connection.park()
-        self.poller.watch(connection.fd, writable=False)
-        self._parked.setdefault(connection.address, []).append(connection)
-
-    def register(self, connection: Connection, *, writable: bool) -> None:
-        """A new socket is to be watched."""
-        self.connections[connection.fd] = connection
-        self.poller.watch(connection.fd, writable=writable)
-
-    def unregister(self, connection: Connection) -> None:
-        """The connection's socket is about to be closed."""
-        if self.connections.pop(connection.fd, None) is not None:
-            self.poller.forget(connection.fd)
-        waiting = self._parked.get(connection.address)
-        if waiting and connection in waiting:
-            waiting.remove(connection)
-
-    def mark_streaming(self, connection: Connection | None) -> None:
-        """The first progress came: from now on the connection may be read in batches."""
-        if connection is not None and connection.all_sent:
-            self.poller.stream(connection.fd)
-
-    def forget(self, exchange: Exchange) -> None:
-        """The exchange is over."""
+    def _over(self, exchange: Exchange) -> None:
         self.active.discard(exchange)
         self.fair_queue.wake(exchange.waiter)
-
-    def tls_layer(self, address: Address) -> TlsLayer:
-        """A fresh TLS connection's state, which will try to resume the last session with this address."""
-        if self._tls_context is None:
-            self._tls_context = self._tls_options.context()
-        return TlsLayer(self._tls_context, address.host, self._tls_sessions.get(address))
-
-    def keep_session(self, address: Address, tls: TlsLayer) -> None:
-        """Remember the session for the next connection: a resumed handshake spares the server its signature."""
-        session = tls.session
-        if session is not None and session.has_ticket:
-            self._tls_sessions[address] = session
 
     # ------------------------------------------------------------------ called by the loop
 
     def _handle(self, events: Sequence[tuple[int, int]]) -> None:
         offset = wall_minus_mono_ns() if SO_TIMESTAMPNS is not None else 0
         now = time.monotonic_ns()
-        connections, buffer, view = self.connections, self._buffer, self._view
+        connections, buffer, view = self.pool.connections, self._buffer, self._view
         for fd, bits in events:
             connection = connections.get(fd)
             if connection is None:

@@ -212,7 +212,7 @@ def test_a_killed_greenlet_closes_its_connection_at_once() -> None:
         gevent.sleep(0.1)
         greenlet.kill()
     assert seen[0].cancelled
-    assert not transport.connections
+    assert not transport.pool.connections
     assert seen[0] not in transport.active
 
 
