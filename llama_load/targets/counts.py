@@ -6,11 +6,11 @@ that is beyond its bound is not believed, the next source is asked, and `doubt` 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from llama_load.targets.answer import AnswerReader
+from llama_load.targets.usage import Timings, Usage
 
 # What chat templates, tool descriptions of a gateway and its system prompt may add to a prompt, in tokens.
 TEMPLATE_ALLOWANCE = 4096
@@ -63,7 +63,44 @@ class _Doubts:
         return None
 
 
-def believed(answer: AnswerReader, bounds: Bounds) -> Counts:
+class Choice(Protocol):
+    """One of the choices of an answer: what it said, and what it thought."""
+
+    @property
+    def pieces(self) -> Collection[object]:
+        """Parts of its text."""
+
+    @property
+    def thoughts(self) -> Collection[object]:
+        """Parts of its reasoning."""
+
+
+class ReadAnswer(Protocol):
+    """What of an answer that was read to its end is counted."""
+
+    streams: bool
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the server counted."""
+
+    @property
+    def timings(self) -> Timings | None:
+        """What llama-server counted."""
+
+    @property
+    def token_ns(self) -> Sequence[int]:
+        """When each token event came."""
+
+    @property
+    def choices(self) -> Collection[Choice]:
+        """The choices of the answer."""
+
+    def event_tokens(self, output_tokens: int | None) -> list[int]:
+        """How many tokens each event brought, if the server said so."""
+
+
+def believed(answer: ReadAnswer, bounds: Bounds) -> Counts:
     """The counts of an answer that has ended."""
     possible = _Doubts()
     prompt, prompt_source, processed = _prompt(answer, bounds, possible)
@@ -94,7 +131,7 @@ def believed(answer: AnswerReader, bounds: Bounds) -> Counts:
     )
 
 
-def _prompt(answer: AnswerReader, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None, int | None]:
+def _prompt(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None, int | None]:
     """Tokens of the prompt, who says so, and how many of them llama-server processed. 0 is filled in by servers that do not
     count."""
     usage, timings = answer.usage, answer.timings
@@ -110,7 +147,7 @@ def _prompt(answer: AnswerReader, bounds: Bounds, possible: _Doubts) -> tuple[in
     return None, None, processed
 
 
-def _cached(answer: AnswerReader, prompt: int | None, bounds: Bounds, possible: _Doubts) -> int | None:
+def _cached(answer: ReadAnswer, prompt: int | None, bounds: Bounds, possible: _Doubts) -> int | None:
     """Prompt tokens that came from the server's cache: never more than the prompt has."""
     usage, timings = answer.usage, answer.timings
     details = usage.prompt_tokens_details if usage is not None else None
@@ -126,7 +163,7 @@ def _cached(answer: AnswerReader, prompt: int | None, bounds: Bounds, possible: 
     return None
 
 
-def _output(answer: AnswerReader, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None]:
+def _output(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None]:
     """How many tokens were generated, and who says so: "usage", else "timings", else the counted "events".
 
     A server that ignores max_tokens is believed as far as its events go; without max_tokens a token takes a byte of the answer
@@ -157,12 +194,12 @@ def _output(answer: AnswerReader, bounds: Bounds, possible: _Doubts) -> tuple[in
     return (events, "events") if events else (None, None)
 
 
-def _reasoning(answer: AnswerReader) -> int | None:
+def _reasoning(answer: ReadAnswer) -> int | None:
     details = answer.usage.completion_tokens_details if answer.usage is not None else None
     return details.reasoning_tokens if details is not None else None
 
 
-def _first_event(answer: AnswerReader, event_tokens: list[int], reasoning: int | None) -> int | None:
+def _first_event(answer: ReadAnswer, event_tokens: list[int], reasoning: int | None) -> int | None:
     """Tokens that had been generated when the first token event came: as counted there, else the hidden reasoning before it."""
     if event_tokens:
         return event_tokens[0]
