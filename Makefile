@@ -53,6 +53,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench-peers: $(VENV)/.dev
 	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
