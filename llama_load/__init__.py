@@ -50,7 +50,7 @@ _WORKLOADS = {
     "Replay": "replay",
     "ShareGPT": "sharegpt",
     "Synthetic": "synthetic",
-    "TextBatches": "texts",
+    "TextBatches": "embeddings",
     "Vision": "vision",
 }
 

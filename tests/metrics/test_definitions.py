@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from llama_load.errors import UsageError
-from llama_load.load.schedule import Ramp, arrivals_s, for_time
+from llama_load.load.schedule import RateRamp, arrivals_s, for_time
 from llama_load.metrics import latencies as metric
 from llama_load.metrics.rates import peak_output_tok_per_s, token_times_ns
 from llama_load.metrics.slo import Slo, parse_slo
@@ -117,6 +117,6 @@ def test_schedules_refuse_what_makes_none() -> None:
             for_time(rate, seconds)
     for start, end in ((0.0, 1.0), (1.0, 0.0), (1.0, math.inf), (-1.0, 1.0)):
         with pytest.raises(UsageError, match="greater than 0"):
-            Ramp("linear", start, end)
+            RateRamp("linear", start, end)
     with pytest.raises(UsageError, match="at least one request"):
         arrivals_s(0, 1.0, seed=0)
