@@ -316,7 +316,7 @@ def _flags(_: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from llama_load.reports.results import analyze
+    from llama_load.analysis.results import analyze
     from llama_load.reports.write import write_reports
     from llama_load.runs import add_spool, load_run, recover
 
