@@ -83,7 +83,8 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
     if options.trace is not None:
         model = replace(model, arrivals=load_trace(options.trace, speed=options.speed))
     of_each_stage = options.num_prompts
-    if of_each_stage is None and run_time_s is None and headless and not model.arrivals:
+    shaped = environment.shape_class is not None and not model.stages  # a LoadTestShape that says when the run ends
+    if of_each_stage is None and run_time_s is None and headless and not model.arrivals and not shaped:
         of_each_stage = DEFAULT_NUM_PROMPTS
     segments = plan_segments(model, of_each_stage, run_time_s)
     num_prompts = total_requests(segments)
@@ -188,6 +189,7 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
         percentile_metrics=options.percentile_metrics,
         goodput=options.goodput,
         fail_if=options.fail_if,
+        exit_code_on_error=environment.parsed_options.exit_code_on_error,
         cache_meant=options.cache_prompt is True,
         cache_off=options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets),
         fixed_lengths=options.ignore_eos or options.traffic.output_len is not None or options.sharegpt_output_len is not None,

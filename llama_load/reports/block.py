@@ -9,6 +9,7 @@ from llama_load.metrics.check import LIMITS, plural
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution, least_count
 from llama_load.metrics.summary import Summary, shown_latencies
+from llama_load.reports.other_requests import traffic_lines
 from llama_load.reports.request_table import in_columns, request_table
 from llama_load.reports.result_json import configured_load, percentile_word, speculation_of
 from llama_load.reports.results import Results
@@ -221,6 +222,9 @@ def own_sections(results: Results) -> list[str]:
     if len(results.by_workload) > 1 and (rows := request_table(results.run.records.measured())):
         lines.append(headline("Requests", "-"))
         lines += in_columns(rows)
+    if traffic := list(traffic_lines(results.others)):
+        lines.append(headline("Besides LLM Requests", "-"))
+        lines += traffic
     if manifest.prompts.get("replaced"):
         lines.append(headline("Prompts", "-"))
         lines.append(whole("Too long for a slot, replaced:", manifest.prompts["replaced"]))

@@ -8,6 +8,7 @@ from typing import Any
 
 from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.other_requests import OtherTraffic, in_all
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.records import Records
 from llama_load.metrics.replicas import imbalance
@@ -38,6 +39,7 @@ class Results:
     repeated_prompts: int  # in a stage after that in which they were sent first
     verdict: Verdict
     thresholds: list[ThresholdResult]
+    others: OtherTraffic
 
     @property
     def request_imbalance(self) -> float | None:
@@ -51,10 +53,13 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """0 good, 1 a threshold came true, 3 the run is incomplete."""
+        """3 the run is incomplete, 1 a threshold came true, Locust's --exit-code-on-error where other requests failed or tasks
+        raised exceptions, else 0."""
         if self.verdict.word == INCOMPLETE:
             return 3
-        return 1 if any(threshold.failed for threshold in self.thresholds) else 0
+        if any(threshold.failed for threshold in self.thresholds):
+            return 1
+        return self.run.manifest.exit_code_on_error if self.others.failures or self.others.raised else 0
 
 
 def analyze(run: Run) -> Results:
@@ -79,6 +84,7 @@ def analyze(run: Run) -> Results:
 
     stages = [_stage(run, measured, slos, number, record) for number, record in enumerate(manifest.stages)]
     again = repeated_prompts(measured, len(stages))
+    others = in_all(worker.others for worker in manifest.workers)
     evidence = Evidence(
         records=measured,
         figures=total,
@@ -103,6 +109,7 @@ def analyze(run: Run) -> Results:
         server_changes=manifest.server_changes,
         all_records=run.records,
         cache=cache_evidence(manifest),
+        others=others,
     )
     verdict = judge(evidence, stages)
     hosts = [str(target["url"]) for target in manifest.targets]  # also one that never got a request
@@ -116,7 +123,7 @@ def analyze(run: Run) -> Results:
     flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
     values = flat_result(manifest, total)
     thresholds = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
-    return Results(run, total, workloads, by_host, models, turns, stages, again, verdict, thresholds)
+    return Results(run, total, workloads, by_host, models, turns, stages, again, verdict, thresholds, others)
 
 
 def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, record: StageRecord) -> StageFigures:
