@@ -158,7 +158,7 @@ class RunController:
 
     def _look_at_earlier_runs(self, run: Run) -> None:
         """Note in the manifest which of the prompts had been sent before. A folder that cannot be read changes no run."""
-        started = {target.address.url: target.about.get("started_s") for target in self.prepared.targets}
+        started = {target.address.url: target.facts.started_s for target in self.prepared.targets}
         known = {url: at_s for url, at_s in started.items() if at_s is not None}
         try:
             found = gevent.get_hub().threadpool.apply(sent_before, (run.path, run.records, known))
