@@ -10,6 +10,7 @@ from functools import reduce
 
 import gevent
 
+from llama_load.analysis.results import Results, analyze
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.dispatch.leases import Lease
 from llama_load.earlier_runs import sent_before
@@ -18,7 +19,6 @@ from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import OK
-from llama_load.reports.results import Results, analyze
 from llama_load.reports.write import write_reports
 from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
