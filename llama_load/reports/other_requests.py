@@ -7,23 +7,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from llama_load.metrics.other_requests import OtherTraffic
-
-NAME_WIDTH = 32
-TEXT_WIDTH = 78
+from llama_load.reports.layout import TEXT_WIDTH, in_columns
 
 
 def traffic_lines(traffic: OtherTraffic) -> Iterable[str]:
-    """A line a row with its first failure below it, then a line an exception."""
-    if traffic.requests:
-        yield f"{'':<{NAME_WIDTH}} {'req':>6} {'failed':>6} {'mean (ms)':>10} {'max (ms)':>10}"
+    """A table of the requests, what the first failure of each row said, a line an exception."""
+    rows = [
+        (_name(row.method, row.name), str(row.requests), str(row.failures), f"{row.mean_ms:.2f}", f"{row.longest_ms:.2f}")
+        for row in traffic.requests
+    ]
+    if rows:
+        yield from in_columns([("", "req", "failed", "mean (ms)", "max (ms)"), *rows])
     for row in traffic.requests:
-        name = f"{row.method} {row.name}".strip()
-        if len(name) > NAME_WIDTH:
-            yield name
-            name = ""
-        yield f"{name:<{NAME_WIDTH}} {row.requests:>6} {row.failures:>6} {row.mean_ms:>10.2f} {row.longest_ms:>10.2f}"
         if row.error is not None:
-            yield from _wrapped(f"! {row.error}")
+            yield from _wrapped(f"! {_name(row.method, row.name)}: {row.error}")
     for each in traffic.exceptions:
         yield from _wrapped(f"! {each.count} x exception in a task: {each.text}")
 
@@ -45,6 +42,10 @@ def traffic_json(traffic: OtherTraffic) -> dict[str, Any]:
         ],
         "task_exceptions": [{"text": each.text, "count": each.count} for each in traffic.exceptions],
     }
+
+
+def _name(method: str, name: str) -> str:
+    return f"{method} {name}".strip()
 
 
 def _wrapped(text: str) -> list[str]:

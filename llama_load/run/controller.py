@@ -11,6 +11,7 @@ from functools import reduce
 
 import gevent
 
+from llama_load.analysis.results import Results, analyze
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.dispatch.leases import Lease
 from llama_load.earlier_runs import sent_before
@@ -19,7 +20,6 @@ from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import OK
-from llama_load.reports.results import Results, analyze
 from llama_load.reports.write import write_reports
 from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
@@ -165,7 +165,7 @@ class RunController:
 
     def _look_at_earlier_runs(self, run: Run) -> None:
         """Note in the manifest which of the prompts had been sent before. A folder that cannot be read changes no run."""
-        started = {target.address.url: target.about.get("started_s") for target in self.prepared.targets}
+        started = {target.address.url: target.facts.started_s for target in self.prepared.targets}
         known = {url: at_s for url, at_s in started.items() if at_s is not None}
         try:
             found = gevent.get_hub().threadpool.apply(sent_before, (run.path, run.records, known))

@@ -26,12 +26,12 @@ from locust import argument_parser, runners
 from locust.event import EventHook
 from locust.runners import MasterRunner, WorkerRunner
 
+from llama_load.analysis.results import Results
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.options.flags import declare
 from llama_load.options.options import RunOptions, read_options
 from llama_load.preflight.prepare import Prepared, prepare
-from llama_load.reports.results import Results
 from llama_load.reports.write import write_junit
 from llama_load.swarm import messages
 from llama_load.swarm.load_shapes import Stages

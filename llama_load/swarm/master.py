@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from locust.runners import STATE_MISSING
 
+from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED, INSTANTS, schema
-from llama_load.reports.results import Results
 from llama_load.run.controller import RunController
 from llama_load.swarm import messages
 from llama_load.swarm.clock_sync import WorkerClock
