@@ -13,6 +13,9 @@ class RunHost(Courier, Protocol):
     def users_asked(self) -> int:
         """How many users Locust has been asked for."""
 
+    def sending(self) -> int:
+        """How many requests have begun and not ended."""
+
     def add_users(self, count: int) -> None:
         """Start this many more users for stages, soon."""
 

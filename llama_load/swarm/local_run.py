@@ -58,6 +58,10 @@ class LocalRun(LocustHost):
         """See `Courier.deliver`."""
         self._sender.lease_client.receive(leases)
 
+    def sending(self) -> int:
+        """See `RunHost.sending`."""
+        return self._sender.lease_client.in_flight
+
     def stop(self) -> None:
         """See `RunHost.stop`."""
         self._sender.stop_monitor()

@@ -231,6 +231,10 @@ class MasterRun(LocustHost):
         if worker.is_fresh:
             self._ping(client_id, worker)
 
+    def sending(self) -> int:
+        """See `RunHost.sending`."""
+        return sum(len(worker.started) for worker in self._workers.values() if not worker.lost)
+
     def deliver(self, worker: str, leases: list[Lease]) -> None:
         """See `Courier.deliver`."""
         offset_ns = self._workers[worker].clock.use().offset_ns

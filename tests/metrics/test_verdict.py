@@ -286,3 +286,11 @@ def test_a_ramp_within_the_measurement_is_reported() -> None:
 def test_users_that_were_changed_during_the_run_are_several_loads() -> None:
     assert bad(verdict(record(), users_asked=[6, 12])) == ["users_changed"]
     assert bad(verdict(record(), users_asked=[6])) == []
+
+
+def test_one_hiccup_among_few_requests_moves_no_figure() -> None:
+    """One of 50 left 30 ms late: of so few values p99 is that one. Two of 50 are too many, and so is one of five."""
+    slow = [record(0, own_delay_ms=30.0), *(record(i) for i in range(1, 50))]
+    assert verdict(*slow).word == "VALID"
+    assert bad(verdict(*slow, record(50, own_delay_ms=30.0))) == ["own_delay_p99_ms"]
+    assert bad(verdict(*slow[:5])) == ["own_delay_p99_ms"]
