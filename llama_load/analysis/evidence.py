@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.metrics.evidence import Evidence, within
+from llama_load.metrics.other_requests import in_all
 from llama_load.metrics.records import Records
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.runs import Manifest, Run, StageRecord
@@ -38,6 +39,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
         fixed_lengths=manifest.fixed_lengths,
         server_changes=manifest.server_changes,
         all_records=run.records,
+        others=in_all(worker.others for worker in manifest.workers),
         cache=cache_evidence(manifest),
     )
 

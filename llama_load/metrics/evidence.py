@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.records import Records
 from llama_load.metrics.summary import Summary
@@ -26,6 +27,7 @@ class WorkerHealth:
     1000 longest; `suspended_ms` for how long the machine was asleep.
     `machine_busy` is the share of all cores' time that anybody used, `own_share` that of this process, and `server_share` that of
     the servers under test, None where they are not seen on this machine; all are 0 to 1, and of the whole measurement.
+    `others` is what its users did besides LLM requests, warm-ups included.
     """
 
     worker: str
@@ -42,6 +44,7 @@ class WorkerHealth:
     machine_busy: float | None = None
     own_share: float | None = None
     server_share: float | None = None
+    others: OtherTraffic = field(default_factory=OtherTraffic)
 
 
 # How often the lag of an event loop is sampled.
@@ -109,3 +112,6 @@ class Evidence:
     length_means_full: bool = False  # a finish by length without max_tokens means a full context (llama-server)
     fixed_lengths: bool = False  # every answer was to have exactly the length asked for
     server_changes: Sequence[str] = ()
+
+    # the locustfile
+    others: OtherTraffic = field(default_factory=OtherTraffic)  # what its users did besides LLM requests

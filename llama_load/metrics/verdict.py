@@ -56,6 +56,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load.dropped(evidence),
         *load.users(evidence),
         *load.imbalance(evidence),
+        *load.task_exceptions(evidence),
         *load.server_changes(evidence),
         *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),
         *answers.merged(evidence),

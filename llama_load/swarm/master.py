@@ -68,7 +68,14 @@ class MasterRun:
     def __init__(self, environment: Any, prepared: Prepared, add_users: Callable[[int], None], stop: Callable[[], None]) -> None:
         self._runner = environment.runner
         self._prepared = prepared
-        self._controller = RunController(prepared, self._deliver, add_users, stop, lambda: environment.runner.target_user_count)
+        self._controller = RunController(
+            prepared,
+            self._deliver,
+            add_users,
+            stop,
+            asked=lambda: environment.runner.target_user_count,
+            sending=lambda: sum(len(worker.started) for worker in self._workers.values() if not worker.lost),
+        )
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
             __version__, self._name, prepared.targets, prepared.body_options, prepared.prefix_nonce, prepared.ends_matter
