@@ -291,6 +291,7 @@ class MasterRun(LocustHost):
                 health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, worst_ns / 1e6
                 if health.longest_pause_mono_ns is not None:
                     health.longest_pause_mono_ns += best.offset_ns
+                health.late_wakeups = [(since_ns + best.offset_ns, ms) for since_ns, ms in health.late_wakeups]
             found.append(health)
         return found
 
