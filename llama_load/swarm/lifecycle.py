@@ -114,6 +114,8 @@ class Lifecycle:
     def _take_over_options(self) -> None:
         given = self._read()
         users, most = self.options.num_users, given.max_concurrency
+        if users is not None and users < 1:
+            raise UsageError(f"-u must be a whole number of at least 1, got {users}")
         is_open = given.load.is_open or given.trace is not None
         if not is_open and users is not None and most is not None and users != most:
             raise UsageError(f"-u {users} and --max-concurrency {most} say different things: without a rate they are the same")
@@ -184,7 +186,7 @@ class Lifecycle:
                 prepared.writer.manifest.ramp_s = None if prepared.is_open else ramp_s(users, self.options.spawn_rate)
             self._junit = prepared.options.junit
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
-            self.active = run(self.environment, prepared, self._user_scaler.grow, self._stop)
+            self.active = run(self.environment, prepared, self._user_scaler)
             if prepared.model.stages:
                 self._user_scaler.reach(prepared.users)
             self.active.open()
@@ -209,7 +211,9 @@ class Lifecycle:
         """Whoever waits for a ticket shall go."""
         self._user_scaler.leave()
         if self.active is not None:
-            self.active.stopping("stopped")
+            # A LoadTestShape that has come to its end stops the run from a greenlet of Locust's.
+            is_shape = gevent.getcurrent() is self.environment.runner.shape_greenlet
+            self.active.stopping("time" if is_shape else "stopped")
 
     def on_test_stop(self, **_: Any) -> None:
         """All users are gone: write and print the results. Ctrl-C waits for that."""
@@ -222,8 +226,9 @@ class Lifecycle:
         try:
             results, text = active.finish()
             self.exit_code = results.exit_code
-            print(text, end="", flush=True)
-            print(f"Run folder: {results.run.path}", flush=True)
+            out = sys.stderr if self.options.json else sys.stdout  # --json has stdout for itself
+            print(text, end="", file=out, flush=True)
+            print(f"Run folder: {results.run.path}", file=out, flush=True)
             self._write_junit(results)
             if self.options.csv_prefix:
                 gevent.sleep(CSV_LAST_WRITE_S)
@@ -262,18 +267,6 @@ class Lifecycle:
         self._reported.wait(REPORTED_WITHIN_S)
         if self.exit_code is not None:
             environment.process_exit_code = self.exit_code
-
-    def _stop(self) -> None:
-        """The run has come to its end by itself."""
-        runner, web_ui = self.environment.runner, self.environment.web_ui
-        if self.headless:
-            runner.quit()
-            return
-        runner.stop()
-        if self.options.autostart and self.options.autoquit != -1:
-            gevent.sleep(self.options.autoquit)
-            runner.quit()
-            web_ui.stop()
 
 
 def ramp_s(users: int, spawn_rate: float | None) -> float | None:

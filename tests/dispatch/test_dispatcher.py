@@ -14,6 +14,7 @@ from llama_load.dispatch.leases import Lease
 from llama_load.dispatch.phases import Phase
 from llama_load.targets.balance import LEAST_IN_FLIGHT, ROUND_ROBIN, Balancer
 from llama_load.workloads.prompt import Plan, Prompt
+from tests.make_records import facts
 
 
 class Workers:
@@ -32,17 +33,16 @@ class Workers:
         self.now_ns = 0
         self.phases = iter([Phase(total=warmup, warmup=True), *(phases or [Phase(total=total)])])
         asked = [Prompt(f"p{number}.{turn}", more=count - turn - 1) for number, count in enumerate(turns) for turn in range(count)]
-        plan = Plan(asked, [Prompt(f"w{n}") for n in range(3)])
+        plan = Plan(asked, [Prompt(f"w{n}") for n in range(3)], facts())
         self.dispatcher = Dispatcher(
             {"chat": plan},
-            deliver=self._deliver,
-            phase_over=self._next_phase,
+            self,
             balancer=balancer,
             now_ns=lambda: self.now_ns,
         )
         self._next_phase()
 
-    def _deliver(self, worker: str, leases: list[Lease]) -> None:
+    def deliver(self, worker: str, leases: list[Lease]) -> None:
         self.hands.setdefault(worker, []).extend(leases)
 
     def at(self, ms: int) -> None:
@@ -54,7 +54,7 @@ class Workers:
         phase = next(self.phases, None)
         self.over = phase is None
         if phase is not None:
-            self.dispatcher.begin(phase)
+            self.dispatcher.begin(phase, self._next_phase)
 
 
 def test_leases_are_handed_out_in_turn_with_their_prompts() -> None:
