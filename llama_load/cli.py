@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="llama-load",
-        description="Load tests for LLM servers. The tests themselves are run by Locust: "
+        description="Load tests for LLM servers. Locust runs the tests: "
         "locust -f locustfiles/sharegpt_chat.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64",
     )
     parser.add_argument("--version", action="version", version=f"llama-load {__version__}")
@@ -56,53 +56,67 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser(
         "demo",
-        help="a real run against an embedded llama-server, in under a minute",
-        description="Start an embedded llama-server with a small random model and run ShareGPT chat against it. "
-        "Further flags go to Locust, such as: llama-load demo -u 4 --num-prompts 16",
+        help="run a short load test against an embedded llama-server",
+        description="Start an embedded llama-server with a small random model and send it ShareGPT questions; takes under a "
+        "minute. Other flags are passed to Locust, such as: llama-load demo -u 4 --num-prompts 16",
     )
     demo.set_defaults(run=_demo)
 
-    serve = commands.add_parser("serve", help="start the embedded llama-server, or with --simulated one with a known schedule")
+    serve = commands.add_parser("serve", help="start the embedded llama-server, or a simulated server with a known schedule")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, default=8080, help="port to listen on, 0 for a free one (default 8080)")
-    serve.add_argument("--model", type=Path, help="a .gguf file (default: a small random one, made on first use)")
-    serve.add_argument("--slots", type=int, help="requests at a time (default 4; simulated: without limit)")
+    serve.add_argument("--model", type=Path, help="a .gguf file (default: a small random model, generated on first use)")
+    serve.add_argument("--slots", type=int, help="slots: requests served at the same time (default 4; simulated: no limit)")
     serve.add_argument("--ctx-per-slot", type=int, default=4096, help="context of a slot in tokens (default 4096)")
-    serve.add_argument("--threads", type=int, default=1, help="threads to compute with (default 1)")
-    serve.add_argument("--api-key", default="", help="require this key")
-    serve.add_argument("--vision", action="store_true", help="with a small random vision projector")
-    serve.add_argument("--embeddings", action="store_true", help="an embedding model: answer /v1/embeddings")
-    serve.add_argument("--simulated", action="store_true", help="no model: tokens by the clock, for tests of timing")
+    serve.add_argument("--threads", type=int, default=1, help="number of compute threads (default 1)")
+    serve.add_argument("--api-key", default="", help="API key that requests must have (default: none)")
+    serve.add_argument("--vision", action="store_true", help="add a small random vision projector, to accept images")
+    serve.add_argument("--embeddings", action="store_true", help="serve /v1/embeddings instead of chat")
+    serve.add_argument(
+        "--simulated", action="store_true", help="no model: send tokens on a known schedule, for tests of timing and faults"
+    )
     simulated = serve.add_argument_group("with --simulated")
     simulated.add_argument(
-        "--first-token-ms", type=float, default=100.0, help="from getting a slot to the first token (default 100)"
+        "--first-token-ms", type=float, default=100.0, help="time from getting a slot to the first token, ms (default 100)"
     )
-    simulated.add_argument("--interval-ms", type=float, default=20.0, help="between tokens (default 20)")
-    simulated.add_argument("--jitter-ms", type=float, default=0.0, help="move every token by up to so much (default 0)")
-    simulated.add_argument("--tokens", type=int, default=64, help="answer length if a request names no max_tokens (default 64)")
-    simulated.add_argument("--lengths", default="asked", help="geometric: lengths are drawn, with mean --tokens (default asked)")
-    simulated.add_argument("--merge", type=int, default=1, help="tokens sent in one piece (default 1)")
-    simulated.add_argument("--fault", default="", help="cut, reset, stall, error, garbage, no-finish, no-done, empty or status")
-    simulated.add_argument("--fault-every", type=int, default=1, help="every n-th request has the fault (default 1: all)")
-    simulated.add_argument("--fault-after", type=int, default=0, help="tokens before the fault (default 0)")
+    simulated.add_argument("--interval-ms", type=float, default=20.0, help="time between tokens, ms (default 20)")
+    simulated.add_argument("--jitter-ms", type=float, default=0.0, help="move every token by up to this time, ms (default 0)")
+    simulated.add_argument(
+        "--tokens", type=int, default=64, help="answer length in tokens if a request has no max_tokens (default 64)"
+    )
+    simulated.add_argument(
+        "--lengths", default="asked", help="geometric: draw answer lengths, mean --tokens; asked: use max_tokens (default asked)"
+    )
+    simulated.add_argument("--merge", type=int, default=1, help="tokens written to the socket together (default 1)")
+    simulated.add_argument(
+        "--fault", default="", help="fault to inject: cut, reset, stall, error, garbage, no-finish, no-done, empty or status"
+    )
+    simulated.add_argument("--fault-every", type=int, default=1, help="inject the fault into every n-th request (default 1: all)")
+    simulated.add_argument("--fault-after", type=int, default=0, help="tokens to send before the fault (default 0)")
     simulated.add_argument("--status", type=int, default=500, help="HTTP status of the fault 'status' (default 500)")
-    simulated.add_argument("--stall-at-s", type=float, default=0.0, help="from the first request to the stall (default 0)")
-    simulated.add_argument("--stall-s", type=float, default=0.0, help="so long nothing is sent to anybody (default 0: never)")
-    simulated.add_argument("--seed", type=int, default=0, help="seed of the jitter and of the drawn lengths (default 0)")
-    simulated.add_argument("--cached-tokens", type=int, default=0, help="reported of every prompt (default 0; -1: not reported)")
-    simulated.add_argument("--log", type=Path, help="write a JSON line a request: when it came, when each token was sent")
+    simulated.add_argument("--stall-at-s", type=float, default=0.0, help="seconds from the first request to the stall (default 0)")
+    simulated.add_argument(
+        "--stall-s", type=float, default=0.0, help="length of the stall in seconds: nothing is sent (default 0: no stall)"
+    )
+    simulated.add_argument("--seed", type=int, default=0, help="random seed of the jitter and of drawn lengths (default 0)")
+    simulated.add_argument(
+        "--cached-tokens", type=int, default=0, help="cached prompt tokens to report per prompt (default 0; -1: report none)"
+    )
+    simulated.add_argument("--log", type=Path, help="file for the log: one JSON line per request, with its receive and send times")
     serve.set_defaults(run=_serve)
 
     calibrate = commands.add_parser(
-        "calibrate", help="how many streams one worker on this machine carries truthfully, and how many workers a load needs"
+        "calibrate", help="measure how many streams one worker carries on this machine, and how many workers a load needs"
     )
-    calibrate.add_argument("--for", dest="load", default="", metavar="STREAMSxTOK/S", help="a planned load, such as 2000x50")
+    calibrate.add_argument(
+        "--for", dest="load", default="", metavar="STREAMSxTOK/S", help="planned load, such as 2000x50: 2000 streams of 50 tokens/s"
+    )
     calibrate.set_defaults(run=_calibrate)
 
-    flags = commands.add_parser("flags", help="the flags that llama-load adds to locust (its own --help cannot show them)")
+    flags = commands.add_parser("flags", help="list the flags that llama-load adds to locust (locust --help does not show them)")
     flags.set_defaults(run=_flags)
 
-    report = commands.add_parser("report", help="write the reports of runs anew; finishes a run that was killed")
+    report = commands.add_parser("report", help="write the reports of runs again; also recovers a run that was killed")
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
     report.add_argument(
         "--add",
@@ -110,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="SPOOL",
-        help="bring in what a worker of this run could not deliver",
+        help="add the records that a worker of this run could not deliver, from its spool folder",
     )
     report.set_defaults(run=_report)
 
@@ -122,56 +136,61 @@ def _add_datasets(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     datasets = commands.add_parser(
         "datasets",
         help="list, fetch, inspect and make data sets",
-        description="Where prompts come from: list what is at hand, fetch more, inspect one before it is sent, or make one up. "
-        "A run takes it with: locust -f locustfiles/sharegpt_chat.py --dataset-path PATH_OR_HF …",
+        description="List the available data sets, fetch others, inspect one before a run, or generate one. "
+        "Use one in a run with: locust -f locustfiles/sharegpt_chat.py --dataset-path PATH_OR_HF …",
     )
-    actions = datasets.add_subparsers(title="what to do", metavar="ACTION", required=True)
+    actions = datasets.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     listing = actions.add_parser(
         "list",
-        help="the data sets at hand",
-        description="The samples that come with llama-load, and what is in Hugging Face's cache.",
+        help="list the available data sets",
+        description="List the bundled samples and the data sets in Hugging Face's cache.",
     )
     listing.set_defaults(run=_datasets_list)
 
     fetch = actions.add_parser(
         "fetch",
-        help="download one from the Hugging Face Hub",
-        description="Download a data set into Hugging Face's cache, so that runs need no network. It should have a column "
-        "'conversations' or 'messages' for chat, or one of images for vision.",
+        help="download a data set from the Hugging Face Hub",
+        description="Download a data set into Hugging Face's cache, so that runs need no network. For chat it needs a "
+        "column 'conversations' or 'messages', for vision a column of images.",
     )
     fetch.add_argument("name", metavar="hf:REPO[:split]", help="such as hf:OWNER/NAME or hf:OWNER/NAME:test (default train)")
     fetch.set_defaults(run=_datasets_fetch)
 
     inspect = actions.add_parser(
         "inspect",
-        help="turns, lengths, and what fits a server's slots",
-        description="What is in a data set: its turns, how long prompts and answers are, how many a run would use, and how many "
-        "fit a slot. llama-server divides its context by its slots: -c 16384 with --parallel 4 leaves 4096 to a request, "
-        "in which template, prompt and answer must find room.",
+        help="show turns, lengths, and how much fits a server's slots",
+        description="Show the turns of a data set, the lengths of its prompts and answers, how many a run would use, and how many "
+        "fit a slot. llama-server divides its context by its slots: -c 16384 with --parallel 4 leaves 4096 tokens per request "
+        "for chat template, prompt and answer.",
     )
     inspect.add_argument("source", metavar="PATH_OR_HF", help="a JSON, JSONL or Parquet file, or hf:REPO[:split]")
-    inspect.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json (or its folder) that counts the tokens")
+    inspect.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="FILE",
+        help="a tokenizer.json (or its folder) to count tokens with (default: an estimate)",
+    )
     room = inspect.add_mutually_exclusive_group()
     room.add_argument(
         "--ctx-per-slot", type=int, metavar="N", help="context of a slot in tokens (default 2048, 4096, 8192 and 16384)"
     )
-    room.add_argument("--host", metavar="URL", help="ask this server for its context, its chat template and the tokens")
-    inspect.add_argument("--output-len", type=int, metavar="N", help="answers of N tokens, instead of the recorded ones")
+    room.add_argument("--host", metavar="URL", help="use this server's context, chat template and token counts")
+    inspect.add_argument("--output-len", type=int, metavar="N", help="answer length in tokens (default: the recorded answers')")
     inspect.set_defaults(run=_datasets_inspect)
 
     make = actions.add_parser(
         "make",
-        help="make one up, to try things out without network",
-        description="Write readable nonsense in English and Chinese, its lengths log-normal about these means (in estimated "
-        "tokens): .json in ShareGPT's layout, .jsonl as prompts for locustfiles/custom.py. Same seed, same file.",
+        help="generate a data set, for trials without network",
+        description="Generate random text in English and Chinese with log-normal lengths of the given means (in estimated tokens): "
+        ".json in ShareGPT's layout, .jsonl as prompts for locustfiles/custom.py. The same seed gives the same file.",
     )
-    make.add_argument("file", type=Path, metavar="FILE", help="a new file that ends in .json or .jsonl")
-    make.add_argument("--conversations", type=int, default=200, metavar="N", help="how many (default 200)")
-    make.add_argument("--turns", type=int, default=1, metavar="N", help="questions with answers in each (default 1)")
-    make.add_argument("--input-len", type=int, default=200, metavar="N", help="mean tokens of a question (default 200)")
-    make.add_argument("--output-len", type=int, default=200, metavar="N", help="mean tokens of an answer (default 200)")
-    make.add_argument("--seed", type=int, default=0, help="another seed, another file (default 0)")
+    make.add_argument("file", type=Path, metavar="FILE", help="the file to write, ending in .json or .jsonl")
+    make.add_argument("--conversations", type=int, default=200, metavar="N", help="number of conversations (default 200)")
+    make.add_argument("--turns", type=int, default=1, metavar="N", help="turns per conversation (default 1)")
+    make.add_argument("--input-len", type=int, default=200, metavar="N", help="mean length of a question in tokens (default 200)")
+    make.add_argument("--output-len", type=int, default=200, metavar="N", help="mean length of an answer in tokens (default 200)")
+    make.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
     make.set_defaults(run=_datasets_make)
 
 
@@ -295,14 +314,15 @@ def _flags(_: argparse.Namespace) -> int:
         table.add_row(Text(flag.name, "bold"), Text(flag.help + default))
     console = Console()
     console.print(
-        "Flags for locust with a llama-load locustfile; each also as LLAMA_LOAD_… in the environment and in the web UI:\n"
+        "Flags for locust with a llama-load locustfile, with [defaults]. Each can also be set in the web UI, or in the environment "
+        "as LLAMA_LOAD_NAME:\n"
     )
     console.print(table)
     return 0
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from llama_load.reports.results import analyze
+    from llama_load.analysis.results import analyze
     from llama_load.reports.write import write_reports
     from llama_load.runs import add_spool, load_run, recover
 

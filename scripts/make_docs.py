@@ -8,13 +8,15 @@ from llama_load.options.flags import FLAGS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOCUSTS = """\
-| Locust's own | meaning here |
+## Locust's own flags
+
+| flag | meaning here |
 |---|---|
-| `--host URL` | base URL of the server, such as `http://127.0.0.1:8080` |
-| `-u N` | users, which in a closed loop is the number of requests in flight |
-| `-r N` | users started per second; without it all start at once |
+| `--host URL` | base URL of the server, such as `http://127.0.0.1:8080`; several with commas between them |
+| `-u N` | number of users: in a closed loop the number of requests in flight |
+| `-r N` | users started per second (default: all start at once) |
 | `-t TIME` | length of the measurement (`90s`, `5m`), counted from the end of the warm-up |
-| `--headless` | no web UI: run, print, exit |
+| `--headless` | run without the web UI: print the report and exit |
 | `--csv PREFIX`, `--html FILE` | Locust's own statistics, with rows for TTFT, TPOT and ITL |
 """
 
@@ -28,9 +30,9 @@ def flags_page() -> str:
         rows.append(f"| `{flag.name}` | {flag.help}{choices} | {default} | `LLAMA_LOAD_{flag.dest.upper()}` |")
     table = "\n".join(["| flag | meaning | default | environment |", "|---|---|---|---|", *rows])
     return (
-        "# Flags\n\nAll of these work on the command line of `locust`, as environment variables, and in the form of the web UI.\n"
-        "Flags that may be given several times take several lines there.\n"
-        "Names are those of `vllm bench serve` where it has the like; `--backend` differs (here: what the server is), and\n"
+        "# Flags\n\nEvery flag can be given on the command line of `locust`, in the environment, or in the form of the web UI.\n"
+        "A flag that can be repeated takes several lines in the web UI. `llama-load flags` prints this list.\n\n"
+        "Flags that `vllm bench serve` also has use its names. Three differ: `--backend` is the type of the server, and\n"
         "`--goodput` and `--header` take one text each (`--goodput 'ttft:500 tpot:50'`).\n\n"
         f"{table}\n\n{LOCUSTS}"
     )

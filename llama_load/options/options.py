@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from llama_load.analysis.keys import threshold_keys
 from llama_load.errors import UsageError
 from llama_load.load.segments import LoadModel
 from llama_load.metrics.definitions import RATES
@@ -29,7 +30,6 @@ from llama_load.options.flags import (
 )
 from llama_load.options.load_flags import read_load
 from llama_load.reports.block import SECTIONS
-from llama_load.reports.result_json import threshold_keys
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS
 from llama_load.targets.target import BACKENDS

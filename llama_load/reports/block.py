@@ -5,19 +5,18 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 
+from llama_load.analysis.keys import configured_load, percentile_word, speculation_of
+from llama_load.analysis.results import Results
 from llama_load.metrics.check import LIMITS, plural
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution, least_count
 from llama_load.metrics.summary import Summary, shown_latencies
-from llama_load.reports.request_table import in_columns, request_table
-from llama_load.reports.result_json import configured_load, percentile_word, speculation_of
-from llama_load.reports.results import Results
-from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_rows
-from llama_load.reports.stage_table import in_columns as stage_columns
+from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole
+from llama_load.reports.other_requests import traffic_lines
+from llama_load.reports.request_table import request_lines, request_table
+from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
 from llama_load.runs import Manifest
 
-WIDTH = 50
-TEXT_WIDTH = 78
 MOST_ERRORS = 10
 TOO_FEW = "*"
 SECTIONS = {
@@ -34,26 +33,6 @@ def block(results: Results) -> str:
     blocks = [line for stage in results.stages for line in _stage_block(manifest, stage)] or vllm_block(manifest, results.total)
     lines = [*error_lines(results.total), *blocks, *own_sections(results)]
     return "\n".join(lines) + "\n"
-
-
-def headline(title: str, fill: str) -> str:
-    """A title centred in 50 characters of `fill`."""
-    return f"{title:{fill}^{WIDTH}}"
-
-
-def whole(name: str, value: object) -> str:
-    """A line with a value as it is."""
-    return f"{name:<40} {value!s:<10}"
-
-
-def number(name: str, value: float | None) -> str:
-    """A line with two decimals; what was not measured is n/a."""
-    return f"{name:<40} {'n/a':<10}" if value is None else f"{name:<40} {value:<10.2f}"
-
-
-def shown(value: int | None, known: int = 0) -> object:
-    """A count; n/a, or at least `known`, where it is not known of all."""
-    return value if value is not None else f"at least {known}" if known else "n/a"
 
 
 def error_lines(figures: Summary) -> list[str]:
@@ -220,7 +199,10 @@ def own_sections(results: Results) -> list[str]:
         lines += _turns(results.by_turn)
     if len(results.by_workload) > 1 and (rows := request_table(results.run.records.measured())):
         lines.append(headline("Requests", "-"))
-        lines += in_columns(rows)
+        lines += request_lines(rows)
+    if traffic := list(traffic_lines(results.others)):
+        lines.append(headline("Besides LLM Requests", "-"))
+        lines += traffic
     if manifest.prompts.get("replaced"):
         lines.append(headline("Prompts", "-"))
         lines.append(whole("Too long for a slot, replaced:", manifest.prompts["replaced"]))
@@ -259,7 +241,7 @@ def _stages(results: Results) -> Iterable[str]:
         return
     yield headline("Stages", "-")
     yield f"Model: {results.run.manifest.model or 'n/a'}"
-    yield from stage_columns(stage_rows(results.stages, results.run.manifest.model))
+    yield from stage_lines(stage_rows(results.stages, results.run.manifest.model))
     which = describe_prompts(results.repeated_prompts, same=results.run.manifest.same_prompts)
     yield f"(* the best of its column; prompts: {which})"
     for note in notes(results.stages):

@@ -21,7 +21,7 @@ from llama_load.metrics.check import INCOMPLETE, Check
 from llama_load.metrics.thresholds import Threshold, ThresholdResult, parse_threshold
 
 if TYPE_CHECKING:
-    from llama_load.reports.results import Results
+    from llama_load.analysis.results import Results
 
 SUITE = "llama-load"
 COMPLETE = "run is complete"

@@ -8,6 +8,7 @@ import numpy as np
 
 from llama_load.metrics.latencies import predict_per_s, prompt_per_s, tokens_per_s
 from llama_load.metrics.records import Records
+from llama_load.reports.layout import in_columns
 
 COLUMNS = ("Task", "Elapse", "Tokens Per Second", "Prompt Per Second", "Predict Per Second", "Prompt", "Predict")
 MOST_ROWS = 64
@@ -49,15 +50,10 @@ def request_table(measured: Records) -> list[Cells]:
     return rows
 
 
-def in_columns(rows: Sequence[Cells]) -> Iterable[str]:
+def request_lines(rows: Sequence[Cells]) -> Iterable[str]:
     """The rows for a terminal of 80 columns, the column names above each other where they are long."""
     heads = (("", "Elapse", "Tokens", "Prompt", "Predict", "", ""), ("Task", "(s)", "per s", "per s", "per s", "Prompt", "Predict"))
-    widths = [max(len(row[at]) for row in (*heads, *rows)) for at in range(len(COLUMNS))]
-    for row in (*heads, *rows):
-        cells = [
-            f"{cell:<{width}}" if at == 0 else f"{cell:>{width}}" for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
+    return in_columns([*heads, *rows], gap="  ")
 
 
 def _cell(value: float | None, decimals: int) -> str:

@@ -2,102 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from llama_load.metrics.definitions import DETAIL, EVERY, FIGURES, RATES, SCHEDULED, of_group
-from llama_load.metrics.speculative import Speculation
+from llama_load.analysis.keys import flat_result, percentile_word
+from llama_load.analysis.results import Results
+from llama_load.metrics.definitions import DETAIL, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
+from llama_load.reports.other_requests import traffic_json
 from llama_load.runs import Manifest
-
-if TYPE_CHECKING:
-    from llama_load.reports.results import Results
-
-
-def percentile_word(p: float) -> str:
-    """The name of a percentile: 99.0 -> "p99", 99.9 -> "p99.9"."""
-    return f"p{p:g}"
-
-
-def threshold_keys(percentiles: Sequence[float]) -> set[str]:
-    """The keys of `flat_result` that hold numbers when these percentiles are reported."""
-    latencies = [latency.key for latency in (*of_group(EVERY), *of_group(SCHEDULED))]
-    words = ["mean", "median", "std", *map(percentile_word, percentiles)]
-    keys = {figure.key for figure in FIGURES} | {"dropped"} | {f"count_{key}" for key in latencies}
-    return keys | {f"{word}_{key}_ms" for key in latencies for word in words}
-
-
-def flat_result(
-    manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False
-) -> dict[str, Any]:
-    """vLLM's keys for these figures, plus `failure_ratio`, `dropped`, how many values each latency has, and in an open loop the
-    latencies from the scheduled instants. None where nothing was measured, and for a percentile of too few values. `is_part`: the
-    figures are those of a workload, a host, a model or a turn among others, to which no dropped arrival belongs: it was never
-    sent."""
-    most, rate = configured_load(manifest, stage)
-    pauses = bool(manifest.stages) and stage is None  # between stages, and warm-ups: rates over the whole of it say nothing
-    flat: dict[str, Any] = {
-        "date": manifest.date,
-        "endpoint_type": _endpoint_type(manifest, figures),
-        "backend": manifest.backend,
-        "label": manifest.label,
-        "model_id": manifest.model,
-        "tokenizer_id": manifest.tokenizer,
-        "num_prompts": manifest.num_prompts,
-        "request_rate": "inf" if rate is None and manifest.arrival is None else rate,
-        "burstiness": manifest.burstiness,
-        "max_concurrency": most,
-        **{figure.key: getattr(figures, figure.attribute) for figure in FIGURES},
-    }
-    if pauses:
-        flat |= dict.fromkeys(RATES)
-    scheduled = [latency for latency in of_group(SCHEDULED) if figures.distributions[latency.key].count]
-    for key in (latency.key for latency in (*of_group(EVERY), *scheduled)):
-        sample = figures.distributions[key]
-        flat[f"mean_{key}_ms"] = sample.mean
-        flat[f"median_{key}_ms"] = sample.median
-        flat[f"std_{key}_ms"] = sample.std
-        for p in sample.percentiles:
-            flat[f"{percentile_word(p)}_{key}_ms"] = sample.percentile(p)
-        flat[f"count_{key}"] = sample.count
-    dropped = manifest.dropped if stage is None else stage.dropped
-    flat["dropped"] = None if is_part and dropped else dropped
-    if (drafts := speculation_of(manifest, figures, stage, is_part=is_part)) is not None:
-        flat |= {
-            "spec_decode_acceptance_rate": None if drafts.acceptance_rate is None else drafts.acceptance_rate * 100,
-            "spec_decode_acceptance_length": drafts.acceptance_length,
-            "spec_decode_num_drafts": drafts.drafts,
-            "spec_decode_draft_tokens": drafts.draft_tokens,
-            "spec_decode_accepted_tokens": drafts.accepted_tokens,
-            "spec_decode_per_position_acceptance_rates": drafts.per_position_rates,
-        }
-    return flat
-
-
-def configured_load(manifest: Manifest, stage: StageFigures | None = None) -> tuple[int | None, float | None]:
-    """How many requests could be in flight (None: no limit) and the request rate (None: a closed loop, or a trace)."""
-    if stage is not None:
-        return (stage.users, None) if stage.rate_rps is None else (manifest.max_in_flight, stage.rate_rps)
-    return manifest.users if manifest.arrival is None else manifest.max_in_flight, manifest.request_rate
-
-
-def _endpoint_type(manifest: Manifest, figures: Summary) -> str:
-    """vLLM's name of where most requests went."""
-    most = next(iter(figures.endpoints), manifest.endpoint)
-    return {"chat": "openai-chat", "embeddings": "openai-embeddings"}.get(most, "openai")
-
-
-def speculation_of(
-    manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False
-) -> Speculation | None:
-    """What is known of speculative decoding: the servers' counters over this stage or the whole run, else what llama-server says
-    in every answer. Of a part (a workload, a host, a model, a turn) the servers count nothing by itself."""
-    counters = manifest.counters if stage is None else stage.counters
-    counted = None if counters is None or is_part else counters.speculation
-    return counted if counted is not None and counted.draft_tokens else figures.speculation
 
 
 def result_json(results: Results) -> dict[str, Any]:
@@ -111,6 +27,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "verdict": asdict(results.verdict),
             "thresholds": [asdict(threshold) for threshold in results.thresholds],
             **_ours(results.total),
+            **traffic_json(results.others),
             "prompts": manifest.prompts,
             "by_workload": _parts(results, results.by_workload),
             "by_model": _parts(results, results.by_model),

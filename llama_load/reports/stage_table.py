@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from llama_load.metrics.check import plural
 from llama_load.metrics.stage_figures import StageFigures
+from llama_load.reports.layout import in_columns
 
 COLUMNS = ("Model", "Concurrency", "Duration (s)", "Req/s", "Output Tok/s", "Total Tok/s", "Mean TTFT (ms)", "Mean TPOT (ms)")
 FAILED = "†"
@@ -112,19 +113,14 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
         yield "no row is marked as best: mean lengths of prompts or answers differ by over 2 %"
 
 
-def in_columns(rows: Sequence[Row]) -> Iterable[str]:
+def stage_lines(rows: Sequence[Row]) -> Iterable[str]:
     """The rows for a terminal of 80 columns, without the model; the best are marked by an asterisk."""
     heads = (
         ("Concurrency", "Duration", "Req/s", "Output", "Total", "Mean TTFT", "Mean TPOT"),
         ("", "(s)", "", "tok/s", "tok/s", "(ms)", "(ms)"),
     )
     cells = [[name.text, *(_short(cell.text) + ("*" if cell.best else " ") for cell in row)] for _, name, *row in rows]
-    table = [*([*head[:1], *(f"{name} " for name in head[1:])] for head in heads), *cells]
-    widths = [max(len(row[at]) for row in table) for at in range(len(heads[0]))]
-    for row in table:
-        yield " ".join(
-            f"{cell:<{width}}" if at == 0 else f"{cell:>{width}}" for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
+    return in_columns([*([*head[:1], *(f"{name} " for name in head[1:])] for head in heads), *cells])
 
 
 def _short(figure: str) -> str:

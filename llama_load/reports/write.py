@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from llama_load.analysis.results import Results
 from llama_load.reports.block import block
 from llama_load.reports.junit import junit
 from llama_load.reports.request_table import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
-from llama_load.reports.results import Results
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_rows
 from llama_load.runs import Manifest

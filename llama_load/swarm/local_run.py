@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Lease
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED, RequestRecord
-from llama_load.reports.results import Results
 from llama_load.run.controller import RunController
 from llama_load.run.lease_client import was_refused
 from llama_load.run.recorder import InThread, Recorder
@@ -28,7 +28,12 @@ class LocalRun:
         self._recorder = Recorder(InThread(prepared.writer))
         runner = environment.runner
         self._controller = RunController(
-            prepared, self._deliver, add_users, lambda: self._stop(stop), lambda: runner.target_user_count
+            prepared,
+            self._deliver,
+            add_users,
+            lambda: self._stop(stop),
+            asked=lambda: runner.target_user_count,
+            sending=lambda: self._sender.lease_client.in_flight,
         )
         self._controller.dispatcher.join(WORKER)
         config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.prefix_nonce)

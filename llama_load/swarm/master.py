@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from locust.runners import STATE_MISSING
 
+from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED, INSTANTS, schema
-from llama_load.reports.results import Results
 from llama_load.run.controller import RunController
 from llama_load.swarm import messages
 from llama_load.swarm.clock_sync import WorkerClock
@@ -68,7 +68,14 @@ class MasterRun:
     def __init__(self, environment: Any, prepared: Prepared, add_users: Callable[[int], None], stop: Callable[[], None]) -> None:
         self._runner = environment.runner
         self._prepared = prepared
-        self._controller = RunController(prepared, self._deliver, add_users, stop, lambda: environment.runner.target_user_count)
+        self._controller = RunController(
+            prepared,
+            self._deliver,
+            add_users,
+            stop,
+            asked=lambda: environment.runner.target_user_count,
+            sending=lambda: sum(len(worker.started) for worker in self._workers.values() if not worker.lost),
+        )
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
             __version__, self._name, prepared.targets, prepared.body_options, prepared.prefix_nonce, prepared.ends_matter
@@ -290,6 +297,7 @@ class MasterRun:
                 health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, worst_ns / 1e6
                 if health.longest_pause_mono_ns is not None:
                     health.longest_pause_mono_ns += best.offset_ns
+                health.late_wakeups = [(since_ns + best.offset_ns, ms) for since_ns, ms in health.late_wakeups]
             found.append(health)
         return found
 

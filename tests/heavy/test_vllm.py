@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import requests
 
+from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.bundled import bundled
 from llama_load.metrics.prompt_cache import cache_checks
-from llama_load.reports.cache_evidence import cache_evidence
 from llama_load.runs import load_run
 from llama_load.serving.process import Running
 from llama_load.targets.probe import Probe, Wanted

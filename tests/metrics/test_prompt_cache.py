@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.earlier_runs import sent_before
 from llama_load.metrics.check import Check
 from llama_load.metrics.prompt_cache import CacheEvidence, SentBefore, cache_checks
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.record import RequestRecord
-from llama_load.reports.cache_evidence import cache_evidence
 from llama_load.runs import RunWriter, load_run
 from llama_load.serving.process import Running
 from llama_load.targets.counters import parse_counters

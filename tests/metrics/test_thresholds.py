@@ -13,11 +13,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.check import Check
 from llama_load.metrics.thresholds import GROUPS, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.verdict import Verdict
 from llama_load.reports.junit import COMPLETE, junit
-from llama_load.reports.results import Results, analyze
 from llama_load.runs import Run
 from tests.make_records import manifest, record, table
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, summarize
 from llama_load.metrics.window import Window
 from llama_load.reports.block import block
-from llama_load.reports.results import Results, analyze
-from llama_load.reports.stage_table import in_columns, notes, speed_lines, stage_name, stage_rows
+from llama_load.reports.stage_table import notes, speed_lines, stage_lines, stage_name, stage_rows
 from llama_load.reports.write import write_junit, write_reports
 from llama_load.runs import RunWriter, StageRecord, load_run
 from tests.make_records import MS, failed, manifest, record, table
@@ -223,7 +223,7 @@ def test_the_speed_of_one_user_is_a_second_over_tpot(tpot_ms: float | None, spee
 
 def test_the_table_of_a_terminal_is_laid_out_by_hand(tmp_path: Path) -> None:
     found = run(tmp_path)
-    assert "\n".join(in_columns(stage_rows(found.stages, "tiny"))) == GOLDEN
+    assert "\n".join(stage_lines(stage_rows(found.stages, "tiny"))) == GOLDEN
     assert GOLDEN in block(found)
     assert "\n".join(speed_lines(found.stages)) == SPEEDS
     assert list(notes(found.stages)) == ["† 4: 1 of 2 requests failed"]
@@ -306,14 +306,14 @@ def test_the_table_fits_a_terminal_of_80_columns(drawn: list[tuple]) -> None:
         )
         for name, duration, requests, output, total, ttft, tpot, fails in drawn
     ]
-    for line in [*in_columns(stage_rows(stages, "a model's name that is in no column")), *speed_lines(stages)]:
+    for line in [*stage_lines(stage_rows(stages, "a model's name that is in no column")), *speed_lines(stages)]:
         assert len(line) <= 80
 
 
 def test_large_figures_stand_without_decimals_in_a_terminal() -> None:
     """1 000 000 tokens/s; the report keeps them."""
     rows = stage_rows([stage("64", 64, output_throughput=1e6, total_token_throughput=1234567.89, ttft_ms=99999.99)], "tiny")
-    (*_, line) = in_columns(rows)
+    (*_, line) = stage_lines(rows)
     assert line.split()[3:6] == ["1000000", "1234568", "99999.99"]
     assert [cell.markdown for cell in rows[0]][4:7] == ["1000000.00", "1234567.89", "99999.99"]
 

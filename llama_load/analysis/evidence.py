@@ -1,0 +1,96 @@
+"""What the verdict of a run or of a stage rests on, from its records and its manifest."""
+
+from __future__ import annotations
+
+from llama_load.analysis.cache_evidence import cache_evidence
+from llama_load.metrics.evidence import Evidence, within
+from llama_load.metrics.other_requests import in_all
+from llama_load.metrics.records import Records
+from llama_load.metrics.summary import Summary, shown_latencies
+from llama_load.runs import Manifest, Run, StageRecord
+from llama_load.units import ns_to_ms
+
+TRACE = "trace"
+
+
+def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
+    """The evidence of a whole run: its measured requests and their figures."""
+    manifest = run.manifest
+    return Evidence(
+        records=measured,
+        figures=figures,
+        users=manifest.users if manifest.arrival is None else manifest.max_in_flight,
+        ramp_s=manifest.ramp_s,
+        users_asked=[asked.users for asked in manifest.users_asked],
+        gap_ms=_mean_gap_ms(measured),
+        is_steady=manifest.ramp is None and manifest.ramp_s is None and manifest.arrival != TRACE,
+        cut_ns=None if manifest.stages else cut_ns(manifest, measured),
+        planned=None if manifest.end == "time" or manifest.num_prompts is None else manifest.num_prompts - manifest.cut,
+        unsent=max(0, manifest.due - manifest.dropped - len(measured)) if manifest.end == "time" and manifest.due else None,
+        dropped=manifest.dropped,
+        interrupted=manifest.end in ("interrupted", "running") or (manifest.end == "stopped" and manifest.run_time_s is not None),
+        percentiles=manifest.percentiles,
+        shown=() if manifest.stages else shown_latencies(manifest.percentile_metrics, figures),
+        health=manifest.workers,
+        lost=manifest.lost,
+        hosts=[str(target["url"]) for target in manifest.targets],
+        slots=_slots(manifest),
+        length_means_full=_length_means_full(manifest),
+        fixed_lengths=manifest.fixed_lengths,
+        server_changes=manifest.server_changes,
+        all_records=run.records,
+        others=in_all(worker.others for worker in manifest.workers),
+        cache=cache_evidence(manifest),
+    )
+
+
+def evidence_of_stage(run: Run, of_stage: Records, figures: Summary, number: int, record: StageRecord) -> Evidence:
+    """The evidence of a stage: its requests, those included that ended after it, and the figures to be judged."""
+    manifest = run.manifest
+    is_open = record.rate_rps is not None
+    begun_ns, ended_ns = record.begun_mono_ns, record.ended_mono_ns
+    return Evidence(
+        records=of_stage,
+        figures=figures,
+        stage=record.name,
+        users=manifest.max_in_flight if is_open else record.users,
+        gap_ms=_mean_gap_ms(of_stage),
+        is_steady=record.start is None,
+        cut_ns=record.ended_mono_ns if record.is_timed else None,
+        unsent=record.unsent if is_open else None,
+        percentiles=manifest.percentiles,
+        health=[] if ended_ns is None else [within(worker, begun_ns or 0, ended_ns) for worker in manifest.workers],
+        slots=_slots(manifest),
+        length_means_full=_length_means_full(manifest),
+        fixed_lengths=manifest.fixed_lengths,
+        all_records=run.records,
+        cache=cache_evidence(manifest),
+        stage_number=number,
+    )
+
+
+def cut_ns(manifest: Manifest, measured: Records) -> int | None:
+    """When a time or a person ended the load, with requests in flight; None where everything ended that had begun."""
+    cancelled = measured.cancelled()
+    if manifest.end == "complete" and not len(cancelled):
+        return None
+    if manifest.cut_mono_ns is not None:
+        return manifest.cut_mono_ns
+    return int(cancelled.instants("ended_mono_ns").min()) if len(cancelled) else None
+
+
+def _mean_gap_ms(records: Records) -> float | None:
+    """Mean time between the scheduled instants of these requests, ms; None in a closed loop."""
+    scheduled = records.instants("scheduled_mono_ns")
+    return ns_to_ms(int(scheduled.max() - scheduled.min())) / (len(scheduled) - 1) if len(scheduled) > 1 else None
+
+
+def _slots(manifest: Manifest) -> int | None:
+    """The slots of all replicas; None where one does not say how many it has."""
+    slots = [each for target in manifest.targets if isinstance(each := target.get("slots"), int)]
+    return sum(slots) if slots and len(slots) == len(manifest.targets) else None
+
+
+def _length_means_full(manifest: Manifest) -> bool:
+    """llama-server goes on to the end of its context where no length is asked for."""
+    return bool(manifest.targets) and all(target.get("backend") == "llama-server" for target in manifest.targets)

@@ -1,0 +1,136 @@
+"""A run and everything worked out from its records: what every report is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llama_load.analysis.evidence import cut_ns, evidence_of_run, evidence_of_stage
+from llama_load.analysis.keys import flat_result
+from llama_load.metrics.check import INCOMPLETE
+from llama_load.metrics.other_requests import OtherTraffic
+from llama_load.metrics.rates import peak_in_flight
+from llama_load.metrics.records import Records
+from llama_load.metrics.replicas import imbalance
+from llama_load.metrics.slo import Slo, parse_slo
+from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
+from llama_load.metrics.summary import Summary, summarize
+from llama_load.metrics.thresholds import ThresholdResult, evaluate, parse_threshold
+from llama_load.metrics.verdict import Verdict, judge, stage_checks
+from llama_load.metrics.window import Window, window_of
+from llama_load.runs import Manifest, Run, StageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The figures of one run."""
+
+    run: Run
+    total: Summary
+    by_workload: dict[str, Summary]
+    by_host: dict[str, Summary]
+    by_model: dict[str, Summary]
+    by_turn: dict[int, Summary]
+    stages: list[StageFigures]
+    repeated_prompts: int  # in a stage after that in which they were sent first
+    verdict: Verdict
+    thresholds: list[ThresholdResult]
+    others: OtherTraffic
+
+    @property
+    def request_imbalance(self) -> float | None:
+        """How unevenly successful requests were spread over the replicas (see `metrics.replicas.imbalance`)."""
+        return imbalance([part.completed for part in self.by_host.values()])
+
+    @property
+    def token_imbalance(self) -> float | None:
+        """The same for output tokens, which is the work that was done."""
+        return imbalance([part.known_output_tokens for part in self.by_host.values()])
+
+    @property
+    def exit_code(self) -> int:
+        """3 the run is incomplete, 1 a threshold came true, Locust's --exit-code-on-error where other requests failed or tasks
+        raised exceptions, else 0."""
+        if self.verdict.word == INCOMPLETE:
+            return 3
+        if any(threshold.failed for threshold in self.thresholds):
+            return 1
+        return self.run.manifest.exit_code_on_error if self.others.failures or self.others.raised else 0
+
+
+def analyze(run: Run) -> Results:
+    """Compute everything from the run's records and manifest."""
+    manifest, measured = run.manifest, run.records.measured()
+    slos = tuple(parse_slo(text) for text in manifest.goodput)
+    window = window_of(measured, None if manifest.stages else cut_ns(manifest, measured))
+    total = summarize(measured, manifest.percentiles, slos, window)
+
+    def grouped(column: str, known: Sequence[Any] = ()) -> dict[Any, Summary]:
+        """The figures of each value of a column; all rates are of the run's time."""
+        values = list(dict.fromkeys([*known, *measured.values_of(column)]))
+        if len(values) == 1 and bool(measured.equals(column, values[0]).all()):
+            return {values[0]: total}
+        return {
+            value: summarize(measured.where(measured.equals(column, value)), manifest.percentiles, slos, window) for value in values
+        }
+
+    stages = [_stage(run, measured, slos, number, record) for number, record in enumerate(manifest.stages)]
+    hosts = [str(target["url"]) for target in manifest.targets]  # also one that never got a request
+    groups = {
+        "workload": grouped("workload"),
+        "host": grouped("host", hosts),
+        "model": grouped("model"),
+        "turn": dict(sorted(grouped("turn").items())),
+    }
+    evidence = evidence_of_run(run, measured, total)
+    return Results(
+        run,
+        total,
+        by_workload=groups["workload"],
+        by_host=groups["host"],
+        by_model=groups["model"],
+        by_turn=groups["turn"],
+        stages=stages,
+        repeated_prompts=repeated_prompts(measured, len(stages)),
+        verdict=judge(evidence, stages),
+        thresholds=_thresholds(manifest, total, groups, stages),
+        others=evidence.others,
+    )
+
+
+def _thresholds(
+    manifest: Manifest, total: Summary, groups: Mapping[str, Mapping[Any, Summary]], stages: Sequence[StageFigures]
+) -> list[ThresholdResult]:
+    """Each --fail-if, held against the figures of the run, of a part or of a stage."""
+    flat = {
+        group: {str(name): flat_result(manifest, part, is_part=part is not total) for name, part in parts.items()}
+        for group, parts in groups.items()
+    }
+    flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
+    values = flat_result(manifest, total)
+    return [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
+
+
+def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, record: StageRecord) -> StageFigures:
+    """The figures of a stage, and the checks of it that are not ok."""
+    own, crossing = completed_within(measured, number, record.ended_mono_ns)
+    figures = summarize(own, run.manifest.percentiles, slos)
+    if record.is_timed and record.ended_mono_ns is not None and record.begun_mono_ns is not None:
+        window = Window(record.begun_mono_ns, record.ended_mono_ns, is_cut=True)
+        figures = with_window_rates(figures, measured, window, slos)
+    of_stage = measured.where(measured.equals("stage", number))
+    return StageFigures(
+        record.name,
+        record.users,
+        record.rate_rps,
+        figures,
+        crossing,
+        record.dropped,
+        is_whole=record.ended_mono_ns is not None,
+        peak=peak_in_flight(of_stage),
+        lost=record.lost,
+        unsent=record.unsent,
+        bad=stage_checks(evidence_of_stage(run, of_stage, figures, number, record)),
+        counters=record.counters,
+    )

@@ -1,0 +1,36 @@
+"""The lines of a terminal of 80 columns: headlines, figures behind their names, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+WIDTH = 50  # of the block, as of vLLM's
+TEXT_WIDTH = 78
+
+
+def headline(title: str, fill: str) -> str:
+    """A title centred in 50 characters of `fill`."""
+    return f"{title:{fill}^{WIDTH}}"
+
+
+def whole(name: str, value: object) -> str:
+    """A line with a value as it is."""
+    return f"{name:<40} {value!s:<10}"
+
+
+def number(name: str, value: float | None) -> str:
+    """A line with two decimals; what was not measured is n/a."""
+    return f"{name:<40} {'n/a':<10}" if value is None else f"{name:<40} {value:<10.2f}"
+
+
+def shown(value: int | None, known: int = 0) -> object:
+    """A count; n/a, or at least `known`, where it is not known of all."""
+    return value if value is not None else f"at least {known}" if known else "n/a"
+
+
+def in_columns(rows: Sequence[Sequence[str]], gap: str = " ") -> Iterable[str]:
+    """Cells below each other: the first of a row to the left, the others to the right, with `gap` between them."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))]
+        yield gap.join(cells).rstrip()
