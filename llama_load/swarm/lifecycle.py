@@ -41,6 +41,7 @@ from llama_load.swarm.master import MasterRun
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.swarm.web_guard import WebGuard
 from llama_load.swarm.worker import WorkerLifecycle
 
 # Locust writes its CSV files once a second and not once more at the end.
@@ -101,6 +102,7 @@ class Lifecycle:
             for kind in messages.TO_MASTER:
                 environment.runner.register_message(kind, self._on_message)
         try:
+            self._guard = None if environment.web_ui is None else WebGuard(environment)
             self._take_over_options()
             if self.headless:
                 self.prepared = self._prepare()
@@ -158,6 +160,8 @@ class Lifecycle:
             logger.info("Run time limit set to %g seconds, counted from the end of the warm-up", self.run_time_s)
 
     def _prepare(self) -> Prepared:
+        if self._guard is not None:
+            self._guard.check()
         prepared = prepare(self.environment, self._read(), self.run_time_s, headless=self.headless)
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
