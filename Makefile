@@ -46,6 +46,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.swarm
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.arrivals
+	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.reports
 	$(BIN)/python -m benchmarks.large_prompts
 

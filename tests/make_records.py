@@ -9,6 +9,7 @@ import pyarrow as pa
 from llama_load.metrics.records import Records
 from llama_load.record import RequestRecord, to_batch
 from llama_load.runs import Manifest
+from llama_load.workloads.facts import DataFacts, PlanFacts
 
 MS = 1_000_000
 
@@ -85,3 +86,9 @@ def manifest(**changed: Any) -> Manifest:
         "end": "complete",
     }
     return Manifest(**fields | changed)
+
+
+def facts(**changed: Any) -> PlanFacts:
+    """What a plan says of itself whose prompts are all sent once."""
+    fields: dict[str, Any] = {"dataset": DataFacts(path="p"), "counted_by": "server", "distinct": 1, "repeated": 0, "replaced": 0}
+    return PlanFacts(**fields | changed)

@@ -78,8 +78,9 @@ def inspect(source: str, counter: TokenCounter, *, output_len: int | None = None
             rows = _written(DataSet(source), file, tell)
             read = f"{rows:,}, all of them" if rows < SAMPLE else f"the first {SAMPLE:,}"
             return _conversations(file, source, read, watched, output_len)
-    if _custom(DataFile(Path(source), LAYOUT)):
-        return _prompts(source, watched, output_len)
+    data = DataFile(Path(source), LAYOUT)
+    if _custom(data):
+        return _prompts(source, len(data), watched, output_len)
     return _conversations(Path(source), source, "", watched, output_len)
 
 
@@ -136,7 +137,7 @@ def _custom(file: DataFile) -> bool:
     return entry.output_tokens is not None or not said or said[-1].role != ASSISTANT
 
 
-def _prompts(source: str, counter: TokenCounter, output_len: int | None) -> Inspection:
+def _prompts(source: str, total: int, counter: TokenCounter, output_len: int | None) -> Inspection:
     request = PlanRequest(
         num_prompts=SAMPLE, fill=False, warmup=0, seed=0, counter=counter, dataset_path=source, output_len=output_len
     )
@@ -145,7 +146,7 @@ def _prompts(source: str, counter: TokenCounter, output_len: int | None) -> Insp
     facts = [
         ("Data set", source),
         ("Layout", "prompts of your own, for locustfiles/custom.py"),
-        ("Prompts", _sampled(plan.about["dataset"]["prompts"], "the first ones")),
+        ("Prompts", _sampled(total, "the first ones")),
     ]
     tokens, asked = [prompt.prompt_tokens or 0 for prompt in prompts], [prompt.max_tokens or 0 for prompt in prompts]
     return Inspection(facts, tokens, asked, by_rule=False, output_given=output_len is not None, counted_by=counter.source)

@@ -13,6 +13,9 @@ from llama_load.targets.body import CHAT
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
 from llama_load.units import quantity
 from llama_load.wire.limits import Limits
+from llama_load.workloads.counting import EstimatedCounter
+from llama_load.workloads.documents import DocumentFacts
+from llama_load.workloads.facts import PlanFacts
 from llama_load.workloads.prompt import Plan
 
 # Used where the server does not tell its chat template: templates of today's models add 10 to 40 tokens.
@@ -77,10 +80,10 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
     first = targets[0]
     rows = [PreflightRow("server", _server(target)) for target in targets]
     for other in targets[1:]:
-        if differing := differences(first.about, other.about):
+        if differing := differences(first.described(), other.described()):
             rows.append(PreflightRow("replicas", f"not alike: {'; '.join(differing)}", "warning"))
     for target in targets:
-        uptime_s = target.about.get("uptime_s")
+        uptime_s = target.facts.uptime_s
         if uptime_s is not None and uptime_s < JUST_STARTED_S:
             text = f"{target.address.url} was started {uptime_s:.0f} s ago; its first requests may be slow (a larger --warmup)"
             rows.append(PreflightRow("uptime", text, "note"))
@@ -108,7 +111,7 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
 
 
 def _server(target: Target) -> str:
-    build = target.about.get("build")
+    build = target.facts.build
     return f"{target.backend}{f' {build}' if build else ''} at {target.address.url}"
 
 
@@ -138,19 +141,19 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
     """What the prompts are, and whether they fit a slot."""
     if not plan.measured:
         return [PreflightRow("prompts", "written in the locustfile")]
-    about = plan.about
+    facts = plan.facts
     first = plan.measured[0]
     what = "embeddings request" if first.inputs else "turn" if any(prompt.more for prompt in plan.measured) else "prompt"
-    source = f"from {about['dataset']['path']}, tokens counted by {about['counted_by']}"
+    source = f"from {facts.dataset.path}, tokens counted by {facts.counted_by}"
     rows = [PreflightRow("prompts", f"{quantity(len(plan.measured), what)} {source}")]
-    if about["counted_by"] == "estimate":
+    if facts.counted_by == EstimatedCounter.source:
         rows[0].value += " (off by 20 % and more: give --tokenizer)"
         rows[0].level = "note"
-    rows += _repeat_rows(about, open_ended=open_ended, is_generated=not first.inputs)
-    rows += _cut_rows(about)
-    if about.get("shortened"):
+    rows += _repeat_rows(facts, open_ended=open_ended, is_generated=not first.inputs)
+    rows += _cut_rows(facts)
+    if facts.shortened:
         what = "conversations without the turns that do not fit a slot" if what == "turn" else "prompts shortened to fit a slot"
-        rows.append(PreflightRow("too long", f"{what}: {about['shortened']} (--keep-long-prompts)", "note"))
+        rows.append(PreflightRow("too long", f"{what}: {facts.shortened} (--keep-long-prompts)", "note"))
     if _sees(plan):
         rows.append(PreflightRow("images", "what they cost in tokens is not known before the run", "note"))
     if budget.context is not None and not first.inputs:
@@ -158,9 +161,9 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
     return rows
 
 
-def _repeat_rows(about: Mapping[str, Any], *, open_ended: bool, is_generated: bool) -> list[PreflightRow]:
+def _repeat_rows(facts: PlanFacts, *, open_ended: bool, is_generated: bool) -> list[PreflightRow]:
     """Whether prompts are sent more than once."""
-    distinct, repeated = about["distinct"], about["repeated"]
+    distinct, repeated = facts.distinct, facts.repeated
     few = f"only {quantity(distinct, 'different one')}, {quantity(repeated, 'is', 'are')} repeated"
     if repeated and not is_generated:
         return [PreflightRow("repeats", few, "note")]
@@ -173,36 +176,36 @@ def _repeat_rows(about: Mapping[str, Any], *, open_ended: bool, is_generated: bo
     return []
 
 
-def _cut_rows(about: Mapping[str, Any]) -> list[PreflightRow]:
+def _cut_rows(facts: PlanFacts) -> list[PreflightRow]:
     """Documents that were cut to fit a slot, with both lengths; those of each task of a mixture."""
     rows = []
-    for part in about.get("tasks", {"": about}).values():
-        if part.get("cut"):
-            documents = f"{part['cut']} of {quantity(part['distinct'] + part['repeated'], 'document')}"
-            lengths = f"from {part['cut_from']:,} to {part['dataset']['document_tokens']:,} tokens"
+    for part in facts.tasks.values() if facts.tasks else [facts]:
+        if part.cut and isinstance(part.dataset, DocumentFacts):
+            documents = f"{part.cut} of {quantity(part.distinct + part.repeated, 'document')}"
+            lengths = f"from {part.cut_from:,} to {part.dataset.document_tokens:,} tokens"
             rows.append(PreflightRow("too long", f"{documents} cut {lengths} to fit a slot (--keep-long-prompts)", "note"))
     return rows
 
 
 def _fitting_rows(plan: Plan, budget: Budget) -> list[PreflightRow]:
     """Whether the prompts fit a slot with their answers; of those with images nobody knows."""
-    about = plan.about
+    facts = plan.facts
     texts = [prompt for prompt in plan.measured if not prompt.images]
     long = sum(not budget.fits(prompt.prompt_tokens or 0, prompt.max_tokens or 0) for prompt in texts)
     if long:
         text = f"{quantity(long, 'prompt does', 'prompts do')} not fit a slot and will fail or be cut (--keep-long-prompts)"
         return [PreflightRow("too long", text, "warning")]
-    if about["replaced"]:
-        text = f"{quantity(about['replaced'], 'prompt')} did not fit a slot, replaced by others"
+    if facts.replaced:
+        text = f"{quantity(facts.replaced, 'prompt')} did not fit a slot, replaced by others"
         return [PreflightRow("too long", text, "note")]
-    if about.get("shortened") or about.get("cut") or not texts:
+    if facts.shortened or facts.cut or not texts:
         return []
     return [PreflightRow("too long", "no prompt: all fit a slot with their answers")]
 
 
 def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:
     """Raises UsageError where images are to be sent to a server that says it cannot see."""
-    blind = [target for target in targets if (target.about.get("modalities") or {}).get("vision") is False]
+    blind = [target for target in targets if target.is_blind]
     if blind and _sees(plan):
         raise UsageError(f"{blind[0].address.url} cannot see images; start llama-server with the model's --mmproj file")
 

@@ -36,8 +36,9 @@ from llama_load.version import __version__
 from llama_load.wire.address import split_hosts
 from llama_load.wire.limits import raised_limits
 from llama_load.workloads.counting import LocalCounter, TokenCounter
+from llama_load.workloads.facts import facts_json, shared_tokens
 from llama_load.workloads.mixed import Mixed
-from llama_load.workloads.prompt import Plan, PlanRequest, Workload, shared_tokens
+from llama_load.workloads.prompt import Plan, PlanRequest, Workload
 from llama_load.workloads.stage_order import in_stages
 
 # How many users an open loop needs is estimated from what is due within this time; so many are warmed up with at once.
@@ -83,7 +84,8 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
     if options.trace is not None:
         model = replace(model, arrivals=load_trace(options.trace, speed=options.speed))
     of_each_stage = options.num_prompts
-    if of_each_stage is None and run_time_s is None and headless and not model.arrivals:
+    shaped = environment.shape_class is not None and not model.stages  # a LoadTestShape that says when the run ends
+    if of_each_stage is None and run_time_s is None and headless and not model.arrivals and not shaped:
         of_each_stage = DEFAULT_NUM_PROMPTS
     segments = plan_segments(model, of_each_stage, run_time_s)
     num_prompts = total_requests(segments)
@@ -161,6 +163,7 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
         stream=options.stream,
         extra=options.extra_body,
     )
+    facts = {name: plan.facts for name, plan in plans.items()}
     manifest = Manifest(
         version=__version__,
         date=time.strftime("%Y%m%d-%H%M%S"),
@@ -188,12 +191,13 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
         percentile_metrics=options.percentile_metrics,
         goodput=options.goodput,
         fail_if=options.fail_if,
+        exit_code_on_error=environment.parsed_options.exit_code_on_error,
         cache_meant=options.cache_prompt is True,
         cache_off=options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets),
         fixed_lengths=options.ignore_eos or options.traffic.output_len is not None or options.sharegpt_output_len is not None,
-        shared_tokens=shared_tokens({name: plan.about for name, plan in plans.items()}),
-        prompts=_about(plans),
-        targets=[target.about for target in targets],
+        shared_tokens=shared_tokens(facts),
+        prompts=facts_json(facts),
+        targets=[target.described() for target in targets],
         preflight=rows,
         host=_this_machine(),
     )
@@ -299,13 +303,6 @@ def _weights(environment: Any) -> dict[str, float]:
 
 def _counter(probe: Probe, options: RunOptions) -> TokenCounter:
     return probe.counter() if options.tokenizer is None else LocalCounter(options.tokenizer)
-
-
-def _about(plans: Mapping[str, Plan]) -> dict[str, Any]:
-    """What is told of the prompts: of the one workload, or each by its name."""
-    if len(plans) == 1:
-        return next(iter(plans.values())).about
-    return {name: plan.about for name, plan in plans.items()}
 
 
 _used_run_dirs: set[Path] = set()

@@ -3,6 +3,7 @@ on the master."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,8 +28,12 @@ from llama_load.runs import Run, StageRecord, load_run
 from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import read_counters
 
-# A run in which nobody has sent anything for so long never will: its tasks do not call self.chat.
+# A run in which nobody has sent anything for so long never will: its tasks do not call self.chat. With -t: so long after that time.
 FIRST_REQUEST_WITHIN_S = 60.0
+FIRST_REQUEST_AFTER_TIME_S = 5.0
+# Arrivals that nobody begins to send for so long, although the instants of all have passed and a time was given, are given up.
+ARRIVALS_TAKEN_WITHIN_S = 5.0
+WATCH_EVERY_S = 0.5
 # How long servers may take to report their counters between two measurements.
 COUNTERS_WITHIN_S = 6.0
 # How long a server may take at the end to say what it is.
@@ -37,7 +42,8 @@ IDENTITY_WITHIN_S = 5.0
 
 class RunController:
     """One run: its dispatcher, its phases, its end. `stop` is called once, from a greenlet of its own, when the run
-    should end by itself; `asked` gives the number of users that Locust has been asked for."""
+    should end by itself; `asked` gives the number of users that Locust has been asked for, `sending` how many requests have begun
+    and not ended."""
 
     def __init__(
         self,
@@ -45,8 +51,11 @@ class RunController:
         deliver: Callable[[str, list[Lease]], None],
         add_users: Callable[[int], None],
         stop: Callable[[], None],
+        *,
         asked: Callable[[], int],
+        sending: Callable[[], int],
     ) -> None:
+        self._sending = sending
         self.prepared = prepared
         self._stop = stop
         self._greenlets: list[gevent.Greenlet] = []
@@ -75,9 +84,7 @@ class RunController:
 
     def open(self) -> None:
         """Let the workers begin."""
-        first = self.prepared.segments[0].scheduled_s
-        patience_s = max(FIRST_REQUEST_WITHIN_S, self.prepared.run_time_s or 0) + (0.0 if first is None else float(first[0]))
-        self._greenlets.append(gevent.spawn_later(patience_s, self._check_for_requests))
+        self.spawn(self._watch)
         self.spawn(self._phase_runner.next_phase)
 
     def spawn(self, what: Callable[[], None]) -> None:
@@ -158,7 +165,7 @@ class RunController:
 
     def _look_at_earlier_runs(self, run: Run) -> None:
         """Note in the manifest which of the prompts had been sent before. A folder that cannot be read changes no run."""
-        started = {target.address.url: target.about.get("started_s") for target in self.prepared.targets}
+        started = {target.address.url: target.facts.started_s for target in self.prepared.targets}
         known = {url: at_s for url, at_s in started.items() if at_s is not None}
         try:
             found = gevent.get_hub().threadpool.apply(sent_before, (run.path, run.records, known))
@@ -206,6 +213,19 @@ class RunController:
             since=self._since,
         )
 
-    def _check_for_requests(self) -> None:
-        if not self._seen and not self.dispatcher.held:
-            self.abort("no request was sent; do the tasks of the locustfile call self.chat or self.complete?")
+    def _watch(self) -> None:
+        """Ends a run in which nobody sends anything (any more), so that it does not go on for ever."""
+        run_time_s = self.prepared.run_time_s
+        first = self.prepared.segments[0].scheduled_s
+        patience_s = FIRST_REQUEST_WITHIN_S if run_time_s is None else run_time_s + FIRST_REQUEST_AFTER_TIME_S
+        patience_s += 0.0 if first is None else float(first[0])
+        seen, active_s = 0, time.monotonic()
+        while self.end_reason is None:
+            gevent.sleep(WATCH_EVERY_S)
+            now_s = time.monotonic()
+            if self._sending() or self._seen != seen:
+                seen, active_s, patience_s = self._seen, now_s, math.inf
+            elif now_s - active_s > patience_s:
+                self.abort("no request was sent; do the tasks of the locustfile call self.chat or self.complete?")
+            elif run_time_s is not None and now_s - active_s > ARRIVALS_TAKEN_WITHIN_S:
+                self._phase_runner.give_up_arrivals()

@@ -177,6 +177,12 @@ class PhaseRunner:
             manifest.due = bisect_right(phase.scheduled_ns, now_ns - phase.begun_ns)
         self._end("time")
 
+    def give_up_arrivals(self) -> None:
+        """No user has begun to send what is left. If all of it was to be sent by now, the run ends as one that a time ends."""
+        phase = self._measured[1] if self._measured is not None else None
+        if phase is not None and phase.scheduled_ns and phase.begun_ns + phase.scheduled_ns[-1] < time.monotonic_ns():
+            self._time_over(phase)
+
     def _record_end(self) -> None:
         """Say in the manifest when the stages of the segment that is over have ended."""
         if self._measured is None:

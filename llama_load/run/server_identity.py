@@ -17,12 +17,12 @@ def changes_since(probe: Probe, before: Target) -> list[str]:
         now = probe.ask()
     except UsageError as error:
         return [f"{NO_ANSWER}: {error}"]
-    return [*_restart(before, now), *differences(before.about, now.about)]
+    return [*_restart(before, now), *differences(before.described(), now.described())]
 
 
 def _restart(before: Target, now: Target) -> list[str]:
-    started_s, again_s = before.about.get("started_s"), now.about.get("started_s")
+    started_s, again_s = before.facts.started_s, now.facts.started_s
     if started_s is None or again_s is None or abs(again_s - started_s) <= SAME_START_S:
         return []
-    after_s = again_s - started_s - (before.about.get("uptime_s") or 0.0)
+    after_s = again_s - started_s - (before.facts.uptime_s or 0.0)
     return [f"restarted during the run, {after_s:.0f} s after its preparation"]

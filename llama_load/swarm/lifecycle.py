@@ -111,6 +111,8 @@ class Lifecycle:
     def _take_over_options(self) -> None:
         given = self._read()
         users, most = self.options.num_users, given.max_concurrency
+        if users is not None and users < 1:
+            raise UsageError(f"-u must be a whole number of at least 1, got {users}")
         is_open = given.load.is_open or given.trace is not None
         if not is_open and users is not None and most is not None and users != most:
             raise UsageError(f"-u {users} and --max-concurrency {most} say different things: without a rate they are the same")
@@ -206,7 +208,9 @@ class Lifecycle:
         """Whoever waits for a ticket shall go."""
         self._user_scaler.leave()
         if self.active is not None:
-            self.active.stopping("stopped")
+            # A LoadTestShape that has come to its end stops the run from a greenlet of Locust's.
+            is_shape = gevent.getcurrent() is self.environment.runner.shape_greenlet
+            self.active.stopping("time" if is_shape else "stopped")
 
     def on_test_stop(self, **_: Any) -> None:
         """All users are gone: write and print the results. Ctrl-C waits for that."""
@@ -219,8 +223,9 @@ class Lifecycle:
         try:
             results, text = active.finish()
             self.exit_code = results.exit_code
-            print(text, end="", flush=True)
-            print(f"Run folder: {results.run.path}", flush=True)
+            out = sys.stderr if self.options.json else sys.stdout  # --json has stdout for itself
+            print(text, end="", file=out, flush=True)
+            print(f"Run folder: {results.run.path}", file=out, flush=True)
             self._write_junit(results)
             if self.options.csv_prefix:
                 gevent.sleep(CSV_LAST_WRITE_S)

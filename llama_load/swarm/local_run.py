@@ -28,7 +28,12 @@ class LocalRun:
         self._recorder = Recorder(InThread(prepared.writer))
         runner = environment.runner
         self._controller = RunController(
-            prepared, self._deliver, add_users, lambda: self._stop(stop), lambda: runner.target_user_count
+            prepared,
+            self._deliver,
+            add_users,
+            lambda: self._stop(stop),
+            asked=lambda: runner.target_user_count,
+            sending=lambda: self._sender.lease_client.in_flight,
         )
         self._controller.dispatcher.join(WORKER)
         config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.prefix_nonce)

@@ -68,7 +68,14 @@ class MasterRun:
     def __init__(self, environment: Any, prepared: Prepared, add_users: Callable[[int], None], stop: Callable[[], None]) -> None:
         self._runner = environment.runner
         self._prepared = prepared
-        self._controller = RunController(prepared, self._deliver, add_users, stop, lambda: environment.runner.target_user_count)
+        self._controller = RunController(
+            prepared,
+            self._deliver,
+            add_users,
+            stop,
+            asked=lambda: environment.runner.target_user_count,
+            sending=lambda: sum(len(worker.started) for worker in self._workers.values() if not worker.lost),
+        )
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
             __version__, self._name, prepared.targets, prepared.body_options, prepared.prefix_nonce, prepared.ends_matter
@@ -283,6 +290,7 @@ class MasterRun:
                 health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, worst_ns / 1e6
                 if health.longest_pause_mono_ns is not None:
                     health.longest_pause_mono_ns += best.offset_ns
+                health.late_wakeups = [(since_ns + best.offset_ns, ms) for since_ns, ms in health.late_wakeups]
             found.append(health)
         return found
 

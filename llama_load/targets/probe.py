@@ -22,7 +22,7 @@ from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
 from llama_load.targets.failures import describe_error
 from llama_load.targets.json_fields import ListedModel, count, fields, listed_models, text
-from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, Target
+from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, ServerFacts, Target
 from llama_load.targets.tokenize import (
     LLAMA_CPP_PYTHON_FORM,
     LLAMA_FORM,
@@ -59,6 +59,15 @@ class Wanted:
     models: tuple[str, ...] = ()
     reuse: bool | None = None
     tls: TlsOptions = field(default_factory=TlsOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class _ControlAnswers:
+    """/v1/models; /props and /version, empty where the server has none."""
+
+    listed: list[ListedModel]
+    props: dict[str, Any]
+    version: dict[str, Any]
 
 
 class Probe:
@@ -102,6 +111,44 @@ class Probe:
 
     def ask(self) -> Target:
         """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
+        answers = self._control_answers()
+        listed, props, version = answers.listed, answers.props, answers.version
+        first_model = next(iter(self.wanted.models), None) or (listed[0].name if listed else None)
+        self._tokens = tokenization(self.session, self.address.url, first_model)
+        models = self._models(listed)
+        model = models[0] if models else None
+        settings = fields(props.get("default_generation_settings"))
+        head, template = self._template_tokens()
+        chat_template = text(props.get("chat_template"))
+        sampling = {name: value for name, value in fields(settings.get("params")).items() if name in SAMPLING}
+        facts = ServerFacts(
+            build=text(props.get("build_info")) or text(version.get("version")),
+            model_path=text(props.get("model_path")),
+            modalities=props.get("modalities"),
+            chat_template_sha256=hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else None,
+            sampling=sampling or None,
+            head_tokens=head,
+        )
+        target = Target(
+            address=self.address,
+            backend=self.wanted.backend or _backend(props, version, listed, self._tokens.form if self._tokens else None),
+            model=model,
+            models=models if len(models) > 1 else (),
+            headers=self.wanted.headers,
+            slots=count(props.get("total_slots")),
+            ctx_per_slot=count(settings.get("n_ctx")) or next((each.context for each in listed if each.name == model), None),
+            template_tokens=template,
+            facts=facts,
+        )
+        target = replace(target, reuse=target.keeps_connections if self.wanted.reuse is None else self.wanted.reuse)
+        counters = read_counters(target, self.wanted.tls)
+        if counters is None:
+            return target
+        facts = replace(facts, started_s=counters.started_s, uptime_s=counters.uptime_s)
+        return replace(target, has_counters=True, facts=facts)
+
+    def _control_answers(self) -> _ControlAnswers:
+        """What the server answers where it describes itself. Raises UsageError: not ready, wrong key, no LLM server."""
         health_status, health = self.get("/health", needed=False)
         if health_status == 503:
             said = f" ({describe_error(msgspec.json.encode(health))})" if health else ""
@@ -116,54 +163,12 @@ class Probe:
             path = "/v1/models" if models_status in (401, 403) else "/props"
             status = models_status if path == "/v1/models" else props_status
             raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {status}); set --api-key or LLAMA_LOAD_API_KEY")
-        props = fields(props) if props_status == 200 else {}
-        version = fields(version) if version_status == 200 else {}
+        answers = _ControlAnswers(
+            listed, fields(props) if props_status == 200 else {}, fields(version) if version_status == 200 else {}
+        )
         if models_status >= 300:
-            self._refuse_unlisted(models_status, known=bool(props) or health_status == 200)
-        first_model = next(iter(self.wanted.models), None) or (listed[0].name if listed else None)
-        self._tokens = tokenization(self.session, self.address.url, first_model)
-        backend = self.wanted.backend or _backend(props, version, listed, self._tokens.form if self._tokens else None)
-        models = self._models(listed)
-        model = models[0] if models else None
-        settings = fields(props.get("default_generation_settings"))
-        context = count(settings.get("n_ctx")) or next((each.context for each in listed if each.name == model), None)
-        head, template = self._template_tokens()
-        chat_template = text(props.get("chat_template"))
-        sampling = {name: value for name, value in fields(settings.get("params")).items() if name in SAMPLING}
-        about = {
-            "url": self.address.url,
-            "backend": backend,
-            "build": text(props.get("build_info")) or text(version.get("version")),
-            "model": model,
-            "models": fields(models).get("data"),
-            "model_path": text(props.get("model_path")),
-            "slots": count(props.get("total_slots")),
-            "ctx_per_slot": context,
-            "modalities": props.get("modalities"),
-            "chat_template_sha256": hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else None,
-            "sampling": sampling or None,
-            "head_tokens": head,
-            "template_tokens": template,
-        }
-        target = Target(
-            address=self.address,
-            backend=backend,
-            model=model,
-            models=models if len(models) > 1 else (),
-            headers=self.wanted.headers,
-            slots=count(props.get("total_slots")),
-            ctx_per_slot=context,
-            template_tokens=template,
-            about=about,
-        )
-        counters = read_counters(target, self.wanted.tls)
-        if counters is not None:
-            about |= {"started_s": counters.started_s, "uptime_s": counters.uptime_s}
-        return replace(
-            target,
-            reuse=target.keeps_connections if self.wanted.reuse is None else self.wanted.reuse,
-            has_counters=counters is not None,
-        )
+            self._refuse_unlisted(models_status, known=bool(answers.props) or health_status == 200)
+        return answers
 
     def counter(self) -> ServerCounter:
         """The server's own token counting, as far as `ask` has found one."""
@@ -186,7 +191,7 @@ class Probe:
             return target
         if whole is None or not bare <= whole <= bare + TEMPLATE_ALLOWANCE:
             return target
-        return replace(target, template_tokens=whole - bare, about=target.about | {"template_tokens": whole - bare})
+        return replace(target, template_tokens=whole - bare)
 
     def _speaks(self) -> bool | None:
         """Whether there is an API of OpenAI's: an empty request is refused as such (and generates nothing). None: the key is."""

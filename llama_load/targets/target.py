@@ -12,9 +12,26 @@ from llama_load.wire.address import Address
 LLAMA_SERVER, VLLM, LLAMA_CPP_PYTHON, OPENAI = BACKENDS = ("llama-server", "vllm", "llama-cpp-python", "openai")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """What a server reports of itself that no request depends on. None: not reported.
+
+    `modalities` is the server's own JSON. `head_tokens` is what its chat template puts before a question.
+    """
+
+    build: str | None = None
+    model_path: str | None = None
+    modalities: Any = None
+    chat_template_sha256: str | None = None
+    sampling: dict[str, Any] | None = None
+    head_tokens: int | None = None
+    started_s: float | None = None  # Unix time
+    uptime_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server: where it is, what it is, and what it told. `headers` go with every request (key included).
+    """One server: where it is, what it is, and what it reports of itself. `headers` go with every request (key included).
 
     `ctx_per_slot` is in tokens; `template_tokens` is what the chat template adds to a prompt; None where not told.
     `reuse` says whether a connection carries one request after the other, `has_counters` whether it has counters at
@@ -31,7 +48,32 @@ class Target:
     has_counters: bool = False
     ctx_per_slot: int | None = None
     template_tokens: int | None = None
-    about: dict[str, Any] = field(default_factory=dict)
+    facts: ServerFacts = field(default_factory=ServerFacts)
+
+    def described(self) -> dict[str, Any]:
+        """An entry of `targets` in run.json: what the server is, as far as it reports it."""
+        facts = self.facts
+        found = {
+            "url": self.address.url,
+            "backend": self.backend,
+            "build": facts.build,
+            "model": self.model,
+            "models": list(self.models) or None,
+            "model_path": facts.model_path,
+            "slots": self.slots,
+            "ctx_per_slot": self.ctx_per_slot,
+            "modalities": facts.modalities,
+            "chat_template_sha256": facts.chat_template_sha256,
+            "sampling": facts.sampling,
+            "head_tokens": facts.head_tokens,
+            "template_tokens": self.template_tokens,
+        }
+        return found | ({"started_s": facts.started_s, "uptime_s": facts.uptime_s} if self.has_counters else {})
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the server says that it cannot see images."""
+        return isinstance(self.facts.modalities, dict) and self.facts.modalities.get("vision") is False
 
     def resolved_here(self) -> Target:
         """The same target with its name looked up on this machine. Raises UsageError when it cannot be."""

@@ -188,6 +188,11 @@ class Exchange:
             return
         if not progress:
             return
+        # A token that was sent alone came when the kernel says, however late it is read. Of several in one read only the last
+        # one's stamp is known: the first may have come in time.
+        if progress == 1 and self.is_overdue(at) and not self.reader.done and not self.user_space_reads:
+            self.expire(at)
+            return
         if self.last_progress_ns is None:
             self.first_progress_ns = at
             self.first_merged = progress > 1
@@ -232,23 +237,38 @@ class Exchange:
 
     # ------------------------------------------------------------------ the end
 
-    def expired(self, now_ns: int) -> None:
-        """Fail with the timeout of the present phase if it has run out."""
-        waited_s = (now_ns - self.phase_since_ns) / 1e9
-        limits = self.timeouts
-        connection = self._connection
+    def is_overdue(self, at: int) -> bool:
+        """Whether the present phase has lasted longer by `at` than it may."""
+        limit_s = self._limit_s
+        return limit_s is not None and at - self.phase_since_ns > limit_s * 1e9
+
+    @property
+    def _limit_s(self) -> float | None:
+        """How long the present phase may last, None without limit."""
+        if self._connection is not None and self._connection.state == OPENING:
+            return self.timeouts.connect_s
+        if self.phase == STREAMING:
+            return LINGER_S if self.reader.done else self.timeouts.token_s
+        return self.timeouts.first_token_s
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection that it uses now; None when it is over."""
+        return self._connection
+
+    def expire(self, now_ns: int) -> None:
+        """The present phase has run out: fail with its timeout, unless there is another address to try or the answer is whole."""
+        limit_s, connection = self._limit_s, self._connection
         if connection is not None and connection.state == OPENING:
-            if limits.connect_s is not None and waited_s > limits.connect_s:
-                self.phase_since_ns = now_ns
-                if connection.connected_ns is not None or not connection.try_next_endpoint():
-                    self.fail("connect_timeout", f"no connection within {limits.connect_s:g} s")
-        elif self.phase == STREAMING:
-            if self.reader.done and waited_s > LINGER_S:  # the answer is whole, the server keeps the stream open all the same
-                self._finish_body(self.phase_since_ns)
-            elif limits.token_s is not None and waited_s > limits.token_s:
-                self.fail("token_timeout", f"no further token within {limits.token_s:g} s")
-        elif limits.first_token_s is not None and waited_s > limits.first_token_s:
-            self.fail("first_token_timeout", f"no first token within {limits.first_token_s:g} s")
+            self.phase_since_ns = now_ns
+            if connection.connected_ns is not None or not connection.try_next_endpoint():
+                self.fail("connect_timeout", f"no connection within {limit_s:g} s")
+        elif self.phase != STREAMING:
+            self.fail("first_token_timeout", f"no first token within {limit_s:g} s")
+        elif self.reader.done:  # the server keeps the stream open all the same
+            self._finish_body(self.phase_since_ns)
+        else:
+            self.fail("token_timeout", f"no further token within {limit_s:g} s")
 
     def fail(self, kind: str, text: str) -> None:
         """End the exchange with a failure."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import gevent
+from gevent import monkey
 from gevent.hub import Waiter
 
 from llama_load.wire.address import Address
@@ -26,6 +27,11 @@ logger = logging.getLogger(__name__)
 
 READ_BUFFER_BYTES = 64 * 1024
 TIMEOUT_SCAN_S = 0.1
+# Passes over what waits before time-outs are judged, each of up to 512 KiB a connection.
+MOST_WAITING_READS = 16
+
+# gevent hides poll(2).
+_poll = monkey.get_original("select", "poll")
 
 
 class Transport:
@@ -116,6 +122,23 @@ class Transport:
                     connection.close()
 
     def _scan_timeouts(self) -> None:
+        if overdue := self._overdue():
+            self._read_waiting(overdue)
+            for exchange in self._overdue():
+                exchange.expire(time.monotonic_ns())
+
+    def _overdue(self) -> list[Exchange]:
         now = time.monotonic_ns()
-        for exchange in tuple(self.active):
-            exchange.expired(now)
+        return [exchange for exchange in self.active if exchange.is_overdue(now)]
+
+    def _read_waiting(self, exchanges: Sequence[Exchange]) -> None:
+        """Read what has come for these and waits in the kernel: after the process stood still, timers run before reads."""
+        poller = _poll()
+        for exchange in exchanges:
+            if (connection := exchange.connection) is not None and connection.fd >= 0:
+                poller.register(connection.fd, READABLE if connection.all_sent else READABLE | WRITABLE)
+        for _ in range(MOST_WAITING_READS):
+            ready = [(fd, bits) for fd, bits in poller.poll(0) if fd in self.pool.connections]
+            if not ready:
+                return
+            self._handle(ready)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +12,7 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, joined
+from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import batches
 from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt
 from llama_load.workloads.sharegpt import TextCounts, made_up
@@ -27,6 +28,13 @@ class _Line(msgspec.Struct):
 
 
 _LINE = msgspec.json.Decoder(_Line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptFileFacts(DataFacts):
+    """A file of prompts."""
+
+    prompts: int
 
 
 class Custom:
@@ -72,15 +80,16 @@ class Custom:
         distinct = len(measured)
         if wanted.fill and distinct < wanted.num_prompts:
             measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
-        about = {
-            "dataset": {"path": str(path), "sha256": file.sha256, "prompts": len(file)},
-            "counted_by": wanted.counter.source,
-            "distinct": distinct,
-            "repeated": len(measured) - distinct,
-            "replaced": too_long,
-            "shared_tokens": wanted.counter.count([wanted.traffic.system_prompt])[0] if wanted.traffic.system_prompt else 0,
-        }
-        return Plan(measured, warmup + made_up(wanted.warmup - len(warmup)), about)
+        system = wanted.traffic.system_prompt
+        facts = PlanFacts(
+            dataset=PromptFileFacts(path=str(path), sha256=file.sha256, prompts=len(file)),
+            counted_by=wanted.counter.source,
+            distinct=distinct,
+            repeated=len(measured) - distinct,
+            replaced=too_long,
+            shared_tokens=wanted.counter.count([system])[0] if system else 0,
+        )
+        return Plan(measured, warmup + made_up(wanted.warmup - len(warmup)), facts)
 
 
 def _counted(file: DataFile, wanted: PlanRequest) -> Iterator[Prompt]:

@@ -11,6 +11,7 @@ from itertools import islice
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import EstimatedCounter, TokenCounter
+from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import counted, settled
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
 from llama_load.workloads.text_files import TextFile, files_digest, text_files
@@ -64,6 +65,15 @@ class _Frame:
         return f"{self.before}{document.rstrip()}\n\n{self.question}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentFacts(DataFacts):
+    """Text files, and how many tokens of each a prompt has."""
+
+    files: int
+    document_tokens: int
+    cache: str
+
+
 class Documents:
     """Questions about long documents: a file or the files of a folder, by default the text that comes with llama-load.
 
@@ -115,23 +125,25 @@ class Documents:
         if wanted.fill:
             # In turn rather than drawn: none comes again before all the others did.
             measured = [measured[place % distinct] for place in range(wanted.num_prompts)]
-        about = {
-            "dataset": {
-                "path": str(path),
-                "sha256": files_digest([file.sha256 for file in files]),
-                "files": len(files),
-                "document_tokens": most - most_around,
-                "cache": cache,
-            },
-            "counted_by": wanted.counter.source,
-            "distinct": distinct,
-            "repeated": len(measured) - distinct,
-            "replaced": 0,
-            "shared_tokens": most - most_around if cache == SHARED else 0,
-            "cut": len(measured) if most < tokens + most_around else 0,
-            "cut_from": tokens,
-        }
-        return Plan(measured, warmup, about)
+        document_tokens = most - most_around
+        texts = DocumentFacts(
+            path=str(path),
+            sha256=files_digest([file.sha256 for file in files]),
+            files=len(files),
+            document_tokens=document_tokens,
+            cache=cache,
+        )
+        facts = PlanFacts(
+            dataset=texts,
+            counted_by=wanted.counter.source,
+            distinct=distinct,
+            repeated=len(measured) - distinct,
+            replaced=0,
+            shared_tokens=document_tokens if cache == SHARED else 0,
+            cut=len(measured) if document_tokens < tokens else 0,
+            cut_from=tokens,
+        )
+        return Plan(measured, warmup, facts)
 
 
 def _questions(text: str, question: str | None) -> Sequence[str]:

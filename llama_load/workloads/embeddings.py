@@ -9,6 +9,7 @@ from pathlib import Path
 
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import CHARS_PER_TOKEN
+from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import counted
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
 from llama_load.workloads.sharegpt import chosen
@@ -20,6 +21,14 @@ _SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "。", "！", "？")
 _WORD_ENDS = (" ", "\t", "，")
 # How many passages of a file are counted at once to learn how many characters its tokens have.
 _SAMPLE_PASSAGES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFacts(DataFacts):
+    """Texts to embed: how many different ones, and how many in a request."""
+
+    texts: int
+    batch_size: int
 
 
 class TextBatches:
@@ -58,14 +67,14 @@ class TextBatches:
         distinct = len(measured)
         if wanted.fill and distinct < wanted.num_prompts:
             measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
-        about = {
-            "dataset": {"path": str(source.path), "sha256": files_digest(source.digests), "texts": found, "batch_size": size},
-            "counted_by": wanted.counter.source,
-            "distinct": distinct,
-            "repeated": len(measured) - distinct,
-            "replaced": too_long,
-        }
-        return Plan(measured, warmup + _made_up(wanted.warmup - len(warmup), size), about)
+        facts = PlanFacts(
+            dataset=TextFacts(path=str(source.path), sha256=files_digest(source.digests), texts=found, batch_size=size),
+            counted_by=wanted.counter.source,
+            distinct=distinct,
+            repeated=len(measured) - distinct,
+            replaced=too_long,
+        )
+        return Plan(measured, warmup + _made_up(wanted.warmup - len(warmup), size), facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +87,9 @@ class _Source:
 
 
 def _questions(wanted: PlanRequest) -> _Source:
-    about, conversations = chosen(wanted)
+    data, conversations = chosen(wanted)
     texts = (conversation.prompt for conversation in conversations if conversation.prompt.strip())
-    return _Source(Path(about["path"]), texts, [str(about.get("sha256"))])
+    return _Source(Path(data.path), texts, [str(data.sha256 or None)])
 
 
 def _passages(path: Path, wanted: PlanRequest) -> _Source:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.workloads.facts import DataFacts
 
 HUB = "hf:"
 DEFAULT_SPLIT = "train"
@@ -54,13 +55,13 @@ class DataSet:
         self.columns: list[str] = self._column_names()
 
     @property
-    def about(self) -> dict[str, Any]:
+    def facts(self) -> DataFacts:
         """For the manifest: the spec and, of a file of this machine, its hash."""
         file = Path(self._source)
         if not file.is_file():
-            return {"path": self.spec}
+            return DataFacts(path=self.spec)
         with file.open("rb") as opened:
-            return {"path": self.spec, "sha256": hashlib.file_digest(opened, "sha256").hexdigest()}
+            return DataFacts(path=self.spec, sha256=hashlib.file_digest(opened, "sha256").hexdigest())
 
     def first_of(self, names: Sequence[str]) -> str:
         """The first of these columns that the data set has. Raises UsageError that names the columns that it has."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, Workload
 from llama_load.workloads.replay import Replay
 
@@ -34,7 +34,7 @@ class Mixed:
         # Strangers stand between the turns of a conversation: each goes out alone, with the recorded history.
         measured = [replace(next(queues[name]), task=name, more=0) for name in order]
         warmup = [replace(prompt, task=name) for name, plan in plans.items() for prompt in plan.warmup]
-        return Plan(measured, _in_turn(warmup, len(plans), wanted.warmup), _about(plans))
+        return Plan(measured, _in_turn(warmup, len(plans), wanted.warmup), _summed(plans))
 
     def _weights(self, given: Mapping[str, float]) -> dict[str, float]:
         unknown = [name for name in given if name not in self.tasks]
@@ -64,10 +64,16 @@ def _in_turn(warmup: list[Prompt], tasks: int, count: int) -> list[Prompt]:
     return [warmup[number % tasks * each + number // tasks] for number in range(count)] if each else []
 
 
-def _about(plans: Mapping[str, Plan]) -> dict[str, Any]:
-    """What the tasks' plans tell, added up where it is a number."""
-    parts = {name: plan.about for name, plan in plans.items()}
-    summed = {key: sum(part.get(key, 0) for part in parts.values()) for key in ("distinct", "repeated", "replaced", "cut")}
-    first = next(iter(parts.values()))
-    paths = " + ".join(part["dataset"]["path"] for part in parts.values())
-    return {"dataset": {"path": paths}, "counted_by": first["counted_by"], **summed, "tasks": parts}
+def _summed(plans: Mapping[str, Plan]) -> PlanFacts:
+    """The facts of the tasks' plans, numbers added up."""
+    tasks = {name: plan.facts for name, plan in plans.items()}
+    parts = list(tasks.values())
+    return PlanFacts(
+        dataset=DataFacts(path=" + ".join(part.dataset.path for part in parts)),
+        counted_by=parts[0].counted_by,
+        distinct=sum(part.distinct for part in parts),
+        repeated=sum(part.repeated for part in parts),
+        replaced=sum(part.replaced for part in parts),
+        cut=sum(part.cut or 0 for part in parts),
+        tasks=tasks,
+    )

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from llama_load.workloads.counting import TokenCounter
+from llama_load.workloads.facts import PlanFacts
 
 if TYPE_CHECKING:
     from llama_load.workloads.traces import Arrival
@@ -60,13 +61,12 @@ class Prompt:
 class Plan:
     """The prompts of a run: request i sends `measured[i % len(measured)]`, warm-up request i `warmup[i]`.
 
-    `about` goes into the manifest: the file and its hash, how it was counted, what was replaced or repeated; `shared_tokens` is
-    how many tokens all prompts begin with by design, None where they repeat each other as they are meant to.
+    `facts` go into the manifest.
     """
 
     measured: list[Prompt]
     warmup: list[Prompt]
-    about: dict[str, Any] = field(default_factory=dict)
+    facts: PlanFacts
 
     def prompt(self, place: int, *, warmup: bool) -> Prompt | None:
         """The prompt of a request by its place in the plan; None if the workload brings none."""
@@ -79,14 +79,6 @@ class Plan:
             return 1
         place %= len(self.measured)
         return min(1 + self.measured[place].more, len(self.measured) - place)
-
-
-def shared_tokens(abouts: Mapping[str, Mapping[str, Any]]) -> dict[str, int | None]:
-    """What the prompts of each workload, and of each task of a mixture, share by design; those that share nothing left out."""
-    found: dict[str, int | None] = {}
-    for name, about in abouts.items():
-        found |= shared_tokens(about["tasks"]) if "tasks" in about else {name: about.get("shared_tokens", 0)}
-    return {name: tokens for name, tokens in found.items() if tokens != 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from statistics import median_low
 
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter
+from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import counted, settled
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
 from llama_load.workloads.synthetic import CODE, ENGLISH, INPUT_TOKENS, OUTPUT_TOKENS, Vocabulary
@@ -24,6 +25,14 @@ BLOCK_TOKENS = 512
 # Only these are counted, 16 thousand tokens in all, however long the trace is: blocks are put together from them.
 PASSAGE_TOKENS = 64
 PASSAGES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFacts(DataFacts):
+    """A trace: its requests, and how many of those sent had no recorded length."""
+
+    requests: int
+    without_lengths: int
 
 
 class Replay:
@@ -57,20 +66,21 @@ class Replay:
         tokens = _fitting(median_low(prompt.prompt_tokens or 0 for prompt in measured), output, text.least, wanted)
         warmup = [Prompt(*text.prompt(_names([], f"warm-up {place}"), tokens), output) for place in range(wanted.warmup)]
         first_ids = [arrival.hash_ids[0] for arrival in arrivals if arrival.hash_ids]
-        about = {
-            "dataset": {
-                "path": "a trace",
-                "requests": len(wanted.trace),
-                "without_lengths": sum(None in (arrival.input_tokens, arrival.output_tokens) for arrival in arrivals),
-            },
-            "counted_by": wanted.counter.source,
-            "distinct": len({prompt.text for prompt in measured}),
-            "repeated": 0,  # what is sent twice was sent twice then
-            "replaced": 0,
-            "shortened": shortened,
-            "shared_tokens": None if len(set(first_ids)) < len(first_ids) else 0,
-        }
-        return Plan(measured, warmup, about)
+        lengths = TraceFacts(
+            path="a trace",
+            requests=len(wanted.trace),
+            without_lengths=sum(None in (arrival.input_tokens, arrival.output_tokens) for arrival in arrivals),
+        )
+        facts = PlanFacts(
+            dataset=lengths,
+            counted_by=wanted.counter.source,
+            distinct=len({prompt.text for prompt in measured}),
+            repeated=0,  # what is sent twice was sent twice then
+            replaced=0,
+            shortened=shortened,
+            shared_tokens=None if len(set(first_ids)) < len(first_ids) else 0,
+        )
+        return Plan(measured, warmup, facts)
 
 
 def _default(flag: str, given: int | None, default: int) -> int:

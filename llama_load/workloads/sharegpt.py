@@ -22,6 +22,7 @@ from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, alternating, joined, messages
+from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import batches
 from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt
@@ -59,6 +60,13 @@ class _Outline(msgspec.Struct):
 
 _ENTRY = msgspec.json.Decoder(_Entry)
 _OUTLINE = msgspec.json.Decoder(_Outline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationFacts(DataFacts):
+    """A file of conversations."""
+
+    conversations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +167,7 @@ class ShareGPT:
 
         The requests of a conversation follow one another; the last one is cut so that exactly `num_prompts` come out.
         """
-        about, conversations = chosen(wanted)
+        data, conversations = chosen(wanted)
         writer = _Writer(wanted)
         chats: list[list[Prompt]] = []
         warmup: list[Prompt] = []
@@ -184,7 +192,7 @@ class ShareGPT:
             if missing <= 0 and len(warmup) >= wanted.warmup:
                 break
         if not chats:
-            raise UsageError(_none_left(about["path"], seen, too_long))
+            raise UsageError(_none_left(data.path, seen, too_long))
         measured = [prompt for chat in chats for prompt in chat]
         distinct = len(measured)
         draw = random.Random(wanted.seed)
@@ -193,29 +201,29 @@ class ShareGPT:
         return Plan(
             measured,
             warmup + made_up(wanted.warmup - len(warmup)),
-            {
-                "dataset": about,
-                "counted_by": wanted.counter.source,
-                "distinct": distinct,
-                "repeated": len(measured) - distinct,
-                "replaced": too_long,
-                "shortened": shortened,
-                "shared_tokens": writer.shared_tokens(),
-            },
+            PlanFacts(
+                dataset=data,
+                counted_by=wanted.counter.source,
+                distinct=distinct,
+                repeated=len(measured) - distinct,
+                replaced=too_long,
+                shortened=shortened,
+                shared_tokens=writer.shared_tokens(),
+            ),
         )
 
 
-def chosen(wanted: PlanRequest) -> tuple[dict[str, Any], Iterator[Conversation]]:
+def chosen(wanted: PlanRequest) -> tuple[DataFacts, Iterator[Conversation]]:
     """Where the conversations come from, and they themselves in the order of the seed."""
     source = wanted.dataset_path
     first_only = wanted.traffic.turns == 1
     if source is not None and (source.startswith(HUB) or source.endswith(".parquet")):
         rows = DataSet(source)
-        return rows.about, _shuffled_rows(rows, wanted.seed, first_only=first_only)
+        return rows.facts, _shuffled_rows(rows, wanted.seed, first_only=first_only)
     path = bundled("datasets/sharegpt_sample.json") if source is None else Path(source)
     file = Conversations(path)
-    about = {"path": str(path), "sha256": file.sha256, "conversations": len(file)}
-    return about, file.shuffled(wanted.seed, first_only=first_only)
+    facts = ConversationFacts(path=str(path), sha256=file.sha256, conversations=len(file))
+    return facts, file.shuffled(wanted.seed, first_only=first_only)
 
 
 def _shuffled_rows(data: DataSet, seed: int, *, first_only: bool) -> Iterator[Conversation]:

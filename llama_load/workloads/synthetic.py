@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter
+from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import counted, settled
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
 
@@ -40,6 +41,16 @@ second eyes soon times story boys since white days ever paper hard near sentence
 """
 CHINESE = "今天 我们 时间 问题 可以 因为 什么 学习 世界 朋友 如果 语言 城市 喜欢 已经 服务器"
 CODE = "x_1 get_item() i+=1 0x7f a[i] self.size /usr/bin <div> snake_case camelCase != ==> {id} #42 v2.1 foo::bar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordFacts(DataFacts):
+    """Made-up words: the lengths from and to."""
+
+    input_tokens: tuple[int, int]
+    output_tokens: tuple[int, int]
+    prefix_tokens: int
+    prefixes: int
 
 
 class Synthetic:
@@ -96,21 +107,22 @@ class Synthetic:
         distinct = len(measured)
         if wanted.fill and distinct < wanted.num_prompts:
             measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
-        about = {
-            "dataset": {
-                "path": "random words",
-                "input_tokens": list(lengths.inputs),
-                "output_tokens": list(lengths.outputs),
-                "prefix_tokens": lengths.prefix,
-                "prefixes": len(prefixes) if lengths.prefix else 0,
-            },
-            "counted_by": wanted.counter.source,
-            "distinct": distinct,
-            "repeated": len(measured) - distinct,
-            "replaced": replaced,
-            "shared_tokens": lengths.prefix,
-        }
-        return Plan(measured, warmup, about)
+        words = WordFacts(
+            path="random words",
+            input_tokens=lengths.inputs,
+            output_tokens=lengths.outputs,
+            prefix_tokens=lengths.prefix,
+            prefixes=len(prefixes) if lengths.prefix else 0,
+        )
+        facts = PlanFacts(
+            dataset=words,
+            counted_by=wanted.counter.source,
+            distinct=distinct,
+            repeated=len(measured) - distinct,
+            replaced=replaced,
+            shared_tokens=lengths.prefix,
+        )
+        return Plan(measured, warmup, facts)
 
 
 def _refuse_too_short(lengths: _Lengths, vocabulary: Vocabulary, counter: TokenCounter) -> None:

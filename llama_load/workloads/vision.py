@@ -6,16 +6,26 @@ import hashlib
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from llama_load.errors import UsageError
+from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.images import POOL_BYTES, Maker, drawings, files, image_of, made
 from llama_load.workloads.prompt import Image, Plan, PlanRequest, Prompt
 
 QUESTION = "Describe what you see in this picture in detail."
 QUESTION_OF_SEVERAL = "Describe what you see in each of these {} pictures in detail, and how they differ."
 ANSWER_TOKENS = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFacts(DataFacts):
+    """Images: how many different ones, and the mean size of their files."""
+
+    images: int
+    mean_bytes: int
 
 
 class Vision:
@@ -30,7 +40,7 @@ class Vision:
     def plan(self, wanted: PlanRequest) -> Plan:
         """Choose the images of every request.
 
-        In `about`, "distinct" counts the prompts whose images are all new, "repeated" those with one that came before, since
+        In its facts, `distinct` counts the prompts whose images are all new, `repeated` those with one that came before, since
         servers cache images one by one. Raises UsageError when images cannot be read or are too few for one request.
         """
         traffic = wanted.traffic
@@ -55,19 +65,16 @@ class Vision:
         count = wanted.num_prompts if wanted.fill else min(wanted.num_prompts, combinations)
         measured = [asked(images=tuple(images[place] for place in hand)) for hand in _hands(count, len(images), each, wanted.seed)]
         distinct = min(count, len(images) // each)
-        about = {
-            "dataset": {
-                "path": path,
-                "sha256": hashlib.sha256("".join(image.sha256 for image in images).encode()).hexdigest(),
-                "images": len(images),
-                "mean_bytes": round(sum(map(_file_bytes, images)) / len(images)),
-            },
-            "counted_by": wanted.counter.source,
-            "distinct": distinct,
-            "repeated": count - distinct,
-            "replaced": 0,
-        }
-        return Plan(measured, [asked(images=tuple(warm[at : at + each])) for at in range(0, spare, each)], about)
+        pictures = ImageFacts(
+            path=path,
+            sha256=hashlib.sha256("".join(image.sha256 for image in images).encode()).hexdigest(),
+            images=len(images),
+            mean_bytes=round(sum(map(_file_bytes, images)) / len(images)),
+        )
+        facts = PlanFacts(
+            dataset=pictures, counted_by=wanted.counter.source, distinct=distinct, repeated=count - distinct, replaced=0
+        )
+        return Plan(measured, [asked(images=tuple(warm[at : at + each])) for at in range(0, spare, each)], facts)
 
 
 def _source(wanted: PlanRequest, count: int) -> tuple[str, list[Maker]]:

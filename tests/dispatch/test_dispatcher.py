@@ -14,6 +14,7 @@ from llama_load.dispatch.leases import Lease
 from llama_load.dispatch.phases import Phase
 from llama_load.targets.balance import LEAST_IN_FLIGHT, ROUND_ROBIN, Balancer
 from llama_load.workloads.prompt import Plan, Prompt
+from tests.make_records import facts
 
 
 class Workers:
@@ -32,7 +33,7 @@ class Workers:
         self.now_ns = 0
         self.phases = iter([Phase(total=warmup, warmup=True), *(phases or [Phase(total=total)])])
         asked = [Prompt(f"p{number}.{turn}", more=count - turn - 1) for number, count in enumerate(turns) for turn in range(count)]
-        plan = Plan(asked, [Prompt(f"w{n}") for n in range(3)])
+        plan = Plan(asked, [Prompt(f"w{n}") for n in range(3)], facts())
         self.dispatcher = Dispatcher(
             {"chat": plan},
             deliver=self._deliver,

@@ -15,12 +15,14 @@ from llama_load.serving.process import EmbeddedServer, embedded_llama_server
 from llama_load.targets.target import LLAMA_SERVER, VLLM, Target
 from llama_load.wire import parse_url
 from llama_load.wire.limits import Limits, raised_limits
+from llama_load.workloads.documents import DocumentFacts
+from llama_load.workloads.facts import PlanFacts
 from llama_load.workloads.prompt import Image, Plan, Prompt
 from tests.conftest import Finished
-from tests.make_records import manifest
+from tests.make_records import facts, manifest
 
 SERVER = Target(parse_url("http://h"), LLAMA_SERVER, "m", slots=4, ctx_per_slot=4096, template_tokens=10)
-PLAN = Plan([Prompt(f"p{n}", 100 * n, 100) for n in range(1, 11)], [])
+PLAN = Plan([Prompt(f"p{n}", 100 * n, 100) for n in range(1, 11)], [], facts())
 
 
 def test_a_budget_counts_template_prefix_prompt_and_answer() -> None:
@@ -96,18 +98,10 @@ def test_what_changed_since_the_last_run_with_this_label_is_told(tmp_path: Path)
     assert last_with_label(tmp_path, "weekly") is None
 
 
-def documents(**changed: object) -> dict[str, object]:
-    """What a plan of documents tells of itself."""
-    return {
-        "dataset": {"path": "doc.md", "document_tokens": 3960},
-        "counted_by": "server",
-        "distinct": 3,
-        "repeated": 5,
-        "replaced": 0,
-        "cut": 8,
-        "cut_from": 11_000,
-        **changed,
-    }
+def documents(**changed: object) -> PlanFacts:
+    """Of 8 documents, cut from 11 000 tokens to 3960."""
+    texts = DocumentFacts(path="doc.md", files=1, document_tokens=3960, cache="different")
+    return facts(**{"dataset": texts, "distinct": 3, "repeated": 5, "cut": 8, "cut_from": 11_000} | changed)
 
 
 def values(plan: Plan, *, open_ended: bool = False) -> dict[str, str]:
@@ -120,7 +114,7 @@ def test_documents_that_were_cut_are_told_with_both_lengths_whatever_else_is_sen
     texts = [Prompt(f"p{n}", 3900, 100) for n in range(8)]
     assert cut in values(Plan(texts, [], documents())).values()
     image = Image(b"", "0", 1, 1)
-    mixed = documents(tasks={"document": documents(), "vision": {"cut": 0}})
+    mixed = documents(tasks={"document": documents(), "vision": facts(cut=0)})
     rows = plan_rows(Plan([*texts, Prompt("what?", 5, 100, images=(image,))], [], mixed), Budget(4096, 10), open_ended=False)
     assert [row.value for row in rows if row.name in ("too long", "images")] == [
         cut,
@@ -134,12 +128,11 @@ def test_documents_that_were_cut_are_told_with_both_lengths_whatever_else_is_sen
 
 
 def test_one_is_one() -> None:
-    about = {"dataset": {"path": "p"}, "counted_by": "server", "distinct": 1, "repeated": 0, "replaced": 1}
-    found = values(Plan([Prompt("x", 10, 10)], [], about), open_ended=True)
+    found = values(Plan([Prompt("x", 10, 10)], [], facts(replaced=1)), open_ended=True)
     assert found["prompts"] == "1 prompt from p, tokens counted by server"
     assert found["repeats"] == "after 1 different prompt it comes again, out of the prompt cache"
     assert found["too long"] == "1 prompt did not fit a slot, replaced by others"
-    assert "only 1 different one, 1 is repeated: " in values(Plan([Prompt("x")] * 2, [], about | {"repeated": 1}))["repeats"]
+    assert "only 1 different one, 1 is repeated: " in values(Plan([Prompt("x")] * 2, [], facts(repeated=1)))["repeats"]
     one = replace(SERVER, slots=1)
     assert [row.value for row in target_rows([one], 2) if row.name == "slots"] == [
         "1 for 2 concurrent requests: up to 1 waits in a queue"

@@ -149,6 +149,44 @@ def test_a_stream_that_is_kept_open_after_its_end_is_an_answer() -> None:
     assert exchange.ended_ns < exchange.started_ns + 30e9
 
 
+def stand_still(seconds: float, *steps: Step, timeouts: Timeouts = QUICK) -> tuple[Exchange, AnswerReader]:
+    """An exchange during which this process, event loop and all, stands still for a while."""
+    with ScriptedServer(steps) as server:
+        gevent.spawn_later(0.1, time.sleep, seconds)
+        return send(server.url, timeouts)
+
+
+def test_what_came_while_the_client_stood_still_is_in_time() -> None:
+    """Time-outs run before the reads that wait: the answer came within 0.2 s, in pieces and whole, and is read after 1.1 s."""
+    for steps in (
+        [STREAM, 0.2, *[token()] * 3, FINISH, DONE, END],
+        [0.2, STREAM, token(), FINISH, DONE, END],
+        [STREAM, token(), 0.2, token(), FINISH, DONE, END],
+        [STREAM, token(), 0.2, token(), FINISH, DONE, "hold"],
+    ):
+        exchange, reader = stand_still(1.0, *steps)
+        assert reader.failure(exchange) is None
+        assert reader.finish_reason == "stop"
+
+
+@pytest.mark.skipif(not KERNEL_STAMPS, reason="without kernel stamps nobody knows when it came")
+def test_what_came_too_late_while_the_client_stood_still_is_too_late() -> None:
+    """The first token came after 0.7 s, by the kernel's stamp, and 0.4 s were allowed; the same for the second."""
+    for kind, steps in (
+        ("first_token_timeout", [STREAM, 0.7, token(), 0.6, token(), DONE, END]),
+        ("token_timeout", [STREAM, token(), 0.7, token(), 0.6, token(), DONE, END]),
+    ):
+        exchange, reader = stand_still(0.9, *steps)
+        assert (found := reader.failure(exchange)) is not None
+        assert found[0] == kind
+
+
+def test_a_whole_answer_is_no_token_timeout() -> None:
+    """[DONE] has come, the stream is kept open, and a token may take 0.4 s: that is less than what is waited for the end."""
+    exchange, reader = answer(STREAM, token(), FINISH, DONE, "hold")
+    assert reader.failure(exchange) is None
+
+
 def test_a_refusal_of_any_length_is_read_as_far_as_it_helps() -> None:
     """A proxy that answers 502 with an endless page: the class is told, 64 KiB are kept."""
     exchange, reader = answer(b"HTTP/1.1 502 Bad Gateway\r\n\r\n<h1>no upstream</h1>", *[b"x" * 1_000_000] * 20)

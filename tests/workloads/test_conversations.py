@@ -79,7 +79,7 @@ def test_a_history_is_as_long_as_the_answers_that_are_asked_for(tmp_path: Path) 
     assert [prompt.prompt_tokens for prompt in asked] == [4, 114, 225]
     short = plan(path, 3, answer_len=100, exchange_tokens=5, fill=False, fits=lambda prompt, _: prompt + 100 <= 300)
     assert [prompt.turn for prompt in short.measured] == [1, 2]
-    assert short.about["shortened"] == 1
+    assert short.facts.shortened == 1
     recorded = Traffic(turns=None, generated_history=False)
     assert [prompt.prompt_tokens for prompt in plan(path, 3, answer_len=100, traffic=recorded).measured] == [4, 20, 38]
 
@@ -91,14 +91,14 @@ def test_the_plan_holds_exactly_the_requests_wanted(tmp_path: Path, turns: int |
     path = write(tmp_path, [chat("a", 3), chat("b", 1), chat("c", 5), chat("d", 3)])
     found = plan(path, count, turns=turns)
     assert len(found.measured) == count
-    assert found.about["distinct"] + found.about["repeated"] == count
+    assert found.facts.distinct + found.facts.repeated == count
     recorded = {"a": 3, "b": 1, "c": 5, "d": 3}
     for place, requests in enumerate(chats := chats_in(found.measured)):
         assert [prompt.turn for prompt in requests] == list(range(1, len(requests) + 1))
         assert [prompt.more for prompt in requests] == list(range(len(requests) - 1, -1, -1))
         assert len({prompt.conversation for prompt in requests}) == 1
         whole = min(recorded[requests[0].conversation], turns or 99)
-        assert len(requests) == whole or (place == len(chats) - 1 and len(requests) < whole) or found.about["distinct"] == count
+        assert len(requests) == whole or (place == len(chats) - 1 and len(requests) < whole) or found.facts.distinct == count
     assert sum(found.turns_from(place) == 1 for place in range(count)) == len(chats)
     assert plan(path, count, turns=turns) == found
 
@@ -116,7 +116,7 @@ def test_a_conversation_is_shortened_to_the_turns_that_fit(tmp_path: Path) -> No
     found = plan(path, 2, fits=lambda prompt, answer: prompt + answer <= 40)
     assert [(prompt.turn, prompt.more) for prompt in found.measured] == [(1, 1), (2, 0)]
     found = plan(path, 3, fits=lambda prompt, answer: prompt + answer <= 40)
-    assert (found.about["distinct"], found.about["repeated"], found.about["shortened"]) == (2, 1, 1)
+    assert (found.facts.distinct, found.facts.repeated, found.facts.shortened) == (2, 1, 1)
     assert found.measured[2].text == found.measured[0].text
     with pytest.raises(UsageError, match="longer than a slot"):
         plan(path, 3, fits=lambda prompt, answer: prompt + answer <= 14)
@@ -126,7 +126,7 @@ def test_a_conversation_whose_first_turn_does_not_fit_is_replaced(tmp_path: Path
     path = write(tmp_path, [chat("a", 2), {"id": "b", "conversations": [{"value": "w " * 90}, {"value": "a " * 9}]}])
     found = plan(path, 4, fits=lambda prompt, answer: prompt + answer <= 50)
     assert {prompt.conversation for prompt in found.measured} == {"a"}
-    assert found.about["replaced"] == 1
+    assert found.facts.replaced == 1
 
 
 def test_the_system_prompt_goes_before_single_turns_too(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_conversation_that_starts_with_the_assistant_loses_that_turn(tmp_path:
 def test_a_question_that_nobody_answered_is_not_asked(tmp_path: Path) -> None:
     turns = [*chat("a", 1)["conversations"], {"from": "human", "value": "and now something else, please"}]
     found = plan(write(tmp_path, [{"id": "a", "conversations": turns}]), 2)
-    assert found.about["distinct"] == 1
+    assert found.facts.distinct == 1
 
 
 ROLES = st.sampled_from(["human", "gpt", "system", "User", "assistant", "tool", None])

@@ -38,15 +38,15 @@ def test_the_order_is_that_of_the_file_and_the_warmup_comes_from_behind(tmp_path
     assert [prompt.text for prompt in found.measured] == [f"say {n} 你好" for n in range(60)]
     assert [prompt.text for prompt in found.warmup] == ["say 60 你好", "say 61 你好"]
     assert {prompt.prompt_tokens for prompt in found.measured} == {3}
-    assert found.about["dataset"]["prompts"] == 100
-    assert (found.about["distinct"], found.about["repeated"], found.about["replaced"]) == (60, 0, 0)
+    assert found.facts.dataset.prompts == 100
+    assert (found.facts.distinct, found.facts.repeated, found.facts.replaced) == (60, 0, 0)
 
 
 def test_too_few_lines_are_all_sent_and_then_some_again(tmp_path: Path) -> None:
     path = write(tmp_path, [{"prompt": f"say {n}"} for n in range(4)])
     found = plan(path, 10, warmup=3)
     assert [prompt.text for prompt in found.measured[:4]] == [f"say {n}" for n in range(4)]
-    assert (len(found.measured), found.about["repeated"]) == (10, 6)
+    assert (len(found.measured), found.facts.repeated) == (10, 6)
     assert not {prompt.text for prompt in found.warmup} & {prompt.text for prompt in found.measured}
     assert len(found.warmup) == 3
     assert plan(path, 10, warmup=3) == found
@@ -77,7 +77,7 @@ def test_messages_are_a_question_and_what_was_said_before_it(tmp_path: Path) -> 
 def test_lines_that_do_not_fit_are_left_out_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path, [{"prompt": "w " * (50 if n == 1 else 5), "output_tokens": 10} for n in range(4)])
     found = plan(path, 3, fits=lambda prompt, answer: prompt + answer <= 20)
-    assert (len(found.measured), found.about["replaced"]) == (3, 1)
+    assert (len(found.measured), found.facts.replaced) == (3, 1)
     with pytest.raises(UsageError, match=r"all 4 prompts of .* longer than a slot"):
         plan(path, 3, fits=lambda prompt, answer: False)
 

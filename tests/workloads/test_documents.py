@@ -109,7 +109,7 @@ def test_shared_prompts_have_the_same_bytes_before_different_questions(tmp_path:
         texts = [prompt.text for prompt in found.measured + found.warmup]
         assert len(set(texts)) == 32
         assert len({document_of(text) for text in texts}) == 1
-        assert (found.about["distinct"], found.about["repeated"]) == (30, 0)
+        assert (found.facts.distinct, found.facts.repeated) == (30, 0)
 
 
 def test_as_is_prompts_are_documents_in_turn_and_nothing_else(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_as_is_prompts_are_documents_in_turn_and_nothing_else(tmp_path: Path) ->
     found = plan(num_prompts=20, document=tmp_path, document_tokens=100, document_cache="as-is")
     texts = [prompt.text for prompt in found.measured]
     assert {text[0] for text in texts[::2]} != {text[0] for text in texts[1::2]}
-    assert (len(set(texts)), found.about["distinct"], found.about["repeated"]) == (16, 16, 4)
+    assert (len(set(texts)), found.facts.distinct, found.facts.repeated) == (16, 16, 4)
     assert texts[16:] == texts[:4]
     assert not {prompt.text[:5] for prompt in found.warmup} & {text[:5] for text in texts}
     assert len(plan(num_prompts=20, fill=False, document=tmp_path, document_cache="as-is", question="Why?").measured) == 2
@@ -129,12 +129,12 @@ def test_documents_are_cut_to_the_room_of_a_slot_and_counted() -> None:
     asked = []
     found = plan(num_prompts=20, room=lambda answer: asked.append(answer) or 1000)
     assert set(asked) == {128}
-    assert found.about["cut"] == 20
+    assert found.facts.cut == 20
     counts = Pieces().count([prompt.text for prompt in found.measured + found.warmup])
     assert 950 <= max(counts) <= 1000
     assert all(900 <= prompt.prompt_tokens <= 1000 for prompt in found.measured)
-    assert plan(room=lambda _: 20_000).about["cut"] == 0
-    assert plan(room=lambda _: None, fits=lambda *_: False).about["cut"] == 0
+    assert plan(room=lambda _: 20_000).facts.cut == 0
+    assert plan(room=lambda _: None, fits=lambda *_: False).facts.cut == 0
 
 
 @given(room=st.integers(60, 4000), tokens=st.integers(1, 5000), cache=st.sampled_from(["different", "shared", "as-is"]))
@@ -169,17 +169,16 @@ def test_more_prompts_do_not_change_the_first_ones() -> None:
 def test_a_plan_beyond_the_memory_bound_repeats_prompts_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "MOST_TOKENS", 1000)
     found = plan(num_prompts=25, document_tokens=100)
-    assert (found.about["distinct"], found.about["repeated"], len(found.measured)) == (10, 15, 25)
+    assert (found.facts.distinct, found.facts.repeated, len(found.measured)) == (10, 15, 25)
     assert found.measured[10] is found.measured[0]
     assert len({prompt.text for prompt in found.warmup} - {prompt.text for prompt in found.measured}) == 2
 
 
 def test_what_the_manifest_is_told(tmp_path: Path) -> None:
     path = file(tmp_path, "a.txt", "words " * 100)
-    about = plan(document=path, document_tokens=64).about
-    assert about["dataset"]["path"] == str(path)
-    assert (about["dataset"]["files"], about["dataset"]["cache"], about["counted_by"]) == (1, "different", "pieces")
-    assert (about["distinct"], about["repeated"], about["replaced"], about["cut"]) == (6, 0, 0, 0)
+    facts = plan(document=path, document_tokens=64).facts
+    assert (facts.dataset.path, facts.dataset.files, facts.dataset.cache) == (str(path), 1, "different")
+    assert (facts.counted_by, facts.distinct, facts.repeated, facts.replaced, facts.cut) == ("pieces", 6, 0, 0, 0)
 
 
 @pytest.mark.parametrize(

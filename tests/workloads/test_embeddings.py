@@ -49,7 +49,7 @@ def test_the_questions_of_the_sample_conversations_are_the_default() -> None:
         if entry["conversations"]
     }
     assert all(text in known for prompt in found.measured for text in prompt.inputs)
-    assert found.about["dataset"]["path"].endswith("sharegpt_sample.json")
+    assert found.facts.dataset.path.endswith("sharegpt_sample.json")
 
 
 def test_a_batch_has_so_many_texts_and_their_tokens_together(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_no_text_is_asked_for_twice_before_all_have_been(tmp_path: Path) -> None
 def test_batches_that_run_out_are_repeated_and_told(tmp_path: Path) -> None:
     path = questions(tmp_path, 8)
     found = plan(num_prompts=10, batch_size=2, dataset_path=path)
-    assert (len(found.measured), found.about["distinct"], found.about["repeated"]) == (10, 4, 6)
+    assert (len(found.measured), found.facts.distinct, found.facts.repeated) == (10, 4, 6)
     assert len(found.warmup) == 1
     assert len(found.warmup[0].inputs) == 2
     assert found.warmup[0] not in found.measured
@@ -86,7 +86,7 @@ def test_texts_that_do_not_fit_are_left_out_one_by_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"all 8 texts of .* are longer than a slot"):
         plan(dataset_path=path, fits=lambda *_: False)
     found = plan(dataset_path=path, num_prompts=3, fits=lambda tokens, _: tokens <= 6)
-    assert found.about["replaced"] == 0
+    assert found.facts.replaced == 0
 
 
 @pytest.mark.parametrize("tokens", [None, 40, 400])

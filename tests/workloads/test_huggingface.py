@@ -72,8 +72,8 @@ def test_every_format_gives_the_plan_that_the_json_file_gives(tmp_path: Path, tu
     for source in (files["parquet"], f"hf:{files['parquet']}", f"hf:{files['json']}", f"hf:{files['jsonl']}:train"):
         found = plan(source, 30, turns)
         assert (found.measured, found.warmup) == (wanted.measured, wanted.warmup)
-        assert found.about["dataset"]["path"] == str(source)
-        assert len(found.about["dataset"]["sha256"]) == 64
+        assert found.facts.dataset.path == str(source)
+        assert len(found.facts.dataset.sha256) == 64
 
 
 def test_a_folder_of_splits_is_a_data_set(tmp_path: Path) -> None:

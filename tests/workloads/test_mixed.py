@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import EstimatedCounter
+from llama_load.workloads.facts import DataFacts
 from llama_load.workloads.mixed import Mixed
 from llama_load.workloads.prompt import Plan, PlanRequest, Prompt, Traffic
 from llama_load.workloads.vision import Vision
+from tests.make_records import facts
 
 
 class Numbered:
@@ -23,9 +25,9 @@ class Numbered:
         self.name = name
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        about = {"dataset": {"path": self.name}, "counted_by": "estimate", "distinct": 5, "repeated": 1, "replaced": 2}
+        told = facts(dataset=DataFacts(path=self.name), distinct=5, repeated=1, replaced=2)
         measured = [Prompt(f"{self.name}{n}") for n in range(wanted.num_prompts)]
-        return Plan(measured, [Prompt(f"{self.name} warm {n}") for n in range(wanted.warmup)], about)
+        return Plan(measured, [Prompt(f"{self.name} warm {n}") for n in range(wanted.warmup)], told)
 
 
 WANTED = PlanRequest(num_prompts=8, fill=True, warmup=3, seed=0, counter=EstimatedCounter())
@@ -37,8 +39,8 @@ def test_two_tasks_take_turns() -> None:
     assert [prompt.text for prompt in plan.measured] == ["d0", "v0", "d1", "v1", "d2", "v2", "d3", "v3"]
     assert [prompt.task for prompt in plan.measured[:2]] == ["document", "vision"]
     assert [prompt.text for prompt in plan.warmup] == ["d warm 0", "v warm 0", "d warm 1"]
-    assert plan.about["repeated"] == 2
-    assert plan.about["dataset"]["path"] == "d + v"
+    assert plan.facts.repeated == 2
+    assert plan.facts.dataset.path == "d + v"
 
 
 @given(st.integers(0, 9), st.integers(1, 9), st.integers(1, 200))

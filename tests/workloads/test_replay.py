@@ -64,7 +64,7 @@ def test_a_mooncake_trace_becomes_prompts_of_its_lengths_and_shared_blocks(tmp_p
     assert [tokens(text) for text in (first, second, third)] == [1300, 1200, 600]
     assert 1024 <= tokens(alike(first, second)) < 1034
     assert tokens(alike(first, third)) < 10
-    assert found.about["shared_tokens"] is None
+    assert found.facts.shared_tokens is None
 
 
 def test_a_real_tokenizer_counts_what_was_wanted(tiny_model: Path) -> None:
@@ -130,20 +130,20 @@ def test_the_same_seed_gives_the_same_plan_and_more_prompts_the_same_first_ones(
 
 def test_no_more_prompts_are_planned_than_the_trace_has() -> None:
     found = plan([Arrival(0.0, 50, 5)] * 3, num_prompts=10)
-    assert len(found.measured) == found.about["distinct"] == 3
-    assert found.about["repeated"] == 0
+    assert len(found.measured) == found.facts.distinct == 3
+    assert found.facts.repeated == 0
 
 
 def test_requests_without_ids_are_all_different() -> None:
     """BurstGPT and run folders know no ids."""
     found = plan([Arrival(0.0, 200, 5)] * 300)
     assert len({prompt.text[:60] for prompt in found.measured}) == 300
-    assert found.about["shared_tokens"] == 0
+    assert found.facts.shared_tokens == 0
 
 
 def test_cached_prompts_are_meant_only_if_planned_requests_begin_with_the_same_block() -> None:
     trace = [Arrival(0.0, 2000, 5, ids) for ids in [(1, 9), (2, 9), (1, 8)]]
-    assert [plan(trace, num_prompts=wanted).about["shared_tokens"] for wanted in (1, 2, 3)] == [0, 0, None]
+    assert [plan(trace, num_prompts=wanted).facts.shared_tokens for wanted in (1, 2, 3)] == [0, 0, None]
 
 
 def test_lengths_that_the_trace_does_not_tell_are_the_flags_or_the_defaults() -> None:
@@ -151,7 +151,7 @@ def test_lengths_that_the_trace_does_not_tell_are_the_flags_or_the_defaults() ->
     trace = [Arrival(0.0), Arrival(1.0, 50), Arrival(2.0, None, 7)]
     found = plan(trace)
     assert [(prompt.prompt_tokens, prompt.max_tokens) for prompt in found.measured] == [(1024, 128), (50, 128), (1024, 7)]
-    assert found.about["dataset"]["without_lengths"] == 3
+    assert found.facts.dataset.without_lengths == 3
     found = plan(trace, output_len=9, traffic=Traffic(input_len=30))
     assert [(prompt.prompt_tokens, prompt.max_tokens) for prompt in found.measured] == [(30, 9), (50, 9), (30, 7)]
 
@@ -168,9 +168,9 @@ def test_prompts_too_long_for_a_slot_are_shortened_and_counted() -> None:
     found = plan(trace, **slot(1000))
     assert [prompt.prompt_tokens for prompt in found.measured] == [900, 900, 990]
     assert [tokens(prompt.text) for prompt in found.measured] == [900, 900, 990]
-    assert found.about["shortened"] == 2
+    assert found.facts.shortened == 2
     kept = plan(trace)
-    assert ([prompt.prompt_tokens for prompt in kept.measured], kept.about["shortened"]) == ([900, 1000, 5000], 0)
+    assert ([prompt.prompt_tokens for prompt in kept.measured], kept.facts.shortened) == ([900, 1000, 5000], 0)
 
 
 def test_an_answer_that_leaves_no_room_for_a_prompt_is_refused() -> None:

@@ -92,14 +92,14 @@ def test_prompts_that_do_not_fit_are_replaced_and_counted(tmp_path: Path) -> Non
     found = plan(path, 10, fits=lambda prompt, output: prompt + output <= 50)
     assert len(found.measured) == 10
     assert all(prompt.prompt_tokens == 10 for prompt in found.measured)
-    assert found.about["replaced"] > 0
+    assert found.facts.replaced > 0
     with pytest.raises(UsageError, match="longer than a slot"):
         plan(path, 10, fits=lambda prompt, output: False)
 
 
 def test_repeats_are_told(tmp_path: Path) -> None:
     found = plan(write(tmp_path, [conversation(n, 10, 10) for n in range(4)]), 10)
-    assert (found.about["distinct"], found.about["repeated"], len(found.measured)) == (4, 6, 10)
+    assert (found.facts.distinct, found.facts.repeated, len(found.measured)) == (4, 6, 10)
     assert len(plan(write(tmp_path, [conversation(0, 10, 10)]), 10, fill=False).measured) == 1
 
 

@@ -19,6 +19,7 @@ from llama_load.workloads.sharegpt import ShareGPT
 from llama_load.workloads.stage_order import in_stages
 from llama_load.workloads.synthetic import Synthetic
 from tests.conftest import Finished, Simulated
+from tests.make_records import facts
 
 
 def sharegpt(count: int, turns: int = 1) -> Plan:
@@ -56,7 +57,7 @@ def test_stages_get_as_many_tokens_a_prompt_as_each_other(counts: list[int]) -> 
 
 def test_stages_share_the_distribution_and_not_only_the_sum() -> None:
     draw = random.Random(2)
-    plan = Plan([Prompt(str(number), int(draw.lognormvariate(5, 1)), 10) for number in range(300)], [])
+    plan = Plan([Prompt(str(number), int(draw.lognormvariate(5, 1)), 10) for number in range(300)], [], facts())
     quartiles = [
         np.percentile([p.prompt_tokens for p in part], [25, 50, 75]) for part in parts(in_stages(plan, [100] * 3, 1), [100] * 3)
     ]
@@ -89,7 +90,7 @@ def test_conversations_stay_together_in_a_stage(sizes: list[int], weights: list[
     measured = [prompt for chat in chats for prompt in chat]
     cuts = sorted(draw.randint(0, len(measured)) for _ in weights[1:])
     counts = [count for count in np.diff([0, *cuts, len(measured)]).tolist() if count]
-    ordered = in_stages(Plan(measured, []), counts, seed)
+    ordered = in_stages(Plan(measured, [], facts()), counts, seed)
     assert sorted(prompt.text for prompt in ordered.measured) == sorted(prompt.text for prompt in measured)
     for part in parts(ordered, counts):
         expected: Prompt | None = None
@@ -128,14 +129,14 @@ def test_tasks_of_a_mixture_keep_their_places() -> None:
 
 
 def test_prompts_of_one_length_keep_the_order_of_the_workload() -> None:
-    plan = Plan([Prompt(str(number), 1000 + number % 10, 128) for number in range(50)], [])
+    plan = Plan([Prompt(str(number), 1000 + number % 10, 128) for number in range(50)], [], facts())
     assert in_stages(plan, [25, 25], 1).measured == plan.measured
 
 
 def test_where_a_time_ends_the_stages_every_window_is_alike() -> None:
     """Of 512 prompts in order every 64 in a row have nearly the mean length; drawn at random they do not."""
     draw = random.Random(5)
-    plan = Plan([Prompt(str(number), int(draw.lognormvariate(5, 1)), 10) for number in range(512)], [])
+    plan = Plan([Prompt(str(number), int(draw.lognormvariate(5, 1)), 10) for number in range(512)], [], facts())
     ordered = in_stages(plan, None, 1)
     windows = [64] * 8
     assert spread([mean for mean, _ in means(plan, windows)]) > 0.3

@@ -83,7 +83,7 @@ def test_prompts_are_ordinary_words_with_some_chinese_and_code() -> None:
 def test_all_prompts_differ_from_their_beginning_on() -> None:
     found = plan(num_prompts=100)
     assert len({prompt.text[:60] for prompt in found.measured + found.warmup}) == 102
-    assert (found.about["distinct"], found.about["repeated"]) == (100, 0)
+    assert (found.facts.distinct, found.facts.repeated) == (100, 0)
 
 
 def test_lengths_spread_over_the_range_and_no_further() -> None:
@@ -115,7 +115,7 @@ def test_prefixes_are_shared_in_turn() -> None:
 def test_prompts_that_do_not_fit_are_drawn_again_and_counted() -> None:
     found = plan(num_prompts=50, input_len=200, range_ratio=0.5, fits=lambda prompt, answer: prompt + answer <= 300)
     assert all(prompt.prompt_tokens + prompt.max_tokens <= 300 for prompt in found.measured)
-    assert 0 < found.about["replaced"] < 50
+    assert 0 < found.facts.replaced < 50
     assert len(found.measured) == 50
 
 
@@ -131,10 +131,10 @@ def test_prompts_too_short_to_differ_are_repeated_and_told() -> None:
     """Two tokens are one short word, of which there are not 1000; warm-up prompts are still none of the measured."""
     found = plan(num_prompts=1000, input_len=2)
     assert len(found.measured) == 1000
-    assert found.about["distinct"] == len({prompt.text for prompt in found.measured}) < 1000
-    assert found.about["distinct"] + found.about["repeated"] == 1000
+    assert found.facts.distinct == len({prompt.text for prompt in found.measured}) < 1000
+    assert found.facts.distinct + found.facts.repeated == 1000
     assert not {prompt.text for prompt in found.warmup} & {prompt.text for prompt in found.measured}
-    assert len(plan(num_prompts=1000, input_len=2, fill=False).measured) == found.about["distinct"]
+    assert len(plan(num_prompts=1000, input_len=2, fill=False).measured) == found.facts.distinct
 
 
 @pytest.mark.parametrize("tokens", [2, 3, 5])
@@ -144,7 +144,7 @@ def test_short_prompts_are_as_exact_as_long_ones(tiny_model: Path, tokens: int) 
         found = plan(counter, num_prompts=64, input_len=tokens)
         assert counter.count([prompt.text for prompt in found.measured]) == [tokens] * 64
         assert {prompt.prompt_tokens for prompt in found.measured} == {tokens}
-        assert found.about["distinct"] == 64
+        assert found.facts.distinct == 64
 
 
 def test_prompts_shorter_than_any_text_are_refused_in_a_sentence() -> None:

@@ -73,16 +73,15 @@ def test_every_request_has_drawings_of_its_own(each: int) -> None:
     found = plan(20, warmup=4, images_per_request=each)
     assert [len(prompt.images) for prompt in found.measured + found.warmup] == [each] * 24
     assert len(set(digests(found.measured + found.warmup))) == 24 * each
-    about = found.about
-    assert (about["distinct"], about["repeated"], about["replaced"]) == (20, 0, 0)
-    assert (about["dataset"]["path"], about["dataset"]["images"]) == ("generated 32x24 jpeg", 20 * each)
-    assert about["counted_by"] == "words"
+    facts = found.facts
+    assert (facts.distinct, facts.repeated, facts.replaced, facts.counted_by) == (20, 0, 0, "words")
+    assert (facts.dataset.path, facts.dataset.images) == ("generated 32x24 jpeg", 20 * each)
 
 
 def test_same_seed_same_plan() -> None:
     assert plan(6, seed=3) == plan(6, seed=3)
     assert not set(digests(plan(6, seed=3).measured)) & set(digests(plan(6, seed=4).measured))
-    assert plan(6, seed=3).about["dataset"]["sha256"] != plan(6, seed=4).about["dataset"]["sha256"]
+    assert plan(6, seed=3).facts.dataset.sha256 != plan(6, seed=4).facts.dataset.sha256
 
 
 def test_the_question_the_answers_length_and_the_texts_tokens() -> None:
@@ -96,7 +95,7 @@ def test_mean_bytes_is_the_mean_size_of_the_files(tmp_path: Path) -> None:
     folder_of(tmp_path, 5)
     found = plan(5, images=str(tmp_path))
     sizes = [file.stat().st_size for file in tmp_path.iterdir()]
-    assert found.about["dataset"]["mean_bytes"] == round(sum(sizes) / 5)
+    assert found.facts.dataset.mean_bytes == round(sum(sizes) / 5)
 
 
 def test_files_come_in_seeded_random_order(tmp_path: Path) -> None:
@@ -110,7 +109,7 @@ def test_files_repeat_when_they_are_too_few_and_it_is_told(tmp_path: Path) -> No
     """Each comes as often as the others, give or take one; warm-up images are drawn, since no file is to spare."""
     found = plan(11, warmup=2, images=str(folder_of(tmp_path, 4)))
     assert sorted(Counter(digests(found.measured)).values()) == [2, 3, 3, 3]
-    assert (found.about["distinct"], found.about["repeated"], found.about["dataset"]["images"]) == (4, 7, 4)
+    assert (found.facts.distinct, found.facts.repeated, found.facts.dataset.images) == (4, 7, 4)
     assert len(set(digests(found.warmup)) - set(digests(found.measured))) == 2
     assert len(plan(11, fill=False, images=str(tmp_path)).measured) == 4
 
@@ -126,7 +125,7 @@ def test_copies_of_a_file_are_one_image(tmp_path: Path) -> None:
     folder_of(tmp_path, 2)
     (tmp_path / "copy.png").write_bytes((tmp_path / "000.png").read_bytes())
     found = plan(2, warmup=1, images=str(tmp_path))
-    assert (found.about["dataset"]["images"], found.about["distinct"], found.about["repeated"]) == (2, 2, 0)
+    assert (found.facts.dataset.images, found.facts.distinct, found.facts.repeated) == (2, 2, 0)
     assert not set(digests(found.warmup)) & set(digests(found.measured))
 
 
@@ -135,7 +134,7 @@ def test_different_combinations_come_before_the_same_again(tmp_path: Path) -> No
     found = plan(10, images=str(folder_of(tmp_path, 5)), images_per_request=2)
     pairs = {frozenset(image.sha256 for image in prompt.images) for prompt in found.measured}
     assert len(pairs) == 10
-    assert (found.about["distinct"], found.about["repeated"]) == (2, 8)
+    assert (found.facts.distinct, found.facts.repeated) == (2, 8)
     assert len(plan(99, fill=False, images=str(tmp_path), images_per_request=2).measured) == 10
 
 
@@ -159,9 +158,9 @@ def test_drawings_repeat_beyond_the_bound_of_the_pool(monkeypatch: pytest.Monkey
     whole = digests(plan(30).measured)
     monkeypatch.setattr(vision, "POOL_BYTES", 10_000)
     found = plan(30, warmup=2)
-    kept = found.about["dataset"]["images"]
+    kept = found.facts.dataset.images
     assert 2 <= kept < 30
-    assert (found.about["distinct"], found.about["repeated"], len(found.measured)) == (kept, 30 - kept, 30)
+    assert (found.facts.distinct, found.facts.repeated, len(found.measured)) == (kept, 30 - kept, 30)
     assert digests(found.measured)[:kept] == whole[:kept]
     assert len(set(digests(found.warmup)) - set(digests(found.measured))) == 2
 
@@ -189,7 +188,7 @@ def test_images_of_a_hugging_face_data_set(tmp_path: Path) -> None:
     found = plan(4, warmup=1, images=f"hf:{data}")
     assert len(set(digests(found.measured + found.warmup))) == 5
     assert {(image.width, image.height) for prompt in found.measured for image in prompt.images} == {(24, 24)}
-    assert found.about["dataset"]["path"] == f"hf:{data}"
+    assert found.facts.dataset.path == f"hf:{data}"
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["pixtral", "llava"])
