@@ -183,7 +183,7 @@ class Lifecycle:
                 prepared.writer.manifest.ramp_s = None if prepared.is_open else ramp_s(users, self.options.spawn_rate)
             self._junit = prepared.options.junit
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
-            self.active = run(self.environment, prepared, self._user_scaler.grow, self._stop)
+            self.active = run(self.environment, prepared, self._user_scaler)
             if prepared.model.stages:
                 self._user_scaler.reach(prepared.users)
             self.active.open()
@@ -264,18 +264,6 @@ class Lifecycle:
         self._reported.wait(REPORTED_WITHIN_S)
         if self.exit_code is not None:
             environment.process_exit_code = self.exit_code
-
-    def _stop(self) -> None:
-        """The run has come to its end by itself."""
-        runner, web_ui = self.environment.runner, self.environment.web_ui
-        if self.headless:
-            runner.quit()
-            return
-        runner.stop()
-        if self.options.autostart and self.options.autoquit != -1:
-            gevent.sleep(self.options.autoquit)
-            runner.quit()
-            web_ui.stop()
 
 
 def ramp_s(users: int, spawn_rate: float | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,10 @@ from llama_load.run.controller import RunController
 from llama_load.swarm import messages
 from llama_load.swarm.clock_sync import WorkerClock
 from llama_load.swarm.ingest import Delivery, RecordIngest, Row
+from llama_load.swarm.locust_host import LocustHost
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.presence import LOST_AFTER_S, has_ended
+from llama_load.swarm.user_scaler import UserScaler
 from llama_load.version import __version__
 
 if TYPE_CHECKING:
@@ -62,27 +64,21 @@ class _WorkerState:
         return self.left or (self.last_word is not None and len(self.received) >= self.last_word.batches)
 
 
-class MasterRun:
-    """One run of a swarm; the same to Locust's life as `LocalRun`."""
+class MasterRun(LocustHost):
+    """One run of a swarm, its `RunHost`, and who decides what of a delivery is written (`Receiver`)."""
 
-    def __init__(self, environment: Any, prepared: Prepared, add_users: Callable[[int], None], stop: Callable[[], None]) -> None:
+    def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
+        super().__init__(environment, user_scaler)
         self._runner = environment.runner
         self._prepared = prepared
-        self._controller = RunController(
-            prepared,
-            self._deliver,
-            add_users,
-            stop,
-            asked=lambda: environment.runner.target_user_count,
-            sending=lambda: sum(len(worker.started) for worker in self._workers.values() if not worker.lost),
-        )
+        self._controller = RunController(prepared, self)
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
             __version__, self._name, prepared.targets, prepared.body_options, prepared.prefix_nonce, prepared.ends_matter
         )
         self._config = messages.pack(config)
         self._workers: dict[str, _WorkerState] = {}
-        self._ingest = RecordIngest(prepared.writer, self._admit, self._stored)
+        self._ingest = RecordIngest(prepared.writer, self)
         self._watcher: gevent.Greenlet | None = None
 
     @property
@@ -190,8 +186,8 @@ class MasterRun:
             batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema())
             self._ingest.put(Delivery(client_id, number, batch, _rows(batch), len(data)))
 
-    def _admit(self, delivery: Delivery) -> Delivery:
-        """What of a delivery counts, on the master's clock."""
+    def admit(self, delivery: Delivery) -> Delivery:
+        """See `Receiver.admit`: what of a delivery counts, on the master's clock."""
         import pyarrow as pa
 
         worker, counts = self._workers[delivery.worker], self._controller.dispatcher.counts
@@ -202,8 +198,8 @@ class MasterRun:
             batch, rows = batch.filter(pa.array(new)), [row for row, is_new in zip(rows, new, strict=True) if is_new]
         return replace(delivery, batch=_shifted(batch, worker.clock.use().offset_ns), rows=rows)
 
-    def _stored(self, delivery: Delivery, admitted: Delivery) -> None:
-        """These records are on the disk."""
+    def stored(self, delivery: Delivery, admitted: Delivery) -> None:
+        """See `Receiver.stored`: it is acknowledged, and its requests have ended."""
         worker, dispatcher = self._workers[delivery.worker], self._controller.dispatcher
         worker.received.add(delivery.number)
         # Before anything of it is leased again, so that the worker does not take the new lease for the acknowledged one.
@@ -235,11 +231,16 @@ class MasterRun:
         if worker.is_fresh:
             self._ping(client_id, worker)
 
-    def _deliver(self, client_id: str, leases: list[Lease]) -> None:
-        offset_ns = self._workers[client_id].clock.use().offset_ns
+    def sending(self) -> int:
+        """See `RunHost.sending`."""
+        return sum(len(worker.started) for worker in self._workers.values() if not worker.lost)
+
+    def deliver(self, worker: str, leases: list[Lease]) -> None:
+        """See `Courier.deliver`."""
+        offset_ns = self._workers[worker].clock.use().offset_ns
         leases = [_on_its_clock(lease, offset_ns) for lease in leases]
         for part in messages.in_parts(leases):
-            self._send(messages.LEASES, {"leases": messages.pack(part)}, client_id)
+            self._send(messages.LEASES, {"leases": messages.pack(part)}, worker)
 
     def _watch(self) -> None:
         while True:
