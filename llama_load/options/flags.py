@@ -62,7 +62,7 @@ FLAGS = (
     Flag("--speed", "1", "replay speed of --trace as a factor: 2 takes half the time"),
     Flag("--stages", "", f"run several loads in a row, such as {EXAMPLES}"),
     Flag("--stage-prompts", FRESH, "prompts of each stage: fresh ones, or the same (needs the prompt cache off)", PROMPTS),
-    Flag("--warmup", "1", "number of warm-up requests before the measurement (before each stage), with prompts of their own"),
+    Flag("--warmup", "1", "number of warm-up requests before the measurement (before each stage); they have separate prompts"),
     Flag(
         "--dataset-path",
         "",
