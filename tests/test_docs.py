@@ -56,6 +56,14 @@ def test_modules_that_the_documentation_names_exist() -> None:
             assert formerly or (REPOSITORY / path).exists() or (REPOSITORY / "llama_load" / path).exists(), f"{page}: {path}"
 
 
+def test_the_drawing_of_the_rooms_has_all_of_them() -> None:
+    """Every folder and module of the package, and no other."""
+    drawing = text_of(REPOSITORY / "docs" / "architecture.md").partition("```\n")[2].partition("```")[0]
+    drawn = set(re.findall(r"(?<!\S)(\w+(?:\.py|/))", drawing))
+    package = [path for path in (REPOSITORY / "llama_load").iterdir() if not path.name.startswith("_")]
+    assert drawn == {path.name + "/" if path.is_dir() else path.name for path in package}
+
+
 def test_lines_of_markdown_are_at_most_120_characters() -> None:
     """Tables and pictures excepted, which cannot be wrapped, and code."""
     for page in (*PAGES, REPOSITORY / "CHANGELOG.md"):

@@ -133,7 +133,7 @@ FLAGS = (
     Flag(
         "--swarm-key",
         "",
-        "shared key of a master and its workers; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: --processes generates one)",
+        "shared key of master and workers; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: --processes generates one)",
         secret=True,
     ),
     Flag("--ui-folder", "", "folder that must contain the paths given in the web UI (default: the working directory)"),
