@@ -108,6 +108,7 @@ class Manifest:
     percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
     goodput: list[str] = field(default_factory=list)
     fail_if: list[str] = field(default_factory=list)
+    exit_code_on_error: int = 1  # Locust's: where requests besides those of LLMs failed, or tasks raised exceptions
     cache_meant: bool = False  # cached prompts are part of what is measured: --cache-prompt on
     cache_off: bool = False  # every server was asked not to use its prompt cache
     fixed_lengths: bool = False  # every answer was to have exactly the length asked for

@@ -9,6 +9,7 @@ from typing import Any
 from llama_load.analysis.evidence import cut_ns, evidence_of_run, evidence_of_stage
 from llama_load.analysis.keys import flat_result
 from llama_load.metrics.check import INCOMPLETE
+from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.records import Records
 from llama_load.metrics.replicas import imbalance
@@ -35,6 +36,7 @@ class Results:
     repeated_prompts: int  # in a stage after that in which they were sent first
     verdict: Verdict
     thresholds: list[ThresholdResult]
+    others: OtherTraffic
 
     @property
     def request_imbalance(self) -> float | None:
@@ -48,10 +50,13 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """0 good, 1 a threshold came true, 3 the run is incomplete."""
+        """3 the run is incomplete, 1 a threshold came true, Locust's --exit-code-on-error where other requests failed or tasks
+        raised exceptions, else 0."""
         if self.verdict.word == INCOMPLETE:
             return 3
-        return 1 if any(threshold.failed for threshold in self.thresholds) else 0
+        if any(threshold.failed for threshold in self.thresholds):
+            return 1
+        return self.run.manifest.exit_code_on_error if self.others.failures or self.others.raised else 0
 
 
 def analyze(run: Run) -> Results:
@@ -78,6 +83,7 @@ def analyze(run: Run) -> Results:
         "model": grouped("model"),
         "turn": dict(sorted(grouped("turn").items())),
     }
+    evidence = evidence_of_run(run, measured, total)
     return Results(
         run,
         total,
@@ -87,8 +93,9 @@ def analyze(run: Run) -> Results:
         by_turn=groups["turn"],
         stages=stages,
         repeated_prompts=repeated_prompts(measured, len(stages)),
-        verdict=judge(evidence_of_run(run, measured, total), stages),
+        verdict=judge(evidence, stages),
         thresholds=_thresholds(manifest, total, groups, stages),
+        others=evidence.others,
     )
 
 

@@ -53,6 +53,7 @@ LIMITS = {
     "cut_by_context_ratio": Limit(NOT_COMPARABLE, 0.01, "answers cut short by the context make a server look fast"),
     "drift_ratio": Limit(NOT_COMPARABLE, 1.5, "percentiles of a latency that grows depend on how long the run lasts"),
     "in_flight_imbalance": Limit(NOT_COMPARABLE, 0.6, "0 is even, 1 is all on one replica; chance alone stays below 0.5"),
+    "task_exception_ratio": Limit(NOT_COMPARABLE, 0.01, "what a task would have done after its exception is missing from the load"),
     "server_changes": Limit(NOT_COMPARABLE, 0, "the figures are of two servers"),
     "buffered_ratio": Limit(NOT_COMPARABLE, 0.5, "a stream that arrives in lumps was held back by a proxy or by the server"),
     "unbelievable_counts": Limit(NOT_COMPARABLE, 0, "a server that miscounts once may miscount everywhere"),

@@ -22,22 +22,22 @@ from llama_load.workloads.prompt import Plan
 
 
 def make_manifest(
-    options: RunOptions,
+    environment: Any,
     load: PlannedLoad,
+    options: RunOptions,
+    *,
     targets: Sequence[Target],
     plans: Mapping[str, Plan],
-    *,
-    user_classes: Sequence[type],
     tokenizer: str,
     rows: list[PreflightRow],
 ) -> Manifest:
-    """What was asked, of whom and with what. `tokenizer` counted the prompts; `user_classes` name a run without workloads."""
+    """What was asked, of whom and with what. `tokenizer` counted the prompts; user classes name a run without workloads."""
     model = load.model
     facts = {name: plan.facts for name, plan in plans.items()}
     return Manifest(
         version=__version__,
         date=time.strftime("%Y%m%d-%H%M%S"),
-        workload=" + ".join(plans) or " + ".join(user.__name__ for user in user_classes),
+        workload=" + ".join(plans) or " + ".join(user.__name__ for user in environment.user_classes),
         command=["locust", *without_secrets(sys.argv[1:])],
         options=options.given_flags,
         endpoint=options.endpoint,
@@ -61,6 +61,7 @@ def make_manifest(
         percentile_metrics=options.percentile_metrics,
         goodput=options.goodput,
         fail_if=options.fail_if,
+        exit_code_on_error=environment.parsed_options.exit_code_on_error,
         cache_meant=options.cache_prompt is True,
         cache_off=options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets),
         fixed_lengths=options.ignore_eos or options.output_len is not None,

@@ -78,9 +78,7 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
     counter, budget = token_counter(probes[0], options), budget_of(targets, options)
     plans = plan_prompts(environment, options, load, budget, counter)
     rows = _rows(options, load, targets, plans, budget=budget, counter=counter)
-    manifest = make_manifest(
-        options, load, targets, plans, user_classes=environment.user_classes, tokenizer=counter.source, rows=rows
-    )
+    manifest = make_manifest(environment, load, options, targets=targets, plans=plans, tokenizer=counter.source, rows=rows)
     folder = run_dir(options, manifest)
     if options.label is not None and (before := last_with_label(folder.parent, options.label)) is not None:
         rows += change_rows(before, manifest)

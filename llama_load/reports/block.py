@@ -12,6 +12,7 @@ from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution, least_count
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole
+from llama_load.reports.other_requests import traffic_lines
 from llama_load.reports.request_table import request_lines, request_table
 from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
 from llama_load.runs import Manifest
@@ -199,6 +200,9 @@ def own_sections(results: Results) -> list[str]:
     if len(results.by_workload) > 1 and (rows := request_table(results.run.records.measured())):
         lines.append(headline("Requests", "-"))
         lines += request_lines(rows)
+    if traffic := list(traffic_lines(results.others)):
+        lines.append(headline("Besides LLM Requests", "-"))
+        lines += traffic
     if manifest.prompts.get("replaced"):
         lines.append(headline("Prompts", "-"))
         lines.append(whole("Too long for a slot, replaced:", manifest.prompts["replaced"]))

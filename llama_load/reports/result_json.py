@@ -12,6 +12,7 @@ from llama_load.metrics.definitions import DETAIL, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
+from llama_load.reports.other_requests import traffic_json
 from llama_load.runs import Manifest
 
 
@@ -26,6 +27,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "verdict": asdict(results.verdict),
             "thresholds": [asdict(threshold) for threshold in results.thresholds],
             **_ours(results.total),
+            **traffic_json(results.others),
             "prompts": manifest.prompts,
             "by_workload": _parts(results, results.by_workload),
             "by_model": _parts(results, results.by_model),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gevent
@@ -16,6 +16,7 @@ from llama_load.record import RequestRecord
 from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.health import HealthMonitor
 from llama_load.run.lease_client import DispatcherLink, LeaseClient
+from llama_load.run.other_requests import OtherRequestsCounter
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.wire.transport import Transport
@@ -42,6 +43,7 @@ class SenderRuntime:
     ) -> None:
         self._monitor = HealthMonitor(worker, [target.address for target in config.targets])
         self._users = ArrivalUsers(environment)
+        self._others = OtherRequestsCounter(environment)
         options = config.options
         self.lease_client = LeaseClient(
             link=link,
@@ -57,6 +59,7 @@ class SenderRuntime:
             heard=heard,
         )
         self._overdue = gevent.spawn(self._see_to_overdue)
+        self._is_cut = False
         Transport.of_this_process().trust(options.tls)
 
     def stop_monitor(self) -> None:
@@ -67,8 +70,12 @@ class SenderRuntime:
         """Begin nothing more, and wait so long for what is in flight."""
         self.lease_client.close()
         with gevent.Timeout(wait_s, False) if wait_s else nullcontext():
-            while wait_s and self.lease_client.in_flight > 0:
+            while wait_s and self.lease_client.in_flight > 0 and not self._is_cut:
                 gevent.sleep(0.01)
+
+    def cut(self) -> None:
+        """Whoever waits for what is in flight waits no longer."""
+        self._is_cut = True
 
     def finish(self, wait_s: float = 0) -> WorkerHealth:
         """Drain, cut what is still in flight, and wait until every record is written down."""
@@ -82,7 +89,7 @@ class SenderRuntime:
                 gevent.sleep(0.01)
         self._overdue.kill(block=False)
         self._users.stop(LAST_RECORDS_WITHIN_S)
-        return self._monitor.health()
+        return replace(self._monitor.health(), others=self._others.close())
 
     def _see_to_overdue(self) -> None:
         while True:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llama_load.record import CANCELLED, OK, RequestRecord
+from llama_load.run.other_requests import OF_LLM
 
 
 class RequestFailed(Exception):
@@ -42,7 +43,7 @@ def report_request(environment: Any, record: RequestRecord, response_bytes: int)
         response_time=duration_ms,
         response_length=response_bytes,
         exception=None if ok else RequestFailed(f"{record.status}: {record.error}"),
-        context={},
+        context=OF_LLM,
     )
     if not ok:
         return

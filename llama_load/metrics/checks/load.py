@@ -54,6 +54,18 @@ def unanswered(evidence: Evidence) -> Iterator[Check]:
     yield limited("unanswered_ratio", missing / scheduled if scheduled else None, text)
 
 
+def task_exceptions(evidence: Evidence) -> Iterator[Check]:
+    """Exceptions in tasks / (exceptions + LLM requests that ended)."""
+    exceptions, raised = evidence.others.exceptions, evidence.others.raised
+    if not exceptions:
+        return
+    most = max(exceptions, key=lambda each: each.count)
+    also = f" and {plural(len(exceptions) - 1, 'other')}" if len(exceptions) > 1 else ""
+    text = f"{plural(raised, 'exception')} in tasks of the locustfile: {most.count} × {most.text}{also}"
+    ended = evidence.figures.completed + evidence.figures.failed
+    yield limited("task_exception_ratio", raised / (raised + ended), text)
+
+
 def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
     """Requests in flight at one instant beyond those that were asked for."""
     most, users = evidence.figures.max_concurrent_requests, evidence.users

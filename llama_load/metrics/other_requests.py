@@ -1,0 +1,95 @@
+"""What a locustfile did besides LLM requests: ordinary requests (`self.client`), and exceptions in tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class OtherRequests:
+    """The requests of one row of Locust's statistics: how many, how many failed, the sum and the longest of their response times
+    in ms, and what the first failure said."""
+
+    method: str
+    name: str
+    requests: int = 0
+    failures: int = 0
+    total_ms: float = 0.0
+    longest_ms: float = 0.0
+    error: str | None = None
+
+    @property
+    def mean_ms(self) -> float:
+        """Sum of response times / requests."""
+        return self.total_ms / self.requests
+
+    def add(self, response_ms: float, error: str | None) -> None:
+        """One more request; `error` is what went wrong, None if nothing did."""
+        self.requests += 1
+        self.total_ms += response_ms
+        self.longest_ms = max(self.longest_ms, response_ms)
+        if error is not None:
+            self.failures += 1
+            self.error = self.error or error
+
+    def add_all(self, other: OtherRequests) -> None:
+        """Those of another process."""
+        self.requests += other.requests
+        self.failures += other.failures
+        self.total_ms += other.total_ms
+        self.longest_ms = max(self.longest_ms, other.longest_ms)
+        self.error = self.error or other.error
+
+
+@dataclass(slots=True)
+class TaskException:
+    """An exception that a user class let through, and how many times: `RuntimeError: no such user`."""
+
+    text: str
+    count: int = 0
+
+
+@dataclass(slots=True)
+class OtherTraffic:
+    """All of it, of one process or of a run."""
+
+    requests: list[OtherRequests] = field(default_factory=list)
+    exceptions: list[TaskException] = field(default_factory=list)
+
+    def row(self, method: str, name: str) -> OtherRequests:
+        """The row of this method and name, a new one if there is none."""
+        for row in self.requests:
+            if (row.method, row.name) == (method, name):
+                return row
+        self.requests.append(OtherRequests(method, name))
+        return self.requests[-1]
+
+    def exception(self, text: str, count: int = 1) -> None:
+        """So many exceptions of this text."""
+        for each in self.exceptions:
+            if each.text == text:
+                each.count += count
+                return
+        self.exceptions.append(TaskException(text, count))
+
+    @property
+    def failures(self) -> int:
+        """How many requests failed."""
+        return sum(row.failures for row in self.requests)
+
+    @property
+    def raised(self) -> int:
+        """How many exceptions there were."""
+        return sum(each.count for each in self.exceptions)
+
+
+def in_all(parts: Iterable[OtherTraffic]) -> OtherTraffic:
+    """The traffic of several processes together."""
+    total = OtherTraffic()
+    for part in parts:
+        for row in part.requests:
+            total.row(row.method, row.name).add_all(row)
+        for each in part.exceptions:
+            total.exception(each.text, each.count)
+    return total

@@ -1,0 +1,132 @@
+"""Locust's own rules hold: its failures count, its shapes and its -t end a run, --json has stdout for itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Finished, Simulated, environment, locust_command
+from tests.swarms import own_port
+
+Run = Callable[..., Finished]
+
+FAILS = """
+from locust import task
+from llama_load import LlamaUser, ShareGPT
+
+class Failing(LlamaUser):
+    workload = ShareGPT()
+    @task
+    def ask(self):
+        self.client.get("/health")
+        self.client.get("/nonexistent")
+        self.chat(max_tokens=3)
+        raise RuntimeError("after every answer")
+"""
+
+SHAPED = """
+from locust import LoadTestShape, task
+from llama_load import LlamaUser, ShareGPT
+
+class Chat(LlamaUser):
+    workload = ShareGPT()
+    @task
+    def ask(self):
+        self.chat(max_tokens=3)
+
+class Two(LoadTestShape):
+    def tick(self):
+        return (2, 2) if self.get_run_time() < 2 else None
+"""
+
+SELDOM = """
+import gevent
+from locust import task
+from llama_load import LlamaUser, ShareGPT
+
+class Seldom(LlamaUser):
+    workload = ShareGPT()
+    asked = False
+    @task
+    def ask(self):
+        if not Seldom.asked and {sends}:
+            Seldom.asked = True
+            self.chat(max_tokens=3)
+        gevent.sleep(0.1)
+"""
+
+
+def test_failures_of_other_requests_and_exceptions_count(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """In exit code, console, summary.json and report.md; with --json stdout is JSON alone."""
+    (tmp_path / "fails.py").write_text(FAILS)
+    arguments = ("-u", "2", "--num-prompts", "10", "--json", "--exit-code-on-error", "7")
+    done = run_locust(simulate("--interval-ms", "1").url, *arguments, locustfile=tmp_path / "fails.py")
+    assert done.code == 7, done.err
+    assert {row["name"] for row in json.loads(done.out)} >= {"/health", "/nonexistent"}
+    assert "GET /nonexistent" in done.err
+    assert "exception in a task: RuntimeError: after every answer" in done.err
+    told = done.summary["llama_load"]
+    rows = {row["name"]: row for row in told["other_requests"]}
+    assert rows["/health"]["failures"] == 0
+    assert rows["/nonexistent"]["failures"] == rows["/nonexistent"]["requests"] >= 10
+    assert "404" in rows["/nonexistent"]["error"]
+    assert told["task_exceptions"][0]["count"] >= 9
+    assert told["verdict"]["word"] == "NOT COMPARABLE"
+    assert "exceptions in tasks of the locustfile" in told["verdict"]["headline"]
+    assert "| GET /nonexistent |" in (done.folder / "report.md").read_text()
+
+
+def test_what_workers_did_besides_is_counted_together(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+    """Each of two processes sends its own rows; every request of either is in the sum."""
+    (tmp_path / "fails.py").write_text(FAILS)
+    arguments = ("--processes", "2", *own_port(), "-u", "2", "--num-prompts", "10")
+    done = run_locust(simulate("--interval-ms", "1").url, *arguments, locustfile=tmp_path / "fails.py")
+    assert done.code == 1, done.err
+    of_workers = [worker["others"]["requests"] for worker in done.manifest["workers"]]
+    rows = done.summary["llama_load"]["other_requests"]
+    assert len(of_workers) == 2
+    assert sum(row["requests"] for row in rows) == sum(row["requests"] for rows in of_workers for row in rows)
+    assert sum(row["requests"] for row in rows if row["name"] == "/nonexistent") >= 10
+
+
+def test_a_shape_that_comes_to_its_end_ends_the_run(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+    """No number of requests is expected of it."""
+    (tmp_path / "shaped.py").write_text(SHAPED)
+    done = run_locust(simulate("--interval-ms", "20").url, locustfile=tmp_path / "shaped.py")
+    assert done.code == 0, done.out
+    assert done.manifest["end"] == "time"
+    assert done.manifest["num_prompts"] is None
+    assert done.summary["completed"] > 5
+
+
+def test_a_time_ends_a_run_in_which_nobody_sends(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """No LLM request at all, in a closed and in an open loop; and an open loop in which one request is sent and no more."""
+    url = simulate("--interval-ms", "1").url
+    runs = []
+    for name, sends, arguments in (
+        ("closed", False, ()),
+        ("open", False, ("--request-rate", "4")),
+        ("one", True, ("--request-rate", "4", "--warmup", "0")),
+    ):
+        (tmp_path / f"{name}.py").write_text(SELDOM.format(sends=sends))
+        command = locust_command(url, tmp_path / name, "-t", "1s", *arguments, locustfile=tmp_path / f"{name}.py")
+        runs.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()))
+    closed, opened, one = (Finished(0, *process.communicate(timeout=50), tmp_path) for process in runs)
+    assert [process.returncode for process in runs] == [2, 2, 0]
+    assert "no request was sent" in closed.err
+    assert "no request was sent" in opened.err
+    assert "arrivals were not sent or not answered when the time was over" in one.out
+
+
+@pytest.mark.parametrize("users", ["0", "-1"])
+def test_a_number_of_users_below_one_is_refused(run_locust: Run, users: str) -> None:
+    """In one sentence, before anything is asked of a server."""
+    done = run_locust("http://127.0.0.1:9", "-u", users)
+    assert done.code == 2
+    assert f"-u must be a whole number of at least 1, got {users}" in done.err
