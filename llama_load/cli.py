@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.bundled import bundled
-from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.errors import LlamaLoadError, RunError, UsageError
+from llama_load.terminal import make_output_safe
 from llama_load.version import __version__
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ DEMO_PROMPTS = 64
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, dispatch, and turn our errors into one sentence and an exit code."""
+    make_output_safe()
     parser = _parser()
     arguments, further = parser.parse_known_args(argv)
     if further and arguments.run is not _demo:
@@ -35,6 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LlamaLoadError as error:
         print(f"llama-load: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # a disk or a file that fails where nothing better can be said
+        place = f" {error.filename}" if error.filename else ""
+        print(f"llama-load:{place} {error.strerror or error}; make room or check the permissions, then try again", file=sys.stderr)
+        return RunError.exit_code
     except KeyboardInterrupt:
         return 130
 
