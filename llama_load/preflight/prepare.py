@@ -17,6 +17,7 @@ from gevent.threadpool import ThreadPoolExecutor  # the standard one's threads a
 from locust.runners import MasterRunner
 
 from llama_load.errors import UsageError
+from llama_load.foreign_text import printable
 from llama_load.load.segments import TRACE, LoadModel, Segment, plan_segments, stage_counts, total_requests
 from llama_load.load.user_limit import most_users
 from llama_load.options.flags import DEFAULT_NUM_PROMPTS, without_secrets
@@ -33,7 +34,7 @@ from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
 from llama_load.targets.tokenize import ServerCounter
 from llama_load.users.content import PREFIX_DIGITS
 from llama_load.version import __version__
-from llama_load.wire.address import split_hosts
+from llama_load.wire.address import shown_url, split_hosts
 from llama_load.wire.limits import raised_limits
 from llama_load.workloads.counting import LocalCounter, TokenCounter
 from llama_load.workloads.facts import facts_json, shared_tokens
@@ -235,7 +236,7 @@ def print_table(rows: list[PreflightRow]) -> None:
     table = Table(title="Before the run", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     for row in rows:
         mark = {"ok": "✓", "note": "·", "warning": "!"}[row.level]
-        table.add_row(Text(mark, styles[row.level]), Text(row.name), Text(row.value))
+        table.add_row(Text(mark, styles[row.level]), Text(printable(row.name)), Text(printable(row.value, None)))
     Console(stderr=True).print(table)
 
 
@@ -252,7 +253,7 @@ def _hosts(environment: Any) -> list[str]:
     if not hosts:
         raise UsageError("no server named; give its base URL with --host, such as --host http://127.0.0.1:8080")
     if twice := [host for host in dict.fromkeys(hosts) if hosts.count(host) > 1]:
-        raise UsageError(f"--host names {twice[0]} twice")
+        raise UsageError(f"--host names {shown_url(twice[0])} twice")
     return hosts
 
 

@@ -22,9 +22,10 @@ READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 10.0
 NICE = 10
 GGUF_MAGIC = b"GGUF"
+SERVER_KEY = "LLAMA_LOAD_SERVER_API_KEY"
 
 
-_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "api_key", "shared_kv", "speculative", "embeddings")
+_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "shared_kv", "speculative", "embeddings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,13 @@ class EmbeddedServer:
     embeddings: bool = False  # answer /v1/embeddings
     projector: Path | None = None  # what turns images into tokens (mmproj)
 
+    @property
+    def env(self) -> dict[str, str]:
+        """What is added to its environment: the key, which every user of the machine could read in a command line."""
+        return {SERVER_KEY: self.api_key}
+
     def command(self, port: int) -> list[str]:
-        """The command line that starts it on `port`."""
+        """The command line that starts it on `port`, with `env` in its environment."""
         wanted = {name: getattr(self, name) for name in _FIELDS}
         wanted |= {"model": str(self.model), "port": port, "projector": str(self.projector or "")}
         return [sys.executable, "-m", "llama_load.serving.embedded_server", json.dumps(wanted)]
@@ -137,7 +143,7 @@ def embedded_llama_server(server: EmbeddedServer, log: Path) -> Iterator[Running
     """The real llama-server, running while the block is."""
     refuse_other_than_gguf(server.model)
     port = server.port or free_port(server.host)
-    running = start(server.command(port), f"http://{server.host}:{port}", log)
+    running = start(server.command(port), f"http://{server.host}:{port}", log, env=server.env)
     try:
         yield running
     finally:

@@ -28,12 +28,14 @@ from locust.runners import MasterRunner, WorkerRunner
 from llama_load.analysis.results import Results
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.foreign_text import printable_lines
 from llama_load.options.flags import declare
 from llama_load.options.options import RunOptions, read_options
 from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
 from llama_load.reports.write import write_junit
 from llama_load.swarm import messages
+from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
 from llama_load.swarm.master import MasterRun
@@ -78,6 +80,7 @@ def _on_parser(parser: Any, **_: Any) -> None:
 
 
 def _begin(environment: Any) -> Lifecycle | WorkerLifecycle:
+    clean_logs()
     return WorkerLifecycle(environment) if isinstance(environment.runner, WorkerRunner) else Lifecycle(environment)
 
 
@@ -297,4 +300,4 @@ def ramp_s(users: int, spawn_rate: float | None) -> float | None:
 
 
 def _say(what: object) -> None:
-    print(f"llama-load: {what}", file=sys.stderr, flush=True)
+    print(f"llama-load: {printable_lines(str(what))}", file=sys.stderr, flush=True)
