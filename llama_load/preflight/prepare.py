@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.foreign_text import printable
 from llama_load.load.segments import LoadModel, Segment
 from llama_load.options.options import RunOptions
 from llama_load.preflight.calibration import client_rows, last_calibration
@@ -131,5 +132,5 @@ def print_table(rows: list[PreflightRow]) -> None:
     table = Table(title="Before the run", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     for row in rows:
         mark = {"ok": "✓", "note": "·", "warning": "!"}[row.level]
-        table.add_row(Text(mark, styles[row.level]), Text(row.name), Text(row.value))
+        table.add_row(Text(mark, styles[row.level]), Text(printable(row.name)), Text(printable(row.value, None)))
     Console(stderr=True).print(table)

@@ -12,7 +12,7 @@ from llama_load.targets.body import CHAT, asked_tokens
 from llama_load.targets.probe import Probe, Wanted
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
 from llama_load.users.content import PREFIX_DIGITS
-from llama_load.wire.address import split_hosts
+from llama_load.wire.address import shown_url, split_hosts
 from llama_load.workloads.counting import LocalCounter, TokenCounter
 
 
@@ -23,7 +23,7 @@ def hosts_of(environment: Any) -> list[str]:
     if not hosts:
         raise UsageError("no server named; give its base URL with --host, such as --host http://127.0.0.1:8080")
     if twice := [host for host in dict.fromkeys(hosts) if hosts.count(host) > 1]:
-        raise UsageError(f"--host names {twice[0]} twice")
+        raise UsageError(f"--host names {shown_url(twice[0])} twice")
     return hosts
 
 
