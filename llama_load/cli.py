@@ -224,12 +224,12 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _serve_embedded(arguments: argparse.Namespace) -> int:
     from llama_load.serving.model_maker import ModelSize, cached_model
-    from llama_load.serving.process import SERVER_KEY, EmbeddedServer, free_port
+    from llama_load.serving.process import SERVER_KEY, EmbeddedServer, free_port, refuse_other_than_gguf, refuse_taken
     from llama_load.serving.projector_maker import cached_projector
 
     model = arguments.model or cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
-    if not model.is_file():
-        raise UsageError(f"there is no model file {model}; --model takes the path of a .gguf file")
+    refuse_other_than_gguf(model)
+    refuse_taken(arguments.host, arguments.port)
     server = EmbeddedServer(
         model=model,
         host=arguments.host,
