@@ -49,6 +49,10 @@ class LocalRun(LocustHost):
         self._controller.stopping(reason)
         self._sender.drain(self._wait_s)
 
+    def cut(self) -> None:
+        """Wait no longer for what is in flight."""
+        self._sender.cut()
+
     def finish(self) -> tuple[Results, str]:
         """See `RunController.finish`."""
         health = self._sender.finish()

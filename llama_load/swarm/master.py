@@ -74,12 +74,19 @@ class MasterRun(LocustHost):
         self._controller = RunController(prepared, self)
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
-            __version__, self._name, prepared.targets, prepared.body_options, prepared.prefix_nonce, prepared.ends_matter
+            __version__,
+            self._name,
+            prepared.targets,
+            prepared.body_options,
+            prepared.prefix_nonce,
+            prepared.ends_matter,
+            [user.__name__ for user in environment.user_classes],
         )
         self._config = messages.pack(config)
         self._workers: dict[str, _WorkerState] = {}
         self._ingest = RecordIngest(prepared.writer, self)
         self._watcher: gevent.Greenlet | None = None
+        self._wait_s = prepared.options.wait_at_end_s  # for what is in flight at the end
 
     @property
     def end_reason(self) -> str | None:
@@ -96,14 +103,20 @@ class MasterRun(LocustHost):
     def stopping(self, reason: str) -> None:
         """Locust stops the users: nothing new begins, everything is to be sent."""
         self._controller.stopping(reason)
-        wait_s = self._prepared.options.wait_at_end_s
-        self._say_end(wait_s)
-        if wait_s:  # Locust kills the users next
-            self._await_last_words(wait_s)
+        self._say_end()
+        if self._wait_s:  # Locust kills the users next
+            self._await_last_words()
+
+    def cut(self) -> None:
+        """Wait no longer for what is in flight."""
+        if self._wait_s:
+            self._wait_s = 0
+            self._say_end()
 
     def finish(self) -> tuple[Results, str]:
         """Wait for every worker's last word, then see `RunController.finish`."""
-        self._await_last_words(0)
+        self._wait_s = 0
+        self._await_last_words()
         self._ingest.close()
         if self._watcher is not None:
             self._watcher.kill(block=False)
@@ -114,25 +127,25 @@ class MasterRun(LocustHost):
             gone.worker = short_name(gone.worker)
         return self._controller.finish(self._health(), written=True)
 
-    def _await_last_words(self, wait_s: float) -> None:
+    def _await_last_words(self) -> None:
         arrived, said_s = -1, time.monotonic()
-        patience = time.monotonic() + wait_s
+        begun_s = heard_s = time.monotonic()
         while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
             now = sum(len(worker.received) for worker in self._workers.values())
             if now != arrived:
-                arrived, patience = now, max(patience, time.monotonic() + FLUSHED_WITHIN_S)
-            elif time.monotonic() > patience:
+                arrived, heard_s = now, time.monotonic()
+            elif time.monotonic() > max(begun_s + self._wait_s, heard_s + FLUSHED_WITHIN_S):
                 return
             if time.monotonic() - said_s > SAY_AGAIN_EVERY_S:  # it, or the answer, may have been lost with a connection
                 said_s = time.monotonic()
-                self._say_end(wait_s)
+                self._say_end()
             gevent.sleep(0.02)
             self._find_lost()
 
-    def _say_end(self, wait_s: float) -> None:
+    def _say_end(self) -> None:
         for client_id, worker in self._workers.items():
             if not worker.is_flushed:
-                self._send(messages.END, {"wait_s": wait_s}, client_id)
+                self._send(messages.END, {"wait_s": self._wait_s}, client_id)
 
     # ------------------------------------------------------------------ messages of workers
 

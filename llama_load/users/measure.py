@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from llama_load.foreign_text import printable
 from llama_load.metrics import latencies as metric
 from llama_load.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
@@ -20,6 +21,8 @@ from llama_load.wire.exchange import Exchange
 from llama_load.wire.stamps import ReadCounts
 from llama_load.workloads.prompt import Prompt
 
+# "stop", "length", "tool_calls" and their like.
+MOST_REASON_CHARS = 60
 # An error quotes the prompt if it shares this many consecutive letters and digits with it, however they are escaped.
 QUOTE_CHARS = 24
 _BETWEEN = re.compile(r"[\W_]+")
@@ -98,8 +101,8 @@ def _end(
     return {
         "status": CANCELLED if exchange.cancelled else OK if failure is None else failure[0],
         "http_status": exchange.status,
-        "error": _error_text(failure[1], exchange, asked, keeps_texts=settings.save_texts) if failure else None,
-        "finish_reason": answer.finish_reason,
+        "error": printable(_error_text(failure[1], exchange, asked, keeps_texts=settings.save_texts)) if failure else None,
+        "finish_reason": None if answer.finish_reason is None else printable(answer.finish_reason, MOST_REASON_CHARS),
         "answered_by": _answered_by(exchange),
     }
 
