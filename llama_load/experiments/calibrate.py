@@ -95,7 +95,7 @@ def wait_for_quiet(busy: Callable[[], float]) -> None:
 
 def others_busy() -> float:
     """The share of all cores' time that is used now, 0 to 1, over two seconds."""
-    return psutil.cpu_percent(LOOK_S) / 100
+    return float(psutil.cpu_percent(LOOK_S)) / 100
 
 
 def measure(streams: int) -> Step:
