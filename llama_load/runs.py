@@ -183,6 +183,8 @@ class RunWriter:
         try:
             if (path / MANIFEST).exists():
                 raise UsageError(f"{path} already holds a run; choose another --run-dir or move it away")
+            if path.is_dir() and any(path.iterdir()):
+                raise UsageError(f"{path} already holds other files; choose a new or empty folder as --run-dir")
             path.mkdir(parents=True, exist_ok=True)
             self.write_manifest()
         except OSError as error:

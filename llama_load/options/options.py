@@ -33,7 +33,7 @@ from llama_load.options.flags import (
 from llama_load.options.load_flags import read_load
 from llama_load.reports.block import SECTIONS
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
-from llama_load.targets.body import CHAT, ENDPOINTS, PATHS
+from llama_load.targets.body import CHAT, ENDPOINTS, PATHS, BodyOptions
 from llama_load.targets.target import BACKENDS
 from llama_load.users.session import Dialogue
 from llama_load.wire.request import Timeouts
@@ -85,6 +85,23 @@ class RunOptions:
     save_texts: bool
     junit: Path | None
     given_flags: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
+
+    @property
+    def output_len(self) -> int | None:
+        """The answer's length to ask for, by whichever of its two flags."""
+        return self.traffic.output_len or self.sharegpt_output_len
+
+    def body_options(self) -> BodyOptions:
+        """What the flags say of every request's body."""
+        return BodyOptions(
+            endpoint=self.endpoint,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            ignore_eos=self.ignore_eos,
+            cache_prompt=self.cache_prompt,
+            stream=self.stream,
+            extra=self.extra_body,
+        )
 
 
 def read_options(namespace: Any) -> RunOptions:

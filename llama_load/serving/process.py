@@ -21,6 +21,7 @@ from llama_load.errors import RunError, UsageError
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 10.0
 NICE = 10
+GGUF_MAGIC = b"GGUF"
 SERVER_KEY = "LLAMA_LOAD_SERVER_API_KEY"
 
 
@@ -85,6 +86,27 @@ def free_port(host: str = "127.0.0.1") -> int:
         return port
 
 
+def refuse_taken(host: str, port: int) -> None:
+    """Raises UsageError where a server could not listen."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: the last one's connections do not matter
+            sock.bind(address)
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else "there is no such port"
+        raise UsageError(f"cannot listen on {host}:{port}: {why}; choose another --port (0 takes a free one)") from None
+
+
+def refuse_other_than_gguf(model: Path) -> None:
+    """Raises UsageError where there is no model file, or one that is no GGUF."""
+    if not model.is_file():
+        raise UsageError(f"there is no model file {model}; --model takes the path of a .gguf file")
+    with model.open("rb") as file:
+        if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
+            raise UsageError(f"{model} is no GGUF file; --model takes the path of a .gguf file")
+
+
 def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health", env: Mapping[str, str] | None = None) -> Running:
     """Start `command` and wait until the path `ready` below `url` answers 200. `env` is added to the environment.
 
@@ -119,8 +141,7 @@ def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health"
 @contextmanager
 def embedded_llama_server(server: EmbeddedServer, log: Path) -> Iterator[Running]:
     """The real llama-server, running while the block is."""
-    if not server.model.is_file():
-        raise UsageError(f"there is no model file {server.model}; --model takes the path of a .gguf file")
+    refuse_other_than_gguf(server.model)
     port = server.port or free_port(server.host)
     running = start(server.command(port), f"http://{server.host}:{port}", log, env=server.env)
     try:

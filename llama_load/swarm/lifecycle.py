@@ -31,6 +31,7 @@ from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable_lines
 from llama_load.options.flags import declare
 from llama_load.options.options import RunOptions, read_options
+from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
 from llama_load.reports.write import write_junit
 from llama_load.swarm import messages
@@ -38,6 +39,7 @@ from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
 from llama_load.swarm.master import MasterRun
+from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
@@ -65,10 +67,17 @@ def install() -> None:
     load_arrow()
     runners.HEARTBEAT_LIVENESS = LOST_AFTER_S // runners.HEARTBEAT_INTERVAL  # see `llama_load.swarm.presence`
     events.llm_request = EventHook()
-    events.init_command_line_parser.add_listener(lambda parser, **_: declare(parser))
+    events.init_command_line_parser.add_listener(_on_parser)
     events.init.add_listener(lambda environment, **_: _begin(environment))
     # A worker asks for these once a flag (some 200) whenever users are started, at 3 ms each: its loop would stand still meanwhile.
     argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
+
+
+def _on_parser(parser: Any, **_: Any) -> None:
+    """Locust is about to read the command line, for the first time before it forks."""
+    declare(parser)
+    explain(parser)
+    choose_port(parser)
 
 
 def _begin(environment: Any) -> Lifecycle | WorkerLifecycle:
