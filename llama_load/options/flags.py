@@ -65,7 +65,7 @@ FLAGS = (
     Flag("--speed", "1", "replay speed of --trace as a factor: 2 takes half the time"),
     Flag("--stages", "", f"run several loads in a row, such as {EXAMPLES}"),
     Flag("--stage-prompts", FRESH, "prompts of each stage: fresh ones, or the same (needs the prompt cache off)", PROMPTS),
-    Flag("--warmup", "1", "number of warm-up requests before the measurement (before each stage), with prompts of their own"),
+    Flag("--warmup", "1", "number of warm-up requests before the measurement (before each stage); they have separate prompts"),
     Flag(
         "--dataset-path",
         "",
@@ -133,10 +133,10 @@ FLAGS = (
     Flag(
         "--swarm-key",
         "",
-        "shared key of a master and its workers; better in the environment as LLAMA_LOAD_SWARM_KEY (--processes makes one up)",
+        "shared key of master and workers; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: --processes generates one)",
         secret=True,
     ),
-    Flag("--ui-folder", "", "folder in which paths typed into the web UI may lie (default: the working folder)"),
+    Flag("--ui-folder", "", "folder that must contain the paths given in the web UI (default: the working directory)"),
     Flag("--api-key", "", "API key, sent as a Bearer token; safer in the environment as LLAMA_LOAD_API_KEY", secret=True),
     Flag("--ca-file", "", "PEM file of the CA certificates to trust for https:// (default: the system's)"),
     Flag("--insecure", "", "do not verify the server's certificate for https://", switch=True),
