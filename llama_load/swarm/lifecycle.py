@@ -112,9 +112,10 @@ class Lifecycle:
                 environment.runner.register_message(kind, self._on_message)
         try:
             self._guard = None if environment.web_ui is None else WebGuard(environment)
-            self._take_over_options()
+            options = self._read()
+            self._take_over_options(options)
             if self.headless:
-                self.prepared = self._prepare()
+                self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.users
         except LlamaLoadError as error:
             _say(error)
@@ -123,8 +124,7 @@ class Lifecycle:
             self.options.spawn_rate = self.options.num_users  # without -r all users start at once
         SIGNALS.listen(self._interrupted)
 
-    def _take_over_options(self) -> None:
-        given = self._read()
+    def _take_over_options(self, given: RunOptions) -> None:
         users, most = self.options.num_users, given.max_concurrency
         if users is not None and users < 1:
             raise UsageError(f"-u must be a whole number of at least 1, got {users}")
@@ -145,6 +145,8 @@ class Lifecycle:
 
     def _read(self) -> RunOptions:
         """The flags, and what a load shape of ours in the locustfile says where they say nothing."""
+        if self._guard is not None:  # before any path in them is looked at
+            self._guard.check()
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
             if not self.options.stages:
@@ -168,10 +170,8 @@ class Lifecycle:
             logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
             logger.info("Run time limit set to %g seconds, counted from the end of the warm-up", self.run_time_s)
 
-    def _prepare(self) -> Prepared:
-        if self._guard is not None:
-            self._guard.check()
-        prepared = prepare(self.environment, self._read(), self.run_time_s, headless=self.headless)
+    def _prepare(self, options: RunOptions) -> Prepared:
+        prepared = prepare(self.environment, options, self.run_time_s, headless=self.headless)
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
             shape.users = prepared.users
@@ -189,7 +189,7 @@ class Lifecycle:
                 # The form is posted first and its timer set right after: look once that has happened.
                 gevent.sleep(0)
                 self._take_over_run_time()
-                self.prepared = self._prepare()
+                self.prepared = self._prepare(self._read())
             prepared, self.prepared = self.prepared, None
             if prepared.model.stages:
                 prepared.writer.manifest.users = prepared.users
