@@ -25,7 +25,7 @@ from llama_load.preflight.calibration import client_rows, last_calibration
 from llama_load.preflight.checks import change_rows, machine_rows, plan_rows, pool_rows, refuse_unseen, slot_budget, target_rows
 from llama_load.preflight.load_rows import load_rows
 from llama_load.preflight.trace import load_trace
-from llama_load.runs import Manifest, PreflightRow, RunWriter, StageRecord, free_run_dir, last_with_label
+from llama_load.runs import Manifest, PreflightRow, RunWriter, StageRecord, last_with_label, open_run
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import CHAT, BodyOptions, asked_tokens
 from llama_load.targets.probe import Probe, Wanted
@@ -201,11 +201,11 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
         preflight=rows,
         host=_this_machine(),
     )
-    folder = _run_dir(options, manifest)
+    folder, is_exact = _run_dir(options, manifest)
     if options.label is not None and (before := last_with_label(folder.parent, options.label)) is not None:
         rows += change_rows(before, manifest)
     print_table(rows)
-    writer = RunWriter(folder, manifest)
+    writer = RunWriter(folder, manifest) if is_exact else open_run(folder, manifest)
     prefix_nonce = secrets.token_hex(8) if options.bust_prefix_cache else None
     return Prepared(
         options, targets, probes, body_options, plans, model, segments, weights, users, writer, run_time_s, prefix_nonce
@@ -308,16 +308,15 @@ def _counter(probe: Probe, options: RunOptions) -> TokenCounter:
 _used_run_dirs: set[Path] = set()
 
 
-def _run_dir(options: RunOptions, manifest: Manifest) -> Path:
-    """Where the run goes: --run-dir exactly at its first use, with -2, -3, … after that."""
+def _run_dir(options: RunOptions, manifest: Manifest) -> tuple[Path, bool]:
+    """Where the run goes, and whether exactly there: --run-dir at its first use. Else with -2, -3, … where that is taken."""
     wanted = options.run_dir
     if wanted is None:
         name = _file_name(options.label or manifest.workload)
-        return free_run_dir(Path("runs") / f"{manifest.date}-{name}")
-    if wanted in _used_run_dirs:
-        return free_run_dir(wanted)
+        return Path("runs") / f"{manifest.date}-{name}", False
+    is_exact = wanted not in _used_run_dirs
     _used_run_dirs.add(wanted)
-    return wanted
+    return wanted, is_exact
 
 
 def _this_machine() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.dispatch.phases import Phase
 from llama_load.load.segments import Segment
 from llama_load.preflight.prepare import USERS_AHEAD_S, Prepared
+from llama_load.run.in_thread import in_thread
 from llama_load.runs import StageRecord, UsersAsked
 from llama_load.units import NS_PER_S, s_to_ns
 
@@ -197,7 +198,7 @@ class PhaseRunner:
         if not records:
             return
         with suppress(OSError):  # it is written again at the end
-            gevent.get_hub().threadpool.apply(self._prepared.writer.write_manifest)
+            in_thread(self._prepared.writer.write_manifest)
 
     def _note_stages(self, segment: Segment, phase: Phase, told: Sequence[StageRecord], now_ns: int) -> None:
         manifest = self._prepared.writer.manifest

@@ -25,7 +25,8 @@ class LocalRun:
     def __init__(self, environment: Any, prepared: Prepared, add_users: Callable[[int], None], stop: Callable[[], None]) -> None:
         options = prepared.options
         self._wait_s = options.wait_at_end_s
-        self._recorder = Recorder(InThread(prepared.writer))
+        self._writer = prepared.writer
+        self._recorder = Recorder(InThread(self._writer))
         runner = environment.runner
         self._controller = RunController(
             prepared,
@@ -58,7 +59,8 @@ class LocalRun:
     def finish(self) -> tuple[Results, str]:
         """See `RunController.finish`."""
         health = self._sender.finish()
-        return self._controller.finish([health], written=self._recorder.close())
+        self._writer.lost = self._recorder.close()
+        return self._controller.finish([health])
 
     def _deliver(self, _: str, leases: list[Lease]) -> None:
         self._sender.lease_client.receive(leases)

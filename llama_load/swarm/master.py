@@ -100,6 +100,7 @@ class MasterRun:
     def stopping(self, reason: str) -> None:
         """Locust stops the users: nothing new begins, everything is to be sent."""
         self._controller.stopping(reason)
+        self._ingest.hurry()
         wait_s = self._prepared.options.wait_at_end_s
         self._say_end(wait_s)
         if wait_s:  # Locust kills the users next
@@ -116,7 +117,7 @@ class MasterRun:
                 self._lose(client_id, worker, may_return=True)
         for gone in self._controller.dispatcher.lost:
             gone.worker = short_name(gone.worker)
-        return self._controller.finish(self._health(), written=True)
+        return self._controller.finish(self._health())
 
     def _await_last_words(self, wait_s: float) -> None:
         arrived, said_s = -1, time.monotonic()
