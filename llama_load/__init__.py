@@ -6,6 +6,7 @@ neither Locust nor gevent.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -67,3 +68,12 @@ def __getattr__(name: str) -> Any:
     if name in _WORKLOADS:
         return getattr(import_module(f"llama_load.workloads.{_WORKLOADS[name]}"), name)
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")
+
+
+if "locust.main" in sys.modules:  # as early as can be: Ctrl-C may come while the rest is being imported
+    from llama_load.swarm.signals import SIGNALS, is_locust_process
+    from llama_load.terminal import make_output_safe
+
+    if is_locust_process():
+        SIGNALS.take()
+        make_output_safe()

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.bundled import bundled
-from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.errors import LlamaLoadError, RunError, UsageError
+from llama_load.foreign_text import printable_lines
+from llama_load.terminal import make_output_safe
 from llama_load.version import __version__
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ DEMO_PROMPTS = 64
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, dispatch, and turn our errors into one sentence and an exit code."""
+    make_output_safe()
     parser = _parser()
     arguments, further = parser.parse_known_args(argv)
     if further and arguments.run is not _demo:
@@ -33,8 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except LlamaLoadError as error:
-        print(f"llama-load: {error}", file=sys.stderr)
+        print(f"llama-load: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # a disk or a file that fails where nothing better can be said
+        place = f" {error.filename}" if error.filename else ""
+        print(f"llama-load:{place} {error.strerror or error}; make room or check the permissions, then try again", file=sys.stderr)
+        return RunError.exit_code
     except KeyboardInterrupt:
         return 130
 
@@ -63,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--slots", type=int, help="slots: requests served at the same time (default 4; simulated: no limit)")
     serve.add_argument("--ctx-per-slot", type=int, default=4096, help="context of a slot in tokens (default 4096)")
     serve.add_argument("--threads", type=int, default=1, help="number of compute threads (default 1)")
-    serve.add_argument("--api-key", default="", help="API key that requests must have (default: none)")
+    serve.add_argument(
+        "--api-key", default="", help="API key that requests must have; better in the environment as LLAMA_LOAD_SERVER_API_KEY"
+    )
     serve.add_argument("--vision", action="store_true", help="add a small random vision projector, to accept images")
     serve.add_argument("--embeddings", action="store_true", help="serve /v1/embeddings instead of chat")
     serve.add_argument(
@@ -215,24 +224,24 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _serve_embedded(arguments: argparse.Namespace) -> int:
     from llama_load.serving.model_maker import ModelSize, cached_model
-    from llama_load.serving.process import EmbeddedServer, free_port
+    from llama_load.serving.process import SERVER_KEY, EmbeddedServer, free_port, refuse_other_than_gguf, refuse_taken
     from llama_load.serving.projector_maker import cached_projector
 
     model = arguments.model or cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
-    if not model.is_file():
-        raise UsageError(f"there is no model file {model}; --model takes the path of a .gguf file")
+    refuse_other_than_gguf(model)
+    refuse_taken(arguments.host, arguments.port)
     server = EmbeddedServer(
         model=model,
         host=arguments.host,
         slots=arguments.slots or 4,
         ctx_per_slot=arguments.ctx_per_slot,
         threads=arguments.threads,
-        api_key=arguments.api_key,
+        api_key=arguments.api_key or os.environ.get(SERVER_KEY, ""),
         embeddings=arguments.embeddings,
         projector=cached_projector(ModelSize().dim) if arguments.vision else None,
     )
     command = server.command(arguments.port or free_port(arguments.host))
-    os.execv(command[0], command)  # noqa: S606 - the server takes this process over, signals and output included
+    os.execve(command[0], command, os.environ | server.env)  # noqa: S606 - the server takes this process over, signals and output included
 
 
 def _serve_simulated(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llama_load.analysis.cache_evidence import cache_evidence
-from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.evidence import Evidence, within
 from llama_load.metrics.other_requests import in_all
 from llama_load.metrics.records import Records
 from llama_load.metrics.summary import Summary, shown_latencies
@@ -49,6 +49,7 @@ def evidence_of_stage(run: Run, of_stage: Records, figures: Summary, number: int
     """The evidence of a stage: its requests, those included that ended after it, and the figures to be judged."""
     manifest = run.manifest
     is_open = record.rate_rps is not None
+    begun_ns, ended_ns = record.begun_mono_ns, record.ended_mono_ns
     return Evidence(
         records=of_stage,
         figures=figures,
@@ -59,6 +60,7 @@ def evidence_of_stage(run: Run, of_stage: Records, figures: Summary, number: int
         cut_ns=record.ended_mono_ns if record.is_timed else None,
         unsent=record.unsent if is_open else None,
         percentiles=manifest.percentiles,
+        health=[] if ended_ns is None else [within(worker, begun_ns or 0, ended_ns) for worker in manifest.workers],
         slots=_slots(manifest),
         length_means_full=_length_means_full(manifest),
         fixed_lengths=manifest.fixed_lengths,

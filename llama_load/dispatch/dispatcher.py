@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
-from llama_load.dispatch.leases import MOST_USERS_A_PROCESS, IndexPool, Key, Lease
+from llama_load.dispatch.leases import IndexPool, Key, Lease
 from llama_load.dispatch.phases import Phase
+from llama_load.dispatch.workers import HeldLease, Wants, Workers, could_have_begun, possibly_sent
 from llama_load.metrics.evidence import LostWorker
 from llama_load.targets.balance import Balancer
 from llama_load.units import NS_PER_S
@@ -26,87 +27,34 @@ AHEAD_NS = NS_PER_S // 2
 UNSAID_NS = NS_PER_S // 4
 
 
-@dataclass(slots=True)
-class _Holder:
-    """A user of a worker that has leases: one, or those of a conversation. Its first request goes to this replica."""
+class Courier(Protocol):
+    """The way to the workers."""
 
-    left: int
-    worker: _WorkerLeases
-    replica: int
-
-
-@dataclass(slots=True)
-class _HeldLease:
-    """A lease that a worker holds, with the number of the delivery that brought it, and since when it may be used."""
-
-    lease: Lease
-    delivery: int
-    holder: _Holder
-    from_ns: int
-    is_over: bool = False  # its request has ended; its record is on its way
-
-
-@dataclass(slots=True)
-class _WorkerLeases:
-    """What one worker holds."""
-
-    held: dict[Key, _HeldLease] = field(default_factory=dict)
-    deliveries: int = 0
-    hands: int = 0  # users with leases
-    turn: int = 0  # when it was last given an arrival: a smaller number is longer ago
-    is_ready: bool = False  # it takes arrivals
-    is_gone: bool = False  # lost, perhaps for a while, or it has left
-    has_left: bool = False
-    strays: set[Key] = field(default_factory=set)  # what it was lost with and still has in flight, now that it is back
-
-
-def _named(gone: LostWorker, key: Key) -> list[int]:
-    """The list of what a lost worker may have sent that this request belongs to."""
-    return gone.possibly_sent_warmup if key[0] else gone.possibly_sent
-
-
-def _could_have_begun(held: Mapping[Key, _HeldLease], begun: Set[Key], until_ns: int) -> set[Key]:
-    """What of these a worker could have begun by then without having said so: any request that was to be sent by then, and the
-    turn of a conversation after one that has ended or is being sent (whose answer may have come meanwhile)."""
-    first: set[Key] = set()
-    next_turns: set[Key] = set()
-    before: dict[int, Key] = {}  # of each user (its hand): the turn before
-    for key, entry in held.items():
-        previous = before.get(id(entry.holder))
-        before[id(entry.holder)] = key
-        if previous is None or held[previous].is_over:
-            if entry.from_ns <= until_ns:
-                first.add(key)
-        elif previous in first or previous in begun:
-            next_turns.add(key)
-    return first | next_turns
+    def deliver(self, worker: str, leases: list[Lease]) -> None:
+        """Bring these leases to this worker, at once or later, those of an earlier call first."""
 
 
 class Dispatcher:
-    """Hands out the leases of a run and counts them back in. `deliver(worker, leases)` hands leases out, at once or
-    later, in order; `phase_over` is called when the last request of a phase has ended, once a phase."""
+    """Hands out the leases of a run by its courier, and counts them back in."""
 
     def __init__(
         self,
         plans: Mapping[str, Plan],
+        courier: Courier,
         *,
-        deliver: Callable[[str, list[Lease]], None],
-        phase_over: Callable[[], None],
         balancer: Balancer | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._plans = plans
-        self._deliver = deliver
-        self._phase_over = phase_over
+        self._courier = courier
         self._balancer = balancer or Balancer()
         self._now_ns = now_ns
         self._phases: list[Phase] = []
-        self._is_over = True  # the present phase; there is none yet
+        self._phase_over: Callable[[], None] | None = None  # for the end of the present phase; None: it is over
         self._closed = False
         self._plan_indices: defaultdict[tuple[bool, str], IndexPool] = defaultdict(lambda: IndexPool(None))
-        self._workers: defaultdict[str, _WorkerLeases] = defaultdict(_WorkerLeases)
-        self._wants: dict[tuple[str, str], int] = {}  # by worker and workload: how many users wait; who is next comes first
-        self._turns = 0
+        self._workers = Workers()
+        self._wants = Wants()
         self._full = False  # the next request waits for the limit
         self._room_ns = 0  # when it last stopped to
         self.in_flight = 0  # users with leases, whose request may not be due yet, and what workers that are back were lost with
@@ -116,8 +64,9 @@ class Dispatcher:
 
     # ------------------------------------------------------------------ phases
 
-    def begin(self, phase: Phase, begun_ns: int | None = None) -> None:
-        """Lease requests of this phase from now on; its instants count from `begun_ns`, or from now."""
+    def begin(self, phase: Phase, over: Callable[[], None], begun_ns: int | None = None) -> None:
+        """Lease requests of this phase from now on; its instants count from `begun_ns`, or from now. `over` is called once,
+        when its last request has ended."""
         phase.begun_ns = self._now_ns() if begun_ns is None else begun_ns
         earlier = [each.pool.next for each in self._phases if each.warmup == phase.warmup]
         phase.pool = IndexPool(phase.total, max(earlier, default=0))
@@ -125,7 +74,7 @@ class Dispatcher:
             if key[0] == phase.warmup:  # not the rest of a conversation whose beginning was sent before
                 self._plan_indices[key] = IndexPool(None, 0 if phase.repeats else pool.next)
         self._phases.append(phase)
-        self._is_over = self._full = False
+        self._phase_over, self._full = over, False
         self.serve()
         self._check_phase_over()
 
@@ -157,26 +106,23 @@ class Dispatcher:
     @property
     def held(self) -> int:
         """How many leases are with workers."""
-        return sum(len(worker.held) for worker in self._workers.values())
+        return sum(1 for _ in self._workers.held)
 
     @property
     def waiting(self) -> int:
         """How many users wait for leases."""
-        return sum(self._wants.values())
+        return self._wants.count
 
     @property
     def all_there(self) -> bool:
         """Whether every worker that is expected takes arrivals, or is gone."""
-        return all(worker.is_ready or worker.is_gone for worker in self._workers.values())
+        return self._workers.all_there
 
     @property
     def under_way(self) -> int:
         """How many users with leases have a request that is due."""
         now_ns = self._now_ns()
-        held = (entry for worker in self._workers.values() for entry in worker.held.values())
-        return self.in_flight - sum(
-            1 for entry in held if entry.lease.scheduled_ns is not None and entry.lease.scheduled_ns > now_ns
-        )
+        return self.in_flight - sum(1 for entry in self._workers.held if (entry.lease.scheduled_ns or now_ns) > now_ns)
 
     def deliveries(self, worker: str) -> int:
         """How many times leases were handed to this worker."""
@@ -212,7 +158,7 @@ class Dispatcher:
         self.in_flight += len(strays) - len(holder.strays)
         holder.strays = strays
         held = holder.held
-        self._forget_wants(worker)
+        self._wants.forget(worker)
         coming = [each.lease.workload for each in held.values() if each.delivery > delivered and not each.lease.follows]
         for workload, count in wants.items():
             self._queue(worker, workload, count - coming.count(workload))
@@ -250,7 +196,7 @@ class Dispatcher:
             self._check_phase_over()
             self.serve()
         elif (loss := self._loss_of(worker, key)) is not None:
-            _named(loss, key).remove(key[1])
+            possibly_sent(loss, key).remove(key[1])
             self._let_stray_go(worker, key)
 
     def lose(self, worker: str, started: Iterable[Key], heard_ns: int | None = None, *, may_return: bool = False) -> None:
@@ -263,7 +209,7 @@ class Dispatcher:
         if may_return:
             sent = set(held)
         elif heard_ns is not None:
-            sent |= _could_have_begun(held, sent, heard_ns + UNSAID_NS)
+            sent |= could_have_begun(held, sent, heard_ns + UNSAID_NS)
         measured, warmup = (sorted(index for is_warmup, index in sent if is_warmup == which) for which in (False, True))
         self.lost.append(LostWorker(worker, measured, len(held) - len(sent), warmup))
         for key in sent:
@@ -290,7 +236,7 @@ class Dispatcher:
         """Nothing more for this worker, and back what it held."""
         holder = self._workers[worker]
         holder.is_ready, holder.is_gone = False, True
-        self._forget_wants(worker)
+        self._wants.forget(worker)
         self.in_flight -= len(holder.strays)
         holder.strays.clear()
         held = holder.held
@@ -299,19 +245,19 @@ class Dispatcher:
             self._put_back(entry.lease)
         held.clear()
 
-    def _let_go(self, entry: _HeldLease, *, refused: bool = False) -> None:
+    def _let_go(self, entry: HeldLease, *, refused: bool = False) -> None:
         """Its user has one request less before it."""
         if entry.is_over:
             return
         entry.is_over = True
         if refused:
             self._balancer.refused(entry.lease.replica)
-        hand = entry.holder
-        hand.left -= 1
-        if not hand.left:
+        holder = entry.holder
+        holder.left -= 1
+        if not holder.left:
             self.in_flight -= 1
-            hand.worker.hands -= 1
-            self._balancer.ended(hand.replica)
+            holder.worker.holders -= 1
+            self._balancer.ended(holder.replica)
 
     def _let_stray_go(self, worker: str, key: Key) -> None:
         if key in self._workers[worker].strays:
@@ -320,14 +266,11 @@ class Dispatcher:
             self.serve()
 
     def _queue(self, worker: str, workload: str, count: int) -> None:
-        if count > 0 and not self._closed and not self._workers[worker].has_left:
-            self._wants[worker, workload] = self._wants.get((worker, workload), 0) + count
-
-    def _forget_wants(self, worker: str) -> None:
-        self._wants = {key: count for key, count in self._wants.items() if key[0] != worker}
+        if not self._closed and not self._workers[worker].has_left:
+            self._wants.add(worker, workload, count)
 
     def _loss_of(self, worker: str, key: Key) -> LostWorker | None:
-        missing = (gone for gone in self.lost if gone.worker == worker and key[1] in _named(gone, key))
+        missing = (gone for gone in self.lost if gone.worker == worker and key[1] in possibly_sent(gone, key))
         return next(missing, None)
 
     def _pool_of(self, key: Key) -> IndexPool:
@@ -341,34 +284,25 @@ class Dispatcher:
             self._plan_indices[lease.warmup, lease.workload].give_back(lease.plan_index)
 
     def _check_phase_over(self) -> None:
-        if not self._is_over and self.phase.pool.finished:
-            self._is_over = True
-            self._phase_over()
+        if self._phase_over is not None and self.phase.pool.finished:
+            over, self._phase_over = self._phase_over, None
+            over()
 
     # ------------------------------------------------------------------ handing out
 
     def serve(self) -> None:
         """Hand out what may be sent now or soon, one request or conversation a worker in turn: so nobody hoards the last ones."""
         found: dict[str, list[Lease]] = {}
-        while self.has_begun and not self._is_over and not self._closed and (given := self._next()):
+        while self._phase_over is not None and not self._closed and (given := self._next()):
             worker, leases = given
-            state = self._workers[worker]
-            holder = _Holder(len(leases), state, leases[0].replica)
-            now_ns, number = self._now_ns(), state.deliveries + 1
-            state.held |= {lease.key: _HeldLease(lease, number, holder, max(now_ns, lease.scheduled_ns or 0)) for lease in leases}
-            state.hands += 1
+            self._workers[worker].hold(leases, self._now_ns())
             self.in_flight += 1
-            self._satisfied(worker, leases[0].workload)
+            self._wants.satisfied(worker, leases[0].workload)
             found.setdefault(worker, []).extend(leases)
         for worker in found:
             self._workers[worker].deliveries += 1
         for worker, leases in found.items():
-            self._deliver(worker, leases)
-
-    def _satisfied(self, worker: str, workload: str) -> None:
-        """One user less waits there; those of other workers are next."""
-        if (count := self._wants.pop((worker, workload), 0)) > 1:
-            self._wants[worker, workload] = count - 1
+            self._courier.deliver(worker, leases)
 
     def _next(self) -> tuple[str, list[Lease]] | None:
         """The next request with the further turns of its conversation, and the worker that gets it; None when there is none, or
@@ -389,24 +323,10 @@ class Dispatcher:
         if self._full:
             self._full, self._room_ns = False, now_ns
         if phase.workload_of is None:
-            worker, workload = next(iter(self._wants), (None, ""))
+            worker, workload = self._wants.next
         else:
-            worker, workload = self._idlest(), phase.workload_of(number)
+            worker, workload = self._workers.idlest(), phase.workload_of(number)
         return None if worker is None else (worker, self._lease(workload, number, scheduled_ns))
-
-    def _idlest(self) -> str | None:
-        """The worker for the next arrival: the one with the fewest requests, of several the one whose turn is longest ago."""
-        ready = [
-            (each.hands, each.turn, name)
-            for name, each in self._workers.items()
-            if each.is_ready and each.hands < MOST_USERS_A_PROCESS
-        ]
-        if not ready:
-            return None
-        self._turns += 1
-        name = min(ready)[2]
-        self._workers[name].turn = self._turns
-        return name
 
     def _lease(self, workload: str, number: int, scheduled_ns: int | None) -> list[Lease]:
         """Leases of the next request of this workload, which is request `number` of the phase, and of the further turns of its

@@ -9,6 +9,7 @@ from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.records import Records
 from llama_load.metrics.summary import Summary
+from llama_load.units import NS_PER_S
 
 # How a sentence of `Evidence.server_changes` begins that names no change.
 NO_ANSWER = "did not answer at the end of the run"
@@ -22,7 +23,8 @@ class WorkerHealth:
     `clock_offset_ms` what was added to its instants to bring them onto the master's clock, None in one process;
     `clock_uncertainty_ms` by how much that may be wrong, the worst of all that was added to its records.
     `longest_pause_ms` is the longest time for which the event loop did not run (20 ms between two samples subtracted), which
-    began at `longest_pause_mono_ns` by the master's clock; `suspended_ms` for how long the machine was asleep.
+    began at `longest_pause_mono_ns` by the master's clock; `late_wakeups` are lags of over 5 ms, (since when, ms), at most the
+    1000 longest; `suspended_ms` for how long the machine was asleep.
     `machine_busy` is the share of all cores' time that anybody used, `own_share` that of this process, and `server_share` that of
     the servers under test, None where they are not seen on this machine; all are 0 to 1, and of the whole measurement.
     `others` is what its users did besides LLM requests, warm-ups included.
@@ -37,11 +39,25 @@ class WorkerHealth:
     clock_uncertainty_ms: float | None = None
     longest_pause_ms: float | None = None
     longest_pause_mono_ns: int | None = None
+    late_wakeups: list[tuple[int, float]] = field(default_factory=list)
     suspended_ms: float | None = None
     machine_busy: float | None = None
     own_share: float | None = None
     server_share: float | None = None
     others: OtherTraffic = field(default_factory=OtherTraffic)
+
+
+# How often the lag of an event loop is sampled.
+LAG_EVERY_NS = NS_PER_S // 50
+
+
+def within(health: WorkerHealth, begun_ns: int, ended_ns: int) -> WorkerHealth:
+    """What a worker noticed of its event loop between two instants: p99 and longest lag, as far as they are over 5 ms (else 0)."""
+    lags = sorted((ms for since_ns, ms in health.late_wakeups if begun_ns <= since_ns < ended_ns), reverse=True)
+    beyond = (ended_ns - begun_ns) // LAG_EVERY_NS // 100  # so many samples are above p99
+    p99 = lags[beyond] if beyond < len(lags) else 0.0
+    longest = lags[0] if lags else 0.0
+    return WorkerHealth(health.worker, p99, longest, longest_pause_ms=longest)
 
 
 @dataclass(slots=True)

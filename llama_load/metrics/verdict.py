@@ -33,6 +33,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     answers.prompt_cache,
     client.late,
     client.own_delay,
+    client.event_loop,
 )
 
 
@@ -60,7 +61,6 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load.server_changes(evidence),
         *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),
         *answers.merged(evidence),
-        *client.event_loop(evidence),
         *client.cpu(evidence),
         *(check for stage in stages for check in stage.bad),
         client.clock(evidence),

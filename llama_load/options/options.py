@@ -11,6 +11,7 @@ from typing import Any
 
 from llama_load.analysis.keys import threshold_keys
 from llama_load.errors import UsageError
+from llama_load.foreign_text import is_secret_name, keep_secret, secrets_in
 from llama_load.load.segments import LoadModel
 from llama_load.metrics.definitions import RATES
 from llama_load.metrics.slo import parse_slo
@@ -27,11 +28,12 @@ from llama_load.options.flags import (
     LONGEST_WAIT_S,
     RECORDED,
     WAIT,
+    without_secret_values,
 )
 from llama_load.options.load_flags import read_load
 from llama_load.reports.block import SECTIONS
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
-from llama_load.targets.body import CHAT, ENDPOINTS, PATHS
+from llama_load.targets.body import CHAT, ENDPOINTS, PATHS, BodyOptions
 from llama_load.targets.target import BACKENDS
 from llama_load.users.session import Dialogue
 from llama_load.wire.request import Timeouts
@@ -84,11 +86,29 @@ class RunOptions:
     junit: Path | None
     given_flags: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
 
+    @property
+    def output_len(self) -> int | None:
+        """The answer's length to ask for, by whichever of its two flags."""
+        return self.traffic.output_len or self.sharegpt_output_len
+
+    def body_options(self) -> BodyOptions:
+        """What the flags say of every request's body."""
+        return BodyOptions(
+            endpoint=self.endpoint,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            ignore_eos=self.ignore_eos,
+            cache_prompt=self.cache_prompt,
+            stream=self.stream,
+            extra=self.extra_body,
+        )
+
 
 def read_options(namespace: Any) -> RunOptions:
     """Locust's parsed options as values. Raises UsageError with all faults, one a line."""
     flags = FlagReader(namespace)
     faults = flags.faults
+    keep_secret(secret_values(flags))
     text, lines, switch, number = flags.text, flags.lines, flags.switch, flags.number
     checked, chosen, switched = flags.checked, flags.chosen, flags.switched
     tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
@@ -162,13 +182,27 @@ def read_options(namespace: Any) -> RunOptions:
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
         save_texts=switch("save_texts"),
         junit=Path(junit) if junit else None,
-        given_flags={flag.dest: flags.raw[flag.dest] for flag in FLAGS if not flag.secret},
+        given_flags=_given(flags),
     )
     faults += _unmeasurable(options.goodput, options.fail_if, stream=options.stream)
     faults += _too_few(options.fail_if, options.num_prompts, options.load)
     if faults:
         raise UsageError("\n".join(dict.fromkeys(faults)))
     return options
+
+
+def secret_values(flags: FlagReader) -> list[str]:
+    """What was given as a key: by --api-key and --swarm-key, in headers and JSON fields that are named like secrets."""
+    keys = [value for flag in FLAGS if flag.secret and not flag.repeated and (value := flags.text(flag.dest))]
+    headers = [value for name, value in _headers(flags.lines("header"), None, []) if is_secret_name(name)]
+    return keys + headers + secrets_in(_extra_body(flags.text("extra_body"), []))
+
+
+def _given(flags: FlagReader) -> dict[str, Any]:
+    """Every flag as it was given, without secrets."""
+    given = {flag.dest: flags.raw[flag.dest] for flag in FLAGS if not flag.secret}
+    body = flags.text("extra_body")
+    return given if body is None else given | {"extra_body": without_secret_values(body)}
 
 
 def _unmeasurable(goodput: list[str], fail_if: list[str], *, stream: bool) -> Iterator[str]:
@@ -245,10 +279,10 @@ def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:
     try:
         value = json.loads(given)
     except ValueError as error:
-        faults.append(f"--extra-body must be a JSON object such as '{{\"top_k\": 1}}', got {given!r} ({error})")
+        faults.append(f"--extra-body must be a JSON object such as '{{\"top_k\": 1}}': {error}")
         return {}
     if not isinstance(value, dict):
-        faults.append(f"--extra-body must be a JSON object such as '{{\"top_k\": 1}}', got {given!r}")
+        faults.append("--extra-body must be a JSON object such as '{\"top_k\": 1}', got another JSON value")
         return {}
     return value
 
@@ -259,14 +293,20 @@ def _headers(given: list[str], api_key: str | None, faults: list[str]) -> tuple[
         separator = min((sign for sign in ":=" if sign in line), key=line.index, default=":")  # NAME=VALUE is vLLM's way
         name, found, value = line.partition(separator)
         sendable = line.isascii() and line.isprintable()
-        if not found or not name.strip() or " " in name.strip() or not sendable:
-            faults.append(f"--header must look like 'Name: value', in ASCII, got {line!r}")
+        if not found or not is_header_name(name) or not sendable:
+            got = f"{name.strip()!r} with a value that cannot be sent" if found and is_header_name(name) else "something else"
+            faults.append(f"--header must look like 'Name: value', in ASCII, got {got} (not shown, it may hold a key)")
         headers.append((name.strip(), value.strip()))
     if api_key is not None:
         if not (api_key.isascii() and api_key.isprintable()):
             faults.append("--api-key holds characters that cannot be sent in a header")
         headers.append(("Authorization", f"Bearer {api_key}"))
     return tuple(headers)
+
+
+def is_header_name(name: str) -> bool:
+    """Whether a text is a token of HTTP, which is what names of headers are."""
+    return re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name.strip(), re.ASCII) is not None
 
 
 def _endpoint(given: str | None, faults: list[str]) -> str:

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from llama_load.foreign_text import printable
 from llama_load.metrics.check import INCOMPLETE, Check
 from llama_load.metrics.thresholds import Threshold, ThresholdResult, parse_threshold
 
@@ -104,4 +105,4 @@ def _value(value: float, threshold: Threshold) -> str:
 
 
 def _writable(text: str) -> str:
-    return _UNWRITABLE.sub("\ufffd", text)
+    return _UNWRITABLE.sub("\ufffd", printable(text, None))

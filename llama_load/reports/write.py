@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from llama_load import foreign_text
 from llama_load.analysis.results import Results
 from llama_load.reports.block import block
 from llama_load.reports.junit import junit
@@ -28,9 +29,9 @@ def write_reports(results: Results) -> str:
     folder = results.run.path
     text = block(results)
     summary = msgspec.json.format(msgspec.json.encode(result_json(results)), indent=1)
-    write_whole(folder / "summary.json", summary + b"\n")
-    write_whole(folder / "summary.txt", text.encode())
-    write_whole(folder / "report.md", markdown(results, text).encode())
+    _put(folder / "summary.json", summary.decode() + "\n")
+    _put(folder / "summary.txt", text)
+    _put(folder / "report.md", markdown(results, text))
     return text
 
 
@@ -48,7 +49,7 @@ def try_to_write_reports(results: Results) -> tuple[Results, str]:
 def write_junit(results: Results, file: Path) -> None:
     """Write the thresholds as JUnit XML. Raises OSError where that cannot be."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, junit(results).encode())
+    _put(file, junit(results))
 
 
 def markdown(results: Results, text: str) -> str:
@@ -68,7 +69,8 @@ def markdown(results: Results, text: str) -> str:
             stage_columns=STAGE_COLUMNS,
             stage_notes=list(notes(results.stages)),
             describe_prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
-            command=shlex.join(manifest.command),
+            fence=foreign_text.fence(text),
+            command=foreign_text.printable(shlex.join(manifest.command), None),
         )
     )
 
@@ -88,5 +90,9 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
         loader=jinja2.PackageLoader("llama_load.reports"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    environment.filters["cell"] = lambda value: foreign_text.markdown(str(value))
     return environment
+
+
+def _put(path: Path, text: str) -> None:
+    write_whole(path, foreign_text.redacted(text).encode())

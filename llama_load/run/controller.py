@@ -6,14 +6,13 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
 import gevent
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.dispatch.dispatcher import Dispatcher
-from llama_load.dispatch.leases import Lease
 from llama_load.earlier_runs import sent_before
 from llama_load.errors import UsageError
 from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
@@ -21,6 +20,7 @@ from llama_load.metrics.server_counters import ServerCounters
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import OK
 from llama_load.reports.write import try_to_write_reports
+from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
 from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
@@ -42,23 +42,11 @@ IDENTITY_WITHIN_S = 5.0
 
 
 class RunController:
-    """One run: its dispatcher, its phases, its end. `stop` is called once, from a greenlet of its own, when the run
-    should end by itself; `asked` gives the number of users that Locust has been asked for, `sending` how many requests have begun
-    and not ended."""
+    """One run: its dispatcher, its phases, its end."""
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        deliver: Callable[[str, list[Lease]], None],
-        add_users: Callable[[int], None],
-        stop: Callable[[], None],
-        *,
-        asked: Callable[[], int],
-        sending: Callable[[], int],
-    ) -> None:
-        self._sending = sending
+    def __init__(self, prepared: Prepared, host: RunHost) -> None:
         self.prepared = prepared
-        self._stop = stop
+        self._host = host
         self._greenlets: list[gevent.Greenlet] = []
         self._fault: str | None = None
         self._counters_before: ServerCounters | None = None
@@ -66,31 +54,19 @@ class RunController:
         self._since = time.monotonic()
         self._failed = self._output_tokens = self._seen = 0
         self.end_reason: str | None = None
-        self.dispatcher = Dispatcher(
-            prepared.plans,
-            deliver=deliver,
-            phase_over=lambda: self.spawn(self._phase_runner.next_phase),
-            balancer=Balancer(len(prepared.targets), prepared.options.balance),
-        )
-        self._phase_runner = PhaseRunner(
-            prepared,
-            self.dispatcher,
-            add_users=add_users,
-            asked=asked,
-            measuring=self._before_measuring,
-            measured=self._after_measuring,
-            end=self.end,
-        )
+        balancer = Balancer(len(prepared.targets), prepared.options.balance)
+        self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer)
+        self._phase_runner = PhaseRunner(prepared, self.dispatcher, host, self)
         self._progress = Progress(self._counts)
 
     def open(self) -> None:
         """Let the workers begin."""
-        self.spawn(self._watch)
-        self.spawn(self._phase_runner.next_phase)
+        self._greenlets.append(gevent.spawn(self._watch))
+        self.phase_over()
 
-    def spawn(self, what: Callable[[], None]) -> None:
-        """Do something for this run in a greenlet of its own. (A user's may be killed, or have a timeout.)"""
-        self._greenlets.append(gevent.spawn(what))
+    def phase_over(self) -> None:
+        """See `PhaseListener.phase_over`. (A user's greenlet, which calls this, may be killed, or have a timeout.)"""
+        self._greenlets.append(gevent.spawn(self._phase_runner.next_phase))
 
     def heard(self, status: str, output_tokens: int | None) -> None:
         """A record has come in: what the progress display counts."""
@@ -102,7 +78,7 @@ class RunController:
         """The run is over, for this reason, unless it already was for another."""
         if self.end_reason is None:
             self.end_reason = reason
-            gevent.spawn(self._stop)  # not from a user's own greenlet, which stopping would kill half-way
+            gevent.spawn(self._host.stop)  # not from a user's own greenlet, which stopping would kill half-way
 
     def abort(self, sentence: str) -> None:
         """The run makes no sense: end it, and say why."""
@@ -143,12 +119,12 @@ class RunController:
             raise UsageError(self._fault)
         return results, text
 
-    def _before_measuring(self) -> None:
+    def before_measuring(self) -> None:
         """A warm-up is over."""
         self._counters_before = self._counters()
         self._since, self._failed, self._output_tokens = time.monotonic(), 0, 0
 
-    def _after_measuring(self, stages: Sequence[StageRecord]) -> None:
+    def after_measuring(self, stages: Sequence[StageRecord]) -> None:
         """A measurement is over, and all its requests with it: what the servers counted in it. A warm-up may follow."""
         before, after = self._counters_before, self._counters() if self._counters_before is not None else None
         found = None if before is None or after is None else after.since(before)
@@ -223,7 +199,7 @@ class RunController:
         while self.end_reason is None:
             gevent.sleep(WATCH_EVERY_S)
             now_s = time.monotonic()
-            if self._sending() or self._seen != seen:
+            if self._host.sending() or self._seen != seen:
                 seen, active_s, patience_s = self._seen, now_s, math.inf
             elif now_s - active_s > patience_s:
                 self.abort("no request was sent; do the tasks of the locustfile call self.chat or self.complete?")

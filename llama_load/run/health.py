@@ -3,6 +3,7 @@ of the machine's CPU."""
 
 from __future__ import annotations
 
+import heapq
 import time
 from array import array
 from collections.abc import Sequence
@@ -12,13 +13,14 @@ import gevent
 import numpy as np
 import numpy.ma
 
-from llama_load.metrics.evidence import WorkerHealth
+from llama_load.metrics.evidence import LAG_EVERY_NS, WorkerHealth
 from llama_load.run.server_cpu import ServerCpu, machine_cpu_s
 from llama_load.units import NS_PER_S
 from llama_load.wire.address import Address
 
-LAG_EVERY_NS = NS_PER_S // 50
 BUSY_WINDOW_S = 1.0
+# Which lags are kept with their instants: shorter ones are never over a limit (see `metrics.check`), more would fill run.json.
+LATE_MS, MOST_LATE = 5.0, 1000
 # Two clocks that are read one after the other differ by less; no machine is suspended for so short a time.
 SUSPENDED_AT_LEAST_NS = NS_PER_S // 20
 
@@ -46,6 +48,7 @@ class HealthMonitor:
         self._health = WorkerHealth(worker)
         self._servers = ServerCpu(servers)
         self._lags_ms = array("d")
+        self._late: list[tuple[float, int]] = []  # a heap: the shortest lag first
         self._busy = array("d")
         self._greenlet: gevent.Greenlet | None = None
         self._window = (0.0, 0.0)
@@ -79,6 +82,7 @@ class HealthMonitor:
         health = self._health
         health.loop_lag_p99_ms = float(np.percentile(self._lags_ms, 99)) if self._lags_ms else None
         health.loop_lag_max_ms = max(self._lags_ms, default=None)
+        health.late_wakeups = sorted((since_ns, lag_ms) for lag_ms, since_ns in self._late)
         health.core_busy = float(np.percentile(self._busy, 95)) if self._busy else None
         return health
 
@@ -92,6 +96,9 @@ class HealthMonitor:
         since_ns, self._woke_ns = self._woke_ns, time.monotonic_ns()
         lag_ms = max(0, self._woke_ns - since_ns - LAG_EVERY_NS) / 1e6
         self._lags_ms.append(lag_ms)
+        if lag_ms > LATE_MS:
+            keep = heapq.heappush if len(self._late) < MOST_LATE else heapq.heappushpop
+            keep(self._late, (lag_ms, since_ns + LAG_EVERY_NS))
         if lag_ms > (self._health.longest_pause_ms or 0.0):
             self._health.longest_pause_ms, self._health.longest_pause_mono_ns = lag_ms, since_ns + LAG_EVERY_NS
 

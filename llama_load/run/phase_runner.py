@@ -9,13 +9,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from typing import Protocol
 
 import gevent
 
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.dispatch.phases import Phase
 from llama_load.load.segments import Segment
-from llama_load.preflight.prepare import USERS_AHEAD_S, Prepared
+from llama_load.preflight.load import USERS_AHEAD_S
+from llama_load.preflight.prepare import Prepared
+from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
 from llama_load.runs import StageRecord, UsersAsked
 from llama_load.units import NS_PER_S, s_to_ns
@@ -30,29 +33,30 @@ SHORT_S = 2.0
 LEAD_NS = NS_PER_S // 4
 
 
-class PhaseRunner:
-    """`add_users(n)` starts n more users for stages, soon; `asked` gives the number of users that Locust has been asked for;
-    `measuring` is called before every measurement, `measured` after it with its stages, `end` with the reason when the course is
-    over."""
+class PhaseListener(Protocol):
+    """Who hears of a run's phases."""
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        dispatcher: Dispatcher,
-        *,
-        add_users: Callable[[int], None],
-        asked: Callable[[], int],
-        measuring: Callable[[], None],
-        measured: Callable[[Sequence[StageRecord]], None],
-        end: Callable[[str], None],
-    ) -> None:
+    def before_measuring(self) -> None:
+        """A measurement comes next."""
+
+    def after_measuring(self, stages: Sequence[StageRecord]) -> None:
+        """A measurement is over, and all its requests with it; these are its stages, if the run has any."""
+
+    def phase_over(self) -> None:
+        """The last request of a phase has ended: `PhaseRunner.next_phase` is to be called, soon."""
+
+    def end(self, reason: str) -> None:
+        """The last phase is over, or the time."""
+
+
+class PhaseRunner:
+    """Begins one phase after the other, each when the one before is over. What it does is heard by its listener."""
+
+    def __init__(self, prepared: Prepared, dispatcher: Dispatcher, host: RunHost, listener: PhaseListener) -> None:
         self._prepared = prepared
         self._dispatcher = dispatcher
-        self._add_users = add_users
-        self._asked = asked
-        self._measuring = measuring
-        self._has_measured = measured
-        self._end = end
+        self._host = host
+        self._listener = listener
         self._steps = self._plan()
         self._segment: Segment | None = None
         self._measured: tuple[Segment, Phase] | None = None  # what is being measured
@@ -69,11 +73,11 @@ class PhaseRunner:
         self._record_end()
         step = next(self._steps, None)
         if step is None:
-            self._end("complete")
+            self._listener.end("complete")
             return
         self._segment, phase = step
         if phase.warmup:
-            self._dispatcher.begin(phase)
+            self._dispatcher.begin(phase, self._listener.phase_over)
         else:
             self._measure(self._segment, phase)
         if self._ticker is None:
@@ -142,7 +146,7 @@ class PhaseRunner:
 
     def _limit_asked(self, _elapsed_s: float) -> int:
         """However many users there are, when workers were taken for lost and have come back: no more in flight than asked for."""
-        return self._asked()
+        return self._host.users_asked()
 
     def _limit_of_warmup(self, segment: Segment) -> Callable[[float], int | None]:
         """Of a schedule: as many as it will soon have in flight."""
@@ -157,13 +161,13 @@ class PhaseRunner:
         return self._dispatcher.waiting >= (segment.most_users or 0)
 
     def _measure(self, segment: Segment, phase: Phase) -> None:
-        self._measuring()
+        self._listener.before_measuring()
         with gevent.Timeout(READY_WITHIN_S, False):
             while not self._is_ready(segment):
                 gevent.sleep(TICK_S)
         begun_ns = time.monotonic_ns() + (0 if segment.scheduled_s is None else LEAD_NS)
         self._measured = segment, phase
-        self._dispatcher.begin(phase, begun_ns)
+        self._dispatcher.begin(phase, self._listener.phase_over, begun_ns)
         if segment.seconds is not None:
             left_s = segment.seconds + (begun_ns - time.monotonic_ns()) / NS_PER_S
             self._timer = gevent.spawn_later(max(0.0, left_s), self._time_over, phase)
@@ -176,7 +180,7 @@ class PhaseRunner:
         manifest.cut_mono_ns = now_ns
         if phase.scheduled_ns is not None:
             manifest.due = bisect_right(phase.scheduled_ns, now_ns - phase.begun_ns)
-        self._end("time")
+        self._listener.end("time")
 
     def give_up_arrivals(self) -> None:
         """No user has begun to send what is left. If all of it was to be sent by now, the run ends as one that a time ends."""
@@ -194,7 +198,7 @@ class PhaseRunner:
         records = self._stage_records(segment)
         if records:
             self._note_stages(segment, phase, records, now_ns)
-        self._has_measured(records)
+        self._listener.after_measuring(records)
         if not records:
             return
         with suppress(OSError):  # it is written again at the end
@@ -243,13 +247,13 @@ class PhaseRunner:
             segment, _ = self._measured
             present = self._dispatcher.in_flight + self._dispatcher.waiting
             if segment.most_users is not None and present < segment.most_users:  # some may have gone with a worker
-                self._add_users(segment.most_users - present)
+                self._host.add_users(segment.most_users - present)
 
     def _note_what_is_asked(self) -> None:
         """Write down how many users a plain closed loop was asked for: an Edit in the web page, or a LoadTestShape."""
         if not self._is_plain:
             return
-        manifest, users = self._prepared.writer.manifest, self._asked()
+        manifest, users = self._prepared.writer.manifest, self._host.users_asked()
         if not manifest.users_asked or manifest.users_asked[-1].users != users:
             manifest.users_asked.append(UsersAsked(time.monotonic_ns(), users))
         manifest.users = max(manifest.users, users) if self._dispatcher.measuring else users
@@ -266,7 +270,7 @@ class PhaseRunner:
             self._short_since_s = now_s
         elif now_s - self._short_since_s > SHORT_S:
             self._short_since_s = None
-            self._add_users(missing)
+            self._host.add_users(missing)
 
 
 def _unsent(segment: Segment, place: int, taken: int, offered_s: float) -> int:

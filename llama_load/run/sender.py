@@ -59,6 +59,7 @@ class SenderRuntime:
             heard=heard,
         )
         self._overdue = gevent.spawn(self._see_to_overdue)
+        self._is_cut = False
         Transport.of_this_process().trust(options.tls)
 
     def stop_monitor(self) -> None:
@@ -69,8 +70,12 @@ class SenderRuntime:
         """Begin nothing more, and wait so long for what is in flight."""
         self.lease_client.close()
         with gevent.Timeout(wait_s, False) if wait_s else nullcontext():
-            while wait_s and self.lease_client.in_flight > 0:
+            while wait_s and self.lease_client.in_flight > 0 and not self._is_cut:
                 gevent.sleep(0.01)
+
+    def cut(self) -> None:
+        """Whoever waits for what is in flight waits no longer."""
+        self._is_cut = True
 
     def finish(self, wait_s: float = 0) -> WorkerHealth:
         """Drain, cut what is still in flight, and wait until every record is written down."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import gevent
 from gevent.event import Event
@@ -43,16 +42,22 @@ class Delivery:
     size: int  # bytes
 
 
-class RecordIngest:
-    """A queue before the run folder, emptied in one write at a time. `admit` says what of a delivery is written, just before it is;
-    `stored` is called when that is with the kernel, and until then the delivery is not acknowledged."""
+class Receiver(Protocol):
+    """Who knows which records count, and hears when they are safe."""
 
-    def __init__(
-        self, writer: RunWriter, admit: Callable[[Delivery], Delivery], stored: Callable[[Delivery, Delivery], None]
-    ) -> None:
+    def admit(self, delivery: Delivery) -> Delivery:
+        """What of a delivery is to be written; asked just before it is."""
+
+    def stored(self, delivery: Delivery, admitted: Delivery) -> None:
+        """What was admitted of this delivery is with the kernel; not before is it to be acknowledged."""
+
+
+class RecordIngest:
+    """A queue before the run folder, emptied in one write at a time."""
+
+    def __init__(self, writer: RunWriter, receiver: Receiver) -> None:
         self._writer = writer
-        self._admit = admit
-        self._stored = stored
+        self._receiver = receiver
         self._queue: list[Delivery] = []
         self._waiting: set[tuple[str, int]] = set()
         self._bytes = 0
@@ -98,11 +103,11 @@ class RecordIngest:
         refused_for_s = 0.0 if self._refused_s is None else time.monotonic() - self._refused_s
         anywhere = self._ending or refused_for_s > REFUSED_FOR_S or self._bytes >= MOST_WAITING_BYTES
         try:
-            admitted = [self._admit(delivery) for delivery in deliveries]
+            admitted = [self._receiver.admit(delivery) for delivery in deliveries]
             for batch in pa.Table.from_batches([each.batch for each in admitted]).combine_chunks().to_batches():
                 in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
             for delivery, part in zip(deliveries, admitted, strict=True):
-                self._stored(delivery, part)
+                self._receiver.stored(delivery, part)
             if not anywhere:
                 self._refused_s = None
         except OSError as error:  # not acknowledged: it is tried again, here or from the worker

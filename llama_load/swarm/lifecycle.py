@@ -12,7 +12,6 @@ Locust's own -t is taken over, because its clock starts before the warm-up and o
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 from functools import cache
 from pathlib import Path
@@ -29,16 +28,20 @@ from locust.runners import MasterRunner, WorkerRunner
 from llama_load.analysis.results import Results
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.foreign_text import printable_lines
 from llama_load.options.flags import declare
 from llama_load.options.options import RunOptions, read_options
+from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
 from llama_load.reports.write import write_junit
 from llama_load.swarm import messages
+from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
 from llama_load.swarm.master import MasterRun
+from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
-from llama_load.swarm.sigint import interrupt_between_events
+from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.swarm.worker import WorkerLifecycle
 
@@ -63,13 +66,21 @@ def install() -> None:
     load_arrow()
     runners.HEARTBEAT_LIVENESS = LOST_AFTER_S // runners.HEARTBEAT_INTERVAL  # see `llama_load.swarm.presence`
     events.llm_request = EventHook()
-    events.init_command_line_parser.add_listener(lambda parser, **_: declare(parser))
+    events.init_command_line_parser.add_listener(_on_parser)
     events.init.add_listener(lambda environment, **_: _begin(environment))
     # A worker asks for these once a flag (some 200) whenever users are started, at 3 ms each: its loop would stand still meanwhile.
     argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
 
 
+def _on_parser(parser: Any, **_: Any) -> None:
+    """Locust is about to read the command line, for the first time before it forks."""
+    declare(parser)
+    explain(parser)
+    choose_port(parser)
+
+
 def _begin(environment: Any) -> Lifecycle | WorkerLifecycle:
+    clean_logs()
     return WorkerLifecycle(environment) if isinstance(environment.runner, WorkerRunner) else Lifecycle(environment)
 
 
@@ -85,6 +96,7 @@ class Lifecycle:
         self.prepared: Prepared | None = None
         self.exit_code: int | None = None
         self._junit: Path | None = None
+        self._is_interrupted = self._is_quitting = False
         self._user_scaler = UserScaler(environment)
         self._reported = Event()
         self._reported.set()
@@ -107,6 +119,7 @@ class Lifecycle:
             sys.exit(error.exit_code)
         if self.options.spawn_rate is None:
             self.options.spawn_rate = self.options.num_users  # without -r all users start at once
+        SIGNALS.listen(self._interrupted)
 
     def _take_over_options(self) -> None:
         given = self._read()
@@ -173,7 +186,6 @@ class Lifecycle:
                 gevent.sleep(0)
                 self._take_over_run_time()
                 self.prepared = self._prepare()
-            interrupt_between_events()
             prepared, self.prepared = self.prepared, None
             if prepared.model.stages:
                 prepared.writer.manifest.users = prepared.users
@@ -183,7 +195,7 @@ class Lifecycle:
                 prepared.writer.manifest.ramp_s = None if prepared.is_open else ramp_s(users, self.options.spawn_rate)
             self._junit = prepared.options.junit
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
-            self.active = run(self.environment, prepared, self._user_scaler.grow, self._stop)
+            self.active = run(self.environment, prepared, self._user_scaler)
             if prepared.model.stages:
                 self._user_scaler.reach(prepared.users)
             self.active.open()
@@ -210,7 +222,7 @@ class Lifecycle:
         if self.active is not None:
             # A LoadTestShape that has come to its end stops the run from a greenlet of Locust's.
             is_shape = gevent.getcurrent() is self.environment.runner.shape_greenlet
-            self.active.stopping("time" if is_shape else "stopped")
+            self.active.stopping("interrupted" if self._is_interrupted else "time" if is_shape else "stopped")
 
     def on_test_stop(self, **_: Any) -> None:
         """All users are gone: write and print the results. Ctrl-C waits for that."""
@@ -219,7 +231,6 @@ class Lifecycle:
             return
         self._reported.clear()
         self.exit_code = 3
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             results, text = active.finish()
             self.exit_code = results.exit_code
@@ -238,7 +249,6 @@ class Lifecycle:
             logger.exception("the report failed")
             _say(f"the report failed, the records are kept: {error!r}")
         finally:
-            signal.signal(signal.SIGINT, previous)
             self.active = None
             self._reported.set()
             if self.headless:  # also where Locust only stops: its last worker has gone
@@ -253,29 +263,34 @@ class Lifecycle:
             self.exit_code = 3
             _say(f"the JUnit file {file} could not be written: {error.strerror}; the run folder has everything else")
 
+    def _interrupted(self, count: int) -> None:
+        """Ctrl-C or SIGTERM, for the first or second time (see `llama_load.swarm.signals`)."""
+        active = self.active
+        self._is_interrupted = self.headless or active is not None
+        if active is not None and (count > 1 or active.end_reason is not None):  # it is ending already: the next thing is to cut
+            active.cut()
+        if self.headless and self.prepared is not None:
+            self.prepared = None
+            _say(NOTHING_SENT)
+            self.environment.runner.quit()
+            SIGNALS.throw(SystemExit(EXIT_CODE))
+        elif not self._is_quitting:  # else Locust's main greenlet is on its way out, and catches nothing any more
+            SIGNALS.throw(KeyboardInterrupt())
+
     def on_quitting(self, environment: Any, **_: Any) -> None:
-        """Locust ends, by itself or by Ctrl-C: end the run if there still is one, and set the exit code."""
+        """Locust ends, without a reason or by Ctrl-C: end the run if there still is one, and set the exit code."""
+        self._is_quitting = True
         if self.active is not None and self._reported.is_set():
             self.active.stopping("interrupted")
             environment.runner.stop()
         elif self.prepared is not None:
-            _say("interrupted before anything was sent")
-            self.exit_code = 3
+            _say(NOTHING_SENT)
+            self.exit_code = EXIT_CODE
         self._reported.wait(REPORTED_WITHIN_S)
+        if self._is_interrupted:
+            self.exit_code = max(self.exit_code or 0, EXIT_CODE)
         if self.exit_code is not None:
             environment.process_exit_code = self.exit_code
-
-    def _stop(self) -> None:
-        """The run has come to its end by itself."""
-        runner, web_ui = self.environment.runner, self.environment.web_ui
-        if self.headless:
-            runner.quit()
-            return
-        runner.stop()
-        if self.options.autostart and self.options.autoquit != -1:
-            gevent.sleep(self.options.autoquit)
-            runner.quit()
-            web_ui.stop()
 
 
 def ramp_s(users: int, spawn_rate: float | None) -> float | None:
@@ -285,4 +300,4 @@ def ramp_s(users: int, spawn_rate: float | None) -> float | None:
 
 
 def _say(what: object) -> None:
-    print(f"llama-load: {what}", file=sys.stderr, flush=True)
+    print(f"llama-load: {printable_lines(str(what))}", file=sys.stderr, flush=True)

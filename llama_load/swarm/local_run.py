@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from llama_load.analysis.results import Results
@@ -13,29 +13,23 @@ from llama_load.run.controller import RunController
 from llama_load.run.lease_client import was_refused
 from llama_load.run.recorder import InThread, Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
+from llama_load.swarm.locust_host import LocustHost
 from llama_load.swarm.locust_stats import published
+from llama_load.swarm.user_scaler import UserScaler
 
 WORKER = "local"
 
 
-class LocalRun:
-    """One run, and the `DispatcherLink` between its two sides. `add_users` sees that there are so many users, `stop`
-    ends the run when it should end by itself."""
+class LocalRun(LocustHost):
+    """One run, its `RunHost`, and the `DispatcherLink` between its two sides."""
 
-    def __init__(self, environment: Any, prepared: Prepared, add_users: Callable[[int], None], stop: Callable[[], None]) -> None:
+    def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
+        super().__init__(environment, user_scaler)
         options = prepared.options
         self._wait_s = options.wait_at_end_s
         self._writer = prepared.writer
         self._recorder = Recorder(InThread(self._writer))
-        runner = environment.runner
-        self._controller = RunController(
-            prepared,
-            self._deliver,
-            add_users,
-            lambda: self._stop(stop),
-            asked=lambda: runner.target_user_count,
-            sending=lambda: self._sender.lease_client.in_flight,
-        )
+        self._controller = RunController(prepared, self)
         self._controller.dispatcher.join(WORKER)
         config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.prefix_nonce)
         self._sender = SenderRuntime(environment, WORKER, config, self, published(environment, self._recorder.add))
@@ -56,18 +50,28 @@ class LocalRun:
         self._controller.stopping(reason)
         self._sender.drain(self._wait_s)
 
+    def cut(self) -> None:
+        """Wait no longer for what is in flight."""
+        self._sender.cut()
+
     def finish(self) -> tuple[Results, str]:
         """See `RunController.finish`."""
         health = self._sender.finish()
         self._writer.lost = self._recorder.close()
         return self._controller.finish([health])
 
-    def _deliver(self, _: str, leases: list[Lease]) -> None:
+    def deliver(self, worker: str, leases: list[Lease]) -> None:
+        """See `Courier.deliver`."""
         self._sender.lease_client.receive(leases)
 
-    def _stop(self, stop: Callable[[], None]) -> None:
+    def sending(self) -> int:
+        """See `RunHost.sending`."""
+        return self._sender.lease_client.in_flight
+
+    def stop(self) -> None:
+        """See `RunHost.stop`."""
         self._sender.stop_monitor()
-        stop()
+        super().stop()
 
     # ------------------------------------------------------------------ the link
 

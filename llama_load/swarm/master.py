@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,10 @@ from llama_load.run.controller import RunController
 from llama_load.swarm import messages
 from llama_load.swarm.clock_sync import WorkerClock
 from llama_load.swarm.ingest import Delivery, RecordIngest, Row
+from llama_load.swarm.locust_host import LocustHost
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.presence import LOST_AFTER_S, has_ended
+from llama_load.swarm.user_scaler import UserScaler
 from llama_load.version import __version__
 
 if TYPE_CHECKING:
@@ -62,28 +64,29 @@ class _WorkerState:
         return self.left or (self.last_word is not None and len(self.received) >= self.last_word.batches)
 
 
-class MasterRun:
-    """One run of a swarm; the same to Locust's life as `LocalRun`."""
+class MasterRun(LocustHost):
+    """One run of a swarm, its `RunHost`, and who decides what of a delivery is written (`Receiver`)."""
 
-    def __init__(self, environment: Any, prepared: Prepared, add_users: Callable[[int], None], stop: Callable[[], None]) -> None:
+    def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
+        super().__init__(environment, user_scaler)
         self._runner = environment.runner
         self._prepared = prepared
-        self._controller = RunController(
-            prepared,
-            self._deliver,
-            add_users,
-            stop,
-            asked=lambda: environment.runner.target_user_count,
-            sending=lambda: sum(len(worker.started) for worker in self._workers.values() if not worker.lost),
-        )
+        self._controller = RunController(prepared, self)
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
-            __version__, self._name, prepared.targets, prepared.body_options, prepared.prefix_nonce, prepared.ends_matter
+            __version__,
+            self._name,
+            prepared.targets,
+            prepared.body_options,
+            prepared.prefix_nonce,
+            prepared.ends_matter,
+            [user.__name__ for user in environment.user_classes],
         )
         self._config = messages.pack(config)
         self._workers: dict[str, _WorkerState] = {}
-        self._ingest = RecordIngest(prepared.writer, self._admit, self._stored)
+        self._ingest = RecordIngest(prepared.writer, self)
         self._watcher: gevent.Greenlet | None = None
+        self._wait_s = prepared.options.wait_at_end_s  # for what is in flight at the end
 
     @property
     def end_reason(self) -> str | None:
@@ -101,14 +104,20 @@ class MasterRun:
         """Locust stops the users: nothing new begins, everything is to be sent."""
         self._controller.stopping(reason)
         self._ingest.hurry()
-        wait_s = self._prepared.options.wait_at_end_s
-        self._say_end(wait_s)
-        if wait_s:  # Locust kills the users next
-            self._await_last_words(wait_s)
+        self._say_end()
+        if self._wait_s:  # Locust kills the users next
+            self._await_last_words()
+
+    def cut(self) -> None:
+        """Wait no longer for what is in flight."""
+        if self._wait_s:
+            self._wait_s = 0
+            self._say_end()
 
     def finish(self) -> tuple[Results, str]:
         """Wait for every worker's last word, then see `RunController.finish`."""
-        self._await_last_words(0)
+        self._wait_s = 0
+        self._await_last_words()
         self._ingest.close()
         if self._watcher is not None:
             self._watcher.kill(block=False)
@@ -119,25 +128,25 @@ class MasterRun:
             gone.worker = short_name(gone.worker)
         return self._controller.finish(self._health())
 
-    def _await_last_words(self, wait_s: float) -> None:
+    def _await_last_words(self) -> None:
         arrived, said_s = -1, time.monotonic()
-        patience = time.monotonic() + wait_s
+        begun_s = heard_s = time.monotonic()
         while not all(worker.is_flushed or worker.lost for worker in self._workers.values()):
             now = sum(len(worker.received) for worker in self._workers.values())
             if now != arrived:
-                arrived, patience = now, max(patience, time.monotonic() + FLUSHED_WITHIN_S)
-            elif time.monotonic() > patience:
+                arrived, heard_s = now, time.monotonic()
+            elif time.monotonic() > max(begun_s + self._wait_s, heard_s + FLUSHED_WITHIN_S):
                 return
             if time.monotonic() - said_s > SAY_AGAIN_EVERY_S:  # it, or the answer, may have been lost with a connection
                 said_s = time.monotonic()
-                self._say_end(wait_s)
+                self._say_end()
             gevent.sleep(0.02)
             self._find_lost()
 
-    def _say_end(self, wait_s: float) -> None:
+    def _say_end(self) -> None:
         for client_id, worker in self._workers.items():
             if not worker.is_flushed:
-                self._send(messages.END, {"wait_s": wait_s}, client_id)
+                self._send(messages.END, {"wait_s": self._wait_s}, client_id)
 
     # ------------------------------------------------------------------ messages of workers
 
@@ -191,8 +200,8 @@ class MasterRun:
             batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema())
             self._ingest.put(Delivery(client_id, number, batch, _rows(batch), len(data)))
 
-    def _admit(self, delivery: Delivery) -> Delivery:
-        """What of a delivery counts, on the master's clock."""
+    def admit(self, delivery: Delivery) -> Delivery:
+        """See `Receiver.admit`: what of a delivery counts, on the master's clock."""
         import pyarrow as pa
 
         worker, counts = self._workers[delivery.worker], self._controller.dispatcher.counts
@@ -203,8 +212,8 @@ class MasterRun:
             batch, rows = batch.filter(pa.array(new)), [row for row, is_new in zip(rows, new, strict=True) if is_new]
         return replace(delivery, batch=_shifted(batch, worker.clock.use().offset_ns), rows=rows)
 
-    def _stored(self, delivery: Delivery, admitted: Delivery) -> None:
-        """These records are on the disk."""
+    def stored(self, delivery: Delivery, admitted: Delivery) -> None:
+        """See `Receiver.stored`: it is acknowledged, and its requests have ended."""
         worker, dispatcher = self._workers[delivery.worker], self._controller.dispatcher
         worker.received.add(delivery.number)
         # Before anything of it is leased again, so that the worker does not take the new lease for the acknowledged one.
@@ -236,11 +245,16 @@ class MasterRun:
         if worker.is_fresh:
             self._ping(client_id, worker)
 
-    def _deliver(self, client_id: str, leases: list[Lease]) -> None:
-        offset_ns = self._workers[client_id].clock.use().offset_ns
+    def sending(self) -> int:
+        """See `RunHost.sending`."""
+        return sum(len(worker.started) for worker in self._workers.values() if not worker.lost)
+
+    def deliver(self, worker: str, leases: list[Lease]) -> None:
+        """See `Courier.deliver`."""
+        offset_ns = self._workers[worker].clock.use().offset_ns
         leases = [_on_its_clock(lease, offset_ns) for lease in leases]
         for part in messages.in_parts(leases):
-            self._send(messages.LEASES, {"leases": messages.pack(part)}, client_id)
+            self._send(messages.LEASES, {"leases": messages.pack(part)}, worker)
 
     def _watch(self) -> None:
         while True:
@@ -291,6 +305,7 @@ class MasterRun:
                 health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, worst_ns / 1e6
                 if health.longest_pause_mono_ns is not None:
                     health.longest_pause_mono_ns += best.offset_ns
+                health.late_wakeups = [(since_ns + best.offset_ns, ms) for since_ns, ms in health.late_wakeups]
             found.append(health)
         return found
 

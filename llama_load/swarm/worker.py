@@ -28,7 +28,7 @@ from llama_load.swarm import messages, presence
 from llama_load.swarm.locust_stats import published
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
-from llama_load.swarm.sigint import interrupt_between_events
+from llama_load.swarm.signals import SIGNALS
 from llama_load.version import __version__
 
 FLUSH_EVERY_S = 0.1
@@ -50,12 +50,14 @@ class WorkerLifecycle:
         self._run: WorkerRun | None = None
         self._last_run: WorkerRun | None = None
         environment.llama_load = None
+        self._is_interrupted = self._is_quitting = False
         for kind in messages.TO_WORKER:
             self._runner.register_message(kind, self._heard, concurrent=kind == messages.END)
         environment.events.test_start.add_listener(self._on_test_start)
         environment.events.test_stop.add_listener(self._on_test_stop)
         environment.events.quitting.add_listener(self._on_quitting)
         settle()
+        SIGNALS.listen(self._interrupted)
         self._runner.send_message(messages.HELLO, presence.introduction())
 
     def _heard(self, msg: Any, **_: Any) -> None:
@@ -84,6 +86,13 @@ class WorkerLifecycle:
             theirs = "another version" if config is None else config.version
             self._refuse(f"runs llama-load {__version__}, the master {theirs}; install the same on both")
             return
+        known = {user.__name__ for user in self._environment.user_classes} | set(self._environment.available_user_classes or ())
+        if missing := [name for name in config.user_classes if name not in known]:
+            self._refuse(
+                f"has no user class {missing[0]}, which the master's locustfile has: start both with the same locustfile, or, if "
+                "they belong to different swarms, give each its port (--master-bind-port on the master, --master-port here)"
+            )
+            return
         if self._run is not None and self._run.name != config.run:  # the end of that run has not reached us
             self._on_test_stop()
         self._config = config
@@ -96,7 +105,6 @@ class WorkerLifecycle:
     def _begin(self) -> None:
         if self._config is None or self._run is not None:
             return
-        interrupt_between_events()
         try:
             self._run = WorkerRun(self._environment, self._config)
         except (LlamaLoadError, OSError) as error:
@@ -106,9 +114,19 @@ class WorkerLifecycle:
         if self._run is not None:
             self._last_run, self._run = self._run, None
             self._config = self._environment.llama_load = None
-            self._last_run.finish()
+            self._last_run.finish(self._last_run.wait_at_end_s if self._is_interrupted else 0)
+
+    def _interrupted(self, count: int) -> None:
+        """Ctrl-C or SIGTERM, for the first or second time (see `llama_load.swarm.signals`)."""
+        self._is_interrupted = True
+        run = self._run or self._last_run
+        if count > 1 and run is not None:
+            run.cut()
+        if not self._is_quitting:
+            SIGNALS.throw(KeyboardInterrupt())
 
     def _on_quitting(self, **_: Any) -> None:
+        self._is_quitting = True
         self._on_test_stop()
         if self._last_run is not None:
             self._last_run.leave()
@@ -126,6 +144,7 @@ class WorkerRun:
         self._ends_matter = config.ends_matter
         self._runner = environment.runner
         options = read_options(environment.parsed_options)
+        self.wait_at_end_s = options.wait_at_end_s
         name = short_name(self._runner.client_id)
         targets = [target.resolved_here() for target in config.targets]
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -162,6 +181,8 @@ class WorkerRun:
         elif kind == messages.END and self._last_word is not None:
             self._say_last_word()  # it was lost on its way
         elif kind == messages.END:
+            if not data["wait_s"]:
+                self.cut()
             self.finish(wait_s=data["wait_s"])
 
     def answer(self, ping: dict[str, Any]) -> dict[str, Any]:
@@ -186,6 +207,10 @@ class WorkerRun:
             self._say_last_word()
         finally:
             self._flushed.set()
+
+    def cut(self) -> None:
+        """Wait no longer for what is in flight."""
+        self._sender.cut()
 
     def leave(self) -> None:
         """This process ends: see that nothing is lost with it."""

@@ -7,6 +7,7 @@ import time
 import uuid
 from dataclasses import dataclass
 
+from llama_load.foreign_text import printable
 from llama_load.metrics import latencies as metric
 from llama_load.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
@@ -18,6 +19,8 @@ from llama_load.users.session import Session, Ticket
 from llama_load.wire.exchange import Exchange
 from llama_load.workloads.prompt import Prompt
 
+# "stop", "length", "tool_calls" and their like.
+MOST_REASON_CHARS = 60
 # An error quotes the prompt if it shares this many consecutive letters and digits with it, however they are escaped.
 QUOTE_CHARS = 24
 _BETWEEN = re.compile(r"[\W_]+")
@@ -87,8 +90,8 @@ def make_record(session: Session, ticket: Ticket, asked: SentRequest, exchange: 
         max_tokens=asked.max_tokens,
         status=status,
         http_status=exchange.status,
-        error=_error_text(failure[1], exchange, asked, session) if failure else None,
-        finish_reason=answer.finish_reason,
+        error=printable(_error_text(failure[1], exchange, asked, session)) if failure else None,
+        finish_reason=None if answer.finish_reason is None else printable(answer.finish_reason, MOST_REASON_CHARS),
         scheduled_mono_ns=ticket.scheduled_ns,
         started_mono_ns=started,
         connected_mono_ns=exchange.connected_ns,

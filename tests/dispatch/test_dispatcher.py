@@ -36,14 +36,13 @@ class Workers:
         plan = Plan(asked, [Prompt(f"w{n}") for n in range(3)], facts())
         self.dispatcher = Dispatcher(
             {"chat": plan},
-            deliver=self._deliver,
-            phase_over=self._next_phase,
+            self,
             balancer=balancer,
             now_ns=lambda: self.now_ns,
         )
         self._next_phase()
 
-    def _deliver(self, worker: str, leases: list[Lease]) -> None:
+    def deliver(self, worker: str, leases: list[Lease]) -> None:
         self.hands.setdefault(worker, []).extend(leases)
 
     def at(self, ms: int) -> None:
@@ -55,7 +54,7 @@ class Workers:
         phase = next(self.phases, None)
         self.over = phase is None
         if phase is not None:
-            self.dispatcher.begin(phase)
+            self.dispatcher.begin(phase, self._next_phase)
 
 
 def test_leases_are_handed_out_in_turn_with_their_prompts() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from llama_load.metrics.check import LIMITS
-from llama_load.metrics.evidence import NO_ANSWER, Evidence, LostWorker, WorkerHealth
+from llama_load.metrics.evidence import NO_ANSWER, Evidence, LostWorker, WorkerHealth, within
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.summary import summarize
-from llama_load.metrics.verdict import Verdict, judge
+from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.record import RequestRecord
 from tests.make_records import MS, failed, record, table
 
@@ -294,3 +294,17 @@ def test_one_hiccup_among_few_requests_moves_no_figure() -> None:
     assert verdict(*slow).word == "VALID"
     assert bad(verdict(*slow, record(50, own_delay_ms=30.0))) == ["own_delay_p99_ms"]
     assert bad(verdict(*slow[:5])) == ["own_delay_p99_ms"]
+
+
+def test_lags_of_the_event_loop_belong_to_the_stage_in_which_they_came() -> None:
+    """Ten samples of 20 ms in a stage of 10 s, of whose 500 samples 2 % are late by 40 ms; another stage has none of them."""
+    late = [(1_000_000_000 + number * 20 * MS, 40.0) for number in range(10)]
+    health = WorkerHealth("w", 1.0, 40.0, late_wakeups=late)
+    first, second = within(health, 0, 10_000 * MS), within(health, 10_000 * MS, 20_000 * MS)
+    assert (first.loop_lag_p99_ms, first.loop_lag_max_ms) == (40.0, 40.0)
+    assert (second.loop_lag_p99_ms, second.loop_lag_max_ms) == (0.0, 0.0)
+    assert within(replace(health, late_wakeups=late[:5]), 0, 10_000 * MS).loop_lag_p99_ms == 0.0  # five of 500 lie above p99
+    rows = table(record())
+    found = stage_checks(Evidence(records=rows, figures=summarize(rows), stage="8", health=[first]))
+    assert [(check.name, check.stage) for check in found] == [("loop_lag_p99_ms", "8")]
+    assert stage_checks(Evidence(records=rows, figures=summarize(rows), stage="16", health=[second])) == []

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from llama_load.errors import UsageError
-from llama_load.options.flags import without_secrets
+from llama_load.options.flags import FLAGS, without_secrets
 from llama_load.options.options import read_options
+from llama_load.options.vllm_flags import EQUIVALENTS, in_our_words
 
 
 def options(**given: object) -> object:
@@ -103,3 +104,17 @@ def test_keys_and_headers_are_hidden_from_the_manifest() -> None:
     assert "secret" not in " ".join(without_secrets(["locust", "--api-k", "secret", "--hea=X: secret"]))
     given = options(api_key="secret", header=["X: secret"]).given_flags
     assert "secret" not in str(given)
+
+
+def test_flags_of_vllm_bench_serve_are_explained() -> None:
+    """By the name that they have here; others keep argparse's message. Every equivalent that is a flag exists."""
+    assert in_our_words("unrecognized arguments: --dataset-name=sharegpt --foo") is not None
+    assert "--input-len, with -f" in str(in_our_words("unrecognized arguments: --random-input-len 512"))
+    backend = "argument --backend: invalid choice: 'openai-chat' (choose from 'vllm')"
+    assert in_our_words(backend) == "--backend openai-chat of vllm bench serve: write --endpoint chat"
+    assert in_our_words("unrecognized arguments: --foo") is None
+    ours = {flag.name for flag in FLAGS}
+    assert not ours & set(EQUIVALENTS), "what has the same name needs no explanation"
+    for text in EQUIVALENTS.values():
+        named = text.split(",")[0].split()[0]
+        assert not named.startswith("--") or named in ours | {"--host"}

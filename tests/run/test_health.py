@@ -12,6 +12,7 @@ import psutil
 import pytest
 from gevent import monkey
 
+from llama_load.run import health
 from llama_load.run.health import HealthMonitor
 from llama_load.run.server_cpu import ServerCpu
 from llama_load.wire.address import parse_url
@@ -28,12 +29,28 @@ def test_the_longest_pause_is_found_with_its_time() -> None:
     stand_still(0.4)
     gevent.sleep(0.1)
     check.stop()
-    health = check.health()
-    assert health.longest_pause_ms is not None
-    assert health.longest_pause_mono_ns is not None
-    assert health.longest_pause_ms >= 380
-    assert health.longest_pause_ms == health.loop_lag_max_ms
-    assert health.longest_pause_mono_ns >= began_ns - 20_000_000
+    found = check.health()
+    assert found.longest_pause_ms is not None
+    assert found.longest_pause_mono_ns is not None
+    assert found.longest_pause_ms >= 380
+    assert found.longest_pause_ms == found.loop_lag_max_ms
+    assert found.longest_pause_mono_ns >= began_ns - 20_000_000
+
+
+def test_late_wakeups_are_kept_with_their_times_the_longest_of_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three pauses, of which two may be kept."""
+    monkeypatch.setattr(health, "MOST_LATE", 2)
+    check = HealthMonitor("w")
+    check.start()
+    began_ns = time.monotonic_ns()
+    for pause_s in (0.3, 0.2, 0.4):
+        gevent.sleep(0.03)
+        stand_still(pause_s)
+    gevent.sleep(0.03)
+    check.stop()
+    (first_ns, first_ms), (last_ns, last_ms) = check.health().late_wakeups
+    assert 280 <= first_ms < last_ms
+    assert began_ns < first_ns + 500_000_000 <= last_ns + 1
 
 
 @pytest.mark.parametrize("where", ["beginning", "end"])

@@ -21,6 +21,7 @@ from llama_load.swarm import messages, presence
 from llama_load.swarm.clock_sync import ENOUGH, MOST, WorkerClock
 from llama_load.swarm.master import MasterRun
 from llama_load.swarm.presence import LOST_AFTER_S, NO_HEARTBEAT, Presence, introduction
+from llama_load.swarm.user_scaler import UserScaler
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.wire.address import parse_url
@@ -43,7 +44,7 @@ class Swarm:
             targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, ends_matter=False, prefix_nonce=None, run_time_s=None,
             writer=SimpleNamespace(path=Path(), append_batch=lambda batch, **_: self.written.append(batch), manifest=SimpleNamespace(stages=[])),
         )  # fmt: skip
-        self.run = MasterRun(SimpleNamespace(runner=runner), prepared, lambda _: None, lambda: None)
+        self.run = MasterRun(SimpleNamespace(runner=runner), prepared, UserScaler(None))
         self.run._welcome("w")
 
     def _take(self, kind: str, data: dict[str, Any], _: str) -> None:
@@ -82,7 +83,7 @@ def test_no_record_is_taken_in_before_its_workers_clock_is_known() -> None:
 def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     """In a closed loop, too: what it sends could not be put on record. What it wants comes with the answer that makes it known."""
     swarm = Swarm()
-    swarm.run._controller.spawn(swarm.run._controller._phase_runner.next_phase)
+    swarm.run._controller.phase_over()
     gevent.sleep(0.05)
     swarm.hear(messages.WANT, over=[], workload="sharegpt", count=1)
     swarm.pong(80, delivered=0, holds=[], wants={"sharegpt": 1})  # one late answer is not enough

@@ -1,0 +1,143 @@
+"""What the workers of a run hold, as the dispatcher knows it, and which of their users wait."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+
+from llama_load.dispatch.leases import MOST_USERS_A_PROCESS, Key, Lease
+from llama_load.metrics.evidence import LostWorker
+
+
+@dataclass(slots=True)
+class Holder:
+    """A user of a worker that has leases: one, or those of a conversation. Its first request goes to this replica."""
+
+    left: int
+    worker: WorkerLeases
+    replica: int
+
+
+@dataclass(slots=True)
+class HeldLease:
+    """A lease that a worker holds, with the number of the delivery that brought it, and since when it may be used."""
+
+    lease: Lease
+    delivery: int
+    holder: Holder
+    from_ns: int
+    is_over: bool = False  # its request has ended; its record is on its way
+
+
+@dataclass(slots=True)
+class WorkerLeases:
+    """What one worker holds."""
+
+    held: dict[Key, HeldLease] = field(default_factory=dict)
+    deliveries: int = 0
+    holders: int = 0  # users with leases
+    turn: int = 0  # when it was last given an arrival: a smaller number is longer ago
+    is_ready: bool = False  # it takes arrivals
+    is_gone: bool = False  # lost, perhaps for a while, or it has left
+    has_left: bool = False
+    strays: set[Key] = field(default_factory=set)  # what it was lost with and still has in flight, now that it is back
+
+    def hold(self, leases: list[Lease], now_ns: int) -> None:
+        """One of its users gets these with the next delivery."""
+        holder = Holder(len(leases), self, leases[0].replica)
+        number = self.deliveries + 1
+        self.held |= {lease.key: HeldLease(lease, number, holder, max(now_ns, lease.scheduled_ns or 0)) for lease in leases}
+        self.holders += 1
+
+
+class Workers:
+    """What each worker holds, by its name. One that is asked for and was not known holds nothing."""
+
+    def __init__(self) -> None:
+        self._by_name: defaultdict[str, WorkerLeases] = defaultdict(WorkerLeases)
+        self._turns = 0
+
+    def __getitem__(self, worker: str) -> WorkerLeases:
+        return self._by_name[worker]
+
+    @property
+    def held(self) -> Iterator[HeldLease]:
+        """Everything that is leased."""
+        return (entry for worker in self._by_name.values() for entry in worker.held.values())
+
+    @property
+    def all_there(self) -> bool:
+        """Whether every worker that is expected takes arrivals, or is gone."""
+        return all(worker.is_ready or worker.is_gone for worker in self._by_name.values())
+
+    def idlest(self) -> str | None:
+        """The worker for the next arrival: the one with the fewest requests, of several the one whose turn is longest ago."""
+        ready = [
+            (each.holders, each.turn, name)
+            for name, each in self._by_name.items()
+            if each.is_ready and each.holders < MOST_USERS_A_PROCESS
+        ]
+        if not ready:
+            return None
+        self._turns += 1
+        name = min(ready)[2]
+        self._by_name[name].turn = self._turns
+        return name
+
+
+class Wants:
+    """How many users wait for leases, by worker and workload, in the order in which they get one."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, str], int] = {}
+
+    @property
+    def count(self) -> int:
+        """How many users wait, in all."""
+        return sum(self._waiting.values())
+
+    @property
+    def next(self) -> tuple[str | None, str]:
+        """Worker and workload of the user that is next; no worker if none waits."""
+        return next(iter(self._waiting), (None, ""))
+
+    def add(self, worker: str, workload: str, count: int) -> None:
+        """This many more users wait there."""
+        if count > 0:
+            self._waiting[worker, workload] = self._waiting.get((worker, workload), 0) + count
+
+    def satisfied(self, worker: str, workload: str) -> None:
+        """One user less waits there; those of other workers are next."""
+        if (count := self._waiting.pop((worker, workload), 0)) > 1:
+            self._waiting[worker, workload] = count - 1
+
+    def forget(self, worker: str) -> None:
+        """Nobody waits there."""
+        self._waiting = {key: count for key, count in self._waiting.items() if key[0] != worker}
+
+    def clear(self) -> None:
+        """Nobody waits anywhere."""
+        self._waiting.clear()
+
+
+def possibly_sent(lost: LostWorker, key: Key) -> list[int]:
+    """The list of what a lost worker may have sent that this request belongs to."""
+    return lost.possibly_sent_warmup if key[0] else lost.possibly_sent
+
+
+def could_have_begun(held: Mapping[Key, HeldLease], begun: Set[Key], until_ns: int) -> set[Key]:
+    """What of these a worker could have begun by then without having said so: any request that was to be sent by then, and the
+    turn of a conversation after one that has ended or is being sent (whose answer may have come meanwhile)."""
+    first: set[Key] = set()
+    next_turns: set[Key] = set()
+    before: dict[int, Key] = {}  # of each user (its holder): the turn before
+    for key, entry in held.items():
+        previous = before.get(id(entry.holder))
+        before[id(entry.holder)] = key
+        if previous is None or held[previous].is_over:
+            if entry.from_ns <= until_ns:
+                first.add(key)
+        elif previous in first or previous in begun:
+            next_turns.add(key)
+    return first | next_turns

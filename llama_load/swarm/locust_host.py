@@ -1,0 +1,37 @@
+"""Locust as the host of a run: its users come and go, and its test ends with the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gevent
+
+from llama_load.swarm.user_scaler import UserScaler
+
+
+class LocustHost:
+    """What `RunHost` asks of Locust; who is to bring leases to the users adds `deliver`."""
+
+    def __init__(self, environment: Any, user_scaler: UserScaler) -> None:
+        self._environment = environment
+        self._user_scaler = user_scaler
+
+    def users_asked(self) -> int:
+        """See `RunHost.users_asked`."""
+        return int(self._environment.runner.target_user_count)
+
+    def add_users(self, count: int) -> None:
+        """See `RunHost.add_users`."""
+        self._user_scaler.grow(count)
+
+    def stop(self) -> None:
+        """See `RunHost.stop`."""
+        runner, options = self._environment.runner, self._environment.parsed_options
+        if options.headless:
+            runner.quit()
+            return
+        runner.stop()
+        if options.autostart and options.autoquit != -1:
+            gevent.sleep(options.autoquit)
+            runner.quit()
+            self._environment.web_ui.stop()

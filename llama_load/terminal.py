@@ -1,0 +1,94 @@
+"""stdout and stderr that no print can fail on: a pipe that was closed, a full disk behind a redirection, an encoding without our
+characters. Everything that prints profits: our own lines, rich's tables, Locust's log and tables.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import sys
+import unicodedata
+from typing import Any
+
+ERRORS = "llama_load_ascii"
+# What stands in reports, tables and messages beyond ASCII, and what is written where the encoding has no such character.
+_PLAIN = {
+    **{"…": "...", "–": "-", "—": "-", "−": "-", "·": "-", "•": "*", "✓": "+", "✗": "x", "×": "x", "→": "->", "←": "<-"},
+    **{"±": "+/-", "≤": "<=", "≥": ">=", "≈": "~", "≠": "!=", "µ": "u", "μ": "u", "½": "1/2", "’": "'", "‘": "'"},
+    **{"“": '"', "”": '"', "„": '"', "σ": "sigma", "─": "-", "━": "-", "═": "=", "╸": "-", "╺": "-", "│": "|", "┃": "|", "║": "|"},
+}
+
+
+class SafeOutput(io.FileIO):
+    """A file descriptor to which everything can be written: what its other end does not take is dropped, and the first time that
+    this is no closed pipe, stderr says why."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "w", closefd=False)
+        self._is_lost = False
+
+    def write(self, data: Any) -> Any:
+        """Write it, or drop it."""
+        size = memoryview(data).nbytes
+        if self._is_lost:
+            return size
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._is_lost = True
+            if error.errno not in (errno.EPIPE, errno.EBADF) and self.fileno() != 2:
+                complain(f"the output was cut: {error.strerror}")
+            return size
+
+
+def complain(sentence: str) -> None:
+    """A line on stderr, past all buffers: also a signal handler may call this."""
+    try:
+        os.write(2, f"llama-load: {sentence}\n".encode("ascii", "replace"))
+    except OSError:
+        return
+
+
+def make_output_safe() -> None:
+    """Put `SafeOutput` below this process's stdout and stderr, unless somebody has replaced them already."""
+    codecs.register_error(ERRORS, _as_ascii)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # its descriptor was closed before we began
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
+        elif stream is getattr(sys, f"__{name}__"):
+            setattr(sys, name, _safe(stream))
+
+
+def _safe(stream: Any) -> Any:
+    try:
+        stream.flush()
+        raw = SafeOutput(stream.fileno())
+    except (OSError, ValueError):
+        return stream
+    errors = stream.errors if stream.errors in ("backslashreplace", "surrogateescape") and stream.encoding == "utf-8" else ERRORS
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors=errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _as_ascii(error: UnicodeError) -> tuple[str, int]:
+    """A codec error handler: plain characters in place of those that the encoding does not have."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_plain, error.object[error.start : error.end])), error.end
+
+
+def _plain(character: str) -> str:
+    """Closest ASCII: from the table, by decomposition (é: e), # for blocks of a bar, else a question mark."""
+    if character in _PLAIN:
+        return _PLAIN[character]
+    if "▀" <= character <= "▟":
+        return "#"
+    return unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode() or "?"
