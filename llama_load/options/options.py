@@ -13,7 +13,7 @@ from llama_load.analysis.keys import threshold_keys
 from llama_load.errors import UsageError
 from llama_load.foreign_text import is_secret_name, keep_secret, secrets_in
 from llama_load.load.segments import LoadModel
-from llama_load.metrics.definitions import RATES
+from llama_load.metrics.definitions import RATES, SECTION_KEYS
 from llama_load.metrics.slo import parse_slo
 from llama_load.metrics.thresholds import DEFAULT, least_values, parse_threshold
 from llama_load.options.flag_reader import FlagReader
@@ -31,7 +31,6 @@ from llama_load.options.flags import (
     without_secret_values,
 )
 from llama_load.options.load_flags import read_load
-from llama_load.reports.block import SECTIONS
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS, BodyOptions
 from llama_load.targets.target import BACKENDS
@@ -341,8 +340,8 @@ def _thresholds(given: list[str], percentiles: list[float], stages: list[str], f
 def _sections(given: str, faults: list[str]) -> list[str]:
     names = [name.strip() for name in given.split(",") if name.strip()]
     for name in names:
-        if name not in SECTIONS:
-            faults.append(f"--percentile-metrics knows {', '.join(SECTIONS)}, got {name!r}")
+        if name not in SECTION_KEYS:
+            faults.append(f"--percentile-metrics knows {', '.join(SECTION_KEYS)}, got {name!r}")
     return names
 
 
