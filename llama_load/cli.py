@@ -284,11 +284,11 @@ def _calibrate(arguments: argparse.Namespace) -> int:
 
     load = parse_load(arguments.load) if arguments.load else None
     print(f"More and more streams of {TOK_PER_S} tokens/s on one worker, against a server with a known schedule (some minutes):")
-    print(f"{'streams':>8} {'tokens/s':>9} {'TTFT error p99 (ms)':>20} {'core':>6}", flush=True)
+    print(f"{'streams':>8} {'tokens/s':>9} {'TTFT error p99 (ms)':>20} {'core':>6} {'others':>7}", flush=True)
 
     def tell(step: Step) -> None:
-        core = "" if step.core_busy is None else f"{step.core_busy:.0%}"
-        print(f"{step.streams:>8} {step.streams * TOK_PER_S:>9} {step.ttft_error_p99_ms:>20.2f} {core:>6}", flush=True)
+        core, others = ("" if share is None else f"{share:.0%}" for share in (step.core_busy, step.others_busy))
+        print(f"{step.streams:>8} {step.streams * TOK_PER_S:>9} {step.ttft_error_p99_ms:>20.2f} {core:>6} {others:>7}", flush=True)
 
     found = calibrate(tell)
     for limit_ms in LIMITS_MS:
@@ -296,8 +296,12 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         print(f"within {limit_ms:g} ms: {streams} streams, {streams * TOK_PER_S} tokens/s a worker")
     if load is not None:
         workers = found.workers_for(*load)
-        enough = f"{workers} workers" if workers else "a faster machine: one worker carries nothing here"
-        print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms need {enough}")
+        enough = (
+            f"need {workers} workers"
+            if workers
+            else f"are not carried here: {found.steps[0].streams} streams on one worker were too many"
+        )
+        print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms {enough}")
         if workers and workers > (found.cores or 1):
             print(f"this machine has {found.cores} cores: spread them over machines like it with --master and --worker")
     print(f"Kept in {save(found)}; the preflight uses it.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from llama_load.metrics.records import Records
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """One objective: the metric's value of a request must not exceed `limit_ms`."""
+    """One objective: the metric's value of a request must not exceed `limit_ms`. `text` is how it was given."""
 
     metric: str
     limit_ms: float
+    text: str = field(default="", compare=False)
 
 
 def parse_slo(text: str) -> Slo:
@@ -27,7 +28,7 @@ def parse_slo(text: str) -> Slo:
         value = -1.0
     if metric not in OBJECTIVE_KEYS or not value > 0:
         raise ValueError(f"--goodput wants METRIC:MILLISECONDS with {', '.join(OBJECTIVE_KEYS)}, such as ttft:500, got {text!r}")
-    return Slo(metric, value)
+    return Slo(metric, value, text)
 
 
 def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:
