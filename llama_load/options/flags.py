@@ -46,6 +46,11 @@ class Flag:
         """Its name on the parsed options."""
         return self.name.removeprefix("--").replace("-", "_")
 
+    @property
+    def help_with_choices(self) -> str:
+        """Its help, and the values that it takes where they are limited."""
+        return self.help + (f"; one of {', '.join(filter(None, self.choices))}" if self.choices else "")
+
 
 FLAGS = (
     Flag(
