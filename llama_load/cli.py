@@ -318,11 +318,11 @@ def _flags(_: argparse.Namespace) -> int:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for flag in FLAGS:
         default = f" [{flag.default}]" if flag.default else ""
-        table.add_row(Text(flag.name, "bold"), Text(flag.help + default))
+        table.add_row(Text(flag.name, "bold"), Text(flag.help_with_choices + default))
     console = Console()
     console.print(
-        "Flags for locust with a llama-load locustfile, with [defaults]. Each can also be set in the web UI, or in the environment "
-        "as LLAMA_LOAD_NAME:\n"
+        "Flags for locust with a llama-load locustfile; defaults are in brackets. Each can also be set in the web UI, or in the "
+        "environment as LLAMA_LOAD_NAME:\n"
     )
     console.print(table)
     return 0
