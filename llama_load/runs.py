@@ -227,7 +227,7 @@ def load_run(path: Path) -> Run:
 
         try:
             return Run(path, manifest, Records(aligned(pq.read_table(path / TABLE))), recovered=False)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        except (pa.ArrowException, OSError) as error:  # broken bytes are an OSError to it
             raise RunError(f"{path / TABLE} cannot be read: {error}") from None
     return Run(path, manifest, Records(_read_journal(path / JOURNAL)), recovered=True)
 
