@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from llama_load.bundled import bundled
 from llama_load.cli_parser import LARGEST_SEED, LONGEST_MS, MOST_REQUESTS, MOST_TOKENS, Parser, number, whole
 from llama_load.errors import LlamaLoadError, RunError, UsageError
+from llama_load.foreign_text import printable_lines
 from llama_load.terminal import make_output_safe
 from llama_load.version import __version__
 
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except LlamaLoadError as error:
-        print(f"llama-load: {error}", file=sys.stderr)
+        print(f"llama-load: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code
     except OSError as error:  # a disk or a file that fails where nothing better can be said
         place = f" {str(error.filename)[:100]}:" if error.filename else ""
@@ -78,7 +79,9 @@ def _parser() -> Parser:
         "--ctx-per-slot", type=whole(1, MOST_TOKENS), default=4096, help="context of a slot in tokens (default 4096)"
     )
     serve.add_argument("--threads", type=whole(1, 1024), default=1, help="number of compute threads (default 1)")
-    serve.add_argument("--api-key", default="", help="API key that requests must have (default: none)")
+    serve.add_argument(
+        "--api-key", default="", help="API key that requests must have; better in the environment as LLAMA_LOAD_SERVER_API_KEY"
+    )
     serve.add_argument("--vision", action="store_true", help="add a small random vision projector, to accept images")
     serve.add_argument("--embeddings", action="store_true", help="serve /v1/embeddings instead of chat")
     serve.add_argument(
@@ -283,24 +286,24 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _serve_embedded(arguments: argparse.Namespace) -> int:
     from llama_load.serving.model_maker import ModelSize, cached_model
-    from llama_load.serving.process import EmbeddedServer, free_port
+    from llama_load.serving.process import SERVER_KEY, EmbeddedServer, free_port, refuse_other_than_gguf, refuse_taken
     from llama_load.serving.projector_maker import cached_projector
 
     model = arguments.model or cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
-    if not model.is_file():
-        raise UsageError(f"there is no model file {model}; --model takes the path of a .gguf file")
+    refuse_other_than_gguf(model)
+    refuse_taken(arguments.host, arguments.port)
     server = EmbeddedServer(
         model=model,
         host=arguments.host,
         slots=arguments.slots or 4,
         ctx_per_slot=arguments.ctx_per_slot,
         threads=arguments.threads,
-        api_key=arguments.api_key,
+        api_key=arguments.api_key or os.environ.get(SERVER_KEY, ""),
         embeddings=arguments.embeddings,
         projector=cached_projector(ModelSize().dim) if arguments.vision else None,
     )
     command = server.command(arguments.port or free_port(arguments.host))
-    os.execv(command[0], command)  # noqa: S606 - the server takes this process over, signals and output included
+    os.execve(command[0], command, os.environ | server.env)  # noqa: S606 - the server takes this process over, signals and output included
 
 
 def _serve_simulated(arguments: argparse.Namespace) -> int:
@@ -348,11 +351,11 @@ def _calibrate(arguments: argparse.Namespace) -> int:
 
     load = parse_load(arguments.load) if arguments.load else None
     print(f"More and more streams of {TOK_PER_S} tokens/s on one worker, against a server with a known schedule (some minutes):")
-    print(f"{'streams':>8} {'tokens/s':>9} {'TTFT error p99 (ms)':>20} {'core':>6}", flush=True)
+    print(f"{'streams':>8} {'tokens/s':>9} {'TTFT error p99 (ms)':>20} {'core':>6} {'others':>7}", flush=True)
 
     def tell(step: Step) -> None:
-        core = "" if step.core_busy is None else f"{step.core_busy:.0%}"
-        print(f"{step.streams:>8} {step.streams * TOK_PER_S:>9} {step.ttft_error_p99_ms:>20.2f} {core:>6}", flush=True)
+        core, others = ("" if share is None else f"{share:.0%}" for share in (step.core_busy, step.others_busy))
+        print(f"{step.streams:>8} {step.streams * TOK_PER_S:>9} {step.ttft_error_p99_ms:>20.2f} {core:>6} {others:>7}", flush=True)
 
     found = calibrate(tell)
     for limit_ms in LIMITS_MS:
@@ -360,8 +363,12 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         print(f"within {limit_ms:g} ms: {streams} streams, {streams * TOK_PER_S} tokens/s a worker")
     if load is not None:
         workers = found.workers_for(*load)
-        enough = f"{workers} workers" if workers else "a faster machine: one worker carries nothing here"
-        print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms need {enough}")
+        enough = (
+            f"need {workers} workers"
+            if workers
+            else f"are not carried here: {found.steps[0].streams} streams on one worker were too many"
+        )
+        print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms {enough}")
         if workers and workers > (found.cores or 1):
             print(f"this machine has {found.cores} cores: spread them over machines like it with --master and --worker")
     print(f"Kept in {save(found)}; the preflight uses it.")

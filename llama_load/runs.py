@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from llama_load.errors import RunError, UsageError
+from llama_load.foreign_text import redacted
 from llama_load.metrics.evidence import LostWorker, WorkerHealth
 from llama_load.metrics.prompt_cache import SentBefore
 from llama_load.metrics.records import Records
@@ -182,6 +183,8 @@ class RunWriter:
         try:
             if (path / MANIFEST).exists():
                 raise UsageError(f"{path} already holds a run; choose another --run-dir or move it away")
+            if path.is_dir() and any(path.iterdir()):
+                raise UsageError(f"{path} already holds other files; choose a new or empty folder as --run-dir")
             path.mkdir(parents=True, exist_ok=True)
             self.write_manifest()
         except OSError as error:
@@ -302,7 +305,7 @@ def free_run_dir(wanted: Path) -> Path:
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
-    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    text = redacted(msgspec.json.format(msgspec.json.encode(manifest), indent=1).decode()).encode()
     unfinished = folder / (MANIFEST + ".part")
     unfinished.write_bytes(text + b"\n")
     unfinished.replace(folder / MANIFEST)

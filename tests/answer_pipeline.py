@@ -14,6 +14,7 @@ from llama_load.targets.target import OPENAI, Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
 from llama_load.wire import Exchange, Request, Timeouts, parse_url
+from llama_load.wire.exchange import AnswerBody, PhaseClock
 
 ADDRESS = parse_url("http://127.0.0.1:9")
 
@@ -28,13 +29,15 @@ class NoPool:
 def exchange_of(pieces: Sequence[bytes]) -> tuple[Exchange, AnswerReader]:
     """What becomes of an answer that comes in these reads and is closed then."""
     reader = AnswerReader()
-    exchange = Exchange(NoPool(), ADDRESS, Request("POST", "/"), reader, Timeouts(), Waiter(), lambda _: None)
+    exchange = Exchange(
+        NoPool(), ADDRESS, Request("POST", "/"), PhaseClock(Timeouts()), AnswerBody(reader), Waiter(), lambda _: None
+    )
     exchange.on_start()
-    for at, piece in enumerate(pieces, start=exchange.started_ns):
-        if exchange.ended_ns is None and piece:
+    for at, piece in enumerate(pieces, start=exchange.stamps.started_ns):
+        if exchange.stamps.ended_ns is None and piece:
             exchange.take(memoryview(piece), at)
-    if exchange.ended_ns is None:
-        exchange.connection_lost("cut_off", "the server closed the connection", exchange.started_ns + len(pieces))
+    if exchange.stamps.ended_ns is None:
+        exchange.connection_lost("cut_off", "the server closed the connection", exchange.stamps.started_ns + len(pieces))
     return exchange, reader
 
 
@@ -55,6 +58,6 @@ def record_of(pieces: Sequence[bytes]) -> RequestRecord:
     exchange, reader = exchange_of(pieces)
     ticket = Ticket(0, False, None, Target(ADDRESS, OPENAI, None))
     asked = SentRequest("id", "User", "workload", "name", "chat", None, "text", "", 8, None)
-    record = make_record(SimpleNamespace(worker="w", save_texts=True), ticket, asked, exchange, reader)
+    record = make_record(SimpleNamespace(settings=SimpleNamespace(worker="w", save_texts=True)), ticket, asked, exchange, reader)
     (kept,) = from_batch(to_batch([record]))
     return kept

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.options.flags import FLAGS
 from scripts.make_docs import flags_page
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, environment
 
 
 def test_the_page_of_flags_is_up_to_date() -> None:
@@ -16,12 +21,109 @@ def test_the_page_of_flags_is_up_to_date() -> None:
     assert (REPOSITORY / "docs" / "flags.md").read_text(encoding="utf-8") == flags_page()
 
 
-def test_links_in_the_documentation_lead_somewhere() -> None:
-    import re
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("*.md"))
 
-    for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")):
-        for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / link).exists(), f"{page}: {link}"
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def without_code(page: Path) -> str:
+    return re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as they stand in links to it."""
+    headings = re.findall(r"^#+ (.*)", without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+def test_links_in_the_documentation_lead_somewhere() -> None:
+    """To files that exist, and to headings that they have."""
+    for page in (*PAGES, *DECISIONS):
+        for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", without_code(page)):
+            target = page.parent / link if link else page
+            assert target.exists(), f"{page}: {link}"
+            assert not anchor or anchor in anchors(target), f"{page}: {link}#{anchor}"
+
+
+def test_modules_that_the_documentation_names_exist() -> None:
+    """A path such as `metrics/check.py`, from the repository or from the package."""
+    for page in (*PAGES, *DECISIONS):
+        for path in re.findall(r"`((?:\w+/)+\w+\.py)`", without_code(page)):
+            formerly = "greetings" in path or f"(was `{path}`)" in re.sub(r"\s+", " ", text_of(page))
+            assert formerly or (REPOSITORY / path).exists() or (REPOSITORY / "llama_load" / path).exists(), f"{page}: {path}"
+
+
+def test_commands_in_the_documentation_have_flags_that_exist() -> None:
+    """Of ours, and the few of Locust's that are used."""
+    locust = {"--help", "--headless", "--host", "--processes", "--master", "--worker", "--master-host", "--expect-workers"}
+    known = {flag.name for flag in FLAGS} | locust
+    for page in (*PAGES, *(REPOSITORY / "locustfiles").glob("*.py")):
+        for command in re.findall(r"(?:^locust |^… |`locust ).*(?:\\\n.*)*", text_of(page), re.MULTILINE):
+            given = re.findall(r"(?<!\S)--[a-z-]+", command)
+            assert not (unknown := [flag for flag in given if flag not in known]), f"{page}: {unknown} in {command}"
+
+
+def test_the_drawing_of_the_rooms_has_all_of_them() -> None:
+    """Every folder and module of the package, and no other."""
+    drawing = text_of(REPOSITORY / "docs" / "architecture.md").partition("```\n")[2].partition("```")[0]
+    drawn = set(re.findall(r"(?<!\S)(\w+(?:\.py|/))", drawing))
+    package = [path for path in (REPOSITORY / "llama_load").iterdir() if not path.name.startswith("_")]
+    assert drawn == {path.name + "/" if path.is_dir() else path.name for path in package}
+
+
+def test_lines_of_markdown_are_at_most_120_characters() -> None:
+    """Tables and pictures excepted, which cannot be wrapped, and code."""
+    for page in (*PAGES, REPOSITORY / "CHANGELOG.md"):
+        for line in without_code(page).splitlines():
+            assert len(line) <= 120 or line.startswith(("|", "![")), f"{page}: {line}"
+
+
+def test_prose_and_help_have_none_of_our_private_words() -> None:
+    """STYLE: the words of Locust and vLLM."""
+    private = re.compile(r"\b(told|tells?|so many|by itself|whoever|nobody|anew|so-manieth|of (its|their) own)\b", re.IGNORECASE)
+    texts = {page.name: without_code(page) for page in PAGES} | {flag.name: flag.help for flag in FLAGS}
+    for name, text in texts.items():
+        assert not (found := private.search(text)), f"{name}: {found and text[max(0, found.start() - 40) : found.end() + 20]!r}"
+
+
+def test_every_check_of_the_verdict_is_explained() -> None:
+    """docs/verdict.md has a row for each, with its limit, under its word."""
+    sections = re.split(r"^## ", text_of(REPOSITORY / "docs" / "verdict.md"), flags=re.MULTILINE)
+    rows = {
+        name: (section.partition("\n")[0], float(limit))
+        for section in sections
+        for name, limit in re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", section, re.MULTILINE)
+    }
+    assert rows == {name: (limit.word, limit.limit) for name, limit in LIMITS.items()}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/verdict.md"])
+def test_the_words_of_the_verdict_are_those_of_the_code(page: str) -> None:
+    """In their order, the gravest first."""
+    table = text_of(REPOSITORY / page).partition("| verdict | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
+    assert [row.split("|")[1].strip() for row in table.splitlines()] == list(WORDS)
+
+
+def shape(line: str) -> str:
+    """A line of the report without its figures: the label up to the colon, the name of a row, the words of a check."""
+    if line.startswith(("✓", "·", "!", "?", "+", " ")):
+        row = re.match(r"[✓·] {2}([\w ]+?) {2,}", line)
+        return row[1] if row else re.sub(r"[\d.]+|^[!?+ ] ", "", line)
+    return line.partition(": ")[0] if ": " in line else line.strip()
+
+
+def test_the_output_in_the_readme_is_that_of_the_demo(tmp_path: Path) -> None:
+    """Every line that README quotes is in a real report, with other figures. If this fails: quote a new run of `make demo`."""
+    (quoted,) = re.findall(r"```\n(Before the run.*?)```", text_of(REPOSITORY / "README.md"), re.DOTALL)
+    command = [sys.executable, "-m", "llama_load.cli", "demo", "-u", "4", "--num-prompts", "4", "--run-dir", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment(), check=False)
+    printed = {shape(line) for line in done.stdout.splitlines() + done.stderr.splitlines()}
+    lines = [line for line in quoted.splitlines() if line != "…"]
+    assert len(lines) > 15
+    assert [line for line in lines if shape(line) not in printed] == []
 
 
 def test_the_flags_are_listed_at_80_columns() -> None:

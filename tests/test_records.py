@@ -102,6 +102,10 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="already holds a run"):
         RunWriter(tmp_path / "run", manifest())
     assert free_run_dir(tmp_path / "run") == tmp_path / "run-2"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").touch()
+    with pytest.raises(UsageError, match="already holds other files"):
+        RunWriter(tmp_path / "docs", manifest())
 
 
 def test_what_is_no_run_is_refused_in_a_sentence(tmp_path: Path) -> None:

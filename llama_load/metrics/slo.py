@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,10 +14,11 @@ SLO_METRICS = tuple(latency.key for latency in LATENCIES if latency.is_objective
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """One objective: the metric's value of a request must not exceed `limit_ms`."""
+    """One objective: the metric's value of a request must not exceed `limit_ms`. `text` is how it was given."""
 
     metric: str
     limit_ms: float
+    text: str = field(default="", compare=False)
 
 
 def parse_slo(text: str) -> Slo:
@@ -29,7 +30,7 @@ def parse_slo(text: str) -> Slo:
         value = -1.0
     if metric not in SLO_METRICS or not value > 0:
         raise ValueError(f"--goodput wants METRIC:MILLISECONDS with {', '.join(SLO_METRICS)}, such as ttft:500, got {text!r}")
-    return Slo(metric, value)
+    return Slo(metric, value, text)
 
 
 def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:

@@ -53,13 +53,18 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdResult:
-    """A threshold, the value it looked at, and whether it came true (that is: whether the run fails by it). `why` says why
-    there is no value, where that is known."""
+    """A threshold, the value that it was compared with, and whether the run fails by it. `why` says why there is no value, where
+    that is known."""
 
-    text: str
+    threshold: Threshold
     value: float | None
     failed: bool
     why: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The threshold as it was given."""
+        return self.threshold.text
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -111,8 +116,8 @@ def evaluate(
         values = groups.get(threshold.group, {}).get(threshold.member, {})
     value = values.get(threshold.key)
     if not isinstance(value, int | float) or math.isnan(value):
-        return ThresholdResult(threshold.text, None, True, _too_few(threshold.key, values))
-    return ThresholdResult(threshold.text, float(value), _OPERATORS[threshold.sign](value, threshold.limit))
+        return ThresholdResult(threshold, None, True, _too_few(threshold.key, values))
+    return ThresholdResult(threshold, float(value), _OPERATORS[threshold.sign](value, threshold.limit))
 
 
 def least_values(key: str) -> tuple[str, int] | None:

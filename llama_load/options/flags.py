@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
+from llama_load.foreign_text import MASK, masked, redacted, secrets_in
 from llama_load.load.segments import ARRIVALS, ON_LIMITS, QUEUE, RAMPS
 from llama_load.load.stages import EXAMPLES
 from llama_load.metrics.thresholds import DEFAULT, GROUPS
@@ -15,6 +17,7 @@ from llama_load.targets.target import BACKENDS
 
 # As `vllm bench serve`: what a headless run without --num-prompts and without -t does.
 DEFAULT_NUM_PROMPTS = 1000
+EXTRA_BODY = "--extra-body"
 CANCEL, WAIT = "cancel", "wait"
 GENERATED, RECORDED = HISTORIES = ("generated", "recorded")
 CACHES = ("different", "shared", "as-is")
@@ -68,7 +71,7 @@ FLAGS = (
     Flag("--speed", "1", "replay speed of --trace as a factor: 2 takes half the time"),
     Flag("--stages", "", f"run several loads in a row, such as {EXAMPLES}"),
     Flag("--stage-prompts", FRESH, "prompts of each stage: fresh ones, or the same (needs the prompt cache off)", PROMPTS),
-    Flag("--warmup", "1", "number of warm-up requests before the measurement (before each stage), with prompts of their own"),
+    Flag("--warmup", "1", "number of warm-up requests before the measurement (before each stage); they have separate prompts"),
     Flag(
         "--dataset-path",
         "",
@@ -133,6 +136,13 @@ FLAGS = (
     Flag("--bust-prefix-cache", "", "start every prompt with random text, so that no prefix cache has it", switch=True),
     Flag("--extra-body", "", "a JSON object to merge into every request body, such as '{\"top_k\": 1}'"),
     Flag("--header", "", "a header for every request, 'Name: value'; can be repeated", repeated=True, secret=True),
+    Flag(
+        "--swarm-key",
+        "",
+        "shared key of master and workers; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: --processes generates one)",
+        secret=True,
+    ),
+    Flag("--ui-folder", "", "folder that must contain the paths given in the web UI (default: the working directory)"),
     Flag("--api-key", "", "API key, sent as a Bearer token; safer in the environment as LLAMA_LOAD_API_KEY", secret=True),
     Flag("--ca-file", "", "PEM file of the CA certificates to trust for https:// (default: the system's)"),
     Flag("--insecure", "", "do not verify the server's certificate for https://", switch=True),
@@ -181,18 +191,32 @@ def declare(parser: Any) -> None:
 
 
 def without_secrets(command: list[str]) -> list[str]:
-    """A command line whose keys and headers are replaced by asterisks."""
-    shown, hide = [], False
+    """A command line with *** for keys, for headers, and for what looks like a secret in --extra-body."""
+    shown, hide, body = [], False, False
     for word in command:
-        name, equals, _ = word.partition("=")
+        name, equals, value = word.partition("=")
         # argparse takes any beginning of a flag for the flag.
         secret = len(name) > len("--") and any(flag.startswith(name) for flag in _SECRET_FLAGS)
         if hide:
-            shown.append("***")
+            shown.append(MASK)
             hide = False
+        elif body:
+            shown.append(without_secret_values(word))
+            body = False
         elif secret and equals:
-            shown.append(f"{name}=***")
+            shown.append(f"{name}={MASK}")
+        elif len(name) > len("--") and EXTRA_BODY.startswith(name) and equals:
+            shown.append(f"{name}={without_secret_values(value)}")
         else:
-            hide = secret
-            shown.append(word)
+            hide, body = secret, len(name) > len("--") and EXTRA_BODY.startswith(name)
+            shown.append(redacted(word))
     return shown
+
+
+def without_secret_values(text: str) -> str:
+    """The JSON text of --extra-body, with *** for the values of keys that are named like secrets; as it is where it has none."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return MASK
+    return json.dumps(masked(value)) if secrets_in(value) else redacted(text)

@@ -21,11 +21,13 @@ LOOSE_MS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One load and what came of it: p99 of the absolute TTFT error, ms; the client's core, 0 to 1."""
+    """One load and what came of it: p99 of the absolute TTFT error, ms; the client's core, 0 to 1; the share of all cores that
+    other programs used, None where it is not known."""
 
     streams: int
     ttft_error_p99_ms: float
     core_busy: float | None
+    others_busy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,15 @@ def client_rows(calibration: Calibration | None, users: int | None, workers: int
     if calibration is None or users is None:
         return []
     needed = calibration.workers_for(users, calibration.tok_per_s_each)
+    if needed is None:
+        text = (
+            "the last calibration found no load that this machine carries: repeat it while nothing else runs (llama-load calibrate)"
+        )
+        return [PreflightRow("client", text, "note")]
     carried = f"a worker here carries {calibration.carried(LOOSE_MS)} streams of {calibration.tok_per_s_each} tok/s truthfully"
-    if needed is not None and needed <= workers:
+    if needed <= workers:
         return [PreflightRow("client", carried)]
-    more = f"use {needed} (--processes)" if needed else "use another machine"
-    return [PreflightRow("client", f"{carried}: {workers} may be too few for {users}, {more}", "note")]
+    return [PreflightRow("client", f"{carried}: {workers} may be too few for {users}, use {needed} (--processes)", "note")]
 
 
 def save(calibration: Calibration) -> Path:

@@ -215,31 +215,21 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
 
     llama-server without `-np` (or with --kv-unified) gives every slot the whole context and all of them one pool of that
     size; when the pool is full, every stream ends in an error. It tells its slots but not whether they share: `kv_pool` is
-    what the user says; None looks at the least that it can be, which is one slot's context.
+    what the user says; None: nothing is known of a pool.
     """
-    pool = kv_pool or budget.context
     counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
     slots = max((target.slots or 1 for target in targets if target.backend == LLAMA_SERVER), default=0)
-    if pool is None or not plan.measured or not counted or not slots or plan.measured[0].inputs or _sees(plan):
+    if kv_pool is None or not plan.measured or not counted or not slots or plan.measured[0].inputs or _sees(plan):
         return []
     at_a_time = min(-(-(users or 1) // len(targets)), slots)
     needs = (budget.need(prompt.prompt_tokens or 0, prompt.max_tokens or 0) for prompt in plan.measured)
     most = sum(heapq.nlargest(at_a_time, needs))
-    if most <= pool:
-        return [PreflightRow("KV pool", f"{most} of {pool} tokens at most")] if kv_pool else []
+    if most <= kv_pool:
+        return [PreflightRow("KV pool", f"{most} of {kv_pool} tokens at most")]
     longest = f"the {at_a_time} longest prompts with their answers need"
     wanted = f"{'the longest prompt with its answer needs' if at_a_time == 1 else longest} {most} tokens"
-    if kv_pool:
-        return [
-            PreflightRow(
-                "KV pool", f"{wanted}, the pool has {pool}: when it is full all streams fail (fewer -u, larger -c)", "warning"
-            )
-        ]
-    return [
-        PreflightRow(
-            "KV pool", f"if its slots share one (--kv-unified): {wanted}, it may have {pool}; --kv-pool says how much", "note"
-        )
-    ]
+    text = f"{wanted}, the pool has {kv_pool}: when it is full all streams fail (fewer -u, larger -c)"
+    return [PreflightRow("KV pool", text, "warning")]
 
 
 def _sees(plan: Plan) -> bool:

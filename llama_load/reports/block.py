@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from llama_load.analysis.keys import configured_load, percentile_word, speculation_of
 from llama_load.analysis.results import Results
+from llama_load.foreign_text import printable
 from llama_load.metrics.check import LIMITS, plural
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution, least_count
@@ -32,7 +33,7 @@ def block(results: Results) -> str:
     manifest = results.run.manifest
     blocks = [line for stage in results.stages for line in _stage_block(manifest, stage)] or vllm_block(manifest, results.total)
     lines = [*error_lines(results.total), *blocks, *own_sections(results)]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{printable(line, None)}\n" for line in lines)
 
 
 def error_lines(figures: Summary) -> list[str]:

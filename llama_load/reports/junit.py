@@ -17,8 +17,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from llama_load.foreign_text import printable
 from llama_load.metrics.check import INCOMPLETE, Check
-from llama_load.metrics.thresholds import Threshold, ThresholdResult, parse_threshold
+from llama_load.metrics.thresholds import Threshold, ThresholdResult
 
 if TYPE_CHECKING:
     from llama_load.analysis.results import Results
@@ -86,7 +87,7 @@ def _add(case: ElementTree.Element, kind: str, type_: str, message: str) -> None
 
 def _why(result: ThresholdResult) -> str:
     """One sentence: `p99_ttft_ms was 612.3, over the limit of 500`."""
-    threshold = parse_threshold(result.text)
+    threshold = result.threshold
     what = threshold.key
     if threshold.group is not None:
         what += f" of {threshold.group} {threshold.member}"
@@ -104,4 +105,4 @@ def _value(value: float, threshold: Threshold) -> str:
 
 
 def _writable(text: str) -> str:
-    return _UNWRITABLE.sub("\ufffd", text)
+    return _UNWRITABLE.sub("\ufffd", printable(text, None))

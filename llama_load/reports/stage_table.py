@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from llama_load.foreign_text import markdown
 from llama_load.metrics.check import plural
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.reports.layout import in_columns
@@ -26,7 +27,8 @@ class Cell:
     @property
     def markdown(self) -> str:
         """Bold if it is the best."""
-        return f"**{self.text}**" if self.best else self.text
+        text = markdown(self.text)
+        return f"**{text}**" if self.best else text
 
 
 Row = tuple[Cell, ...]

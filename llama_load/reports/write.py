@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from llama_load import foreign_text
 from llama_load.analysis.results import Results
 from llama_load.reports.block import block
 from llama_load.reports.junit import junit
@@ -56,7 +57,8 @@ def markdown(results: Results, text: str) -> str:
             stage_columns=STAGE_COLUMNS,
             stage_notes=list(notes(results.stages)),
             describe_prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
-            command=shlex.join(manifest.command),
+            fence=foreign_text.fence(text),
+            command=foreign_text.printable(shlex.join(manifest.command), None),
         )
     )
 
@@ -76,11 +78,11 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
         loader=jinja2.PackageLoader("llama_load.reports"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    environment.filters["cell"] = lambda value: foreign_text.markdown(str(value))
     return environment
 
 
 def _put(path: Path, text: str) -> None:
     unfinished = path.with_name(path.name + ".part")
-    unfinished.write_text(text, encoding="utf-8")
+    unfinished.write_text(foreign_text.redacted(text), encoding="utf-8")
     unfinished.replace(path)

@@ -15,12 +15,10 @@ from locust.exception import StopUser
 
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.record import RequestRecord
-from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
 from llama_load.users.content import PREFIX_DIGITS
-from llama_load.users.session import Dialogue, Ticket
-from llama_load.wire.request import Timeouts
+from llama_load.users.session import SessionSettings, Ticket
 from llama_load.wire.timer import FINE_NS, sleep_until
 
 # A lease whose request has been scheduled this long ago and that no user has taken gets one more user: the one that was made for it
@@ -72,12 +70,8 @@ class LeaseClient:
     """
 
     link: DispatcherLink
-    worker: str
+    settings: SessionSettings
     targets: Sequence[Target]
-    body_options: BodyOptions
-    dialogue: Dialogue
-    timeouts: Timeouts
-    save_texts: bool
     nonce: str | None  # set: begin every prompt with random text drawn from it
     measuring: Callable[[], None]
     more_users: Callable[[str], None]

@@ -19,6 +19,7 @@ from llama_load.run.lease_client import DispatcherLink, LeaseClient
 from llama_load.run.other_requests import OtherRequestsCounter
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
+from llama_load.users.session import SessionSettings
 from llama_load.wire.transport import Transport
 
 # How long users that were stopped may take to write down what they were doing.
@@ -47,12 +48,8 @@ class SenderRuntime:
         options = config.options
         self.lease_client = LeaseClient(
             link=link,
-            worker=worker,
+            settings=SessionSettings(worker, config.body_options, options.dialogue, options.timeouts, options.save_texts),
             targets=config.targets,
-            body_options=config.body_options,
-            dialogue=options.dialogue,
-            timeouts=options.timeouts,
-            save_texts=options.save_texts,
             nonce=config.nonce,
             measuring=self._monitor.start,
             more_users=self._users.add,

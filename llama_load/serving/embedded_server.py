@@ -1,12 +1,13 @@
 """The process in which the embedded llama-server lives: llama.cpp's own HTTP server from the package xllamacpp.
 
 Run as `python -m llama_load.serving.embedded_server '{"model": …}'`; see `llama_load.serving.process` for the
-fields. It prints one line, the address it listens on, and ends with SIGTERM or SIGINT.
+fields, and the environment for the API key. It prints one line, the address it listens on, and ends with SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 
@@ -40,8 +41,8 @@ def main() -> None:
     params.kv_unified = wanted["shared_kv"]
     if wanted["speculative"]:
         params.speculative.types = [getattr(xllamacpp.common_speculative_type, _type_name(wanted["speculative"]))]
-    if wanted["api_key"]:
-        params.api_keys = [wanted["api_key"]]
+    if key := os.environ.get("LLAMA_LOAD_SERVER_API_KEY"):
+        params.api_keys = [key]
     server = xllamacpp.Server(params)
     print(f"listening on {server.listening_address}", flush=True)
     signal.sigwait(signals)

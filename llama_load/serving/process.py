@@ -21,9 +21,11 @@ from llama_load.errors import RunError, UsageError
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 10.0
 NICE = 10
+GGUF_MAGIC = b"GGUF"
+SERVER_KEY = "LLAMA_LOAD_SERVER_API_KEY"
 
 
-_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "api_key", "shared_kv", "speculative", "embeddings")
+_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "shared_kv", "speculative", "embeddings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,13 @@ class EmbeddedServer:
     embeddings: bool = False  # answer /v1/embeddings
     projector: Path | None = None  # what turns images into tokens (mmproj)
 
+    @property
+    def env(self) -> dict[str, str]:
+        """What is added to its environment: the key, which every user of the machine could read in a command line."""
+        return {SERVER_KEY: self.api_key}
+
     def command(self, port: int) -> list[str]:
-        """The command line that starts it on `port`."""
+        """The command line that starts it on `port`, with `env` in its environment."""
         wanted = {name: getattr(self, name) for name in _FIELDS}
         wanted |= {"model": str(self.model), "port": port, "projector": str(self.projector or "")}
         return [sys.executable, "-m", "llama_load.serving.embedded_server", json.dumps(wanted)]
@@ -77,6 +84,27 @@ def free_port(host: str = "127.0.0.1") -> int:
         sock.bind((host, 0))
         port: int = sock.getsockname()[1]
         return port
+
+
+def refuse_taken(host: str, port: int) -> None:
+    """Raises UsageError where a server could not listen."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: the last one's connections do not matter
+            sock.bind(address)
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else "there is no such port"
+        raise UsageError(f"cannot listen on {host}:{port}: {why}; choose another --port (0 takes a free one)") from None
+
+
+def refuse_other_than_gguf(model: Path) -> None:
+    """Raises UsageError where there is no model file, or one that is no GGUF."""
+    if not model.is_file():
+        raise UsageError(f"there is no model file {model}; --model takes the path of a .gguf file")
+    with model.open("rb") as file:
+        if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
+            raise UsageError(f"{model} is no GGUF file; --model takes the path of a .gguf file")
 
 
 def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health", env: Mapping[str, str] | None = None) -> Running:
@@ -113,10 +141,9 @@ def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health"
 @contextmanager
 def embedded_llama_server(server: EmbeddedServer, log: Path) -> Iterator[Running]:
     """The real llama-server, running while the block is."""
-    if not server.model.is_file():
-        raise UsageError(f"there is no model file {server.model}; --model takes the path of a .gguf file")
+    refuse_other_than_gguf(server.model)
     port = server.port or free_port(server.host)
-    running = start(server.command(port), f"http://{server.host}:{port}", log)
+    running = start(server.command(port), f"http://{server.host}:{port}", log, env=server.env)
     try:
         yield running
     finally:

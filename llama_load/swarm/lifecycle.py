@@ -28,15 +28,19 @@ from locust.runners import MasterRunner, WorkerRunner
 from llama_load.analysis.results import Results
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.foreign_text import printable_lines
 from llama_load.load.segments import LONGEST_S
 from llama_load.options.flags import MOST_USERS, declare
 from llama_load.options.options import RunOptions, read_options
+from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
 from llama_load.reports.write import write_junit
 from llama_load.swarm import messages
+from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
 from llama_load.swarm.master import MasterRun
+from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
@@ -63,13 +67,21 @@ def install() -> None:
     load_arrow()
     runners.HEARTBEAT_LIVENESS = LOST_AFTER_S // runners.HEARTBEAT_INTERVAL  # see `llama_load.swarm.presence`
     events.llm_request = EventHook()
-    events.init_command_line_parser.add_listener(lambda parser, **_: declare(parser))
+    events.init_command_line_parser.add_listener(_on_parser)
     events.init.add_listener(lambda environment, **_: _begin(environment))
     # A worker asks for these once a flag (some 200) whenever users are started, at 3 ms each: its loop would stand still meanwhile.
     argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
 
 
+def _on_parser(parser: Any, **_: Any) -> None:
+    """Locust is about to read the command line, for the first time before it forks."""
+    declare(parser)
+    explain(parser)
+    choose_port(parser)
+
+
 def _begin(environment: Any) -> Lifecycle | WorkerLifecycle:
+    clean_logs()
     return WorkerLifecycle(environment) if isinstance(environment.runner, WorkerRunner) else Lifecycle(environment)
 
 
@@ -99,9 +111,10 @@ class Lifecycle:
             for kind in messages.TO_MASTER:
                 environment.runner.register_message(kind, self._on_message)
         try:
-            self._take_over_options()
+            options = self._read()
+            self._take_over_options(options)
             if self.headless:
-                self.prepared = self._prepare()
+                self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.users
         except LlamaLoadError as error:
             _say(error)
@@ -110,8 +123,7 @@ class Lifecycle:
             self.options.spawn_rate = self.options.num_users  # without -r all users start at once
         SIGNALS.listen(self._interrupted)
 
-    def _take_over_options(self) -> None:
-        given = self._read()
+    def _take_over_options(self, given: RunOptions) -> None:
         users, most = self.options.num_users, given.max_concurrency
         if users is not None and not 1 <= users <= MOST_USERS:
             raise UsageError(f"-u must be a whole number of at least 1 and at most {MOST_USERS:,}, got {users}")
@@ -161,8 +173,8 @@ class Lifecycle:
             logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
             logger.info("Run time limit set to %g seconds, counted from the end of the warm-up", self.run_time_s)
 
-    def _prepare(self) -> Prepared:
-        prepared = prepare(self.environment, self._read(), self.run_time_s, headless=self.headless)
+    def _prepare(self, options: RunOptions) -> Prepared:
+        prepared = prepare(self.environment, options, self.run_time_s, headless=self.headless)
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
             shape.users = prepared.users
@@ -180,7 +192,7 @@ class Lifecycle:
                 # The form is posted first and its timer set right after: look once that has happened.
                 gevent.sleep(0)
                 self._take_over_run_time()
-                self.prepared = self._prepare()
+                self.prepared = self._prepare(self._read())
             prepared, self.prepared = self.prepared, None
             if prepared.model.stages:
                 prepared.writer.manifest.users = prepared.users
@@ -295,4 +307,4 @@ def ramp_s(users: int, spawn_rate: float | None) -> float | None:
 
 
 def _say(what: object) -> None:
-    print(f"llama-load: {what}", file=sys.stderr, flush=True)
+    print(f"llama-load: {printable_lines(str(what))}", file=sys.stderr, flush=True)

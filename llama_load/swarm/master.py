@@ -74,7 +74,13 @@ class MasterRun(LocustHost):
         self._controller = RunController(prepared, self)
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
-            __version__, self._name, prepared.targets, prepared.body_options, prepared.prefix_nonce, prepared.ends_matter
+            __version__,
+            self._name,
+            prepared.targets,
+            prepared.body_options,
+            prepared.prefix_nonce,
+            prepared.ends_matter,
+            [user.__name__ for user in environment.user_classes],
         )
         self._config = messages.pack(config)
         self._workers: dict[str, _WorkerState] = {}

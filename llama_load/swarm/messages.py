@@ -54,6 +54,7 @@ class RunConfig:
     body_options: BodyOptions
     nonce: str | None
     ends_matter: bool  # others may wait for the end of a request: say it at once
+    user_classes: list[str]  # by their names: those that the master may ask a worker to start
 
 
 @dataclass(frozen=True, slots=True)

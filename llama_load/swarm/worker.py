@@ -90,6 +90,13 @@ class WorkerLifecycle:
             theirs = "another version" if config is None else config.version
             self._refuse(f"runs llama-load {__version__}, the master {theirs}; install the same on both")
             return
+        known = {user.__name__ for user in self._environment.user_classes} | set(self._environment.available_user_classes or ())
+        if missing := [name for name in config.user_classes if name not in known]:
+            self._refuse(
+                f"has no user class {missing[0]}, which the master's locustfile has: start both with the same locustfile, or, if "
+                "they belong to different swarms, give each its port (--master-bind-port on the master, --master-port here)"
+            )
+            return
         if self._run is not None and self._run.name != config.run:  # the end of that run has not reached us
             self._on_test_stop()
         self._config = config

@@ -21,6 +21,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from llama_load.foreign_text import printable
+
 # A count as a server may tell it; anything else makes what it stands in a bad one.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -100,8 +102,7 @@ def describe_error(body: bytes) -> str:
         if isinstance(value, dict) and key in value:
             value = value[key]
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + "…"
+    return printable(" ".join(text.split()), LONGEST_MESSAGE)
 
 
 def _context_exceeded(body: bytes, message: str) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from llama_load.foreign_text import printable
+
 MOST = 2**53
 
 
 def text(value: object) -> str | None:
-    """A text that is not empty, else None."""
-    return value if isinstance(value, str) and value else None
+    """A text that is not empty, made printable; else None."""
+    return printable(value) if isinstance(value, str) and value else None
 
 
 def count(value: object) -> int | None:
@@ -41,7 +43,7 @@ def listed_models(document: object) -> list[ListedModel]:
     for entry in entries if isinstance(entries, list) else []:
         model = fields(entry)
         name, aliases = text(model.get("id")), model.get("aliases")
-        names = tuple(filter(text, aliases)) if isinstance(aliases, list) else ()
+        names = tuple(filter(None, map(text, aliases))) if isinstance(aliases, list) else ()
         if name is not None:
             trained = count(fields(model.get("meta")).get("n_ctx_train"))
             found.append(ListedModel(name, names, text(model.get("owned_by")), count(model.get("max_model_len")), trained))

@@ -16,6 +16,7 @@ import msgspec
 import requests
 
 from llama_load.errors import UsageError
+from llama_load.foreign_text import printable, printable_json
 from llama_load.targets.body import CHAT, PATHS
 from llama_load.targets.control import control_session, json_of
 from llama_load.targets.counters import read_counters
@@ -102,7 +103,7 @@ class Probe:
         except requests.RequestException as error:
             raise UsageError(f"cannot reach {self.address.url}: {_reason(error)}; is the server running there?") from None
         if response.is_redirect and needed:
-            where = response.headers["location"]
+            where = printable(response.headers["location"])
             raise UsageError(f"{url} redirects to {where}; point --host at where the server really is")
         try:
             return response.status_code, json_of(response)
@@ -119,14 +120,13 @@ class Probe:
         model = models[0] if models else None
         settings = fields(props.get("default_generation_settings"))
         head, template = self._template_tokens()
-        chat_template = text(props.get("chat_template"))
-        sampling = {name: value for name, value in fields(settings.get("params")).items() if name in SAMPLING}
+        params = fields(settings.get("params"))
         facts = ServerFacts(
             build=text(props.get("build_info")) or text(version.get("version")),
             model_path=text(props.get("model_path")),
-            modalities=props.get("modalities"),
-            chat_template_sha256=hashlib.sha256(chat_template.encode()).hexdigest() if chat_template else None,
-            sampling=sampling or None,
+            modalities=printable_json(props.get("modalities")),
+            chat_template_sha256=_digest(props.get("chat_template")),
+            sampling=printable_json({name: value for name, value in params.items() if name in SAMPLING}) or None,
             head_tokens=head,
         )
         target = Target(
@@ -244,6 +244,10 @@ class Probe:
         except (requests.RequestException, ValueError, KeyError, TypeError, AttributeError, NotCounted):
             pass
         return None, None
+
+
+def _digest(value: object) -> str | None:
+    return hashlib.sha256(value.encode()).hexdigest() if isinstance(value, str) and value else None
 
 
 def _says_llama_server(listed: list[ListedModel]) -> bool:

@@ -34,14 +34,22 @@ class Dialogue:
     think_s: float = 0.0
 
 
-class Session(Protocol):
-    """The run as its users see it."""
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What all users of a process have in common: its name, what goes into bodies, how conversations go on, how long answers may
+    take, and whether texts are kept."""
 
+    worker: str
     body_options: BodyOptions
     dialogue: Dialogue
     timeouts: Timeouts
-    worker: str
     save_texts: bool
+
+
+class Session(Protocol):
+    """The run as its users see it."""
+
+    settings: SessionSettings
 
     def take(self, workload: str) -> Ticket:
         """Wait for permission to send the next request, with the workload's prompt for it. When there is none left, wait

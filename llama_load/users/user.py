@@ -170,7 +170,7 @@ class LlamaUser(HttpUser):
         name: str | None,
         body: dict[str, Any],
     ) -> Answer:
-        session, given = self._session, self._session.body_options
+        session, given = self._session, self._session.settings.body_options
         options = replace(given, endpoint=endpoint or given.endpoint, max_tokens=given.max_tokens or max_tokens)
         if prompt is None and self.workload is None:
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
@@ -185,7 +185,7 @@ class LlamaUser(HttpUser):
                 asked, request, reader = self._build_request(said, conversation, options, name, body)
             except UsageError as error:
                 session.abort(str(error))
-            exchange = Transport.of_this_process().begin(ticket.target.address, request, reader, session.timeouts)
+            exchange = Transport.of_this_process().begin(ticket.target.address, request, reader, session.settings.timeouts)
             exchange.wait()
         except GreenletExit:
             raise
@@ -209,7 +209,7 @@ class LlamaUser(HttpUser):
         answer = Answer(first.text, record, first.reasoning) if record.status == OK else Answer("", record)
         if ticket.prompt is not None:
             conversation.goes_on(
-                ticket.prompt, answer.text if answer.ok and session.dialogue.generated else ticket.prompt.answer or ""
+                ticket.prompt, answer.text if answer.ok and session.settings.dialogue.generated else ticket.prompt.answer or ""
             )
         return answer
 
@@ -279,8 +279,8 @@ class LlamaUser(HttpUser):
         """Permission for the next turn of the conversation that this greenlet is in, else for whatever comes next."""
         conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
         if conversation is not None:
-            if session.dialogue.think_s:
-                gevent.sleep(session.dialogue.think_s)
+            if session.settings.dialogue.think_s:
+                gevent.sleep(session.settings.dialogue.think_s)
             conversation.ticket = session.follow(conversation.ticket)
         else:
             ticket = session.take(self.workload_name())

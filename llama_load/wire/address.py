@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
@@ -45,23 +46,35 @@ def split_hosts(text: str) -> list[str]:
     return text.replace(",", " ").split()
 
 
+def shown_url(url: str) -> str:
+    """The URL as it may be shown: what stands before an @ and after a ? or # may be a key."""
+    plain = re.split(r"[?#]", url.strip(), maxsplit=1)[0]
+    scheme, separator, rest = plain.rpartition("://")
+    return scheme.rpartition("@")[2] + separator + rest.rpartition("@")[2]
+
+
 def parse_url(url: str) -> Address:
     """Read a base URL such as `http://[::1]:8080/llm`. Raises ValueError with a sentence when it is none."""
     text = url.strip()
-    parts = urlsplit(text if "://" in text else f"http://{text}")
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+    except ValueError:  # an open bracket
+        raise ValueError(f"{shown_url(url)!r} has no valid host name") from None
     if parts.scheme not in DEFAULT_PORTS:
-        raise ValueError(f"{url!r} is no http:// or https:// URL")
+        raise ValueError(f"{shown_url(url)!r} is no http:// or https:// URL")
     if not parts.hostname:
-        raise ValueError(f"{url!r} names no host; write it like http://127.0.0.1:8080")
-    if parts.query or parts.fragment or parts.username:
-        raise ValueError(f"{url!r} must be a plain base URL, without user, query or fragment")
+        raise ValueError(f"{shown_url(url)!r} names no host; write it like http://127.0.0.1:8080")
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError(
+            f"{shown_url(url)!r} must be a plain base URL, without user, query or fragment; give keys with --api-key or --header"
+        )
     try:
         port = parts.port or DEFAULT_PORTS[parts.scheme]
     except ValueError:
-        raise ValueError(f"{url!r} has no valid port") from None
+        raise ValueError(f"{shown_url(url)!r} has no valid port") from None
     try:
         host = parts.hostname.encode("idna").decode() if not parts.hostname.isascii() else parts.hostname
     except UnicodeError:
-        raise ValueError(f"{url!r} has no valid host name") from None
+        raise ValueError(f"{shown_url(url)!r} has no valid host name") from None
     # What stands in the request's first line and in Host is ASCII; what is escaped already stays so.
     return Address(parts.scheme, host, port, quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~"))

@@ -18,10 +18,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, unpack_timespec
+from llama_load.wire.stamps import Opening
 from llama_load.wire.wire_failure import WireFailure, connect_failure, tls_text
 
 if TYPE_CHECKING:
     from llama_load.wire.address import Address
+    from llama_load.wire.stamps import ReadCounts, Stamps
     from llama_load.wire.tls import TlsLayer
 
 OPENING, OPEN, CLOSED = range(3)
@@ -62,10 +64,8 @@ def _handshake_ns(sock: _socket.socket) -> int | None:
 class Listener(Protocol):
     """Who hears what becomes of a request: an exchange. Its counts and stamps are the connection's to set."""
 
-    first_write_ns: int | None
-    sent_ns: int | None
-    reads: int
-    user_space_reads: int
+    stamps: Stamps
+    counts: ReadCounts
 
     def on_start(self) -> None:
         """The connection is about to connect or, if it is open, to send."""
@@ -123,13 +123,11 @@ class Connection:
         "_tls",
         "_unsent",
         "address",
-        "connected_ns",
         "exchange",
         "exchanges",
         "fd",
-        "handshake_ns",
+        "opening",
         "pool",
-        "secured_ns",
         "state",
     )
 
@@ -140,9 +138,7 @@ class Connection:
         self.exchanges = 0
         self.state = OPENING
         self.fd = -1
-        self.connected_ns: int | None = None
-        self.secured_ns: int | None = None
-        self.handshake_ns: int | None = None
+        self.opening = Opening()
         self._sock: _socket.socket | None = None
         self._tls: TlsLayer | None = None
         self._endpoint = pool.good_endpoint.get(address, 0)
@@ -150,11 +146,6 @@ class Connection:
         self._outgoing: Sequence[bytes] = ()
         self._unsent: list[memoryview] = []
         self._read_ns = 0
-
-    @property
-    def tls_resumed(self) -> bool:
-        """Whether the TLS handshake resumed an earlier session."""
-        return self._tls is not None and self._tls.resumed
 
     @property
     def all_sent(self) -> bool:
@@ -237,12 +228,12 @@ class Connection:
         assert self.exchange is not None
         try:
             if self._unsent:
-                before = time.monotonic_ns() if self.connected_ns is None else 0
+                before = time.monotonic_ns() if self.opening.connected_ns is None else 0
                 count = self._sock.sendmsg(_at_most(self._unsent, MOST_WRITTEN))
                 if before:  # it could be sent, so it was connected before
                     self._connected(before)
-                if self.exchange.first_write_ns is None:
-                    self.exchange.first_write_ns = time.monotonic_ns()
+                if self.exchange.stamps.first_write_ns is None:
+                    self.exchange.stamps.first_write_ns = time.monotonic_ns()
                 while self._unsent and count >= len(self._unsent[0]):
                     count -= len(self._unsent.pop(0))
                 if count:
@@ -250,7 +241,7 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            if self.connected_ns is None:
+            if self.opening.connected_ns is None:
                 if error.errno not in (errno.ENOTCONN, errno.EAGAIN):
                     self._connect_failed(error.errno or 0)
             elif error.errno in (errno.EPIPE, errno.ECONNRESET):
@@ -259,14 +250,14 @@ class Connection:
             else:
                 self._fail(WireFailure("reset", f"sending failed: {error.strerror}"))
             return
-        if self.state == OPEN and self.exchange.sent_ns is None and not self._unsent:
+        if self.state == OPEN and self.exchange.stamps.sent_ns is None and not self._unsent:
             self._read_ns = time.monotonic_ns()
             self.exchange.on_sent(self._read_ns)
 
     def _connected(self, at: int) -> None:
         assert self._sock is not None
-        self.connected_ns = at
-        self.handshake_ns = _handshake_ns(self._sock)
+        self.opening.connected_ns = at
+        self.opening.handshake_ns = _handshake_ns(self._sock)
         self.pool.good_endpoint[self.address] = self._endpoint
         if self._tls is None:
             self.state = OPEN
@@ -274,7 +265,7 @@ class Connection:
     def on_writable(self) -> None:
         """The loop saw the socket writable (or in error) while bytes are left to send."""
         assert self._sock is not None
-        if self.connected_ns is None:
+        if self.opening.connected_ns is None:
             code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
                 self._connect_failed(code)
@@ -313,9 +304,9 @@ class Connection:
                     at = min(at, time.monotonic_ns())
                 at = max(at, self._read_ns)
             else:
-                exchange.user_space_reads += 1
+                exchange.counts.user_space_reads += 1
                 at = time.monotonic_ns()
-            exchange.reads += 1
+            exchange.counts.reads += 1
             self._read_ns = at
             if self._tls is None:
                 exchange.take(view[:count], at)
@@ -328,7 +319,7 @@ class Connection:
         try:
             reply, plain = tls.received(data)
             if self.state == OPENING and tls.ready:
-                self.secured_ns = at
+                self.opening.secured_ns, self.opening.tls_resumed = at, tls.resumed
                 self.state = OPEN
                 reply += tls.encrypt(b"".join(self._outgoing))
         except ssl.SSLError as error:
@@ -344,7 +335,7 @@ class Connection:
 
     def _broke(self, error: OSError) -> None:
         assert self.exchange is not None
-        if self.connected_ns is None:
+        if self.opening.connected_ns is None:
             self._connect_failed(error.errno or 0)
         elif self.state == OPENING:
             self._fail(WireFailure("tls", "the server reset the connection during the TLS handshake"))

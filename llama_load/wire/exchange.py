@@ -3,9 +3,6 @@
     start ──► opening ──► sending ──► waiting ──► streaming ──► done
                                  (no progress yet)  (progress seen)
 
-Every stamp is monotonic ns. `started`, `connected` and `sent` are taken by the clock; `secured` (TLS done), `headers`,
-progress and `ended` are the kernel's receive stamps of the reads that brought them (see `llama_load.wire.clock`).
-
 Whether the connection is used again is the caller's policy (`Request.reuse`). A reused one that turns out to be dead before
 a byte of the answer is the client's bad luck: the request goes out once more on a fresh one. A fresh one that dies is the
 server's failure.
@@ -22,6 +19,7 @@ from llama_load.wire.connection import OPENING
 from llama_load.wire.request import EventReader, Request, Timeouts
 from llama_load.wire.response import Response
 from llama_load.wire.sse import EventStream, EventTooLarge
+from llama_load.wire.stamps import Opening, ReadCounts, Stamps
 from llama_load.wire.wire_failure import WireFailure
 
 if TYPE_CHECKING:
@@ -46,58 +44,52 @@ REOPEN_WITHIN_NS = 1_000_000_000
 LINGER_S = 1.0
 
 WAITING, STREAMING, DONE = range(3)
+# Where its connection comes from: opened for it, open already, or opened because the one that was open was dead.
+FRESH, REUSED, REOPENED = range(3)
+
+
+@dataclass(slots=True)
+class PhaseClock:
+    """The phase that an exchange is in, since when, and how long each may last."""
+
+    timeouts: Timeouts
+    phase: int = WAITING
+    since_ns: int = 0
+
+
+@dataclass(slots=True)
+class AnswerBody:
+    """What an answer brings: events, which their reader takes one by one, or data to be kept."""
+
+    reader: EventReader
+    events: EventStream | None = None
+    data: bytearray = field(default_factory=bytearray)
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
     """A request under way, and afterwards what became of it.
 
-    `failure` is None exactly when a complete answer of any status came back. `merged` counts progress
-    events that shared their read with a later one, so that their own arrival time is unknown.
-    `headers_alone` is true when the header block came in a read without any body. `reused` says that no connection had to
-    be opened (connected, secured and handshake are then None), `reopened` that a reused one was found dead.
+    `failure` is None exactly when a complete answer of any status came back. `opening` is that of its connection, and says nothing
+    where one was reused.
     """
 
     pool: ConnectionPool
     address: Address
     request: Request
-    reader: EventReader
-    timeouts: Timeouts
+    clock: PhaseClock
+    answer: AnswerBody
     waiter: Waiter
     on_done: Callable[[Exchange], None]  # called once, when it is over
 
-    started_ns: int = 0
-    attempt_ns: int = 0  # when the connection that was used in the end was tried: `started_ns`, unless reopened
-    first_write_ns: int | None = None
-    connected_ns: int | None = None
-    secured_ns: int | None = None
-    tls_resumed: bool = False
-    handshake_ns: int | None = None
-    sent_ns: int | None = None
-    headers_ns: int | None = None
-    headers_alone: bool = False
-    first_progress_ns: int | None = None
-    last_progress_ns: int | None = None
-    ended_ns: int | None = None
-    reused: bool = False
-    reopened: bool = False
-
+    stamps: Stamps = field(default_factory=Stamps)
+    counts: ReadCounts = field(default_factory=ReadCounts)
+    opening: Opening = field(default_factory=Opening)
+    origin: int = FRESH
     response: Response = field(default_factory=Response)
-    body: bytearray = field(default_factory=bytearray)
     failure: WireFailure | None = None
     cancelled: bool = False
-
-    progress_events: int = 0
-    merged: int = 0
-    first_merged: bool = False
-    reads: int = 0
-    user_space_reads: int = 0
-    received_bytes: int = 0
-
-    phase: int = WAITING
-    phase_since_ns: int = 0
-    _connection: Connection | None = None
-    _events: EventStream | None = None
+    connection: Connection | None = None  # that it uses now; None when it is over
 
     @property
     def status(self) -> int | None:
@@ -109,6 +101,21 @@ class Exchange:
         """The answer's header fields, names in lower case."""
         return self.response.headers
 
+    @property
+    def body(self) -> bytearray:
+        """The answer's body, unless it is a stream of events; of a refusal the beginning."""
+        return self.answer.data
+
+    @property
+    def reused(self) -> bool:
+        """Whether no connection had to be opened."""
+        return self.origin == REUSED
+
+    @property
+    def reopened(self) -> bool:
+        """Whether a connection that was open was found dead."""
+        return self.origin == REOPENED
+
     def wait(self) -> None:
         """Wait until the exchange is over (and it is our turn). Must be called once, by one greenlet."""
         self.waiter.get()
@@ -119,29 +126,29 @@ class Exchange:
         """Connect if need be, and send, without ever waiting. Failures end up in `failure`, none is raised."""
         head = self.request.head(self.address)
         parked = self.pool.parked(self.address) if self.request.reuse else None
-        self.reused = parked is not None
-        self._connection = parked or self.pool.new(self.address)
-        self._connection.send(self, (head, *self.request.pieces))
+        self.origin = FRESH if parked is None else REUSED
+        self.connection = parked or self.pool.new(self.address)
+        self.connection.send(self, (head, *self.request.pieces))
 
     def on_start(self) -> None:
         """The connection is about to connect or, if it is open, to send: the clock starts. (A second try has started already.)"""
-        self.attempt_ns = self.phase_since_ns = time.monotonic_ns()
-        if not self.started_ns:
-            self.started_ns = self.attempt_ns
+        now_ns = time.monotonic_ns()
+        self.stamps.attempt_ns = self.clock.since_ns = now_ns
+        if not self.stamps.started_ns:
+            self.stamps.started_ns = now_ns
 
     def on_sent(self, at: int) -> None:
         """The whole request is with the kernel."""
-        self.sent_ns = at
-        self.phase_since_ns = at
+        self.stamps.sent_ns = self.clock.since_ns = at
 
     def _reopen(self) -> None:
         """The parked connection was dead: once more, on a fresh one."""
-        self.reused, self.reopened = False, True
-        self.sent_ns = self.first_write_ns = None
-        assert self._connection is not None
-        self._connection.close()
-        self._connection = self.pool.new(self.address)
-        self._connection.send(self, (self.request.head(self.address), *self.request.pieces))
+        self.origin = REOPENED
+        self.stamps.sent_ns = self.stamps.first_write_ns = None
+        assert self.connection is not None
+        self.connection.close()
+        self.connection = self.pool.new(self.address)
+        self.connection.send(self, (self.request.head(self.address), *self.request.pieces))
 
     # ------------------------------------------------------------------ coming in
 
@@ -153,34 +160,36 @@ class Exchange:
             assert isinstance(body, WireFailure)
             self._fail_with(body)
             return
-        if self.headers_ns is None and response.status is not None:
-            self.headers_ns = at
-            self.headers_alone = not body
+        answer = self.answer
+        if answer.events is None and self.stamps.headers_ns is None and response.status is not None:
+            self.stamps.headers_ns = at
+            self.counts.headers_alone = not body
             if response.is_event_stream:
-                self._events = EventStream()
+                answer.events = EventStream()
         if body:
-            self.received_bytes += len(body)
-            if self._events is None:
+            self.counts.received_bytes += len(body)
+            if answer.events is None:
                 self._take_body(body, at)
             else:
-                self._take_events(body, at)
-        if response.complete and self.phase != DONE:
+                self._take_events(answer.events, body, at)
+        if response.complete and self.clock.phase != DONE:
             self._finish_body(at)
 
     def _take_body(self, body: bytes, at: int) -> None:
-        self.body += body
-        if len(self.body) > MAX_REFUSAL_BYTES and not self.response.is_success:
-            del self.body[MAX_REFUSAL_BYTES:]
+        kept = self.answer.data
+        kept += body
+        if len(kept) > MAX_REFUSAL_BYTES and not self.response.is_success:
+            del kept[MAX_REFUSAL_BYTES:]
             self._finish_body(at)
-        elif len(self.body) > MAX_BODY_BYTES:
+        elif len(kept) > MAX_BODY_BYTES:
             self.fail("too_large", f"the answer's body is larger than {MAX_BODY_BYTES} bytes")
 
-    def _take_events(self, body: bytes, at: int) -> None:
-        assert self._events is not None
+    def _take_events(self, events: EventStream, body: bytes, at: int) -> None:
         progress = 0
-        read_event = self.reader.event
+        reader, stamps, counts = self.answer.reader, self.stamps, self.counts
+        read_event = reader.event
         try:
-            for data in self._events.feed(body):
+            for data in events.feed(body):
                 if read_event(data, at):
                     progress += 1
         except EventTooLarge:
@@ -190,20 +199,20 @@ class Exchange:
             return
         # A token that was sent alone came when the kernel says, however late it is read. Of several in one read only the last
         # one's stamp is known: the first may have come in time.
-        if progress == 1 and self.is_overdue(at) and not self.reader.done and not self.user_space_reads:
+        if progress == 1 and self.is_overdue(at) and not reader.done and not counts.user_space_reads:
             self.expire(at)
             return
-        if self.last_progress_ns is None:
-            self.first_progress_ns = at
-            self.first_merged = progress > 1
-            self.phase = STREAMING
-            self.pool.mark_streaming(self._connection)
+        if stamps.last_progress_ns is None:
+            stamps.first_progress_ns = at
+            counts.first_merged = progress > 1
+            self.clock.phase = STREAMING
+            self.pool.mark_streaming(self.connection)
         else:
-            self.pool.record_gap(at - self.last_progress_ns)
-        self.last_progress_ns = self.phase_since_ns = at
-        self.progress_events += progress
-        self.merged += progress - 1
-        if self.received_bytes > MAX_ANSWER_BYTES:
+            self.pool.record_gap(at - stamps.last_progress_ns)
+        stamps.last_progress_ns = self.clock.since_ns = at
+        counts.progress_events += progress
+        counts.merged += progress - 1
+        if counts.received_bytes > MAX_ANSWER_BYTES:
             self.fail("too_large", f"the answer did not end within {MAX_ANSWER_BYTES} bytes")
 
     def _event_too_large(self) -> None:
@@ -213,60 +222,56 @@ class Exchange:
         """The connection is gone (`kind`: reset or cut_off), which ends some answers well."""
         if kind == "cut_off" and self.response.ends_with_the_connection:
             self._finish_body(last_read_ns)
-        elif self.reused and self.response.nothing_yet and time.monotonic_ns() - self.attempt_ns < REOPEN_WITHIN_NS:
+        elif self.reused and self.response.nothing_yet and time.monotonic_ns() - self.stamps.attempt_ns < REOPEN_WITHIN_NS:
             self._reopen()
         else:
             self.fail(kind, f"{text} {self._where()}")
 
     def _finish_body(self, at: int) -> None:
-        if self._events is not None:
+        if self.answer.events is not None:
             try:
-                last = self._events.end()
+                last = self.answer.events.end()
             except EventTooLarge:
                 self._event_too_large()
                 return
             for data in last:
-                self.progress_events += self.reader.event(data, at)
-        self.ended_ns = at
+                self.counts.progress_events += self.answer.reader.event(data, at)
+        self.stamps.ended_ns = at
         self._done()
 
     def _where(self) -> str:
         if self.response.status is None:
             return "before it answered"
-        return "in the middle of the answer" if self.progress_events else "before the first token"
+        return "in the middle of the answer" if self.counts.progress_events else "before the first token"
 
     # ------------------------------------------------------------------ the end
 
     def is_overdue(self, at: int) -> bool:
         """Whether the present phase has lasted longer by `at` than it may."""
         limit_s = self._limit_s
-        return limit_s is not None and at - self.phase_since_ns > limit_s * 1e9
+        return limit_s is not None and at - self.clock.since_ns > limit_s * 1e9
 
     @property
     def _limit_s(self) -> float | None:
         """How long the present phase may last, None without limit."""
-        if self._connection is not None and self._connection.state == OPENING:
-            return self.timeouts.connect_s
-        if self.phase == STREAMING:
-            return LINGER_S if self.reader.done else self.timeouts.token_s
-        return self.timeouts.first_token_s
-
-    @property
-    def connection(self) -> Connection | None:
-        """The connection that it uses now; None when it is over."""
-        return self._connection
+        clock = self.clock
+        if self.connection is not None and self.connection.state == OPENING:
+            return clock.timeouts.connect_s
+        if clock.phase == STREAMING:
+            return LINGER_S if self.answer.reader.done else clock.timeouts.token_s
+        return clock.timeouts.first_token_s
 
     def expire(self, now_ns: int) -> None:
         """The present phase has run out: fail with its timeout, unless there is another address to try or the answer is whole."""
-        limit_s, connection = self._limit_s, self._connection
+        limit_s, connection = self._limit_s, self.connection
         if connection is not None and connection.state == OPENING:
-            self.phase_since_ns = now_ns
-            if connection.connected_ns is not None or not connection.try_next_endpoint():
+            self.clock.since_ns = now_ns
+            if connection.opening.connected_ns is not None or not connection.try_next_endpoint():
                 self.fail("connect_timeout", f"no connection within {limit_s:g} s")
-        elif self.phase != STREAMING:
+        elif self.clock.phase != STREAMING:
             self.fail("first_token_timeout", f"no first token within {limit_s:g} s")
-        elif self.reader.done:  # the server keeps the stream open all the same
-            self._finish_body(self.phase_since_ns)
+        elif self.answer.reader.done:  # the server keeps the stream open all the same
+            self._finish_body(self.clock.since_ns)
         else:
             self.fail("token_timeout", f"no further token within {limit_s:g} s")
 
@@ -276,30 +281,29 @@ class Exchange:
 
     def cancel(self) -> None:
         """Close the connection now; the exchange is neither success nor failure."""
-        if self.phase != DONE:
+        if self.clock.phase != DONE:
             self.cancelled = True
             self._ensure_started()
-            self.ended_ns = time.monotonic_ns()
+            self.stamps.ended_ns = time.monotonic_ns()
             self._done()
 
     def _fail_with(self, failure: WireFailure) -> None:
-        if self.phase != DONE:
+        if self.clock.phase != DONE:
             self.failure = failure
             self._ensure_started()
-            self.ended_ns = time.monotonic_ns()
+            self.stamps.ended_ns = time.monotonic_ns()
             self._done()
 
     def _ensure_started(self) -> None:
-        if not self.started_ns:  # it never got a socket
+        if not self.stamps.started_ns:  # it never got a socket
             self.on_start()
 
     def _done(self) -> None:
-        self.phase = DONE
-        connection, self._connection = self._connection, None
+        self.clock.phase = DONE
+        connection, self.connection = self.connection, None
         if connection is not None:
             if not self.reused:
-                self.connected_ns, self.secured_ns = connection.connected_ns, connection.secured_ns
-                self.tls_resumed, self.handshake_ns = connection.tls_resumed, connection.handshake_ns
+                self.opening = connection.opening
             if self.request.reuse and connection.all_sent and self.response.leaves_the_connection_open and not self.failure:
                 self.pool.park(connection)
             else:

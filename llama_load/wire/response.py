@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httptools
 
+from llama_load.foreign_text import printable
 from llama_load.wire.wire_failure import WireFailure
 
 # A header block beyond this is no answer of a server that wants to be understood.
@@ -89,7 +90,7 @@ class Response:
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header field is complete. (Fields that trail the body tell nothing of use.)"""
         if self.status is None:
-            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+            self.headers[printable(name.decode("latin-1").lower())] = printable(value.decode("latin-1"))
 
     def on_headers_complete(self) -> None:
         """The header block is complete."""

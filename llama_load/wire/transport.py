@@ -16,7 +16,7 @@ from gevent.hub import Waiter
 
 from llama_load.wire.address import Address
 from llama_load.wire.clock import SO_TIMESTAMPNS, wall_minus_mono_ns
-from llama_load.wire.exchange import Exchange
+from llama_load.wire.exchange import AnswerBody, Exchange, PhaseClock
 from llama_load.wire.fair_queue import FairQueue
 from llama_load.wire.poller import BROKEN, HUNG_UP, READABLE, WRITABLE, best_poller
 from llama_load.wire.pool import ConnectionPool
@@ -79,7 +79,7 @@ class Transport:
     def begin(self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts) -> Exchange:
         """Start an exchange; `Exchange.wait` waits for its end. Others that are ready to go on go first."""
         self.fair_queue.wait()
-        exchange = Exchange(self.pool, address, request, reader, timeouts, Waiter(), self._over)
+        exchange = Exchange(self.pool, address, request, PhaseClock(timeouts), AnswerBody(reader), Waiter(), self._over)
         self.active.add(exchange)
         if self._scan is None:
             self._scan = self._loop.timer(TIMEOUT_SCAN_S, TIMEOUT_SCAN_S, ref=False)
@@ -110,7 +110,7 @@ class Transport:
             if connection is None:
                 continue
             try:
-                if bits & WRITABLE or (bits & BROKEN and connection.connected_ns is None):
+                if bits & WRITABLE or (bits & BROKEN and connection.opening.connected_ns is None):
                     connection.on_writable()
                 if bits & (READABLE | BROKEN | HUNG_UP):
                     connection.on_readable(buffer, view, offset, now)

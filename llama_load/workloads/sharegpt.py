@@ -192,7 +192,7 @@ class ShareGPT:
             if missing <= 0 and len(warmup) >= wanted.warmup:
                 break
         if not chats:
-            raise UsageError(_none_left(data.path, seen, too_long))
+            raise UsageError(_none_left(data.path, seen, too_long, answers="--max-tokens" if wanted.answer_len else "--output-len"))
         measured = [prompt for chat in chats for prompt in chat]
         distinct = len(measured)
         draw = random.Random(wanted.seed)
@@ -327,11 +327,12 @@ def made_up(count: int) -> list[Prompt]:
     return [Prompt(f"Warm-up request {number}. Please count from one to forty.", None, 64) for number in range(1, count + 1)]
 
 
-def _none_left(path: str, conversations: int, too_long: int) -> str:
+def _none_left(path: str, conversations: int, too_long: int, *, answers: str) -> str:
+    """Why no prompt can be sent; `answers` is the flag that says how long answers are."""
     if too_long:
         return (
             f"all {too_long} usable prompts of {path} are longer than a slot of the server; start it with a larger context "
-            "or fewer slots, shorten the answers with --sharegpt-output-len, or send them anyway with --keep-long-prompts"
+            f"or fewer slots, ask for shorter answers with {answers}, or send them anyway with --keep-long-prompts"
         )
     return (
         f"none of the {conversations} conversations of {path} has a prompt of {MIN_TOKENS} to {MAX_PROMPT_TOKENS} tokens and "

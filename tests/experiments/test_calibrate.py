@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from llama_load.errors import UsageError
-from llama_load.experiments.calibrate import measure, parse_load
-from llama_load.preflight.calibration import Calibration, Step, last_calibration, save
+from llama_load.errors import RunError, UsageError
+from llama_load.experiments.calibrate import calibrate, measure, parse_load
+from llama_load.preflight.calibration import Calibration, Step, client_rows, last_calibration, save
 from tests.conftest import environment
 
 FOUND = Calibration(
@@ -43,6 +44,48 @@ def test_a_calibration_is_kept_for_this_machine_alone(tmp_path: Path, monkeypatc
     assert last_calibration() == mine
     save(FOUND)
     assert last_calibration() is None
+
+
+def readings(*found: tuple[float, float]) -> Callable[[int], Step]:
+    """One reading after the other: its error in ms, and what others used."""
+    left = iter(found)
+    return lambda streams: Step(streams, (each := next(left))[0], 0.5, each[1])
+
+
+def found_by(*found: tuple[float, float], streams: Sequence[int] = (25, 50, 100)) -> list[tuple[int, float]]:
+    calibration = calibrate(lambda _: None, streams, readings(*found), busy=lambda: 0.0)
+    return [(step.streams, step.ttft_error_p99_ms) for step in calibration.steps]
+
+
+def test_a_bad_reading_is_repeated_and_the_best_counts() -> None:
+    """Others can only make it worse. Three bad ones on a quiet machine are its limit."""
+    assert found_by((90.0, 0.5), (0.3, 0.5), (0.4, 0.0), (4.0, 0.0)) == [(25, 0.3), (50, 0.4), (100, 4.0)]
+    assert found_by((0.3, 0.0), (9.0, 0.0), (8.0, 0.6), (7.0, 0.6)) == [(25, 0.3), (50, 7.0)]
+
+
+def test_what_others_may_have_spoilt_is_not_kept() -> None:
+    """What was carried is certain whatever others did; that more is not carried is not, and nothing at all is an error."""
+    assert found_by((0.3, 0.6), (9.0, 0.6), (8.0, 0.6), (7.0, 0.6)) == [(25, 0.3)]
+    with pytest.raises(RunError, match="nothing is kept"):
+        found_by((9.0, 0.6), (8.0, 0.6), (7.0, 0.6))
+
+
+def test_a_busy_machine_is_not_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for a quiet one first."""
+    monkeypatch.setattr("llama_load.experiments.calibrate.QUIET_WITHIN_S", 0.0)
+    with pytest.raises(RunError, match="other programs use 80% of this machine"):
+        calibrate(lambda _: None, (25,), readings(), busy=lambda: 0.8)
+    shares = iter((0.8, 0.5, 0.0))
+    monkeypatch.setattr("llama_load.experiments.calibrate.QUIET_WITHIN_S", 60.0)
+    assert calibrate(lambda _: None, (25,), readings((0.1, 0.0)), busy=lambda: next(shares)).carried(1.0) == 25
+
+
+def test_the_preflight_never_judges_a_machine_by_nothing() -> None:
+    """A calibration in which not even the first step held says that it is to be repeated."""
+    (row,) = client_rows(Calibration("", "", 2, 50, [Step(25, 90.0, 0.2)]), 8, 1)
+    assert "repeat it while nothing else runs" in row.value
+    assert client_rows(FOUND, 400, 1)[0].level == "ok"
+    assert "use 2 (--processes)" in client_rows(FOUND, 401, 1)[0].value
 
 
 def test_a_load_is_read() -> None:

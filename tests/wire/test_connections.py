@@ -37,8 +37,8 @@ def test_a_connection_is_used_again_if_asked() -> None:
     assert [failure for _, failure in exchanges] == [None] * 5
     assert server.connections == 1
     assert [exchange.reused for exchange, _ in exchanges] == [False, True, True, True, True]
-    assert [exchange.connected_ns is None for exchange, _ in exchanges] == [False, True, True, True, True]
-    assert all(exchange.started_ns <= exchange.sent_ns <= exchange.headers_ns for exchange, _ in exchanges)
+    assert [exchange.opening.connected_ns is None for exchange, _ in exchanges] == [False, True, True, True, True]
+    assert all(exchange.stamps.started_ns <= exchange.stamps.sent_ns <= exchange.stamps.headers_ns for exchange, _ in exchanges)
     assert b"Connection: keep-alive" in server.requests[0]
 
 
@@ -84,7 +84,7 @@ def test_a_reused_connection_that_dies_before_the_answer_is_reopened_once(last_w
         exchange, failure = ask(server.url)
     assert failure is None
     assert (exchange.reused, exchange.reopened) == (False, True)
-    assert exchange.connected_ns > exchange.started_ns
+    assert exchange.opening.connected_ns > exchange.stamps.started_ns
     assert len(server.requests) == 3
 
 
@@ -138,7 +138,7 @@ def test_a_tls_connection_is_used_again(tmp_path: Path) -> None:
     with ScriptedServer(GOOD_STREAM, tls=context, per_connection=3) as server:
         exchanges = [ask(server.url) for _ in range(3)]
     assert [failure for _, failure in exchanges] == [None] * 3
-    assert [exchange.secured_ns is None for exchange, _ in exchanges] == [False, True, True]
+    assert [exchange.opening.secured_ns is None for exchange, _ in exchanges] == [False, True, True]
     assert server.connections == 1
 
 
@@ -194,8 +194,8 @@ def test_a_large_body_on_an_open_connection_is_no_delay_of_ours() -> None:
         request = Request("POST", "/v1/chat/completions", (), b"x" * 12_000_000, reuse=True)
         exchange = Transport.of_this_process().send(parse_url(server.url).resolved(), request, reader, Timeouts(2, 5, 2))
     assert exchange.reused
-    assert own_delay_ms(exchange.started_ns, None, None, first_write_ns=exchange.first_write_ns) < 250
-    assert exchange.sent_ns - exchange.started_ns > 250e6
+    assert own_delay_ms(exchange.stamps.started_ns, None, None, first_write_ns=exchange.stamps.first_write_ns) < 250
+    assert exchange.stamps.sent_ns - exchange.stamps.started_ns > 250e6
 
 
 def test_an_early_answer_does_not_stop_the_rest_of_the_body() -> None:

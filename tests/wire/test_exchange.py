@@ -48,12 +48,12 @@ def test_a_good_stream_is_read_to_its_end_with_stamps_in_order() -> None:
     exchange, reader = answer(STREAM, 0.05, token("a"), 0.03, token("b"), FINISH, DONE, END)
     assert reader.failure(exchange) is None
     assert (reader.text, reader.finish_reason, reader.done) == ("ab", "stop", True)
-    stamps = [exchange.started_ns, exchange.connected_ns, exchange.sent_ns, exchange.headers_ns]
-    stamps += [exchange.first_progress_ns, exchange.last_progress_ns, exchange.ended_ns]
+    stamps = [exchange.stamps.started_ns, exchange.opening.connected_ns, exchange.stamps.sent_ns, exchange.stamps.headers_ns]
+    stamps += [exchange.stamps.first_progress_ns, exchange.stamps.last_progress_ns, exchange.stamps.ended_ns]
     assert stamps == sorted(stamps)
-    assert exchange.user_space_reads == (0 if KERNEL_STAMPS else exchange.reads)
-    assert exchange.headers_alone
-    assert reader.token_ns == [exchange.first_progress_ns, exchange.last_progress_ns]
+    assert exchange.counts.user_space_reads == (0 if KERNEL_STAMPS else exchange.counts.reads)
+    assert exchange.counts.headers_alone
+    assert reader.token_ns == [exchange.stamps.first_progress_ns, exchange.stamps.last_progress_ns]
     assert (reader.token_ns[1] - reader.token_ns[0]) / 1e6 >= 30
 
 
@@ -81,7 +81,12 @@ def test_a_body_larger_than_the_socket_buffers_is_sent_whole() -> None:
 def test_events_that_share_a_read_are_counted_as_merged() -> None:
     """Three tokens in one segment: two of them have no arrival time of their own; the first token is one of those."""
     exchange, reader = answer(STREAM, token("a") + token("b") + token("c"), 0.02, token("d"), FINISH, DONE, END)
-    assert (reader.text, exchange.progress_events, exchange.merged, exchange.first_merged) == ("abcd", 4, 2, True)
+    assert (reader.text, exchange.counts.progress_events, exchange.counts.merged, exchange.counts.first_merged) == (
+        "abcd",
+        4,
+        2,
+        True,
+    )
 
 
 def test_content_length_and_until_close_bodies_are_complete() -> None:
@@ -145,8 +150,8 @@ def test_a_stream_that_is_kept_open_after_its_end_is_an_answer() -> None:
     """Everything has come, [DONE] included; a proxy or server just does not end the body. The connection is not used again."""
     exchange, reader = answer(STREAM, token(), FINISH, DONE, "hold", timeouts=Timeouts(2, 30, 30))
     assert reader.failure(exchange) is None
-    assert exchange.ended_ns is not None
-    assert exchange.ended_ns < exchange.started_ns + 30e9
+    assert exchange.stamps.ended_ns is not None
+    assert exchange.stamps.ended_ns < exchange.stamps.started_ns + 30e9
 
 
 def stand_still(seconds: float, *steps: Step, timeouts: Timeouts = QUICK) -> tuple[Exchange, AnswerReader]:
@@ -204,7 +209,7 @@ def test_a_server_that_floods_us_does_not_hold_up_the_others() -> None:
         for _ in range(20):
             exchange, answered = send(good.url, Timeouts())
             assert answered.failure(exchange) is None
-        assert flooded.ended_ns is None
+        assert flooded.stamps.ended_ns is None
         flooded.cancel()
 
 
@@ -218,7 +223,7 @@ def test_a_closed_port_is_connection_refused() -> None:
     time.sleep(0.05)
     exchange, reader = send(server.url)
     assert reader.failure(exchange)[0] == "connect_refused"
-    assert exchange.started_ns <= exchange.ended_ns
+    assert exchange.stamps.started_ns <= exchange.stamps.ended_ns
 
 
 def test_the_second_address_of_a_name_is_tried() -> None:

@@ -57,9 +57,15 @@ def test_a_stream_over_tls_is_stamped_by_the_kernel(transport: Transport, contex
         exchange, reader = send(transport, server.url)
     assert reader.failure(exchange) is None
     assert reader.text == "ab"
-    stamps = [exchange.started_ns, exchange.connected_ns, exchange.secured_ns, exchange.sent_ns, exchange.first_progress_ns]
+    stamps = [
+        exchange.stamps.started_ns,
+        exchange.opening.connected_ns,
+        exchange.opening.secured_ns,
+        exchange.stamps.sent_ns,
+        exchange.stamps.first_progress_ns,
+    ]
     assert stamps == sorted(stamps)
-    assert exchange.user_space_reads == (0 if SO_TIMESTAMPNS is not None else exchange.reads)
+    assert exchange.counts.user_space_reads == (0 if SO_TIMESTAMPNS is not None else exchange.counts.reads)
     assert (reader.token_ns[1] - reader.token_ns[0]) / 1e6 >= 30
 
 
@@ -78,7 +84,7 @@ def test_the_next_connection_resumes_the_session(transport: Transport, context: 
         first, _ = send(transport, server.url)
         second, reader = send(transport, server.url)
     assert reader.failure(second) is None
-    assert (first.tls_resumed, second.tls_resumed) == (False, True)
+    assert (first.opening.tls_resumed, second.opening.tls_resumed) == (False, True)
     assert server.resumed == [False, True]
 
 

@@ -93,8 +93,10 @@ def test_prompts_that_do_not_fit_are_replaced_and_counted(tmp_path: Path) -> Non
     assert len(found.measured) == 10
     assert all(prompt.prompt_tokens == 10 for prompt in found.measured)
     assert found.facts.replaced > 0
-    with pytest.raises(UsageError, match="longer than a slot"):
+    with pytest.raises(UsageError, match=r"longer than a slot.* shorter answers with --output-len"):
         plan(path, 10, fits=lambda prompt, output: False)
+    with pytest.raises(UsageError, match="shorter answers with --max-tokens"):
+        plan(path, 10, fits=lambda prompt, output: False, answer_len=9999)
 
 
 def test_repeats_are_told(tmp_path: Path) -> None:

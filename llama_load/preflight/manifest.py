@@ -1,0 +1,102 @@
+"""The manifest of a run before its first request, and the folder that it goes to."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from llama_load.load.segments import TRACE
+from llama_load.options.flags import without_secrets
+from llama_load.options.options import RunOptions
+from llama_load.preflight.load import PlannedLoad
+from llama_load.runs import Manifest, PreflightRow, StageRecord, free_run_dir
+from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.version import __version__
+from llama_load.workloads.facts import facts_json, shared_tokens
+from llama_load.workloads.prompt import Plan
+
+
+def make_manifest(
+    environment: Any,
+    load: PlannedLoad,
+    options: RunOptions,
+    *,
+    targets: Sequence[Target],
+    plans: Mapping[str, Plan],
+    tokenizer: str,
+    rows: list[PreflightRow],
+) -> Manifest:
+    """What was asked, of whom and with what. `tokenizer` counted the prompts; user classes name a run without workloads."""
+    model = load.model
+    facts = {name: plan.facts for name, plan in plans.items()}
+    return Manifest(
+        version=__version__,
+        date=time.strftime("%Y%m%d-%H%M%S"),
+        workload=" + ".join(plans) or " + ".join(user.__name__ for user in environment.user_classes),
+        command=["locust", *without_secrets(sys.argv[1:])],
+        options=options.given_flags,
+        endpoint=options.endpoint,
+        backend=targets[0].backend,
+        model=targets[0].model,
+        label=options.label,
+        tokenizer=tokenizer,
+        users=load.users,
+        num_prompts=load.num_prompts,
+        run_time_s=load.run_time_s,
+        seed=options.seed,
+        max_in_flight=model.max_in_flight,
+        request_rate=model.rate_rps,
+        burstiness=model.burstiness,
+        arrival=(TRACE if model.arrivals else model.process) if model.is_open else None,
+        trace=None if options.trace is None else {"path": str(options.trace), "speed": options.speed},
+        ramp=None if model.ramp is None else {"kind": model.ramp, "start_rps": model.ramp_start_rps},
+        stages=[StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start) for stage in model.stages],
+        same_prompts=model.same_prompts,
+        percentiles=options.goals.percentiles,
+        percentile_metrics=options.goals.percentile_metrics,
+        goodput=[slo.text for slo in options.goals.slos],
+        fail_if=[threshold.text for threshold in options.goals.thresholds],
+        exit_code_on_error=environment.parsed_options.exit_code_on_error,
+        cache_meant=options.cache_prompt is True,
+        cache_off=options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets),
+        fixed_lengths=options.ignore_eos or options.output_len is not None,
+        shared_tokens=shared_tokens(facts),
+        prompts=facts_json(facts),
+        targets=[target.described() for target in targets],
+        preflight=rows,
+        host=_this_machine(),
+    )
+
+
+_used_run_dirs: set[Path] = set()
+
+
+def run_dir(options: RunOptions, manifest: Manifest) -> Path:
+    """Where the run goes: --run-dir exactly at its first use, with -2, -3, … after that."""
+    wanted = options.run_dir
+    if wanted is None:
+        name = _file_name(options.label or manifest.workload)
+        return free_run_dir(Path("runs") / f"{manifest.date}-{name}")
+    if wanted in _used_run_dirs:
+        return free_run_dir(wanted)
+    _used_run_dirs.add(wanted)
+    return wanted
+
+
+def _this_machine() -> dict[str, Any]:
+    return {
+        "name": platform.node(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _file_name(text: str) -> str:
+    """A text as part of a file name, in any script."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)[:80]

@@ -1,0 +1,27 @@
+"""Locust's log, without keys and control characters: it goes to the terminal, to a file, to the master and to the web page."""
+
+from __future__ import annotations
+
+import logging
+
+from llama_load.foreign_text import printable_lines
+
+
+class CleanFormatter(logging.Formatter):
+    """Another formatter, whose lines are made printable."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging.Formatter.format."""
+        return printable_lines(self._inner.format(record))
+
+
+def clean_logs() -> None:
+    """Make what the handlers of Locust and of the root write printable. To be called once Locust has set them up."""
+    for name in (None, "locust", "locust.stats_logger"):
+        for handler in logging.getLogger(name).handlers:
+            if not isinstance(handler.formatter, CleanFormatter):
+                handler.setFormatter(CleanFormatter(handler.formatter or logging.Formatter()))

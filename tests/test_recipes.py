@@ -1,0 +1,86 @@
+"""The recipes of docs/architecture.md, followed to the letter in a copy of the package."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import REPOSITORY, Finished, Simulated
+from tests.json_server import json_server, streamed
+
+PAGE = REPOSITORY / "docs" / "architecture.md"
+Run = Callable[..., Finished]
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package, in a folder that goes before the installed one on PYTHONPATH."""
+    copy = tmp_path / "copy"
+    shutil.copytree(REPOSITORY / "llama_load", copy / "llama_load", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("locustfiles", "datasets"):
+        shutil.copytree(REPOSITORY / folder, copy / folder)
+    return copy
+
+
+def recipe(title: str) -> str:
+    """The section of the page under this title."""
+    return PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def follow(text: str, package: Path) -> list[str]:
+    """Apply a recipe: a ```python block is a new file and a ```diff block a change; the file is the last one named before it."""
+    files = []
+    for before, kind, code in re.findall(r"((?:(?!```).)*)```(\w+)\n(.*?)```", text, re.DOTALL):
+        files += re.findall(r"`((?:llama_load|locustfiles)/[\w/]+\.py)`", before)[-1:]
+        path = package / files[-1]
+        if kind == "python":
+            path.write_text(code, encoding="utf-8")
+        elif kind == "diff":
+            old = "".join(f"{line[1:]}\n" for line in code.splitlines() if line[0] in " -")
+            new = "".join(f"{line[1:]}\n" for line in code.splitlines() if line[0] in " +")
+            source = path.read_text(encoding="utf-8")
+            assert source.count(old) == 1, f"{PAGE.name}: {files[-1]} has no such lines:\n{old}"
+            path.write_text(source.replace(old, new), encoding="utf-8")
+    return list(dict.fromkeys(files))
+
+
+def test_a_new_workload_takes_three_files(simulate: Callable[..., Simulated], run_locust: Run, package: Path) -> None:
+    """A class, its name in the package's face and a locustfile; it is planned, sent and reported."""
+    touched = follow(recipe("A new workload"), package)
+    assert touched == ["llama_load/workloads/greetings.py", "llama_load/__init__.py", "locustfiles/greetings.py"]
+    server = simulate("--first-token-ms", "5", "--interval-ms", "1")
+    arguments = ["-u", "2", "--num-prompts", "6", "--save-texts"]
+    done = run_locust(server.url, *arguments, locustfile=package / touched[-1], PYTHONPATH=str(package))
+    assert done.summary["completed"] == 6, done.err
+    assert done.manifest["workload"] == "greetings"
+    sent = sorted(row["prompt_text"] for row in done.records.measured().table.to_pylist())
+    assert sent == [f"Number {number}: good morning!" for number in range(6)]
+
+
+def test_a_new_flag_takes_three_files(run_locust: Run, package: Path) -> None:
+    """Its row, its value and the place that uses it: here it comes to the server, from the command line and the environment."""
+    touched = follow(recipe("A new flag"), package)
+    assert len(touched) == 3
+    with openai_server() as server:
+        arguments = ["-u", "1", "--num-prompts", "2", "--warmup", "0"]
+        done = run_locust(server.url, *arguments, "--top-k", "3", PYTHONPATH=str(package))
+        assert done.summary["completed"] == 2, done.err
+        assert [body["top_k"] for path, body in server.bodies if path.startswith("/v1/chat")] == [3, 3]
+        assert done.manifest["options"]["top_k"] == "3"
+        wrong = run_locust(server.url, *arguments, PYTHONPATH=str(package), LLAMA_LOAD_TOP_K="none")
+        assert "--top-k must be a whole number of at least 1, got 'none'" in wrong.err
+
+
+@contextmanager
+def openai_server() -> Iterator[Any]:
+    """One model, and answers of one token."""
+    event = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
+    models = {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "somebody"}]}
+    with json_server({"/v1/models": models, "/v1/chat/completions": streamed(event)}) as server:
+        yield server
