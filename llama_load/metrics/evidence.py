@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from llama_load.metrics.definitions import SECTION_KEYS
 from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.records import Records
@@ -95,7 +96,7 @@ class Evidence:
     dropped: int = 0  # arrivals that were not sent because the limit of requests in flight was reached
     interrupted: bool = False  # the run was broken off before its end
     percentiles: Sequence[float] = (99.0,)
-    shown: Sequence[str] = ("ttft", "tpot", "itl", "e2el")  # latencies whose percentiles are printed
+    shown: Sequence[str] = SECTION_KEYS  # latencies whose percentiles are printed
 
     # the client
     health: Sequence[WorkerHealth] = ()

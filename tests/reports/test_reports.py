@@ -12,7 +12,8 @@ import pytest
 from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.record import RequestRecord
-from llama_load.reports.block import block, vllm_block
+from llama_load.reports.block import block
+from llama_load.reports.vllm_block import vllm_block
 from llama_load.reports.write import write_reports
 from llama_load.runs import Manifest, PreflightRow, Run, RunWriter, load_run
 from tests.make_records import failed, manifest, record, table
