@@ -125,7 +125,6 @@ LATENCIES = (
         group=DETAIL,
     ),
 )
-BY_KEY = {latency.key: latency for latency in LATENCIES}
 
 
 def of_group(group: str) -> list[Latency]:
