@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from llama_load.analysis.keys import threshold_keys
 from llama_load.load.segments import LoadModel
-from llama_load.metrics.definitions import RATES
+from llama_load.metrics.definitions import RATES, SECTION_KEYS
 from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.thresholds import DEFAULT, Threshold, least_values, parse_threshold
 from llama_load.options.flag_reader import FlagReader
-from llama_load.reports.block import SECTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,8 @@ def _too_few(threshold: Threshold, num_prompts: int | None, load: LoadModel) -> 
 def _sections(given: str, faults: list[str]) -> list[str]:
     names = [name.strip() for name in given.split(",") if name.strip()]
     for name in names:
-        if name not in SECTIONS:
-            faults.append(f"--percentile-metrics knows {', '.join(SECTIONS)}, got {name!r}")
+        if name not in SECTION_KEYS:
+            faults.append(f"--percentile-metrics knows {', '.join(SECTION_KEYS)}, got {name!r}")
     return names
 
 

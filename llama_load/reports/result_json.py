@@ -8,7 +8,7 @@ from typing import Any
 
 from llama_load.analysis.keys import flat_result, percentile_word
 from llama_load.analysis.results import Results
-from llama_load.metrics.definitions import DETAIL, of_group
+from llama_load.metrics.definitions import DETAILS, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
@@ -64,7 +64,7 @@ def _ours(figures: Summary) -> dict[str, Any]:
         "clock_sources": figures.clock_sources,
         **{
             latency.key: {"mean": sample.mean, "median": sample.median, "std": sample.std, **_percentiles(sample)}
-            for latency in of_group(DETAIL)
+            for latency in of_group(*DETAILS)
             if (sample := figures.distributions[latency.key]).count
         },
     }
