@@ -124,6 +124,7 @@ LATENCIES = (
     Latency(key="tls", name="TLS handshake", columns=("tls_ms",), function=request.tls_ms, group=CONNECTION),
     Latency(key="queue", name="time to headers", columns=("queue_ms",), function=request.queue_ms, group=SERVER),
 )
+BY_KEY = {latency.key: latency for latency in LATENCIES}
 
 
 def of_group(*groups: str) -> list[Latency]:
