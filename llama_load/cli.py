@@ -131,6 +131,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.set_defaults(run=_report)
 
+    runs = commands.add_parser("runs", help="list run folders: date, label, server, headline figures, verdict")
+    runs.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER", help="where they are (default runs)")
+    runs.set_defaults(run=_runs)
+
     _add_datasets(commands)
     return parser
 
@@ -348,6 +352,21 @@ def _report(arguments: argparse.Namespace) -> int:
         print(f"Run folder: {path}")
         code = max(code, results.exit_code)
     return code
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    from llama_load.reports.layout import in_columns
+    from llama_load.reports.run_list import COLUMNS, run_rows
+
+    if not arguments.folder.is_dir():
+        raise UsageError(f"there is no folder {arguments.folder}; name the one that holds the run folders")
+    rows = run_rows(arguments.folder)
+    if not rows:
+        print(f"No run folder in {arguments.folder}.")
+        return 0
+    for line in in_columns([COLUMNS, *rows], gap="  "):
+        print(line)
+    return 0
 
 
 def _datasets_list(_: argparse.Namespace) -> int:

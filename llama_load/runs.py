@@ -22,6 +22,7 @@ from llama_load.metrics.evidence import LostWorker, WorkerHealth
 from llama_load.metrics.prompt_cache import SentBefore
 from llama_load.metrics.records import Records
 from llama_load.metrics.server_counters import ServerCounters
+from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.record import CANCELLED, INSTANTS, RequestRecord, aligned, schema, to_batch
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Manifest:
     percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
     goodput: list[str] = field(default_factory=list)
     fail_if: list[str] = field(default_factory=list)
+    aborted_by: ThresholdResult | None = None  # the --abort-if that ended the run, with what it saw
     exit_code_on_error: int = 1  # Locust's: where requests besides those of LLMs failed, or tasks raised exceptions
     cache_meant: bool = False  # cached prompts are part of what is measured: --cache-prompt on
     cache_off: bool = False  # every server was asked not to use its prompt cache
@@ -124,7 +126,7 @@ class Manifest:
     lost: list[LostWorker] = field(default_factory=list)
     counters: ServerCounters | None = None  # what the servers counted while requests were measured, warm-ups left out
     server_changes: list[str] = field(default_factory=list)  # what the servers were at the end that they were not at the begin
-    end: str = "running"  # then "complete", "time", "stopped", "interrupted"
+    end: str = "running"  # then "complete", "time", "stopped", "interrupted", "aborted"
 
 
 @dataclass(slots=True)

@@ -13,9 +13,10 @@ from llama_load.analysis.keys import threshold_keys
 from llama_load.errors import UsageError
 from llama_load.foreign_text import is_secret_name, keep_secret, secrets_in
 from llama_load.load.segments import LoadModel
+from llama_load.metrics.abort import parse_abort
 from llama_load.metrics.definitions import RATES
 from llama_load.metrics.slo import parse_slo
-from llama_load.metrics.thresholds import DEFAULT, least_values, parse_threshold
+from llama_load.metrics.thresholds import DEFAULT, VERDICT, least_values, parse_threshold
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
     ALL,
@@ -80,6 +81,7 @@ class RunOptions:
     percentile_metrics: list[str]
     percentiles: list[float]
     fail_if: list[str]
+    abort_if: list[str]
     timeouts: Timeouts
     wait_at_end_s: float
     save_texts: bool
@@ -174,6 +176,7 @@ def read_options(namespace: Any) -> RunOptions:
             [stage.name for stage in load.stages],
             faults,
         ),
+        abort_if=checked("abort_if", parse_abort),
         timeouts=Timeouts(
             number("connect_timeout", float, 0, above=True),
             number("first_token_timeout", float, 0, above=True),
@@ -326,7 +329,7 @@ def _thresholds(given: list[str], percentiles: list[float], stages: list[str], f
             keys.append(threshold.key)
         except ValueError:
             continue  # told already
-        if keys[-1] not in threshold_keys(percentiles):
+        if keys[-1] != VERDICT and keys[-1] not in threshold_keys(percentiles):
             faults.append(f"--fail-if {text!r}: no result has a key {keys[-1]!r} (percentiles other than 99: --metric-percentiles)")
         if threshold.group is not None:  # of a part: it does not take the default's place
             keys.pop()
