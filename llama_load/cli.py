@@ -322,36 +322,22 @@ def _flags(_: argparse.Namespace) -> int:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for flag in FLAGS:
         default = f" [{flag.default}]" if flag.default else ""
-        table.add_row(Text(flag.name, "bold"), Text(flag.help + default))
+        table.add_row(Text(flag.name, "bold"), Text(flag.help_with_choices + default))
     console = Console()
     console.print(
-        "Flags for locust with a llama-load locustfile, with [defaults]. Each can also be set in the web UI, or in the environment "
-        "as LLAMA_LOAD_NAME:\n"
+        "Flags for locust with a llama-load locustfile; defaults are in brackets. Each can also be set in the web UI, or in the "
+        "environment as LLAMA_LOAD_NAME:\n"
     )
     console.print(table)
     return 0
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from llama_load.analysis.results import analyze
-    from llama_load.reports.write import write_reports
-    from llama_load.runs import add_spool, load_run, recover
+    from llama_load.reports.again import report_again
 
     if arguments.add and len(arguments.runs) > 1:
         raise UsageError("--add brings a worker's records into one run; name that run alone")
-    code = 0
-    for path in arguments.runs:
-        run = load_run(path)
-        for spool in arguments.add:
-            print(f"{add_spool(run, spool)} requests added from {spool}", file=sys.stderr)
-            run = load_run(path)
-        if run.recovered:
-            recover(run)
-        results = analyze(run)
-        print(write_reports(results), end="")
-        print(f"Run folder: {path}")
-        code = max(code, results.exit_code)
-    return code
+    return max(report_again(path, arguments.add) for path in arguments.runs)
 
 
 def _runs(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Documents and images in turn, four at a time, answers of 128 tokens; a row a request in the report.
+"""Documents and images in turn, with answers of 128 tokens; the report has a row per request.
 
 locust -f locustfiles/mixed.py --headless --host http://127.0.0.1:8080 -u 4 --num-prompts 8
 """

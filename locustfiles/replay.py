@@ -1,4 +1,4 @@
-"""Recorded traffic, played again: a trace's arrivals, lengths and shared beginnings, with made-up text.
+"""Recorded traffic: the arrival times, lengths and shared prefixes of a trace, with generated text.
 
 locust -f locustfiles/replay.py --headless --host http://127.0.0.1:8080 --trace trace.jsonl --speed 2
 """

@@ -1,4 +1,4 @@
-"""Synthetic prompts: made-up text of an exact length in tokens, with or without a shared beginning.
+"""Synthetic prompts: generated text of an exact length in tokens, with or without a shared prefix.
 
 locust -f locustfiles/synthetic.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64 --input-len 512 --output-len 64
 """

@@ -1,4 +1,4 @@
-"""Vision: every user shows the model a picture and asks what is in it.
+"""Vision: every request has an image and a question about it.
 
 locust -f locustfiles/vision.py --headless --host http://127.0.0.1:8080 -u 4 --num-prompts 16 --image-size 1280x720
 """

@@ -25,9 +25,8 @@ def flags_page() -> str:
     """docs/flags.md."""
     rows = []
     for flag in FLAGS:
-        choices = f" ({', '.join(choice for choice in flag.choices if choice)})" if flag.choices else ""
         default = "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
-        rows.append(f"| `{flag.name}` | {flag.help}{choices} | {default} | `LLAMA_LOAD_{flag.dest.upper()}` |")
+        rows.append(f"| `{flag.name}` | {flag.help_with_choices} | {default} | `LLAMA_LOAD_{flag.dest.upper()}` |")
     table = "\n".join(["| flag | meaning | default | environment |", "|---|---|---|---|", *rows])
     return (
         "# Flags\n\nEvery flag can be given on the command line of `locust`, in the environment, or in the form of the web UI.\n"

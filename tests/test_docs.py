@@ -56,6 +56,16 @@ def test_modules_that_the_documentation_names_exist() -> None:
             assert formerly or (REPOSITORY / path).exists() or (REPOSITORY / "llama_load" / path).exists(), f"{page}: {path}"
 
 
+def test_commands_in_the_documentation_have_flags_that_exist() -> None:
+    """Of ours, and the few of Locust's that are used."""
+    locust = {"--help", "--headless", "--host", "--processes", "--master", "--worker", "--master-host", "--expect-workers"}
+    known = {flag.name for flag in FLAGS} | locust
+    for page in (*PAGES, *(REPOSITORY / "locustfiles").glob("*.py")):
+        for command in re.findall(r"(?:^locust |^… |`locust ).*(?:\\\n.*)*", text_of(page), re.MULTILINE):
+            given = re.findall(r"(?<!\S)--[a-z-]+", command)
+            assert not (unknown := [flag for flag in given if flag not in known]), f"{page}: {unknown} in {command}"
+
+
 def test_the_drawing_of_the_rooms_has_all_of_them() -> None:
     """Every folder and module of the package, and no other."""
     drawing = text_of(REPOSITORY / "docs" / "architecture.md").partition("```\n")[2].partition("```")[0]
@@ -121,7 +131,10 @@ def test_the_flags_are_listed_at_80_columns() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "llama_load.cli", "flags"], capture_output=True, text=True, check=True, env=environment
     )
-    assert all(flag.name in done.stdout for flag in FLAGS)
+    words = " ".join(done.stdout.split())
+    for flag in FLAGS:
+        assert " ".join(flag.help_with_choices.split()) in words
+        assert not flag.default or f"[{flag.default}]" in words
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

@@ -19,7 +19,7 @@ def percentile_word(p: float) -> str:
 
 def threshold_keys(percentiles: Sequence[float]) -> set[str]:
     """The keys of `flat_result` that hold numbers when these percentiles are reported."""
-    latencies = [latency.key for latency in (*of_group(EVERY), *of_group(SCHEDULED))]
+    latencies = [latency.key for latency in of_group(EVERY, SCHEDULED)]
     words = ["mean", "median", "std", *map(percentile_word, percentiles)]
     keys = {figure.key for figure in FIGURES} | {"dropped"} | {f"count_{key}" for key in latencies}
     return keys | {f"{word}_{key}_ms" for key in latencies for word in words}

@@ -50,11 +50,11 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """1 the run was aborted by a threshold, 3 it is incomplete, 1 a threshold came true, Locust's --exit-code-on-error where
-        other requests failed or tasks raised exceptions, else 0."""
+        """1 the run was aborted by a threshold, 3 it is incomplete or not in its folder, 1 a threshold came true, Locust's
+        --exit-code-on-error where other requests failed or tasks raised exceptions, else 0."""
         if self.run.manifest.aborted_by is not None:
             return 1
-        if self.verdict.word == INCOMPLETE:
+        if self.verdict.word == INCOMPLETE or self.run.unwritten is not None:
             return 3
         if any(threshold.failed for threshold in self.thresholds):
             return 1
@@ -117,8 +117,10 @@ def _thresholds(
     }
     flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
     values = flat_result(manifest, total) | {VERDICT: verdict.words}
-    aborted = [] if manifest.aborted_by is None else [manifest.aborted_by]
-    return aborted + [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
+    found = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
+    if (aborted := manifest.aborted_by) is not None:
+        found.insert(0, ThresholdResult(parse_threshold(aborted.text), aborted.value, failed=True))
+    return found
 
 
 def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, record: StageRecord) -> StageFigures:

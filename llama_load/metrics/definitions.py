@@ -12,7 +12,10 @@ from typing import Any
 
 from llama_load.metrics import latencies as request
 
-EVERY, SCHEDULED, DETAIL = "every", "scheduled", "detail"
+# Of what a latency is: of every request; of scheduled ones, in an open loop; or a detail: of opening the connection, of the
+# server, of the answer.
+EVERY, SCHEDULED = "every", "scheduled"
+CONNECTION, SERVER, ANSWER = DETAILS = ("connection", "server", "answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,18 +23,22 @@ class Latency:
     """A latency of a request, in ms, of which a run has a distribution.
 
     `key` is its name in flags and JSON (mean_ttft_ms, p99_ttft_ms, count_ttft), `name` in the lines of the block, `title`
-    above its section. Its value is the sum of `columns` of requests.parquet; `function` computes it, and its docstring has
-    formula and source. `group`: of every request, of scheduled ones (open loop), or a detail. `is_objective`: --goodput
-    knows it.
+    above its section there (empty: it has none, as details), `open_loop` its name in the open loop's section (empty: it is not
+    there). Its value is the sum of `columns` of requests.parquet; `function` computes it, and its docstring has formula and
+    source. `is_objective`: --goodput knows it. A detail has a line if there are values; `is_always_shown`: without any, too;
+    `differs_from`: only if its mean is not that of this latency.
     """
 
     key: str
     name: str
-    title: str
+    title: str = ""
+    open_loop: str = ""
     columns: tuple[str, ...]
     function: Callable[..., Any]
     group: str = EVERY
     is_objective: bool = False
+    is_always_shown: bool = False
+    differs_from: str = ""
 
     @property
     def is_pooled(self) -> bool:
@@ -76,7 +83,7 @@ LATENCIES = (
     Latency(
         key="scheduled_ttft",
         name="TTFT from schedule",
-        title="Open Loop: from the Scheduled Instant",
+        open_loop="TTFT from schedule",
         columns=("ttft_ms", "client_queue_ms"),
         function=request.scheduled_ttft_ms,
         group=SCHEDULED,
@@ -85,6 +92,7 @@ LATENCIES = (
         key="scheduled_e2el",
         name="E2EL incl. Client Queue",
         title="Queue-inclusive End-to-end Latency",
+        open_loop="E2EL from schedule",
         columns=("e2el_ms", "client_queue_ms"),
         function=request.scheduled_e2el_ms,
         group=SCHEDULED,
@@ -92,7 +100,7 @@ LATENCIES = (
     Latency(
         key="late",
         name="lateness",
-        title="Open Loop: from the Scheduled Instant",
+        open_loop="lateness",
         columns=("late_ms",),
         function=request.late_ms,
         group=SCHEDULED,
@@ -100,49 +108,48 @@ LATENCIES = (
     Latency(
         key="answer_ttft",
         name="time to first answer token",
-        title="More from the Client",
         columns=("answer_ttft_ms",),
         function=request.answer_ttft_ms,
-        group=DETAIL,
+        group=ANSWER,
+        differs_from="ttft",
     ),
     Latency(
         key="connect",
         name="connect time",
-        title="More from the Client",
         columns=("connect_ms",),
         function=request.connect_ms,
-        group=DETAIL,
+        group=CONNECTION,
+        is_always_shown=True,
     ),
-    Latency(
-        key="tls", name="TLS handshake", title="More from the Client", columns=("tls_ms",), function=request.tls_ms, group=DETAIL
-    ),
-    Latency(
-        key="queue",
-        name="time to headers",
-        title="More from the Client",
-        columns=("queue_ms",),
-        function=request.queue_ms,
-        group=DETAIL,
-    ),
+    Latency(key="tls", name="TLS handshake", columns=("tls_ms",), function=request.tls_ms, group=CONNECTION),
+    Latency(key="queue", name="time to headers", columns=("queue_ms",), function=request.queue_ms, group=SERVER),
 )
 BY_KEY = {latency.key: latency for latency in LATENCIES}
 
 
-def of_group(group: str) -> list[Latency]:
-    """The latencies of a group, in order."""
-    return [latency for latency in LATENCIES if latency.group == group]
+def of_group(*groups: str) -> list[Latency]:
+    """The latencies of these groups, in order."""
+    return [latency for latency in LATENCIES if latency.group in groups]
+
+
+# What --percentile-metrics chooses from, and what --goodput may limit.
+SECTION_KEYS = tuple(latency.key for latency in of_group(EVERY))
+OBJECTIVE_KEYS = tuple(latency.key for latency in LATENCIES if latency.is_objective)
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A figure of a set of requests: its key in summary.json and in thresholds, its line in the block (empty: it has none),
-    the attribute of `Summary`, its definition. `is_rate`: per second of the run's or the stage's time."""
+    the attribute of `Summary`, its definition. `is_rate`: per second of the run's or the stage's time. `is_count`: the block
+    shows it without decimals; `known` is then the attribute of a part of it that is known where the whole is not."""
 
     key: str
     line: str
     attribute: str
     definition: str
     is_rate: bool = False
+    is_count: bool = False
+    known: str = ""
 
 
 FIGURES = (
@@ -152,20 +159,24 @@ FIGURES = (
         "duration_s",
         "first start to last end, failed requests included; to the end of the time where that cut the run",
     ),
-    Figure("completed", "Successful requests", "completed", "requests with a valid, complete answer"),
-    Figure("failed", "Failed requests", "failed", "requests without one, by failure class"),
+    Figure("completed", "Successful requests", "completed", "requests with a valid, complete answer", is_count=True),
+    Figure("failed", "Failed requests", "failed", "requests without one, by failure class", is_count=True),
     Figure("failure_ratio", "", "failure_ratio", "failed / (completed + failed), 0 to 1"),
     Figure(
         "total_input_tokens",
         "Total input tokens",
         "total_input_tokens",
         "prompt tokens of successful requests: usage, else llama-server's timings, else counted before the run",
+        is_count=True,
+        known="known_input_tokens",
     ),
     Figure(
         "total_output_tokens",
         "Total generated tokens",
         "total_output_tokens",
         "output tokens of successful requests: usage, else timings, else counted stream events",
+        is_count=True,
+        known="known_output_tokens",
     ),
     Figure(
         "request_throughput",
@@ -208,4 +219,5 @@ FIGURES = (
         is_rate=True,
     ),
 )
+FIGURE_BY_KEY = {figure.key: figure for figure in FIGURES}
 RATES = tuple(figure.key for figure in FIGURES if figure.is_rate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from llama_load.metrics.definitions import SECTION_KEYS
 from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.records import Records
@@ -71,6 +72,17 @@ class LostWorker:
     possibly_sent_warmup: list[int] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class DamagedJournal:
+    """A file of records of which not everything could be read: in how many places, how many bytes, and how many records are
+    missing, None where that is not known. It is kept."""
+
+    file: str
+    places: int
+    bytes: int
+    records: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Of the whole run, or of one stage (`stage` is its name).
@@ -95,11 +107,14 @@ class Evidence:
     dropped: int = 0  # arrivals that were not sent because the limit of requests in flight was reached
     interrupted: bool = False  # the run was broken off before its end
     percentiles: Sequence[float] = (99.0,)
-    shown: Sequence[str] = ("ttft", "tpot", "itl", "e2el")  # latencies whose percentiles are printed
+    shown: Sequence[str] = SECTION_KEYS  # latencies whose percentiles are printed
 
     # the client
     health: Sequence[WorkerHealth] = ()
     lost: Sequence[LostWorker] = ()
+
+    # the run folder
+    damaged: Sequence[DamagedJournal] = ()
 
     # prompts and caches
     all_records: Records | None = None  # of the whole run, warm-ups included; None: `records`

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from llama_load.metrics.definitions import LATENCIES
+from llama_load.metrics.definitions import BY_KEY, OBJECTIVE_KEYS
 from llama_load.metrics.records import Records
-
-SLO_METRICS = tuple(latency.key for latency in LATENCIES if latency.is_objective)
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """One objective: the metric's value of a request must not exceed `limit_ms`."""
+    """One objective: the metric's value of a request must not exceed `limit_ms`. `text` is how it was given."""
 
     metric: str
     limit_ms: float
+    text: str = field(default="", compare=False)
 
 
 def parse_slo(text: str) -> Slo:
@@ -27,9 +26,9 @@ def parse_slo(text: str) -> Slo:
         value = float(limit)
     except ValueError:
         value = -1.0
-    if metric not in SLO_METRICS or not value > 0:
-        raise ValueError(f"--goodput wants METRIC:MILLISECONDS with {', '.join(SLO_METRICS)}, such as ttft:500, got {text!r}")
-    return Slo(metric, value)
+    if metric not in OBJECTIVE_KEYS or not value > 0:
+        raise ValueError(f"--goodput wants METRIC:MILLISECONDS with {', '.join(OBJECTIVE_KEYS)}, such as ttft:500, got {text!r}")
+    return Slo(metric, value, text)
 
 
 def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:
@@ -40,7 +39,7 @@ def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:
     """
     good = np.ones(len(ok), dtype=np.bool_)
     for slo in slos:
-        values = ok.numbers(f"{slo.metric}_ms")
+        values = sum(map(ok.numbers, BY_KEY[slo.metric].columns), np.zeros(len(ok)))
         needless = np.zeros(len(ok), dtype=np.bool_)
         if slo.metric == "tpot":
             needless = ok.has("first_token_mono_ns") & (ok.numbers("output_tokens") < 2)

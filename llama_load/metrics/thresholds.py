@@ -58,13 +58,18 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdResult:
-    """A threshold, the value it looked at, and whether it came true (that is: whether the run fails by it). `why` says why
-    there is no value, where that is known."""
+    """A threshold, the value that it was compared with, and whether the run fails by it. `why` says why there is no value, where
+    that is known."""
 
-    text: str
+    threshold: Threshold
     value: float | None
     failed: bool
     why: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The threshold as it was given."""
+        return self.threshold.text
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -73,7 +78,7 @@ def parse_threshold(text: str) -> Threshold:
         word = verdict["word"].strip("'\"").upper()
         if word not in WORDS:
             raise ValueError(f"--fail-if knows the verdicts {', '.join(WORDS)}, got {verdict['word']!r} in {text!r}")
-        return Threshold(text.strip(), VERDICT, verdict["sign"], math.nan, word=word)
+        return Threshold(text.strip(), VERDICT, verdict["sign"], 0.0, word=word)
     match = _PATTERN.fullmatch(text)
     limit = _number(match["limit"]) if match else None
     if match is None or limit is None or match["key"] == VERDICT:
@@ -121,13 +126,13 @@ def evaluate(
     if threshold.word is not None:
         words = values[VERDICT]
         assert isinstance(words, list)
-        return ThresholdResult(threshold.text, None, (threshold.word in words) is (threshold.sign == "=="), ", ".join(words))
+        return ThresholdResult(threshold, None, (threshold.word in words) is (threshold.sign == "=="), ", ".join(words))
     if threshold.group is not None and threshold.member is not None:
         values = groups.get(threshold.group, {}).get(threshold.member, {})
     value = values.get(threshold.key)
     if not isinstance(value, int | float) or math.isnan(value):
-        return ThresholdResult(threshold.text, None, True, _too_few(threshold.key, values))
-    return ThresholdResult(threshold.text, float(value), _OPERATORS[threshold.sign](value, threshold.limit))
+        return ThresholdResult(threshold, None, True, _too_few(threshold.key, values))
+    return ThresholdResult(threshold, float(value), _OPERATORS[threshold.sign](value, threshold.limit))
 
 
 def least_values(key: str) -> tuple[str, int] | None:

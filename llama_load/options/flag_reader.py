@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from llama_load.options.flags import FLAGS
+
+Parsed = TypeVar("Parsed")
 
 
 class FlagReader:
@@ -48,12 +50,12 @@ class FlagReader:
         self.faults.append(f"{flag} must be {wanted} {bound}, got {given!r}")
         return None
 
-    def checked(self, name: str, parse: Callable[[str], object], *, words: bool = False) -> list[str]:
-        """The lines of a flag, each of which `parse` must take."""
-        values = self.lines(name, words=words)
-        for value in values:
+    def parsed(self, name: str, parse: Callable[[str], Parsed], *, words: bool = False) -> list[Parsed]:
+        """The lines (or words) of a flag as `parse` reads them; those that it refuses are left out."""
+        values = []
+        for value in self.lines(name, words=words):
             try:
-                parse(value)
+                values.append(parse(value))
             except ValueError as error:
                 self.faults.append(str(error))
         return values

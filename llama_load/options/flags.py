@@ -9,8 +9,8 @@ from typing import Any
 from llama_load.foreign_text import MASK, masked, redacted, secrets_in
 from llama_load.load.segments import ARRIVALS, ON_LIMITS, QUEUE, RAMPS
 from llama_load.load.stages import EXAMPLES
+from llama_load.metrics.definitions import OBJECTIVE_KEYS, SECTION_KEYS
 from llama_load.metrics.thresholds import DEFAULT, GROUPS
-from llama_load.reports.block import SECTIONS
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT
 from llama_load.targets.target import BACKENDS
@@ -45,6 +45,11 @@ class Flag:
     def dest(self) -> str:
         """Its name on the parsed options."""
         return self.name.removeprefix("--").replace("-", "_")
+
+    @property
+    def help_with_choices(self) -> str:
+        """Its help, and the values that it takes where they are limited."""
+        return self.help + (f"; one of {', '.join(filter(None, self.choices))}" if self.choices else "")
 
 
 FLAGS = (
@@ -142,8 +147,13 @@ FLAGS = (
     Flag("--insecure", "", "do not verify the server's certificate for https://", switch=True),
     Flag("--run-dir", "", "folder for the results (default: runs/<time>-<label or workload>)"),
     Flag("--label", "", "name of this run in reports; also compares the settings with the last run of that name"),
-    Flag("--goodput", "", "objectives in ms, such as 'ttft:500 tpot:50': goodput counts requests that meet all", repeated=True),
-    Flag("--percentile-metrics", "ttft,tpot,itl", f"latencies in the block: {','.join(SECTIONS)}"),
+    Flag(
+        "--goodput",
+        "",
+        f"objectives in ms, such as 'ttft:500 tpot:50' ({', '.join(OBJECTIVE_KEYS)}): goodput counts requests that meet all",
+        repeated=True,
+    ),
+    Flag("--percentile-metrics", "ttft,tpot,itl", f"latencies in the block: {','.join(SECTION_KEYS)}"),
     Flag("--metric-percentiles", "99", "percentiles to report, such as 50,90,99.9"),
     Flag(
         "--fail-if",

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from llama_load.analysis.keys import threshold_keys
 from llama_load.errors import UsageError
 from llama_load.foreign_text import is_secret_name, keep_secret, secrets_in
 from llama_load.load.segments import LoadModel
-from llama_load.metrics.abort import parse_abort
-from llama_load.metrics.definitions import RATES
-from llama_load.metrics.slo import parse_slo
-from llama_load.metrics.thresholds import DEFAULT, VERDICT, least_values, parse_threshold
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
     ALL,
@@ -31,8 +25,8 @@ from llama_load.options.flags import (
     WAIT,
     without_secret_values,
 )
+from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
-from llama_load.reports.block import SECTIONS
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS, BodyOptions
 from llama_load.targets.target import BACKENDS
@@ -77,11 +71,7 @@ class RunOptions:
     tls: TlsOptions
     run_dir: Path | None
     label: str | None
-    goodput: list[str]
-    percentile_metrics: list[str]
-    percentiles: list[float]
-    fail_if: list[str]
-    abort_if: list[str]
+    goals: Goals
     timeouts: Timeouts
     wait_at_end_s: float
     save_texts: bool
@@ -112,7 +102,7 @@ def read_options(namespace: Any) -> RunOptions:
     faults = flags.faults
     keep_secret(secret_values(flags))
     text, lines, switch, number = flags.text, flags.lines, flags.switch, flags.number
-    checked, chosen, switched = flags.checked, flags.chosen, flags.switched
+    chosen, switched = flags.chosen, flags.switched
     tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
     seed = number("seed", int, -(2**63)) or 0
     load = read_load(flags, seed)
@@ -167,16 +157,7 @@ def read_options(namespace: Any) -> RunOptions:
         tls=TlsOptions(_readable(text("ca_file"), faults), switch("insecure")),
         run_dir=Path(run_dir) if run_dir else None,
         label=text("label"),
-        goodput=checked("goodput", parse_slo, words=True),
-        percentile_metrics=_sections(text("percentile_metrics") or "", faults),
-        percentiles=_percentiles(text("metric_percentiles") or "", faults),
-        fail_if=_thresholds(
-            checked("fail_if", parse_threshold),
-            _percentiles(text("metric_percentiles") or "", []),
-            [stage.name for stage in load.stages],
-            faults,
-        ),
-        abort_if=checked("abort_if", parse_abort),
+        goals=read_goals(flags, load),
         timeouts=Timeouts(
             number("connect_timeout", float, 0, above=True),
             number("first_token_timeout", float, 0, above=True),
@@ -187,8 +168,6 @@ def read_options(namespace: Any) -> RunOptions:
         junit=Path(junit) if junit else None,
         given_flags=_given(flags),
     )
-    faults += _unmeasurable(options.goodput, options.fail_if, stream=options.stream)
-    faults += _too_few(options.fail_if, options.num_prompts, options.load)
     if faults:
         raise UsageError("\n".join(dict.fromkeys(faults)))
     return options
@@ -206,32 +185,6 @@ def _given(flags: FlagReader) -> dict[str, Any]:
     given = {flag.dest: flags.raw[flag.dest] for flag in FLAGS if not flag.secret}
     body = flags.text("extra_body")
     return given if body is None else given | {"extra_body": without_secret_values(body)}
-
-
-def _unmeasurable(goodput: list[str], fail_if: list[str], *, stream: bool) -> Iterator[str]:
-    """Objectives on what whole answers do not show."""
-    if stream:
-        return
-    for text in goodput:
-        if text.partition(":")[0] in ("ttft", "tpot"):
-            yield f"--goodput {text}: whole answers (--no-stream) have no TTFT and no TPOT; write e2el:MILLISECONDS"
-    for text in fail_if:
-        if re.search(r"_(ttft|tpot|itl)_ms", text):
-            yield f"--fail-if {text!r}: whole answers (--no-stream) show E2EL alone"
-
-
-def _too_few(fail_if: list[str], num_prompts: int | None, load: LoadModel) -> Iterator[str]:
-    """Thresholds on percentiles that so few requests do not have."""
-    counts = {stage.name: stage.count or num_prompts for stage in load.stages}
-    for text in fail_if:
-        try:
-            threshold = parse_threshold(text)
-        except ValueError:
-            continue  # reported already
-        count = counts.get(threshold.member or "") if threshold.group == "stage" else num_prompts if not load.stages else None
-        needed = least_values(threshold.key)
-        if needed is not None and count is not None and needed[0] != "itl" and count < needed[1]:
-            yield f"--fail-if {text!r} needs {needed[1]} requests, got --num-prompts {count}: send more, or gate a lower percentile"
 
 
 def _models(given: str | None, faults: list[str]) -> tuple[str, ...]:
@@ -318,46 +271,3 @@ def _endpoint(given: str | None, faults: list[str]) -> str:
     if name not in ENDPOINTS:
         faults.append(f"--endpoint must be one of {', '.join(ENDPOINTS)}, got {given!r}")
     return name
-
-
-def _thresholds(given: list[str], percentiles: list[float], stages: list[str], faults: list[str]) -> list[str]:
-    """The thresholds with the default one, unless it was given in another form; keys that no result has are faults."""
-    keys = []
-    for text in given:
-        try:
-            threshold = parse_threshold(text)
-            keys.append(threshold.key)
-        except ValueError:
-            continue  # told already
-        if keys[-1] != VERDICT and keys[-1] not in threshold_keys(percentiles):
-            faults.append(f"--fail-if {text!r}: no result has a key {keys[-1]!r} (percentiles other than 99: --metric-percentiles)")
-        if threshold.group is not None:  # of a part: it does not take the default's place
-            keys.pop()
-        if stages and threshold.group != "stage" and threshold.key in RATES:
-            faults.append(f"--fail-if {text!r}: of which stage? Write {threshold.key}{{stage={stages[0]}}}")
-        if threshold.group == "stage" and threshold.member not in stages:
-            faults.append(f"--fail-if {text!r}: there is no stage {threshold.member!r}, but {', '.join(stages) or 'none at all'}")
-    default = parse_threshold(DEFAULT)
-    return given if default.key in keys else [*given, DEFAULT]
-
-
-def _sections(given: str, faults: list[str]) -> list[str]:
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    for name in names:
-        if name not in SECTIONS:
-            faults.append(f"--percentile-metrics knows {', '.join(SECTIONS)}, got {name!r}")
-    return names
-
-
-def _percentiles(given: str, faults: list[str]) -> list[float]:
-    values = []
-    for part in given.split(","):
-        try:
-            value = float(part)
-        except ValueError:
-            value = -1.0
-        if 0 < value < 100:
-            values.append(value)
-        else:
-            faults.append(f"--metric-percentiles takes numbers between 0 and 100, such as 50,99, got {part.strip()!r}")
-    return values

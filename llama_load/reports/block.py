@@ -5,27 +5,22 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 
-from llama_load.analysis.keys import configured_load, percentile_word, speculation_of
+from llama_load.analysis.keys import percentile_word
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check import LIMITS, plural
+from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED, SECTION_KEYS, SERVER, of_group
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.metrics.statistics import Distribution, least_count
-from llama_load.metrics.summary import Summary, shown_latencies
+from llama_load.metrics.statistics import least_count
+from llama_load.metrics.summary import Summary
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole
 from llama_load.reports.other_requests import traffic_lines
 from llama_load.reports.request_table import request_lines, request_table
 from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
+from llama_load.reports.vllm_block import TOO_FEW, distribution_lines, vllm_block
 from llama_load.runs import Manifest
 
 MOST_ERRORS = 10
-TOO_FEW = "*"
-SECTIONS = {
-    "ttft": ("TTFT", "Time to First Token"),
-    "tpot": ("TPOT", "Time per Output Token (excl. 1st token)"),
-    "itl": ("ITL", "Inter-token Latency"),
-    "e2el": ("E2EL", "End-to-end Latency"),
-}
 
 
 def block(results: Results) -> str:
@@ -52,114 +47,12 @@ def _stage_block(manifest: Manifest, stage: StageFigures) -> list[str]:
     return [headline(f" Stage {stage.name} ", "="), *vllm_block(manifest, stage.figures, stage)]
 
 
-def vllm_block(manifest: Manifest, figures: Summary, stage: StageFigures | None = None) -> list[str]:
-    """The lines of vLLM's block; for embeddings those that mean something there."""
-    if figures.total_inputs is not None and not figures.total_output_tokens:
-        return _embeddings_block(manifest, figures, stage)
-    lines = [
-        headline(" Serving Benchmark Result ", "="),
-        whole("Successful requests:", figures.completed),
-        whole("Failed requests:", figures.failed),
-        *_load_lines(manifest, stage),
-        number("Benchmark duration (s):", figures.duration_s),
-        whole("Total input tokens:", shown(figures.total_input_tokens, figures.known_input_tokens)),
-        whole("Total generated tokens:", shown(figures.total_output_tokens, figures.known_output_tokens)),
-        number("Request throughput (req/s):", figures.request_throughput),
-    ]
-    if manifest.goodput:
-        lines.append(number("Request goodput (req/s):", figures.request_goodput))
-    lines += [
-        number("Output token throughput (tok/s):", figures.output_throughput),
-        number("Peak output token throughput (tok/s):", figures.max_output_tokens_per_s),
-        number("Peak concurrent requests:", figures.max_concurrent_requests),
-        number("Total token throughput (tok/s):", figures.total_token_throughput),
-    ]
-    for key, (name, title) in SECTIONS.items():
-        if key in shown_latencies(manifest.percentile_metrics, figures):
-            lines.append(headline(title, "-"))
-            lines += _distribution(name, figures.distributions[key])
-    lines += _client_queue(manifest, figures, stage)
-    lines += _speculative(manifest, figures, stage)
-    lines.append("=" * WIDTH)
-    return lines
-
-
-def _client_queue(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> Iterable[str]:
-    """vLLM's sections for a limited open loop."""
-    most, rate = configured_load(manifest, stage)
-    if most is None or not figures.distributions["client_queue"].count:
-        return
-    yield headline("Client-side Queueing", "-")
-    yield from _distribution("Client Queue Time", figures.distributions["client_queue"])
-    if rate is not None:
-        yield headline("Queue-inclusive End-to-end Latency", "-")
-        yield from _distribution("E2EL incl. Client Queue", figures.distributions["scheduled_e2el"])
-
-
-def _load_lines(manifest: Manifest, stage: StageFigures | None) -> list[str]:
-    most, rate = configured_load(manifest, stage)
-    lines = [] if most is None else [whole("Maximum request concurrency:", most)]
-    return lines if rate is None else [*lines, number("Request rate configured (RPS):", rate)]
-
-
-def _embeddings_block(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> list[str]:
-    # As many a request as those that were successful had.
-    inputs, requests_per_s = figures.total_inputs, figures.request_throughput
-    known = inputs is not None and requests_per_s is not None and figures.completed
-    inputs_per_s = (inputs or 0) / figures.completed * (requests_per_s or 0.0) if known else None
-    name, title = SECTIONS["e2el"]
-    return [
-        headline(" Serving Benchmark Result ", "="),
-        whole("Successful requests:", figures.completed),
-        whole("Failed requests:", figures.failed),
-        *_load_lines(manifest, stage),
-        number("Benchmark duration (s):", figures.duration_s),
-        whole("Total inputs:", shown(figures.total_inputs)),
-        whole("Total input tokens:", shown(figures.total_input_tokens, figures.known_input_tokens)),
-        number("Request throughput (req/s):", figures.request_throughput),
-        number("Input throughput (inputs/s):", inputs_per_s),
-        number("Input token throughput (tok/s):", figures.total_token_throughput),
-        number("Peak concurrent requests:", figures.max_concurrent_requests),
-        headline(title, "-"),
-        *_distribution(name, figures.distributions["e2el"]),
-        *_client_queue(manifest, figures, stage),
-        "=" * WIDTH,
-    ]
-
-
-def _speculative(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> Iterable[str]:
-    """vLLM's section, from the servers' counters, else from what llama-server says in every answer."""
-    known = speculation_of(manifest, figures, stage)
-    if known is None:
-        return
-    yield headline("Speculative Decoding", "-")
-    yield number("Acceptance rate (%):", None if known.acceptance_rate is None else known.acceptance_rate * 100)
-    if known.drafts is not None:
-        yield number("Acceptance length:", known.acceptance_length)
-        yield whole("Drafts:", known.drafts)
-    yield whole("Draft tokens:", known.draft_tokens)
-    yield whole("Accepted tokens:", known.accepted_tokens)
-    if known.per_position:
-        yield "Per-position acceptance (%):"
-        used = max((place for place, count in enumerate(known.per_position) if count), default=0)
-        for place, rate in enumerate(known.per_position_rates[: used + 1]):
-            yield number(f"  Position {place}:", rate * 100)
-
-
-def _distribution(name: str, sample: Distribution) -> list[str]:
-    lines = [number(f"Mean {name} (ms):", sample.mean), number(f"Median {name} (ms):", sample.median)]
-    for p, value in sample.percentiles.items():
-        mark = f" {TOO_FEW}" if value is not None and sample.percentile(p) is None else ""
-        lines.append(number(f"{percentile_word(p).upper()} {name} (ms):", value) + mark)
-    return lines
-
-
 def _notes(results: Results) -> Iterable[str]:
     """What must be known to read the lines of the block rightly."""
     figures = results.total
     ended = figures.completed + figures.failed
     blocks = [stage.figures for stage in results.stages] or [figures]
-    lacking = sorted({p for each in blocks for key in SECTIONS for p in each.distributions[key].lacking})
+    lacking = sorted({p for each in blocks for key in SECTION_KEYS for p in each.distributions[key].lacking})
     if lacking:
         needs = ", ".join(f"{percentile_word(p)} needs {least_count(p)}" for p in lacking)
         yield f"{TOO_FEW} of too few values, so little else than their maximum: {needs}"
@@ -218,22 +111,27 @@ def _more(figures: Summary) -> Iterable[str]:
     yield headline("More from the Client", "-")
     if figures.total_output_tokens:
         yield number("Output characters per second:", figures.output_chars_per_s)
-    yield number("Mean connect time (ms):", figures.distributions["connect"].mean)
-    tls = figures.distributions["tls"]
-    if tls.count:
-        yield number("Mean TLS handshake (ms):", tls.mean)
+    yield from _details(figures, CONNECTION)
     if figures.total_images:
         yield whole("Images:", figures.total_images)
         yield number("Mean prompt tokens an image:", figures.tokens_per_image)
-    queue, answer = figures.distributions["queue"], figures.distributions["answer_ttft"]
-    if queue.count:
-        yield number("Mean time to headers (ms):", queue.mean)
+    yield from _details(figures, SERVER)
     events = figures.tokens_per_event
     if events.mean is not None and round(events.mean, 2) != 1:
         yield number("Mean tokens per event:", events.mean)
-    if answer.mean != figures.distributions["ttft"].mean:
-        yield number("Mean time to first answer token (ms):", answer.mean)
-        yield number("Median time to first answer token (ms):", answer.median)
+    yield from _details(figures, ANSWER)
+
+
+def _details(figures: Summary, group: str) -> Iterable[str]:
+    """The means of these latencies; the median, too, of one that is set against another."""
+    for latency in of_group(group):
+        sample = figures.distributions[latency.key]
+        if latency.differs_from:
+            if sample.mean != figures.distributions[latency.differs_from].mean:
+                yield number(f"Mean {latency.name} (ms):", sample.mean)
+                yield number(f"Median {latency.name} (ms):", sample.median)
+        elif sample.count or latency.is_always_shown:
+            yield number(f"Mean {latency.name} (ms):", sample.mean)
 
 
 def _stages(results: Results) -> Iterable[str]:
@@ -258,9 +156,9 @@ def _open_loop(manifest: Manifest, figures: Summary) -> Iterable[str]:
     if not figures.distributions["client_queue"].count:
         return
     yield headline("Open Loop: from the Scheduled Instant", "-")
-    yield from _distribution("TTFT from schedule", figures.distributions["scheduled_ttft"])
-    yield from _distribution("E2EL from schedule", figures.distributions["scheduled_e2el"])
-    yield from _distribution("lateness", figures.distributions["late"])
+    for latency in of_group(SCHEDULED):
+        if latency.open_loop:
+            yield from distribution_lines(latency.open_loop, figures.distributions[latency.key])
     if manifest.dropped:
         yield whole("Arrivals dropped at the limit:", manifest.dropped)
 
@@ -316,8 +214,8 @@ def _part(figures: Summary) -> Iterable[str]:
     yield whole("Successful requests:", figures.completed)
     yield whole("Failed requests:", figures.failed)
     yield number("Output token throughput (tok/s):", figures.output_throughput)
-    for key, (name, _) in SECTIONS.items():
-        yield number(f"Mean {name} (ms):", figures.distributions[key].mean)
+    for latency in of_group(EVERY):
+        yield number(f"Mean {latency.name} (ms):", figures.distributions[latency.key].mean)
 
 
 def verdict_lines(results: Results) -> list[str]:

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 from llama_load.foreign_text import printable
 from llama_load.metrics.check import INCOMPLETE, Check
-from llama_load.metrics.thresholds import Threshold, ThresholdResult, parse_threshold
+from llama_load.metrics.thresholds import Threshold, ThresholdResult
 
 if TYPE_CHECKING:
     from llama_load.analysis.results import Results
@@ -87,7 +87,7 @@ def _add(case: ElementTree.Element, kind: str, type_: str, message: str) -> None
 
 def _why(result: ThresholdResult) -> str:
     """One sentence: `p99_ttft_ms was 612.3, over the limit of 500`."""
-    threshold = parse_threshold(result.text)
+    threshold = result.threshold
     if threshold.word is not None:
         return f"the verdict was {result.why}"
     what = threshold.key

@@ -8,10 +8,11 @@ from typing import Any
 
 from llama_load.analysis.keys import flat_result, percentile_word
 from llama_load.analysis.results import Results
-from llama_load.metrics.definitions import DETAIL, of_group
+from llama_load.metrics.definitions import DETAILS, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
+from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.reports.other_requests import traffic_json
 from llama_load.runs import Manifest
 
@@ -25,7 +26,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "end": manifest.end,
             "recovered": results.run.recovered,
             "verdict": asdict(results.verdict),
-            "thresholds": [asdict(threshold) for threshold in results.thresholds],
+            "thresholds": [_threshold(result) for result in results.thresholds],
             **_ours(results.total),
             **traffic_json(results.others),
             "prompts": manifest.prompts,
@@ -63,10 +64,14 @@ def _ours(figures: Summary) -> dict[str, Any]:
         "clock_sources": figures.clock_sources,
         **{
             latency.key: {"mean": sample.mean, "median": sample.median, "std": sample.std, **_percentiles(sample)}
-            for latency in of_group(DETAIL)
+            for latency in of_group(*DETAILS)
             if (sample := figures.distributions[latency.key]).count
         },
     }
+
+
+def _threshold(result: ThresholdResult) -> dict[str, Any]:
+    return {"text": result.text, "value": result.value, "failed": result.failed, "why": result.why}
 
 
 def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:

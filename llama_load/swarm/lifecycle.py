@@ -110,9 +110,10 @@ class Lifecycle:
             for kind in messages.TO_MASTER:
                 environment.runner.register_message(kind, self._on_message)
         try:
-            self._take_over_options()
+            options = self._read()
+            self._take_over_options(options)
             if self.headless:
-                self.prepared = self._prepare()
+                self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.users
         except LlamaLoadError as error:
             _say(error)
@@ -121,8 +122,7 @@ class Lifecycle:
             self.options.spawn_rate = self.options.num_users  # without -r all users start at once
         SIGNALS.listen(self._interrupted)
 
-    def _take_over_options(self) -> None:
-        given = self._read()
+    def _take_over_options(self, given: RunOptions) -> None:
         users, most = self.options.num_users, given.max_concurrency
         if users is not None and users < 1:
             raise UsageError(f"-u must be a whole number of at least 1, got {users}")
@@ -166,8 +166,8 @@ class Lifecycle:
             logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
             logger.info("Run time limit set to %g seconds, counted from the end of the warm-up", self.run_time_s)
 
-    def _prepare(self) -> Prepared:
-        prepared = prepare(self.environment, self._read(), self.run_time_s, headless=self.headless)
+    def _prepare(self, options: RunOptions) -> Prepared:
+        prepared = prepare(self.environment, options, self.run_time_s, headless=self.headless)
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
             shape.users = prepared.users
@@ -185,7 +185,7 @@ class Lifecycle:
                 # The form is posted first and its timer set right after: look once that has happened.
                 gevent.sleep(0)
                 self._take_over_run_time()
-                self.prepared = self._prepare()
+                self.prepared = self._prepare(self._read())
             prepared, self.prepared = self.prepared, None
             if prepared.model.stages:
                 prepared.writer.manifest.users = prepared.users

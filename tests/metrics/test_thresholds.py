@@ -144,7 +144,7 @@ GROUPED = {
 def test_a_group_is_compared_by_its_own_figures(text: str, value: float, failed: bool) -> None:
     """Never by those of the run."""
     found = evaluate(parse_threshold(text), {"p99_ttft_ms": 100.0, "failed": 9}, GROUPED)
-    assert found == ThresholdResult(text, value, failed)
+    assert found == ThresholdResult(parse_threshold(text), value, failed)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_group_is_compared_by_its_own_figures(text: str, value: float, failed:
 def test_a_gate_that_saw_nothing_does_not_let_through(text: str) -> None:
     """No value, and failed, even where the run has the key."""
     values = {"p99_ttft_ms": 1.0, "failed": 0, "mean_tpot_ms": math.nan}
-    assert evaluate(parse_threshold(text), values, GROUPED) == ThresholdResult(text, None, True)
+    assert evaluate(parse_threshold(text), values, GROUPED) == ThresholdResult(parse_threshold(text), None, True)
     assert evaluate(parse_threshold(text), values).failed
 
 
@@ -231,7 +231,7 @@ def test_without_a_label_the_class_is_the_workload() -> None:
 )
 def test_a_failure_says_which_way_the_limit_was_passed(text: str, value: float, sentence: str) -> None:
     """With as many digits as tell the value from the limit."""
-    assert message(read(replace(results(), thresholds=[ThresholdResult(text, value, True)])), text) == sentence
+    assert message(read(replace(results(), thresholds=[ThresholdResult(parse_threshold(text), value, True)])), text) == sentence
 
 
 def test_an_incomplete_run_is_an_error_that_tells_what_is_missing() -> None:
@@ -275,7 +275,7 @@ def held(text: str) -> str:
 @given(st.lists(st.tuples(st.sampled_from(["failed>0", "failed<0", "p99_ttft_ms>=1", "p1_ttft_ms>1"]), st.booleans())))
 def test_the_counts_of_junit_agree_with_its_cases(given_: list[tuple[str, bool]]) -> None:
     """Of the suite and of the document."""
-    gates = [ThresholdResult(text, 1.0, failed) for text, failed in given_]
+    gates = [ThresholdResult(parse_threshold(text), 1.0, failed) for text, failed in given_]
     root = read(replace(BASE, thresholds=gates))
     for holder in (root, root[0]):
         assert holder.get("tests") == str(len(list(root.iter("testcase"))))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from llama_load.errors import UsageError
+from llama_load.metrics.slo import Slo
 from llama_load.options.flags import FLAGS, without_secrets
 from llama_load.options.options import read_options
 from llama_load.options.vllm_flags import EQUIVALENTS, in_our_words
@@ -16,10 +17,16 @@ def options(**given: object) -> object:
     return read_options(SimpleNamespace(**given))
 
 
+def thresholds(*given: str) -> list[str]:
+    """As run.json has them."""
+    return [threshold.text for threshold in options(fail_if=list(given)).goals.thresholds]
+
+
 def test_defaults() -> None:
     found = options()
     assert (found.num_prompts, found.warmup, found.seed, found.endpoint) == (None, 1, 0, "chat")
-    assert (found.percentiles, found.percentile_metrics, found.fail_if) == ([99.0], ["ttft", "tpot", "itl"], ["failure_ratio>0.01"])
+    assert (found.goals.percentiles, found.goals.percentile_metrics) == ([99.0], ["ttft", "tpot", "itl"])
+    assert thresholds() == ["failure_ratio>0.01"]
     assert (found.timeouts.connect_s, found.timeouts.first_token_s, found.timeouts.token_s) == (10.0, 600.0, 120.0)
 
 
@@ -32,10 +39,11 @@ def test_texts_from_anywhere_become_values() -> None:
     assert found.ignore_eos
     assert found.headers == (("A", "b"),)
     assert options(header="A: b\nC: d", api_key="k").headers == (("A", "b"), ("C", "d"), ("Authorization", "Bearer k"))
-    assert (
-        options(goodput="ttft:500 tpot:50").goodput == options(goodput=["ttft:500", "tpot:50"]).goodput == ["ttft:500", "tpot:50"]
-    )
-    assert options(metric_percentiles="50, 99.9").percentiles == [50.0, 99.9]
+    for goodput in ("ttft:500 tpot:50.0", ["ttft:500", "tpot:50.0"]):
+        slos = options(goodput=goodput).goals.slos
+        assert slos == (Slo("ttft", 500.0), Slo("tpot", 50.0))
+        assert [slo.text for slo in slos] == ["ttft:500", "tpot:50.0"]  # for run.json
+    assert options(metric_percentiles="50, 99.9").goals.percentiles == [50.0, 99.9]
 
 
 def test_emptied_fields_of_the_web_form_mean_the_default() -> None:
@@ -50,9 +58,17 @@ def test_what_users_of_vllm_type_is_understood() -> None:
     assert options(header=["X-A=b:c"]).headers == (("X-A", "b:c"),)
 
 
+def test_whole_answers_refuse_thresholds_by_their_key_and_not_by_the_name_of_a_part() -> None:
+    found = options(no_stream=True, fail_if=["failed{workload=low_ttft_ms}>1"]).goals.thresholds
+    assert found[0].member == "low_ttft_ms"
+    with pytest.raises(UsageError, match="show E2EL alone"):
+        options(no_stream=True, fail_if=["p99_ttft_ms{workload=low}>1"])
+
+
 def test_a_latency_threshold_does_not_switch_off_the_one_on_failures() -> None:
-    assert options(fail_if=["p99_ttft_ms>500"]).fail_if == ["p99_ttft_ms>500", "failure_ratio>0.01"]
-    assert options(fail_if=["failure_ratio>0.5"]).fail_if == ["failure_ratio>0.5"]
+    assert thresholds("p99_ttft_ms>500") == ["p99_ttft_ms>500", "failure_ratio>0.01"]
+    assert thresholds("failure_ratio > 0.5") == ["failure_ratio > 0.5"]
+    assert thresholds("failure_ratio{turn=2}>0.5") == ["failure_ratio{turn=2}>0.5", "failure_ratio>0.01"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import pytest
 from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.record import RequestRecord
-from llama_load.reports.block import block, vllm_block
+from llama_load.reports.block import block
+from llama_load.reports.vllm_block import vllm_block
 from llama_load.reports.write import write_reports
 from llama_load.runs import Manifest, PreflightRow, Run, RunWriter, load_run
 from tests.make_records import failed, manifest, record, table
@@ -160,6 +161,7 @@ def test_exit_codes(records: list[RequestRecord], about: dict, code: int) -> Non
 def test_the_report_command_finishes_a_killed_run(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", manifest(end="running", num_prompts=5, workers=[WorkerHealth("local", 1, 2, 0.1)]))
     writer.append([record(0), record(1)])
+    writer.release()  # its process is gone
     done = subprocess.run(
         [sys.executable, "-m", "llama_load.cli", "report", str(tmp_path / "run")], capture_output=True, text=True, check=False
     )

@@ -220,6 +220,23 @@ def test_awkward_tasks_end_the_run_with_every_request_on_record(
         assert done.summary["llama_load"]["cancelled"] == 2  # -u, however many each user asks for at once
 
 
+def test_flags_become_values_once_before_a_headless_run(run_locust: Run, tmp_path: Path) -> None:
+    (tmp_path / "counted.py").write_text(
+        AWKWARD.format(body="self.chat('x')")
+        + """
+import sys
+from llama_load.swarm import lifecycle
+
+read = lifecycle.read_options
+lifecycle.read_options = lambda namespace: print("flags are read", file=sys.stderr) or read(namespace)
+"""
+    )
+    done = run_locust("http://127.0.0.1:1", "--num-prompts", "3", locustfile=tmp_path / "counted.py")
+    assert done.code == 2
+    assert "cannot reach" in done.err
+    assert done.err.count("flags are read") == 1
+
+
 def test_an_impatient_locustfile_makes_failures_not_repeats(
     simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
 ) -> None:

@@ -1,0 +1,116 @@
+"""The block of `vllm bench serve` 0.33, line by line; its figures and latencies are those of `llama_load.metrics.definitions`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from llama_load.analysis.keys import configured_load, percentile_word, speculation_of
+from llama_load.metrics.definitions import BY_KEY, EVERY, FIGURE_BY_KEY, FIGURES, Figure, Latency, of_group
+from llama_load.metrics.stage_figures import StageFigures
+from llama_load.metrics.statistics import Distribution
+from llama_load.metrics.summary import Summary, shown_latencies
+from llama_load.reports.layout import WIDTH, headline, number, shown, whole
+from llama_load.runs import Manifest
+
+TOO_FEW = "*"
+OUTCOME = ("completed", "failed")  # above the load, all others below it
+
+
+def vllm_block(manifest: Manifest, figures: Summary, stage: StageFigures | None = None) -> list[str]:
+    """The lines of vLLM's block; for embeddings those that mean something there."""
+    if figures.total_inputs is not None and not figures.total_output_tokens:
+        return _embeddings_block(manifest, figures, stage)
+    left_out = OUTCOME if manifest.goodput else (*OUTCOME, "request_goodput")
+    lines = [
+        *_head(manifest, figures, stage),
+        *(_line(figure, figures) for figure in FIGURES if figure.line and figure.key not in left_out),
+    ]
+    chosen = shown_latencies(manifest.percentile_metrics, figures)
+    for latency in of_group(EVERY):
+        if latency.key in chosen:
+            lines += _section(latency, figures)
+    lines += _client_queue(manifest, figures, stage)
+    lines += _speculative(manifest, figures, stage)
+    lines.append("=" * WIDTH)
+    return lines
+
+
+def _head(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> Iterable[str]:
+    """What became of the requests, and the load."""
+    yield headline(" Serving Benchmark Result ", "=")
+    for key in OUTCOME:
+        yield _line(FIGURE_BY_KEY[key], figures)
+    most, rate = configured_load(manifest, stage)
+    if most is not None:
+        yield whole("Maximum request concurrency:", most)
+    if rate is not None:
+        yield number("Request rate configured (RPS):", rate)
+
+
+def _line(figure: Figure, figures: Summary) -> str:
+    value = getattr(figures, figure.attribute)
+    if not figure.is_count:
+        return number(f"{figure.line}:", value)
+    return whole(f"{figure.line}:", shown(value, getattr(figures, figure.known) if figure.known else 0))
+
+
+def _section(latency: Latency, figures: Summary) -> list[str]:
+    return [headline(latency.title, "-"), *distribution_lines(latency.name, figures.distributions[latency.key])]
+
+
+def distribution_lines(name: str, sample: Distribution) -> list[str]:
+    """Mean, median and the reported percentiles; those of too few values are marked."""
+    lines = [number(f"Mean {name} (ms):", sample.mean), number(f"Median {name} (ms):", sample.median)]
+    for p, value in sample.percentiles.items():
+        mark = f" {TOO_FEW}" if value is not None and sample.percentile(p) is None else ""
+        lines.append(number(f"{percentile_word(p).upper()} {name} (ms):", value) + mark)
+    return lines
+
+
+def _client_queue(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> Iterable[str]:
+    """vLLM's sections for a limited open loop."""
+    most, rate = configured_load(manifest, stage)
+    if most is None or not figures.distributions["client_queue"].count:
+        return
+    yield from _section(BY_KEY["client_queue"], figures)
+    if rate is not None:
+        yield from _section(BY_KEY["scheduled_e2el"], figures)
+
+
+def _embeddings_block(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> list[str]:
+    # As many a request as those that were successful had.
+    inputs, requests_per_s = figures.total_inputs, figures.request_throughput
+    known = inputs is not None and requests_per_s is not None and figures.completed
+    inputs_per_s = (inputs or 0) / figures.completed * (requests_per_s or 0.0) if known else None
+    return [
+        *_head(manifest, figures, stage),
+        _line(FIGURE_BY_KEY["duration"], figures),
+        whole("Total inputs:", shown(figures.total_inputs)),
+        _line(FIGURE_BY_KEY["total_input_tokens"], figures),
+        _line(FIGURE_BY_KEY["request_throughput"], figures),
+        number("Input throughput (inputs/s):", inputs_per_s),
+        number("Input token throughput (tok/s):", figures.total_token_throughput),
+        _line(FIGURE_BY_KEY["max_concurrent_requests"], figures),
+        *_section(BY_KEY["e2el"], figures),
+        *_client_queue(manifest, figures, stage),
+        "=" * WIDTH,
+    ]
+
+
+def _speculative(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> Iterable[str]:
+    """vLLM's section, from the servers' counters, else from what llama-server says in every answer."""
+    known = speculation_of(manifest, figures, stage)
+    if known is None:
+        return
+    yield headline("Speculative Decoding", "-")
+    yield number("Acceptance rate (%):", None if known.acceptance_rate is None else known.acceptance_rate * 100)
+    if known.drafts is not None:
+        yield number("Acceptance length:", known.acceptance_length)
+        yield whole("Drafts:", known.drafts)
+    yield whole("Draft tokens:", known.draft_tokens)
+    yield whole("Accepted tokens:", known.accepted_tokens)
+    if known.per_position:
+        yield "Per-position acceptance (%):"
+        used = max((place for place, count in enumerate(known.per_position) if count), default=0)
+        for place, rate in enumerate(known.per_position_rates[: used + 1]):
+            yield number(f"  Position {place}:", rate * 100)
