@@ -329,25 +329,11 @@ def _flags(_: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from llama_load.analysis.results import analyze
-    from llama_load.reports.write import write_reports
-    from llama_load.runs import add_spool, load_run, recover
+    from llama_load.reports.again import report_again
 
     if arguments.add and len(arguments.runs) > 1:
         raise UsageError("--add brings a worker's records into one run; name that run alone")
-    code = 0
-    for path in arguments.runs:
-        run = load_run(path)
-        for spool in arguments.add:
-            print(f"{add_spool(run, spool)} requests added from {spool}", file=sys.stderr)
-            run = load_run(path)
-        if run.recovered:
-            recover(run)
-        results = analyze(run)
-        print(write_reports(results), end="")
-        print(f"Run folder: {path}")
-        code = max(code, results.exit_code)
-    return code
+    return max(report_again(path, arguments.add) for path in arguments.runs)
 
 
 def _datasets_list(_: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ from llama_load.analysis.results import analyze
 from llama_load.errors import RunError, UsageError
 from llama_load.record import RequestRecord, from_batch, schema, to_batch
 from llama_load.reports.block import block
-from llama_load.runs import JOURNAL, TABLE, RunWriter, free_run_dir, load_run, recover
+from llama_load.runs import JOURNAL, TABLE, RunWriter, load_run, open_run, recover
 from llama_load.users.measure import _without_prompt
 from tests.make_records import manifest, record
 
@@ -98,10 +98,15 @@ def test_a_run_without_any_record_reads_back_empty(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
-    RunWriter(tmp_path / "run", manifest()).finish()
+    done = RunWriter(tmp_path / "run", manifest())
+    done.finish()
+    with pytest.raises(UsageError, match="another run is being written"):
+        RunWriter(tmp_path / "run", manifest())
+    done.release()
     with pytest.raises(UsageError, match="already holds a run"):
         RunWriter(tmp_path / "run", manifest())
-    assert free_run_dir(tmp_path / "run") == tmp_path / "run-2"
+    second, third = (open_run(tmp_path / "run", manifest()) for _ in range(2))  # while both are under way
+    assert (second.path, third.path) == (tmp_path / "run-2", tmp_path / "run-3")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").touch()
     with pytest.raises(UsageError, match="already holds other files"):
@@ -176,7 +181,7 @@ def test_records_that_come_while_others_are_being_written_are_kept() -> None:
         def __init__(self) -> None:
             self.written: list[str] = []
 
-        def append(self, records: Sequence[RequestRecord]) -> None:
+        def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
             gevent.sleep(0.01)
             self.written.extend(record.request_id for record in records)
 
@@ -185,5 +190,5 @@ def test_records_that_come_while_others_are_being_written_are_kept() -> None:
     for number in range(60):
         recorder.add(record(number))
         gevent.sleep(0.001)
-    assert recorder.close()
+    assert recorder.close() == 0
     assert disk.written == [f"r{number}" for number in range(60)]

@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from llama_load.errors import RunError, UsageError
+from llama_load.analysis.results import analyze
+from llama_load.errors import UsageError
 from llama_load.metrics.evidence import LostWorker
 from llama_load.record import CANCELLED, RequestRecord, to_batch
-from llama_load.runs import JOURNAL, MANIFEST, TABLE, Journal, RunWriter, SpoolManifest, add_spool, load_run, recover
+from llama_load.runs import JOURNAL, MANIFEST, Journal, RunWriter, SpoolManifest, add_spool, load_run
 from tests.make_records import MS, manifest, record
 
 AHEAD_NS = 5_000_000_001
@@ -80,15 +81,17 @@ def test_a_spool_whose_clock_is_unknown_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_lost_records_is_kept(tmp_path: Path) -> None:
-    """Two batches were appended, the file system kept one: no table is written, and what there is can still be brought in."""
+    """Two batches were appended, the file system kept one: the table has that, the verdict names the rest."""
     writer = RunWriter(tmp_path / "run", manifest(end="running"))
     writer.append([record(0)])
     whole = (tmp_path / "run" / JOURNAL).stat().st_size
     writer.append([record(1), record(2)])
     with (tmp_path / "run" / JOURNAL).open("r+b") as file:
         file.truncate(whole + 100)
-    with pytest.raises(RunError, match="holds 1 of 3 records; it is kept"):
-        writer.finish()
-    assert not (tmp_path / "run" / TABLE).exists()
-    recover(load_run(tmp_path / "run"))
-    assert load_run(tmp_path / "run").records.strings("request_id") == ["r0"]
+    writer.manifest.end = "complete"
+    assert writer.finish().records.strings("request_id") == ["r0"]
+    writer.release()
+    assert (tmp_path / "run" / JOURNAL).exists()
+    verdict = analyze(load_run(tmp_path / "run")).verdict
+    assert verdict.word == "INCOMPLETE"
+    assert "requests.arrows is damaged in 1 place (100 bytes cannot be read), 2 records of it are missing" in verdict.headline

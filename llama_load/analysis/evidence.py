@@ -33,6 +33,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
         shown=() if manifest.stages else shown_latencies(manifest.percentile_metrics, figures),
         health=manifest.workers,
         lost=manifest.lost,
+        damaged=manifest.damaged,
         hosts=[str(target["url"]) for target in manifest.targets],
         slots=_slots(manifest),
         length_means_full=_length_means_full(manifest),

@@ -50,9 +50,9 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """3 the run is incomplete, 1 a threshold came true, Locust's --exit-code-on-error where other requests failed or tasks
-        raised exceptions, else 0."""
-        if self.verdict.word == INCOMPLETE:
+        """3 the run is incomplete or not in its folder, 1 a threshold came true, Locust's --exit-code-on-error where other requests
+        failed or tasks raised exceptions, else 0."""
+        if self.verdict.word == INCOMPLETE or self.run.unwritten is not None:
             return 3
         if any(threshold.failed for threshold in self.thresholds):
             return 1

@@ -72,6 +72,17 @@ class LostWorker:
     possibly_sent_warmup: list[int] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class DamagedJournal:
+    """A file of records of which not everything could be read: in how many places, how many bytes, and how many records are
+    missing, None where that is not known. It is kept."""
+
+    file: str
+    places: int
+    bytes: int
+    records: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Of the whole run, or of one stage (`stage` is its name).
@@ -101,6 +112,9 @@ class Evidence:
     # the client
     health: Sequence[WorkerHealth] = ()
     lost: Sequence[LostWorker] = ()
+
+    # the run folder
+    damaged: Sequence[DamagedJournal] = ()
 
     # prompts and caches
     all_records: Records | None = None  # of the whole run, warm-ups included; None: `records`

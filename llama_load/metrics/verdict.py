@@ -53,6 +53,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         completeness.missing_records(evidence),
         *load.stages(list(stages)),
         *completeness.lost_requests(evidence),
+        *completeness.damaged_records(evidence),
         *load.dropped(evidence),
         *load.users(evidence),
         *load.imbalance(evidence),

@@ -14,7 +14,7 @@ from llama_load.load.segments import TRACE
 from llama_load.options.flags import without_secrets
 from llama_load.options.options import RunOptions
 from llama_load.preflight.load import PlannedLoad
-from llama_load.runs import Manifest, PreflightRow, StageRecord, free_run_dir
+from llama_load.runs import Manifest, PreflightRow, RunWriter, StageRecord, open_run
 from llama_load.targets.target import LLAMA_SERVER, Target
 from llama_load.version import __version__
 from llama_load.workloads.facts import facts_json, shared_tokens
@@ -77,15 +77,18 @@ _used_run_dirs: set[Path] = set()
 
 
 def run_dir(options: RunOptions, manifest: Manifest) -> Path:
-    """Where the run goes: --run-dir exactly at its first use, with -2, -3, … after that."""
-    wanted = options.run_dir
-    if wanted is None:
-        name = _file_name(options.label or manifest.workload)
-        return free_run_dir(Path("runs") / f"{manifest.date}-{name}")
-    if wanted in _used_run_dirs:
-        return free_run_dir(wanted)
-    _used_run_dirs.add(wanted)
-    return wanted
+    """Where the run is to go."""
+    name = _file_name(options.label or manifest.workload)
+    return options.run_dir or Path("runs") / f"{manifest.date}-{name}"
+
+
+def run_writer(options: RunOptions, manifest: Manifest) -> RunWriter:
+    """Opens the run folder: --run-dir exactly at its first use, else with -2, -3, … where another run has it."""
+    folder = run_dir(options, manifest)
+    if options.run_dir is None or folder in _used_run_dirs:
+        return open_run(folder, manifest)
+    _used_run_dirs.add(folder)
+    return RunWriter(folder, manifest)
 
 
 def _this_machine() -> dict[str, Any]:

@@ -23,7 +23,7 @@ from llama_load.preflight.checks import (
 )
 from llama_load.preflight.load import PlannedLoad, planned_load
 from llama_load.preflight.load_rows import load_rows
-from llama_load.preflight.manifest import make_manifest, run_dir
+from llama_load.preflight.manifest import make_manifest, run_dir, run_writer
 from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import budget_of, hosts_of, probe_targets, token_counter
 from llama_load.runs import PreflightRow, RunWriter, last_with_label
@@ -80,8 +80,8 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
     plans = plan_prompts(environment, options, load, budget, counter)
     rows = _rows(options, load, targets, plans, budget=budget, counter=counter)
     manifest = make_manifest(environment, load, options, targets=targets, plans=plans, tokenizer=counter.source, rows=rows)
-    folder = run_dir(options, manifest)
-    if options.label is not None and (before := last_with_label(folder.parent, options.label)) is not None:
+    folder = run_dir(options, manifest).parent
+    if options.label is not None and (before := last_with_label(folder, options.label)) is not None:
         rows += change_rows(before, manifest)
     print_table(rows)
     return Prepared(
@@ -94,7 +94,7 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
         segments=load.segments,
         weights=load.weights,
         users=load.users,
-        writer=RunWriter(folder, manifest),
+        writer=run_writer(options, manifest),
         run_time_s=run_time_s,
         prefix_nonce=secrets.token_hex(8) if options.bust_prefix_cache else None,
     )

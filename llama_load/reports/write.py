@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from llama_load.reports.request_table import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_rows
-from llama_load.runs import Manifest
+from llama_load.runs import Manifest, write_whole
 
 if TYPE_CHECKING:
     import jinja2
@@ -32,6 +33,17 @@ def write_reports(results: Results) -> str:
     _put(folder / "summary.txt", text)
     _put(folder / "report.md", markdown(results, text))
     return text
+
+
+def try_to_write_reports(results: Results) -> tuple[Results, str]:
+    """The same where the disk may refuse: `Run.unwritten` of the results says so."""
+    try:
+        return results, write_reports(results)
+    except OSError as error:
+        folder = results.run.path
+        why = error.strerror or error
+        fault = f"the reports could not be written to {folder}: {why}; once they can, run 'llama-load report {folder}'"
+        return replace(results, run=replace(results.run, unwritten=results.run.unwritten or fault)), block(results)
 
 
 def write_junit(results: Results, file: Path) -> None:
@@ -83,6 +95,4 @@ def _environment() -> jinja2.Environment:
 
 
 def _put(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + ".part")
-    unfinished.write_text(foreign_text.redacted(text), encoding="utf-8")
-    unfinished.replace(path)
+    write_whole(path, foreign_text.redacted(text).encode())

@@ -14,17 +14,18 @@ import gevent
 from llama_load.analysis.results import Results, analyze
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.earlier_runs import sent_before
-from llama_load.errors import RunError, UsageError
+from llama_load.errors import UsageError
 from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import OK
-from llama_load.reports.write import write_reports
+from llama_load.reports.write import try_to_write_reports
 from llama_load.run.host import RunHost
+from llama_load.run.in_thread import in_thread
 from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
 from llama_load.run.server_identity import changes_since
-from llama_load.runs import Run, StageRecord, load_run
+from llama_load.runs import Run, StageRecord, write_manifest
 from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import read_counters
 
@@ -91,10 +92,11 @@ class RunController:
         self._phase_runner.stopping()
         self.dispatcher.close()
 
-    def finish(self, health: Sequence[WorkerHealth], *, written: bool) -> tuple[Results, str]:
+    def finish(self, health: Sequence[WorkerHealth]) -> tuple[Results, str]:
         """Everything has come in: write the folder. The results and the text of the block.
 
-        Raises UsageError if the locustfile made the run impossible, RunError or OSError if results cannot be written.
+        Where the folder cannot be written, that is said, and `Run.unwritten` of the results says so. Raises UsageError if the
+        locustfile made the run impossible.
         """
         for greenlet in self._greenlets:
             greenlet.kill(block=False)
@@ -105,15 +107,14 @@ class RunController:
         writer.manifest.workers = list(health)
         writer.manifest.lost = self.dispatcher.lost
         writer.manifest.server_changes += self._server_changes()
-        if not written:
-            raise RunError(
-                f"the records could not be written to {writer.path}; make room and run 'llama-load report {writer.path}'"
-            )
-        writer.finish()
-        run = load_run(writer.path)
-        self._look_at_earlier_runs(run)
-        results = analyze(run)
-        text = write_reports(results)
+        try:
+            run = writer.finish()
+            self._look_at_earlier_runs(run)
+            results, text = try_to_write_reports(analyze(run))
+        finally:
+            writer.release()
+        if results.run.unwritten is not None:
+            print(f"llama-load: {results.run.unwritten}", file=sys.stderr)
         if self._fault is not None:
             raise UsageError(self._fault)
         return results, text
@@ -144,9 +145,8 @@ class RunController:
         started = {target.address.url: target.facts.started_s for target in self.prepared.targets}
         known = {url: at_s for url, at_s in started.items() if at_s is not None}
         try:
-            found = gevent.get_hub().threadpool.apply(sent_before, (run.path, run.records, known))
-            run.manifest.prompts_sent_before = self.prepared.writer.manifest.prompts_sent_before = found
-            gevent.get_hub().threadpool.apply(self.prepared.writer.write_manifest)
+            run.manifest.prompts_sent_before = in_thread(lambda: sent_before(self.prepared.writer.path, run.records, known))
+            in_thread(lambda: write_manifest(run.path, run.manifest))
         except Exception as error:
             print(f"earlier runs beside {run.path} were not looked at: {error}", file=sys.stderr)
 

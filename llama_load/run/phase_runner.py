@@ -19,6 +19,7 @@ from llama_load.load.segments import Segment
 from llama_load.preflight.load import USERS_AHEAD_S
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.host import RunHost
+from llama_load.run.in_thread import in_thread
 from llama_load.runs import StageRecord, UsersAsked
 from llama_load.units import NS_PER_S, s_to_ns
 
@@ -201,7 +202,7 @@ class PhaseRunner:
         if not records:
             return
         with suppress(OSError):  # it is written again at the end
-            gevent.get_hub().threadpool.apply(self._prepared.writer.write_manifest)
+            in_thread(self._prepared.writer.write_manifest)
 
     def _note_stages(self, segment: Segment, phase: Phase, told: Sequence[StageRecord], now_ns: int) -> None:
         manifest = self._prepared.writer.manifest

@@ -13,12 +13,15 @@ import gevent
 from gevent.event import Event
 
 from llama_load.record import RequestRecord
+from llama_load.run.in_thread import in_thread
 
 logger = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 0.5
 # Encoding a record takes some 60 us: this many keep the loop for 2 ms, 400 of them would for longer than a token gap.
 BATCH_RECORDS = 32
+# What waits for a disk that refuses, at most: 100 MB with answers of 500 tokens.
+MOST_IN_MEMORY = 8_000
 PAUSE_S = 0.002
 
 
@@ -27,8 +30,9 @@ class Sink(Protocol):
 
     path: Path
 
-    def append(self, records: Sequence[RequestRecord]) -> None:
-        """Take records. Raises OSError when the disk refuses."""
+    def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
+        """Take records. Raises OSError when the disk refuses. `anywhere`: they cannot wait any longer for the disk where they
+        belong, and another will do."""
 
 
 class InThread:
@@ -38,13 +42,13 @@ class InThread:
         self.path = sink.path
         self._sink = sink
 
-    def append(self, records: Sequence[RequestRecord]) -> None:
+    def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
         """See Sink.append. Blocks the calling greenlet alone."""
-        gevent.get_hub().threadpool.apply(self._sink.append, (records,))
+        in_thread(lambda: self._sink.append(records, anywhere=anywhere))
 
 
 class Recorder:
-    """Buffers records and appends them to a sink. What cannot be written is kept and tried again."""
+    """Buffers records and appends them to a sink. What cannot be written is kept and tried again, up to `MOST_IN_MEMORY`."""
 
     def __init__(self, writer: Sink, every_s: float = FLUSH_EVERY_S) -> None:
         self._writer = writer
@@ -52,7 +56,7 @@ class Recorder:
         self._buffer: list[RequestRecord] = []
         self._closing = Event()
         self._greenlet = gevent.spawn(self._run)
-        self.write_error: OSError | None = None
+        self._said = False  # that the disk refuses
 
     def add(self, record: RequestRecord) -> None:
         """Take a record. Does not block."""
@@ -62,35 +66,35 @@ class Recorder:
         """Write the next batch; False if the disk refused (the records are kept). Others may come while it is being written."""
         batch = self._buffer[:BATCH_RECORDS]
         try:
-            self._writer.append(batch)
+            self._writer.append(batch, anywhere=self._closing.is_set() or len(self._buffer) > MOST_IN_MEMORY)
         except OSError as error:
-            if self.write_error is None:
+            if not self._said:
                 print(
                     f"cannot write to {self._writer.path}: {error.strerror}; records are kept in memory and tried again",
                     file=sys.stderr,
                 )
-            self.write_error = error
+            self._said = True
             return False
         except Exception:  # a record that Arrow refuses must not take the others with it
             logger.exception("a record cannot be stored and is left out: please report this")
             self._one_by_one(batch)
-        self.write_error = None
+        self._said = False
         del self._buffer[: len(batch)]
         return True
 
     def _one_by_one(self, records: list[RequestRecord]) -> None:
         for record in records:
             with suppress(Exception):
-                self._writer.append([record])
+                self._writer.append([record], anywhere=True)
 
-    def close(self) -> bool:
-        """Stop the regular flushing and write the rest; False if that failed."""
+    def close(self) -> int:
+        """Stop the regular flushing and write the rest; how many records no disk took."""
         self._closing.set()
         self._greenlet.join()  # not killed: it may be in the middle of a batch
         while self._buffer:
             if not self._write():
-                return False
-        return True
+                break
+        return len(self._buffer)
 
     def _run(self) -> None:
         while not self._closing.wait(self._every_s):

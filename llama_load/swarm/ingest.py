@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import gevent
 from gevent.event import Event
 
 from llama_load.dispatch.leases import Key
+from llama_load.run.in_thread import in_thread
 from llama_load.runs import RunWriter
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# A disk that refuses is tried again so often; after a while, or at the end, records go to the system's temporary folder.
+RETRY_S = 0.5
+REFUSED_FOR_S = 30.0
 # What waits for a slow disk at most. More is not taken in; the workers keep it and send it again.
 MOST_WAITING_BYTES = 64 << 20
 
@@ -56,7 +62,8 @@ class RecordIngest:
         self._waiting: set[tuple[str, int]] = set()
         self._bytes = 0
         self._there = Event()
-        self._told = self._closing = False
+        self._refused_s: float | None = None  # since when the disk refuses
+        self._ending = self._closing = False
         self._greenlet = gevent.spawn(self._work)
 
     def put(self, delivery: Delivery) -> None:
@@ -67,6 +74,10 @@ class RecordIngest:
             self._bytes += delivery.size
             self._queue.append(delivery)
             self._there.set()
+
+    def hurry(self) -> None:
+        """The run is over: what the disk refuses goes elsewhere at once."""
+        self._ending = True
 
     def close(self) -> None:
         """Write nothing more. (What is being written is waited for.)"""
@@ -80,24 +91,33 @@ class RecordIngest:
             self._there.clear()
             deliveries = list(self._queue)  # all in one write: what comes meanwhile is the next one
             self._queue.clear()
-            if deliveries:
-                self._write(deliveries)
+            if deliveries and not self._write(deliveries):
+                self._queue[:0] = deliveries
+                gevent.sleep(RETRY_S)
+                self._there.set()
 
-    def _write(self, deliveries: list[Delivery]) -> None:
+    def _write(self, deliveries: list[Delivery]) -> bool:
+        """Write them in one go; False where the disk refuses."""
         import pyarrow as pa
 
+        refused_for_s = 0.0 if self._refused_s is None else time.monotonic() - self._refused_s
+        anywhere = self._ending or refused_for_s > REFUSED_FOR_S or self._bytes >= MOST_WAITING_BYTES
         try:
             admitted = [self._receiver.admit(delivery) for delivery in deliveries]
             for batch in pa.Table.from_batches([each.batch for each in admitted]).combine_chunks().to_batches():
-                gevent.get_hub().threadpool.apply(self._writer.append_batch, (batch,))
+                in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
             for delivery, part in zip(deliveries, admitted, strict=True):
                 self._receiver.stored(delivery, part)
-        except OSError as error:  # not acknowledged, so it comes again
-            if not self._told:
+            if not anywhere:
+                self._refused_s = None
+        except OSError as error:  # not acknowledged: it is tried again, here or from the worker
+            if self._refused_s is None:
+                self._refused_s = time.monotonic()
                 print(f"cannot write to {self._writer.path}: {error.strerror}; workers keep their records", file=sys.stderr)
-            self._told = True
+            return False
         except Exception:  # one batch that cannot be stored must not keep out all that follow
             logger.exception("records cannot be stored: please report this")
         for delivery in deliveries:
             self._waiting.discard((delivery.worker, delivery.number))
             self._bytes -= delivery.size
+        return True

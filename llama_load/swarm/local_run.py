@@ -27,7 +27,8 @@ class LocalRun(LocustHost):
         super().__init__(environment, user_scaler)
         options = prepared.options
         self._wait_s = options.wait_at_end_s
-        self._recorder = Recorder(InThread(prepared.writer))
+        self._writer = prepared.writer
+        self._recorder = Recorder(InThread(self._writer))
         self._controller = RunController(prepared, self)
         self._controller.dispatcher.join(WORKER)
         config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.prefix_nonce)
@@ -56,7 +57,8 @@ class LocalRun(LocustHost):
     def finish(self) -> tuple[Results, str]:
         """See `RunController.finish`."""
         health = self._sender.finish()
-        return self._controller.finish([health], written=self._recorder.close())
+        self._writer.lost = self._recorder.close()
+        return self._controller.finish([health])
 
     def deliver(self, worker: str, leases: list[Lease]) -> None:
         """See `Courier.deliver`."""

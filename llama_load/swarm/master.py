@@ -103,6 +103,7 @@ class MasterRun(LocustHost):
     def stopping(self, reason: str) -> None:
         """Locust stops the users: nothing new begins, everything is to be sent."""
         self._controller.stopping(reason)
+        self._ingest.hurry()
         self._say_end()
         if self._wait_s:  # Locust kills the users next
             self._await_last_words()
@@ -125,7 +126,7 @@ class MasterRun(LocustHost):
                 self._lose(client_id, worker, may_return=True)
         for gone in self._controller.dispatcher.lost:
             gone.worker = short_name(gone.worker)
-        return self._controller.finish(self._health(), written=True)
+        return self._controller.finish(self._health())
 
     def _await_last_words(self) -> None:
         arrived, said_s = -1, time.monotonic()

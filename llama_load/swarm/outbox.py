@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from llama_load.dispatch.leases import Key
 from llama_load.record import RequestRecord, schema, to_batch
-from llama_load.runs import JOURNAL, MANIFEST, Journal, SpoolManifest
+from llama_load.runs import Spool, SpoolManifest
 
 logger = logging.getLogger(__name__)
 
@@ -34,20 +33,20 @@ class _Batch:
 class Outbox:
     """Takes batches from a `Recorder` and sends them; what is not acknowledged is sent again, and spooled.
 
-    The spool is a small run folder beside the worker: a journal and who wrote it. It is removed when everything has arrived;
-    else `llama-load report RUN --add SPOOL` brings it in.
+    The spool is a folder beside the worker or, where the disk refuses that, in the system's temporary folder. It is removed when
+    everything has arrived; else `llama-load report RUN --add SPOOL` brings it in.
     """
 
     def __init__(self, path: Path, about: SpoolManifest, send: Callable[[int, bytes], None]) -> None:
         self.path = path
         self.about = about
         self._send = send
-        self._journal: Journal | None = None
+        self._spools = [Spool(path, about)]
         self._unacknowledged: dict[int, _Batch] = {}
         self._told = False
         self.batches = 0
 
-    def append(self, records: Sequence[RequestRecord]) -> None:
+    def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
         """Send these records."""
         self.batches += 1
         data, now = to_batch(records).serialize().to_pybytes(), time.monotonic()
@@ -93,19 +92,25 @@ class Outbox:
     def _write(self, batch: _Batch) -> None:
         import pyarrow as pa
 
-        if self._journal is None:
-            self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / MANIFEST).write_bytes(msgspec.json.encode(self.about))
-            self._journal = Journal(self.path / JOURNAL)
-        self._journal.append(pa.ipc.read_record_batch(pa.py_buffer(batch.data), schema()))
+        columns = pa.ipc.read_record_batch(pa.py_buffer(batch.data), schema())
+        try:
+            self._spools[-1].append(columns)
+        except OSError:
+            if len(self._spools) > 1:
+                raise
+            self._spools.append(Spool.in_temp_folder(self.about))
+            self._spools[-1].append(columns)
+
+    @property
+    def spooled_to(self) -> list[Path]:
+        """The spools that hold something."""
+        return [spool.path for spool in self._spools if spool.records]
 
     def discard_spool(self) -> None:
-        """Everything has arrived: the spool is of no more use."""
-        if self._journal is not None:
-            self._journal.close()
-            (self.path / JOURNAL).unlink(missing_ok=True)
-            (self.path / MANIFEST).unlink(missing_ok=True)
-            self.path.rmdir()
+        """Everything has arrived: the spools are of no more use."""
+        for spool in self._spools:
+            with suppress(OSError):
+                spool.discard()
 
 
 def _key(record: RequestRecord) -> Key:

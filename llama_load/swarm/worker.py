@@ -19,6 +19,7 @@ from llama_load.errors import LlamaLoadError
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.options.options import read_options
 from llama_load.record import RequestRecord
+from llama_load.run.in_thread import in_thread
 from llama_load.run.lease_client import was_refused
 from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
@@ -276,7 +277,7 @@ class WorkerRun:
             self._write_spool()
 
     def _write_spool(self, older_than_s: float = SPOOL_AFTER_S) -> None:
-        gevent.get_hub().threadpool.apply(self._outbox.spool, (older_than_s,))
+        in_thread(lambda: self._outbox.spool(older_than_s))
 
     def _tidy(self) -> None:
         since = time.monotonic()
@@ -291,7 +292,8 @@ class WorkerRun:
             return
         self._write_spool(older_than_s=0)
         if self._outbox.all_spooled:
-            logger.error("the master has not got everything: 'llama-load report RUN --add %s' brings it in", self._outbox.path)
+            spools = " ".join(f"--add {path}" for path in self._outbox.spooled_to)
+            logger.error("the master has not got everything: 'llama-load report RUN %s' brings it in", spools)
         else:
             logger.error("the master has not got everything, and this machine's disk took no more: records are lost")
 

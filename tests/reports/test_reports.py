@@ -161,6 +161,7 @@ def test_exit_codes(records: list[RequestRecord], about: dict, code: int) -> Non
 def test_the_report_command_finishes_a_killed_run(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", manifest(end="running", num_prompts=5, workers=[WorkerHealth("local", 1, 2, 0.1)]))
     writer.append([record(0), record(1)])
+    writer.release()  # its process is gone
     done = subprocess.run(
         [sys.executable, "-m", "llama_load.cli", "report", str(tmp_path / "run")], capture_output=True, text=True, check=False
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from llama_load.runs import load_run
 from tests.conftest import Finished, Simulated, environment, locust_command
-from tests.swarms import wait_until
+from tests.swarms import own_port, wait_until
 
 Run = Callable[..., Finished]
 
@@ -46,3 +48,89 @@ def test_a_suspended_client_fails_no_request_that_was_answered_in_time(simulate:
     done = end(run, folder)
     assert done.summary["failed"] == 0, done.err
     assert done.summary["completed"] == 18
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 60 KiB. (Skipped loudly where mounting is not allowed: `-rs` shows it.)"""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=60k", "tmpfs", str(place)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("NOT TESTED: full disks, because mounting a tmpfs needs root")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=False)
+
+
+SWARM = pytest.param(True, marks=pytest.mark.heavy, id="processes")
+ALONE = pytest.param(False, id="one process")
+
+
+def with_temp_folder(folder: Path) -> dict[str, str]:
+    """An environment whose temporary folder is this one."""
+    folder.mkdir()
+    return environment() | {"TMPDIR": str(folder)}
+
+
+@pytest.mark.parametrize("in_swarm", [ALONE, SWARM])
+def test_a_disk_that_stays_full_loses_nothing(
+    simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path, run_report: Run, in_swarm: bool
+) -> None:
+    """The run ends at once, without a traceback, with its block; all of it is in the temporary folder, and the sentence says so."""
+    server = simulate("--first-token-ms", "10", "--interval-ms", "1")
+    command = locust_command(server.url, small_disk / "run", "-u", "4", "--num-prompts", "120", "--max-tokens", "40")
+    command += ["--processes", "2", *own_port()] if in_swarm else []
+    begun = time.monotonic()
+    process = subprocess.run(
+        command, cwd=small_disk, env=with_temp_folder(tmp_path / "tmp"), capture_output=True, text=True, timeout=90, check=False
+    )
+    assert process.returncode == 3, process.stderr
+    assert time.monotonic() - begun < 60
+    assert "Traceback" not in process.stderr
+    assert "Successful requests:                     120" in process.stdout
+    (folder,) = (tmp_path / "tmp").glob("llama-load-run-*")
+    assert f"No space left on device; the whole run is in {folder} instead" in process.stderr
+    measured = load_run(folder).records.measured()
+    assert sorted(measured.strings("prompt_index")) == list(range(120))
+    assert run_report(folder).code == 0
+    assert not list((tmp_path / "tmp").glob("llama-load-spool-*"))
+
+
+def test_a_run_whose_folder_is_removed_has_its_report(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    server = simulate("--first-token-ms", "50", "--interval-ms", "5")
+    folder = tmp_path / "run"
+    run = begin(server.url, folder, "-u", "2", "--num-prompts", "20", "--max-tokens", "10")
+    wait_until((folder / "requests.arrows").exists)
+    shutil.rmtree(folder)
+    done = end(run, folder)
+    assert done.code == 0, done.err
+    assert len(done.records.measured()) == 20
+    assert "Traceback" not in done.err
+
+
+def test_one_run_a_folder(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Three runs at once with one --run-dir: one of them runs, the others end with 2 and a sentence before anything is sent."""
+    server = simulate("--first-token-ms", "50", "--interval-ms", "5")
+    folder = tmp_path / "run"
+    runs = [begin(server.url, folder, "-u", "2", "--num-prompts", "11", "--warmup", "0") for _ in range(3)]
+    done = [end(run, folder) for run in runs]
+    assert sorted(each.code for each in done) == [0, 2, 2], [each.err for each in done]
+    for each in done:
+        assert each.code == 0 or "choose another --run-dir" in each.err
+        assert "Traceback" not in each.err
+    assert len(load_run(folder).records) == 11
+    assert server.log.read_bytes().count(b"\n") == 11
+
+
+def test_a_report_in_the_middle_of_a_run_leaves_it_alone(
+    simulate: Callable[..., Simulated], run_report: Run, tmp_path: Path
+) -> None:
+    server = simulate("--first-token-ms", "100", "--interval-ms", "5")
+    folder = tmp_path / "run"
+    run = begin(server.url, folder, "-u", "2", "--num-prompts", "60", "--max-tokens", "10")
+    wait_until((folder / "requests.arrows").exists)
+    asked = run_report(folder)
+    assert "this is a snapshot" in asked.out, asked.err
+    done = end(run, folder)
+    assert done.code == 0, done.err
+    assert len(done.records.measured()) == 60

@@ -42,9 +42,9 @@ class Swarm:
             segments=[Segment(stages=(Stage(name="all"),), total=2, seconds=None)],
             model=SimpleNamespace(seed=0, drops=False, same_prompts=False, stages=()),
             targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, ends_matter=False, prefix_nonce=None, run_time_s=None,
-            writer=SimpleNamespace(path=Path(), append_batch=self.written.append, manifest=SimpleNamespace(stages=[])),
+            writer=SimpleNamespace(path=Path(), append_batch=lambda batch, **_: self.written.append(batch), manifest=SimpleNamespace(stages=[])),
         )  # fmt: skip
-        self.run = MasterRun(SimpleNamespace(runner=runner), prepared, UserScaler(None))
+        self.run = MasterRun(SimpleNamespace(runner=runner, user_classes=[]), prepared, UserScaler(None))
         self.run._welcome("w")
 
     def _take(self, kind: str, data: dict[str, Any], _: str) -> None:

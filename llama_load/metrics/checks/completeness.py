@@ -46,6 +46,17 @@ def lost_requests(evidence: Evidence) -> Iterator[Check]:
         yield limited("lost_requests", count, text)
 
 
+def damaged_records(evidence: Evidence) -> Iterator[Check]:
+    """Files of records that are damaged: in how many places, or how many records are missing."""
+    for damaged in evidence.damaged:
+        text = f"{damaged.file} is damaged"
+        if damaged.places:
+            text += f" in {plural(damaged.places, 'place')} ({plural(damaged.bytes, 'byte')} cannot be read)"
+        if damaged.records is not None:
+            text += f", {plural(damaged.records, 'record')} of it {'is' if damaged.records == 1 else 'are'} missing"
+        yield limited("damaged_records", max(damaged.places, damaged.records or 0), f"{text}; it is kept")
+
+
 def failures(evidence: Evidence) -> Check:
     """Failed / (successful + failed) requests, with the most frequent class and what to do about it."""
     figures = evidence.figures

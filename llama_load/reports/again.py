@@ -1,0 +1,67 @@
+"""Reports of a run that is on disk: written anew, or printed alone while the run goes on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from llama_load.analysis.results import analyze
+from llama_load.errors import UsageError
+from llama_load.reports.block import block
+from llama_load.reports.write import try_to_write_reports
+from llama_load.runs import RUNNING, Run, add_spool, load_run, lock_folder, recover
+
+# How long another report, or the end of the run, may take; and how long a killed run that somebody else is just finishing.
+FINISHED_WITHIN_S = 60.0
+RECOVERED_WITHIN_S = 1.0
+
+
+def report_again(folder: Path, spools: Sequence[Path] = ()) -> int:
+    """Print the block of a run and write its reports, finishing it if its process was killed; the exit code.
+
+    The folder of a run that goes on is left as it is. Raises UsageError and RunError.
+    """
+    run = load_run(folder)
+    try:
+        lock = lock_folder(folder, wait_s=RECOVERED_WITHIN_S if run.manifest.end == RUNNING else FINISHED_WITHIN_S)
+    except OSError as error:
+        raise UsageError(f"cannot open {folder}: {error.strerror}") from None
+    if lock is None:
+        return _snapshot(folder, spools)
+    try:
+        run = load_run(folder)  # as it is now that nobody else writes it
+        fault = _complete(run, spools)
+        run = load_run(folder) if fault is None else run
+        results, text = try_to_write_reports(analyze(run))
+    finally:
+        lock.release()
+    print(text, end="")
+    print(f"Run folder: {folder}")
+    fault = fault or results.run.unwritten
+    if fault is not None:
+        print(f"llama-load: {fault}", file=sys.stderr)
+        return 3
+    return results.exit_code
+
+
+def _snapshot(folder: Path, spools: Sequence[Path]) -> int:
+    if spools:
+        raise UsageError(f"the run in {folder} is still going on; add spools when it has ended")
+    results = analyze(load_run(folder))
+    print(block(results), end="")
+    print(f"Run folder: {folder}. Another process is writing it: this is a snapshot, and nothing in the folder was changed.")
+    return results.exit_code
+
+
+def _complete(run: Run, spools: Sequence[Path]) -> str | None:
+    """Finish a killed run, bring in spools; a sentence where the folder cannot be written."""
+    try:
+        for spool in spools:
+            print(f"{add_spool(run, spool)} requests added from {spool}", file=sys.stderr)
+            run = load_run(run.path)
+        if run.recovered:
+            recover(run)
+    except OSError as error:
+        return f"cannot write to {run.path}: {error.strerror or error}; nothing in it was changed"
+    return None
