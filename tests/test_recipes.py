@@ -107,10 +107,10 @@ def test_a_new_workload_takes_three_files(simulate: Callable[..., Simulated], ru
     assert sent == [f"Number {number}: good morning!" for number in range(6)]
 
 
-def test_a_new_flag_takes_three_files(run_locust: Run, package: Path) -> None:
+def test_a_new_flag_takes_two_files(run_locust: Run, package: Path) -> None:
     """Its row, its value and the place that uses it: here it comes to the server, from the command line and the environment."""
     touched = follow(recipe("A new flag"), package)
-    assert len(touched) <= 3
+    assert touched == ["llama_load/options/flags.py", "llama_load/options/options.py"]
     with openai_server() as server:
         arguments = ["-u", "1", "--num-prompts", "2", "--warmup", "0"]
         done = run_locust(server.url, *arguments, "--top-k", "3", PYTHONPATH=str(package))

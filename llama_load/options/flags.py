@@ -27,6 +27,12 @@ ALL = "all"
 DEFAULT_SIZE = "512x512"
 # With --at-end wait: what takes longer than the longest answer that anybody waits for is cut all the same.
 LONGEST_WAIT_S = 900.0
+# Beyond these a value is a slip of the keyboard, which no machine's memory or patience holds.
+MOST_REQUESTS = 10**7  # ten hours at 300 a second; their plan takes some GB
+MOST_USERS = 10**6
+MOST_TOKENS = 10**7  # of a prompt or an answer: ten times the longest contexts
+MOST_PARTS = 10**4  # images or texts in a request, turns of a conversation
+MOST = 10**9
 
 
 @dataclass(frozen=True, slots=True)

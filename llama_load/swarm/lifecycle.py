@@ -29,7 +29,8 @@ from llama_load.analysis.results import Results
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable_lines
-from llama_load.options.flags import declare
+from llama_load.load.segments import LONGEST_S
+from llama_load.options.flags import MOST_USERS, declare
 from llama_load.options.options import RunOptions, read_options
 from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
@@ -124,8 +125,14 @@ class Lifecycle:
 
     def _take_over_options(self, given: RunOptions) -> None:
         users, most = self.options.num_users, given.max_concurrency
-        if users is not None and users < 1:
-            raise UsageError(f"-u must be a whole number of at least 1, got {users}")
+        if users is not None and not 1 <= users <= MOST_USERS:
+            raise UsageError(f"-u must be a whole number of at least 1 and at most {MOST_USERS:,}, got {users}")
+        spawn_rate = self.options.spawn_rate
+        if spawn_rate is not None and not 0 < spawn_rate <= MOST_USERS:
+            raise UsageError(f"-r must be a number of users a second above 0 and at most {MOST_USERS:,}, got {spawn_rate:g}")
+        run_time_s = self.options.run_time
+        if run_time_s is not None and not 0 < run_time_s <= LONGEST_S:
+            raise UsageError(f"-t must be a time above 0 s and at most {LONGEST_S:,.0f} s, got {run_time_s} s")
         is_open = given.load.is_open or given.trace is not None
         if not is_open and users is not None and most is not None and users != most:
             raise UsageError(f"-u {users} and --max-concurrency {most} say different things: without a rate they are the same")
