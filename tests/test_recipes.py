@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Finished, Simulated
+from tests.conftest import REPOSITORY, Finished, Simulated
 from tests.json_server import json_server, streamed
 from tests.recipes import FLAG, WORKLOAD, copy_of_package, follow, recipe
 
