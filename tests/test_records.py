@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from llama_load.analysis.results import analyze
 from llama_load.errors import RunError, UsageError
-from llama_load.record import RequestRecord, from_batch, schema, to_batch
+from llama_load.record import RequestRecord, schema, to_batch
 from llama_load.reports.block import block
 from llama_load.runs import JOURNAL, TABLE, RunWriter, load_run, open_run, recover
 from llama_load.users.measure import _without_prompt
-from tests.make_records import manifest, record
+from tests.make_records import from_batch, manifest, record
 
 
 @given(
