@@ -44,6 +44,7 @@ from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.swarm.web_guard import WebGuard
 from llama_load.swarm.worker import WorkerLifecycle
 
 # Locust writes its CSV files once a second and not once more at the end.
@@ -111,6 +112,7 @@ class Lifecycle:
             for kind in messages.TO_MASTER:
                 environment.runner.register_message(kind, self._on_message)
         try:
+            self._guard = None if environment.web_ui is None else WebGuard(environment)
             options = self._read()
             self._take_over_options(options)
             if self.headless:
@@ -150,6 +152,8 @@ class Lifecycle:
 
     def _read(self) -> RunOptions:
         """The flags, and what a load shape of ours in the locustfile says where they say nothing."""
+        if self._guard is not None:  # before any path in them is looked at
+            self._guard.check()
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
             if not self.options.stages:
