@@ -179,7 +179,15 @@ FLAGS = (
         "--fail-if",
         "",
         "exit with code 1 if KEY>NUMBER (>=, <, <=) holds; KEY is one of summary.json, such as p99_ttft_ms>500, or of a part "
-        f"of the run, such as p99_ttft_ms{{stage=8}}>500 ({', '.join(GROUPS)}); can be repeated; {DEFAULT} applies unless changed",
+        f"of the run, such as p99_ttft_ms{{stage=8}}>500 ({', '.join(GROUPS)}), or verdict!=VALID; can be repeated; {DEFAULT} "
+        "applies unless changed",
+        repeated=True,
+    ),
+    Flag(
+        "--abort-if",
+        "",
+        "end the run with exit code 1 as soon as KEY>NUMBER holds for the requests so far: failure_ratio, failed, or mean_, "
+        "median_ and pN_ of ttft_ms, tpot_ms and e2el_ms; can be repeated",
         repeated=True,
     ),
     Flag("--junit", "", "write the thresholds' results to this JUnit XML file, for CI"),
