@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A disk that refuses is tried again so often; after a while, or at the end, records go to the system's temporary folder.
-RETRY_S = 0.5
-REFUSED_FOR_S = 30.0
+# A disk that refuses is tried again so often; after a while, or at the end, records go to the system's temporary folder. What is
+# not stored is not over either, so the load stands still meanwhile.
+RETRY_S = 0.25
+REFUSED_FOR_S = 1.0
 # What waits for a slow disk at most. More is not taken in; the workers keep it and send it again.
 MOST_WAITING_BYTES = 64 << 20
 
@@ -96,6 +97,14 @@ class RecordIngest:
                 gevent.sleep(RETRY_S)
                 self._there.set()
 
+    def _append(self, batch: pa.RecordBatch, *, anywhere: bool) -> None:
+        try:
+            in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
+        except OSError:
+            if not self._ending:
+                raise
+            self._writer.keep(batch)
+
     def _write(self, deliveries: list[Delivery]) -> bool:
         """Write them in one go; False where the disk refuses."""
         import pyarrow as pa
@@ -105,7 +114,7 @@ class RecordIngest:
         try:
             admitted = [self._receiver.admit(delivery) for delivery in deliveries]
             for batch in pa.Table.from_batches([each.batch for each in admitted]).combine_chunks().to_batches():
-                in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
+                self._append(batch, anywhere=anywhere)
             for delivery, part in zip(deliveries, admitted, strict=True):
                 self._receiver.stored(delivery, part)
             if not anywhere:
