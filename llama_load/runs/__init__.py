@@ -1,0 +1,54 @@
+"""The run folder: written while the run goes on, read back afterwards, recovered after a crash.
+
+    run.json            the manifest, rewritten as a whole whenever it changes
+    requests.arrows     the journal: record batches with checksums, appended to; gone once every record is in the table
+    requests.parquet    the journal's rows, written at the end
+
+The process that writes a folder holds its lock. Everything that reports a run reads it from here, whether it has just ended or
+was killed last week.
+"""
+
+from llama_load.runs.folder_lock import FolderLock, lock_folder
+from llama_load.runs.journal import Journal
+from llama_load.runs.manifest import (
+    JOURNAL,
+    MANIFEST,
+    RUNNING,
+    TABLE,
+    Manifest,
+    PreflightRow,
+    SpoolManifest,
+    StageRecord,
+    UsersAsked,
+    last_with_label,
+    write_manifest,
+)
+from llama_load.runs.reading import Run, add_spool, load_run, recover
+from llama_load.runs.spool import Spool
+from llama_load.runs.whole_file import write_whole
+from llama_load.runs.writer import RunWriter, open_run
+
+__all__ = [
+    "JOURNAL",
+    "MANIFEST",
+    "RUNNING",
+    "TABLE",
+    "FolderLock",
+    "Journal",
+    "Manifest",
+    "PreflightRow",
+    "Run",
+    "RunWriter",
+    "Spool",
+    "SpoolManifest",
+    "StageRecord",
+    "UsersAsked",
+    "add_spool",
+    "last_with_label",
+    "load_run",
+    "lock_folder",
+    "open_run",
+    "recover",
+    "write_manifest",
+    "write_whole",
+]

@@ -1,0 +1,134 @@
+"""A run folder read back, finished after a crash, and completed by what workers could not deliver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from llama_load.errors import RunError, UsageError
+from llama_load.metrics.evidence import DamagedJournal
+from llama_load.metrics.records import Records
+from llama_load.record import CANCELLED, INSTANTS, aligned
+from llama_load.runs.journal import JournalContents, read_journal
+from llama_load.runs.manifest import JOURNAL, MANIFEST, RUNNING, TABLE, Manifest, SpoolManifest, read_manifest, write_manifest
+from llama_load.runs.whole_file import whole_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Rows that are packed at once: 10 million tokens of long answers.
+ROW_GROUP = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run read back: its folder, manifest and records. `recovered` if it was never finished properly; `unwritten` says why not
+    everything is in the folder that was asked for."""
+
+    path: Path
+    manifest: Manifest
+    records: Records
+    recovered: bool
+    unwritten: str | None = None
+
+
+def load_run(path: Path) -> Run:
+    """Read a run folder, finished or not. Raises UsageError when it is none, RunError when it is damaged."""
+    manifest = read_manifest(path)
+    if not (path / TABLE).is_file():
+        try:
+            contents = read_journal(path / JOURNAL)
+        except OSError as error:
+            raise RunError(f"{path / JOURNAL} cannot be read: {error.strerror}") from None
+        if not (path / TABLE).is_file():  # else the run has just ended
+            note_damage(manifest, JOURNAL, contents)
+            return Run(path, manifest, Records(contents.table), recovered=True)
+        manifest = read_manifest(path)
+    return Run(path, manifest, Records(_read_table(path / TABLE)), recovered=False)
+
+
+def _read_table(file: Path) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return aligned(pq.read_table(file, page_checksum_verification=True))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise RunError(f"{file} cannot be read: {error}") from None
+
+
+def recover(run: Run) -> None:
+    """Finish a run whose process was killed: write the table that it could not write any more."""
+    if run.manifest.end == RUNNING:
+        run.manifest.end = "interrupted"
+    write_finished(run.path, run.manifest, run.records.table)
+
+
+def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
+    """The table, then the manifest, each whole or not at all. The journal goes unless records of it are missing from the table.
+    Raises OSError; nothing has gone then."""
+    import pyarrow.parquet as pq
+
+    with whole_file(folder / TABLE) as file:
+        pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP, write_page_checksum=True)
+    write_manifest(folder, manifest)
+    if not any(damaged.file == JOURNAL for damaged in manifest.damaged):
+        (folder / JOURNAL).unlink(missing_ok=True)
+
+
+def note_damage(manifest: Manifest, file: str, contents: JournalContents, written: int | None = None) -> None:
+    """Put into the manifest what of a journal could not be read. `written` is how many records were written, if that is known."""
+    missing = None if written is None else max(0, written - contents.table.num_rows)
+    manifest.damaged = [damaged for damaged in manifest.damaged if damaged.file != file]
+    if contents.gaps or missing:
+        manifest.damaged.append(DamagedJournal(file, len(contents.gaps), contents.unreadable_bytes, missing))
+
+
+def add_spool(run: Run, spool: Path) -> int:
+    """Bring what a worker could not deliver into the run's table, and say how many requests that were.
+
+    A request that is on record already is left out, from whichever worker. Instants go onto the master's clock. Raises
+    UsageError when the folder is no spool, or does not say how far its clock was from the master's.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    about, contents = _read_spool(spool)
+    found = Records(contents.table)
+    on_record = set(run.records.strings("request_id"))
+    ended = run.records.where(~run.records.equals("status", CANCELLED))
+    keys = set(zip(ended.strings("warmup"), ended.strings("prompt_index"), strict=True))
+    new = [
+        request_id not in on_record and (status == CANCELLED or index is None or (warmup, index) not in keys)
+        for request_id, status, warmup, index in zip(
+            *(found.strings(name) for name in ("request_id", "status", "warmup", "prompt_index")), strict=True
+        )
+    ]
+    table = found.table.filter(pa.array(new, pa.bool_()))
+    for name in INSTANTS:
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(place), pc.add(table[name], about.clock_offset_ns))
+    returned = set(zip(*(Records(table).strings(name) for name in ("warmup", "prompt_index")), strict=True))
+    for gone in run.manifest.lost:
+        gone.possibly_sent = [index for index in gone.possibly_sent if (False, index) not in returned]
+        gone.possibly_sent_warmup = [index for index in gone.possibly_sent_warmup if (True, index) not in returned]
+    if run.manifest.end == RUNNING:
+        run.manifest.end = "interrupted"
+    note_damage(run.manifest, f"{spool.name}/{JOURNAL}", contents)
+    write_finished(run.path, run.manifest, pa.concat_tables([run.records.table, table]))
+    return int(table.num_rows)
+
+
+def _read_spool(spool: Path) -> tuple[SpoolManifest, JournalContents]:
+    file = spool / MANIFEST
+    try:
+        about = msgspec.json.decode(file.read_bytes() if file.is_file() else b"", type=SpoolManifest)
+        contents = read_journal(spool / JOURNAL)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UsageError(f"{spool} is no spool of a worker: it has no {MANIFEST} that names one") from None
+    if about.clock_offset_ns is None:
+        raise UsageError(f"{spool} was written before the worker knew the master's clock: its records cannot be put in order")
+    return about, contents

@@ -1,0 +1,39 @@
+"""Files that are there whole or not at all, under names that nobody else uses meanwhile."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def new_file(path: Path, flags: int) -> int:
+    """The descriptor of a new file. Raises OSError where anything has that name already, a link included."""
+    return os.open(path, _NEW | flags, 0o666)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when the block ends, and is on the disk then. Raises OSError, and leaves `path` as it
+    was, where that cannot be. Of several at once the last one stays."""
+    unfinished = path.with_name(f"{path.name[:200]}.{secrets.token_hex(4)}.part")
+    with os.fdopen(new_file(unfinished, os.O_WRONLY), "wb") as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            unfinished.replace(path)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all."""
+    with whole_file(path) as file:
+        file.write(data)

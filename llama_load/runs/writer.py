@@ -1,0 +1,153 @@
+"""The run folder while the run goes on: locked, appended to, finished."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llama_load.errors import UsageError
+from llama_load.metrics.records import Records
+from llama_load.record import RequestRecord, schema, to_batch
+from llama_load.runs.folder_lock import FolderLock, lock_folder
+from llama_load.runs.journal import Journal, JournalContents
+from llama_load.runs.manifest import JOURNAL, MANIFEST, TABLE, Manifest, SpoolManifest, write_manifest
+from llama_load.runs.reading import Run, note_damage, write_finished
+from llama_load.runs.spool import Spool, temp_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class FolderTaken(UsageError):
+    """The folder belongs to another run."""
+
+
+class RunWriter:
+    """Writes one run folder, which it keeps locked. `append` as records come, `finish` once, then `release`.
+
+    What the folder's disk does not take can go to a spool in the system's temporary folder.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """Create the folder. Raises UsageError when it cannot be written, or holds a run already (FolderTaken)."""
+        self.path = path
+        self.manifest = manifest
+        self.appended = 0
+        self._journal: Journal | None = None
+        self._spool: Spool | None = None
+        self._kept: list[pa.RecordBatch] = []
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock: FolderLock | None = lock_folder(path)
+            if self._lock is None:
+                raise FolderTaken(f"another run is being written to {path}; choose another --run-dir or wait for its end")
+            if any((path / name).exists() for name in (MANIFEST, JOURNAL, TABLE)):
+                raise FolderTaken(f"{path} already holds a run; choose another --run-dir or move it away")
+            if any(path.iterdir()):
+                raise FolderTaken(f"{path} already holds other files; choose a new or empty folder as --run-dir")
+            self.write_manifest()
+        except OSError as error:
+            raise UsageError(f"cannot write the run folder {path}: {error.strerror}; choose another --run-dir") from None
+
+    def write_manifest(self) -> None:
+        """Put the manifest on disk as it is now, whole or not at all."""
+        write_manifest(self.path, self.manifest)
+
+    def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
+        """Add records to the journal. Raises OSError when the disk refuses; `anywhere`: when the temporary folder does, too."""
+        self.append_batch(to_batch(records), anywhere=anywhere)
+
+    def append_batch(self, batch: pa.RecordBatch, *, anywhere: bool = False) -> None:
+        """The same for packed columns."""
+        try:
+            if self._journal is None:
+                self.path.mkdir(parents=True, exist_ok=True)  # should it have been removed
+                self._journal = Journal(self.path / JOURNAL)
+            self._journal.append(batch)
+        except OSError as error:
+            if not anywhere:
+                raise
+            self._append_to_spool(batch, error)
+        self.appended += batch.num_rows
+
+    def _append_to_spool(self, batch: pa.RecordBatch, why: OSError) -> None:
+        if self._spool is None:
+            self._spool = Spool.in_temp_folder(SpoolManifest("local", clock_offset_ns=0))
+            print(
+                f"cannot write to {self.path}: {why.strerror}; records go to {self._spool.path}. Should the run not come to its end, "
+                f"bring them in with 'llama-load report {self.path} --add {self._spool.path}'",
+                file=sys.stderr,
+            )
+        self._spool.append(batch)
+
+    def keep(self, batch: pa.RecordBatch) -> None:
+        """Keep in memory until the end what no disk takes now."""
+        self._kept.append(batch)
+
+    def finish(self) -> Run:
+        """Write the table and the manifest for the last time, and return the run.
+
+        A journal of which records are missing is kept. Where the folder's disk refuses, the run is written to the system's
+        temporary folder, and `Run.unwritten` is the sentence that says so. Raises nothing: the records are in memory.
+        """
+        table = self._read_back()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_finished(self.path, self.manifest, table)
+        except OSError as error:
+            return self._finish_elsewhere(table, f"cannot write to {self.path}: {error.strerror or error}")
+        self._discard_spool()
+        return Run(self.path, self.manifest, Records(table), recovered=False)
+
+    def _read_back(self) -> pa.Table:
+        import pyarrow as pa
+
+        contents = self._journal.read() if self._journal is not None else JournalContents(schema().empty_table())
+        spooled = self._spool.records if self._spool is not None else 0
+        note_damage(self.manifest, JOURNAL, contents, self.appended - spooled)
+        tables = [contents.table, pa.Table.from_batches(self._kept, schema())]
+        if self._spool is not None and spooled:
+            in_spool = self._spool.read()
+            note_damage(self.manifest, str(self._spool.path / JOURNAL), in_spool, spooled)
+            tables.append(in_spool.table)
+        return pa.concat_tables(tables)
+
+    def _finish_elsewhere(self, table: pa.Table, why: str) -> Run:
+        path = self.path
+        try:
+            path = temp_folder("run")
+            write_finished(path, self.manifest, table)
+        except OSError:
+            add = f" --add {self._spool.path}" if self._spool is not None else ""
+            kept = sum(batch.num_rows for batch in self._kept)
+            lost = f"; {kept} of {table.num_rows} records are in no file" if kept else ""
+            sentence = f"{why}; make room there and run 'llama-load report {self.path}{add}'{lost}"
+            return Run(self.path, self.manifest, Records(table), recovered=True, unwritten=sentence)
+        self._discard_spool()
+        sentence = f"{why}; the whole run is in {path} instead: move it where there is room"
+        return Run(path, self.manifest, Records(table), recovered=False, unwritten=sentence)
+
+    def _discard_spool(self) -> None:
+        if self._spool is not None and not any(str(self._spool.path) in damaged.file for damaged in self.manifest.damaged):
+            self._spool.discard()
+
+    def release(self) -> None:
+        """The folder is finished, or given up: others may have it."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        if self._lock is not None:
+            self._lock.release()
+
+
+def open_run(wanted: Path, manifest: Manifest) -> RunWriter:
+    """A writer for `wanted`, or for wanted-2, -3, … while another run has that. Raises UsageError when it cannot be written."""
+    path, number = wanted, 1
+    while True:
+        try:
+            return RunWriter(path, manifest)
+        except FolderTaken:
+            number += 1
+            path = wanted.with_name(f"{wanted.name}-{number}")
