@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.bundled import bundled
+from llama_load.cli_parser import LARGEST_SEED, LONGEST_MS, MOST_REQUESTS, MOST_TOKENS, Parser, number, whole
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.foreign_text import printable_lines
 from llama_load.terminal import make_output_safe
@@ -21,6 +24,8 @@ from llama_load.version import __version__
 if TYPE_CHECKING:
     from llama_load.workloads.counting import TokenCounter
 
+# Errors that the path given has, not the disk.
+NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 DEMO_USERS = 8
 DEMO_PROMPTS = 64
 
@@ -39,15 +44,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"llama-load: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code
     except OSError as error:  # a disk or a file that fails where nothing better can be said
-        place = f" {error.filename}" if error.filename else ""
-        print(f"llama-load:{place} {error.strerror or error}; make room or check the permissions, then try again", file=sys.stderr)
-        return RunError.exit_code
+        place = f" {str(error.filename)[:100]}:" if error.filename else ""
+        print(f"llama-load:{place} {error.strerror or error}; make room or check the path, then try again", file=sys.stderr)
+        return UsageError.exit_code if error.errno in NO_SUCH_PATH else RunError.exit_code
     except KeyboardInterrupt:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="llama-load",
         description="Load tests for LLM servers. Locust runs the tests: "
         "locust -f locustfiles/sharegpt_chat.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64",
@@ -65,11 +70,15 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", help="start the embedded llama-server, or a simulated server with a known schedule")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    serve.add_argument("--port", type=int, default=8080, help="port to listen on, 0 for a free one (default 8080)")
+    serve.add_argument("--port", type=whole(0, 65535), default=8080, help="port to listen on, 0 for a free one (default 8080)")
     serve.add_argument("--model", type=Path, help="a .gguf file (default: a small random model, generated on first use)")
-    serve.add_argument("--slots", type=int, help="slots: requests served at the same time (default 4; simulated: no limit)")
-    serve.add_argument("--ctx-per-slot", type=int, default=4096, help="context of a slot in tokens (default 4096)")
-    serve.add_argument("--threads", type=int, default=1, help="number of compute threads (default 1)")
+    serve.add_argument(
+        "--slots", type=whole(1, 10**4), help="slots: requests served at the same time (default 4; simulated: no limit)"
+    )
+    serve.add_argument(
+        "--ctx-per-slot", type=whole(1, MOST_TOKENS), default=4096, help="context of a slot in tokens (default 4096)"
+    )
+    serve.add_argument("--threads", type=whole(1, 1024), default=1, help="number of compute threads (default 1)")
     serve.add_argument(
         "--api-key", default="", help="API key that requests must have; better in the environment as LLAMA_LOAD_SERVER_API_KEY"
     )
@@ -80,30 +89,60 @@ def _parser() -> argparse.ArgumentParser:
     )
     simulated = serve.add_argument_group("with --simulated")
     simulated.add_argument(
-        "--first-token-ms", type=float, default=100.0, help="time from getting a slot to the first token, ms (default 100)"
+        "--first-token-ms",
+        type=number(0, LONGEST_MS),
+        default=100.0,
+        help="time from getting a slot to the first token, ms (default 100)",
     )
-    simulated.add_argument("--interval-ms", type=float, default=20.0, help="time between tokens, ms (default 20)")
-    simulated.add_argument("--jitter-ms", type=float, default=0.0, help="move every token by up to this time, ms (default 0)")
+    simulated.add_argument("--interval-ms", type=number(0, LONGEST_MS), default=20.0, help="time between tokens, ms (default 20)")
     simulated.add_argument(
-        "--tokens", type=int, default=64, help="answer length in tokens if a request has no max_tokens (default 64)"
+        "--jitter-ms", type=number(0, LONGEST_MS), default=0.0, help="move every token by up to this time, ms (default 0)"
     )
     simulated.add_argument(
-        "--lengths", default="asked", help="geometric: draw answer lengths, mean --tokens; asked: use max_tokens (default asked)"
+        "--tokens",
+        type=whole(1, MOST_TOKENS),
+        default=64,
+        help="answer length in tokens if a request has no max_tokens (default 64)",
     )
-    simulated.add_argument("--merge", type=int, default=1, help="tokens written to the socket together (default 1)")
+    simulated.add_argument(
+        "--lengths",
+        default="asked",
+        choices=("asked", "geometric"),
+        help="geometric: draw answer lengths, mean --tokens; asked: use max_tokens (default asked)",
+    )
+    simulated.add_argument(
+        "--merge", type=whole(1, MOST_TOKENS), default=1, help="tokens written to the socket together (default 1)"
+    )
     simulated.add_argument(
         "--fault", default="", help="fault to inject: cut, reset, stall, error, garbage, no-finish, no-done, empty or status"
     )
-    simulated.add_argument("--fault-every", type=int, default=1, help="inject the fault into every n-th request (default 1: all)")
-    simulated.add_argument("--fault-after", type=int, default=0, help="tokens to send before the fault (default 0)")
-    simulated.add_argument("--status", type=int, default=500, help="HTTP status of the fault 'status' (default 500)")
-    simulated.add_argument("--stall-at-s", type=float, default=0.0, help="seconds from the first request to the stall (default 0)")
     simulated.add_argument(
-        "--stall-s", type=float, default=0.0, help="length of the stall in seconds: nothing is sent (default 0: no stall)"
+        "--fault-every", type=whole(1, MOST_REQUESTS), default=1, help="inject the fault into every n-th request (default 1: all)"
     )
-    simulated.add_argument("--seed", type=int, default=0, help="random seed of the jitter and of drawn lengths (default 0)")
     simulated.add_argument(
-        "--cached-tokens", type=int, default=0, help="cached prompt tokens to report per prompt (default 0; -1: report none)"
+        "--fault-after", type=whole(0, MOST_TOKENS), default=0, help="tokens to send before the fault (default 0)"
+    )
+    simulated.add_argument("--status", type=whole(200, 599), default=500, help="HTTP status of the fault 'status' (default 500)")
+    simulated.add_argument(
+        "--stall-at-s", type=number(0, LONGEST_MS), default=0.0, help="seconds from the first request to the stall (default 0)"
+    )
+    simulated.add_argument(
+        "--stall-s",
+        type=number(0, LONGEST_MS),
+        default=0.0,
+        help="length of the stall in seconds: nothing is sent (default 0: no stall)",
+    )
+    simulated.add_argument(
+        "--seed",
+        type=whole(-LARGEST_SEED, LARGEST_SEED),
+        default=0,
+        help="random seed of the jitter and of drawn lengths (default 0)",
+    )
+    simulated.add_argument(
+        "--cached-tokens",
+        type=whole(-1, MOST_TOKENS),
+        default=0,
+        help="cached prompt tokens to report per prompt (default 0; -1: report none)",
     )
     simulated.add_argument("--log", type=Path, help="file for the log: one JSON line per request, with its receive and send times")
     serve.set_defaults(run=_serve)
@@ -135,7 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_datasets(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
     datasets = commands.add_parser(
         "datasets",
         help="list, fetch, inspect and make data sets",
@@ -176,10 +215,15 @@ def _add_datasets(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     room = inspect.add_mutually_exclusive_group()
     room.add_argument(
-        "--ctx-per-slot", type=int, metavar="N", help="context of a slot in tokens (default 2048, 4096, 8192 and 16384)"
+        "--ctx-per-slot",
+        type=whole(1, MOST_TOKENS),
+        metavar="N",
+        help="context of a slot in tokens (default 2048, 4096, 8192 and 16384)",
     )
     room.add_argument("--host", metavar="URL", help="use this server's context, chat template and token counts")
-    inspect.add_argument("--output-len", type=int, metavar="N", help="answer length in tokens (default: the recorded answers')")
+    inspect.add_argument(
+        "--output-len", type=whole(1, MOST_TOKENS), metavar="N", help="answer length in tokens (default: the recorded answers')"
+    )
     inspect.set_defaults(run=_datasets_inspect)
 
     make = actions.add_parser(
@@ -189,11 +233,25 @@ def _add_datasets(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         ".json in ShareGPT's layout, .jsonl as prompts for locustfiles/custom.py. The same seed gives the same file.",
     )
     make.add_argument("file", type=Path, metavar="FILE", help="the file to write, ending in .json or .jsonl")
-    make.add_argument("--conversations", type=int, default=200, metavar="N", help="number of conversations (default 200)")
-    make.add_argument("--turns", type=int, default=1, metavar="N", help="turns per conversation (default 1)")
-    make.add_argument("--input-len", type=int, default=200, metavar="N", help="mean length of a question in tokens (default 200)")
-    make.add_argument("--output-len", type=int, default=200, metavar="N", help="mean length of an answer in tokens (default 200)")
-    make.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
+    make.add_argument(
+        "--conversations", type=whole(1, MOST_REQUESTS), default=200, metavar="N", help="number of conversations (default 200)"
+    )
+    make.add_argument("--turns", type=whole(1, 10**4), default=1, metavar="N", help="turns per conversation (default 1)")
+    make.add_argument(
+        "--input-len",
+        type=whole(1, MOST_TOKENS),
+        default=200,
+        metavar="N",
+        help="mean length of a question in tokens (default 200)",
+    )
+    make.add_argument(
+        "--output-len",
+        type=whole(1, MOST_TOKENS),
+        default=200,
+        metavar="N",
+        help="mean length of an answer in tokens (default 200)",
+    )
+    make.add_argument("--seed", type=whole(-LARGEST_SEED, LARGEST_SEED), default=0, help="random seed (default 0)")
     make.set_defaults(run=_datasets_make)
 
 
@@ -219,6 +277,10 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    try:
+        socket.getaddrinfo(arguments.host, arguments.port)
+    except (OSError, UnicodeError):
+        raise UsageError(f"--host must be an address of this machine, such as 127.0.0.1, got {arguments.host!r}") from None
     return _serve_simulated(arguments) if arguments.simulated else _serve_embedded(arguments)
 
 
@@ -267,12 +329,17 @@ def _serve_simulated(arguments: argparse.Namespace) -> int:
         stall_at_s=arguments.stall_at_s,
         stall_s=arguments.stall_s,
     )
+    if arguments.log is not None:
+        try:
+            arguments.log.open("wb").close()
+        except OSError as error:
+            raise UsageError(f"--log {arguments.log} cannot be written: {error.strerror}") from None
     try:
         server = SimulatedServer(schedule, arguments.host, arguments.port, arguments.log)
     except OSError as error:
         raise UsageError(f"cannot listen on {arguments.host}:{arguments.port}: {error.strerror}; choose another --port") from None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: server.stop())
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: server.stop())
     print(f"listening on http://{arguments.host}:{server.port}", flush=True)
     server.serve()
     return 0

@@ -164,8 +164,3 @@ def to_batch(records: Sequence[RequestRecord]) -> pa.RecordBatch:
     wanted = schema()
     columns = [pa.array([getattr(record, item.name) for record in records], item.type) for item in wanted]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
-
-
-def from_batch(batch: pa.RecordBatch) -> list[RequestRecord]:
-    """The inverse of `to_batch` (gaps come back as float32 gave them)."""
-    return [RequestRecord(**row) for row in batch.to_pylist()]

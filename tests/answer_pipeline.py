@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 from gevent.hub import Waiter
 
-from llama_load.record import RequestRecord, from_batch, to_batch
+from llama_load.record import RequestRecord, to_batch
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.target import OPENAI, Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
 from llama_load.wire import Exchange, Request, Timeouts, parse_url
 from llama_load.wire.exchange import AnswerBody, PhaseClock
+from tests.make_records import from_batch
 
 ADDRESS = parse_url("http://127.0.0.1:9")
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from llama_load.bundled import bundled
 from llama_load.metrics.records import Records
-from llama_load.serving.model_maker import TINY, cached_model
+from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
 from llama_load.wire.clock import SO_TIMESTAMPNS
 
@@ -40,6 +40,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # Whether the suite runs without epoll and kernel stamps, as on macOS (see `llama_load.wire.poller`).
 PORTABLE = SO_TIMESTAMPNS is None
 SHAREGPT = REPOSITORY / "locustfiles" / "sharegpt_chat.py"
+
+TINY = ModelSize(layers=2, dim=64, heads=4, kv_heads=2, ff=128)
 
 
 @dataclass(frozen=True)

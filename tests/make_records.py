@@ -92,3 +92,8 @@ def facts(**changed: Any) -> PlanFacts:
     """What a plan says of itself whose prompts are all sent once."""
     fields: dict[str, Any] = {"dataset": DataFacts(path="p"), "counted_by": "server", "distinct": 1, "repeated": 0, "replaced": 0}
     return PlanFacts(**fields | changed)
+
+
+def from_batch(batch: pa.RecordBatch) -> list[RequestRecord]:
+    """The inverse of `to_batch` (gaps come back as float32 gave them)."""
+    return [RequestRecord(**row) for row in batch.to_pylist()]

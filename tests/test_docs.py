@@ -14,6 +14,7 @@ from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.options.flags import FLAGS
 from scripts.make_docs import flags_page
 from tests.conftest import REPOSITORY, environment
+from tests.recipes import RECIPES, copy_of_package, follow, recipe
 
 
 def test_the_page_of_flags_is_up_to_date() -> None:
@@ -64,6 +65,12 @@ def test_commands_in_the_documentation_have_flags_that_exist() -> None:
         for command in re.findall(r"(?:^locust |^… |`locust ).*(?:\\\n.*)*", text_of(page), re.MULTILINE):
             given = re.findall(r"(?<!\S)--[a-z-]+", command)
             assert not (unknown := [flag for flag in given if flag not in known]), f"{page}: {unknown} in {command}"
+
+
+@pytest.mark.parametrize("title", RECIPES)
+def test_a_recipe_fits_the_code(title: str, tmp_path: Path) -> None:
+    """Every line that it changes is there. If this fails, the line has moved: correct docs/architecture.md."""
+    assert follow(recipe(title), copy_of_package(tmp_path))
 
 
 def test_the_drawing_of_the_rooms_has_all_of_them() -> None:

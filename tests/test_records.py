@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from llama_load.analysis.results import analyze
 from llama_load.errors import RunError, UsageError
-from llama_load.record import RequestRecord, from_batch, schema, to_batch
+from llama_load.record import RequestRecord, schema, to_batch
 from llama_load.reports.block import block
 from llama_load.runs import JOURNAL, TABLE, RunWriter, load_run, open_run, recover
 from llama_load.users.measure import _without_prompt
-from tests.make_records import manifest, record
+from tests.make_records import from_batch, manifest, record
 
 
 @given(
@@ -192,3 +192,18 @@ def test_records_that_come_while_others_are_being_written_are_kept() -> None:
         gevent.sleep(0.001)
     assert recorder.close() == []
     assert disk.written == [f"r{number}" for number in range(60)]
+
+
+@pytest.mark.parametrize("at", [0.05, 0.3, 0.6, 0.95])
+def test_a_damaged_table_is_one_sentence(tmp_path: Path, at: float) -> None:
+    """Wherever the bytes are broken: pyarrow raises an OSError for some of these places."""
+    writer = RunWriter(tmp_path / "run", manifest())
+    writer.append([record(number) for number in range(50)])
+    writer.finish()
+    table = tmp_path / "run" / TABLE
+    data = bytearray(table.read_bytes())
+    place = int(len(data) * at)
+    data[place : place + 40] = b"\xff" * 40
+    table.write_bytes(data)
+    with pytest.raises(RunError, match="cannot be read"):
+        load_run(tmp_path / "run")

@@ -132,12 +132,15 @@ def others_share(health: WorkerHealth) -> float | None:
     return max(0.0, health.machine_busy - health.own_share - health.server_share)
 
 
+MOST_STREAMS, MOST_TOK_PER_S = 10**7, 1e6
+
+
 def parse_load(text: str) -> tuple[int, float]:
     """Read `2000x50`: streams, and tokens per second of each. Raises UsageError with a sentence."""
     streams, _, speed = text.lower().partition("x")
     try:
         found = int(streams), float(speed or TOK_PER_S)
-        if found[0] > 0 and found[1] > 0:
+        if 0 < found[0] <= MOST_STREAMS and 0 < found[1] <= MOST_TOK_PER_S:
             return found
     except ValueError:
         pass

@@ -116,11 +116,6 @@ class Segment:
         return self.limit_at(0.0) is not None
 
     @property
-    def limits_change(self) -> bool:
-        """Whether `limit_at` depends on the time."""
-        return self.scheduled_s is None and (len(self.stages) > 1 or any(stage.start is not None for stage in self.stages))
-
-    @property
     def most_users(self) -> int | None:
         """How many users it needs at once; None: as many as there are (closed loop), or as its schedule turns out to need."""
         if self.scheduled_s is not None:

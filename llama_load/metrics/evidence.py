@@ -55,7 +55,7 @@ LAG_EVERY_NS = NS_PER_S // 50
 def within(health: WorkerHealth, begun_ns: int, ended_ns: int) -> WorkerHealth:
     """What a worker noticed of its event loop between two instants: p99 and longest lag, as far as they are over 5 ms (else 0)."""
     lags = sorted((ms for since_ns, ms in health.late_wakeups if begun_ns <= since_ns < ended_ns), reverse=True)
-    beyond = (ended_ns - begun_ns) // LAG_EVERY_NS // 100  # so many samples are above p99
+    beyond = max(1, (ended_ns - begun_ns) // LAG_EVERY_NS // 100)  # samples above p99; in a short stage the longest alone
     p99 = lags[beyond] if beyond < len(lags) else 0.0
     longest = lags[0] if lags else 0.0
     return WorkerHealth(health.worker, p99, longest, longest_pause_ms=longest)

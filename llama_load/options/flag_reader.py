@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from llama_load.options.flags import FLAGS
+from llama_load.options.flags import FLAGS, MOST
 
 Parsed = TypeVar("Parsed")
 
@@ -17,6 +16,11 @@ class FlagReader:
     def __init__(self, namespace: Any) -> None:
         self.raw = {flag.dest: getattr(namespace, flag.dest, flag.default) for flag in FLAGS}
         self.faults: list[str] = []
+        for flag in FLAGS:
+            value = self.raw[flag.dest]
+            for text in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(text, str) and not _is_utf8(text):
+                    self.faults.append(f"{flag.name} holds bytes that are no UTF-8 text")
 
     def text(self, name: str) -> str | None:
         """A text, None if it is empty."""
@@ -33,21 +37,32 @@ class FlagReader:
         """A flag without a value."""
         return self.raw[name] is True or str(self.raw[name]).lower() in ("true", "1", "on", "yes")
 
-    def number(self, name: str, kind: type[int] | type[float], least: float, *, above: bool = False, other: str = "") -> Any:
-        """A finite number of at least (or above) `least`; None if it is not given. `other` is the word that would also do."""
+    def number(
+        self,
+        name: str,
+        kind: type[int] | type[float],
+        least: float,
+        *,
+        most: float = MOST,
+        above: bool = False,
+        other: str = "",
+    ) -> Any:
+        """A number from `least` (or above it) to `most`; None if it is not given. `other` is the word that would also do."""
         given = self.text(name)
         if given is None:
             return None
         flag = "--" + name.replace("_", "-")
         wanted = "a whole number" if kind is int else "a number"
+        bound = f"{'above' if above else 'of at least'} {least:g}"
         try:
             value = kind(given)
-            if (value > least or (value == least and not above)) and math.isfinite(value):
+            if (value > least or (value == least and not above)) and value <= most:
                 return value
+            if value > most:
+                bound = f"of at most {most:,.0f}"
         except ValueError:
             pass
-        bound = f"{'above' if above else 'of at least'} {least:g}" + (f" or {other!r}" if other else "")
-        self.faults.append(f"{flag} must be {wanted} {bound}, got {given!r}")
+        self.faults.append(f"{flag} must be {wanted} {bound}{f' or {other!r}' if other else ''}, got {given!r}")
         return None
 
     def parsed(self, name: str, parse: Callable[[str], Parsed], *, words: bool = False) -> list[Parsed]:
@@ -71,3 +86,12 @@ class FlagReader:
         """on or off; None if neither is said."""
         given = self.chosen(name, ("on", "off"))
         return None if given is None else given == "on"
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether it can be sent and written: what is no UTF-8 on a command line arrives as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

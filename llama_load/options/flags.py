@@ -17,6 +17,8 @@ from llama_load.targets.target import BACKENDS
 
 # As `vllm bench serve`: what a headless run without --num-prompts and without -t does.
 DEFAULT_NUM_PROMPTS = 1000
+# Where the web page listens unless --web-host says otherwise.
+LOOPBACK = "127.0.0.1"
 EXTRA_BODY = "--extra-body"
 CANCEL, WAIT = "cancel", "wait"
 GENERATED, RECORDED = HISTORIES = ("generated", "recorded")
@@ -27,6 +29,12 @@ ALL = "all"
 DEFAULT_SIZE = "512x512"
 # With --at-end wait: what takes longer than the longest answer that anybody waits for is cut all the same.
 LONGEST_WAIT_S = 900.0
+# Beyond these a value is a slip of the keyboard, which no machine's memory or patience holds.
+MOST_REQUESTS = 10**7  # ten hours at 300 a second; their plan takes some GB
+MOST_USERS = 10**6
+MOST_TOKENS = 10**7  # of a prompt or an answer: ten times the longest contexts
+MOST_PARTS = 10**4  # images or texts in a request, turns of a conversation
+MOST = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class Flag:
     switch: bool = False
     secret: bool = False
     repeated: bool = False
+    in_web_ui: bool = True
 
     @property
     def dest(self) -> str:
@@ -141,7 +150,12 @@ FLAGS = (
         "shared key of master and workers; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: --processes generates one)",
         secret=True,
     ),
-    Flag("--ui-folder", "", "folder that must contain the paths given in the web UI (default: the working directory)"),
+    Flag(
+        "--ui-folder",
+        "",
+        "folder that must contain the paths given in the web UI (default: the working directory)",
+        in_web_ui=False,
+    ),
     Flag("--api-key", "", "API key, sent as a Bearer token; safer in the environment as LLAMA_LOAD_API_KEY", secret=True),
     Flag("--ca-file", "", "PEM file of the CA certificates to trust for https:// (default: the system's)"),
     Flag("--insecure", "", "do not verify the server's certificate for https://", switch=True),
@@ -191,7 +205,9 @@ def declare(parser: Any) -> None:
                 del settings["metavar"]
             if flag.repeated:
                 settings |= {"action": "append", "default": None}
-        parser.add_argument(flag.name, is_secret=flag.secret, **settings)
+        in_web_ui = flag.in_web_ui and not flag.secret  # Locust writes defaults into the page
+        parser.add_argument(flag.name, include_in_web_ui=in_web_ui, **settings)
+    parser.set_defaults(web_host=LOOPBACK)  # Locust's own default is every interface
 
 
 def without_secrets(command: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from llama_load.load.segments import ARRIVALS, CONSTANT, DROP, GAMMA, ON_LIMITS, POISSON, RAMPS, TRACE, LoadModel
 from llama_load.load.stages import Stage, parse_stages
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import PROMPTS, SAME
+from llama_load.options.flags import MOST_USERS, PROMPTS, SAME
 
 
 def read_load(flags: FlagReader, seed: int) -> LoadModel:
@@ -17,7 +17,7 @@ def read_load(flags: FlagReader, seed: int) -> LoadModel:
     burstiness = flags.number("burstiness", float, 0, above=True) or 1.0
     arrival = flags.chosen("arrival", ARRIVALS)
     stages = stages_of(flags.text("stages") or "", flags.faults)
-    most = flags.number("max_concurrency", int, 1)
+    most = flags.number("max_concurrency", int, 1, most=MOST_USERS)
     model = LoadModel(
         rate_rps=rate,
         burstiness=burstiness,

@@ -10,7 +10,7 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import is_secret_name, keep_secret, secrets_in
-from llama_load.load.segments import LoadModel
+from llama_load.load.segments import LONGEST_S, LoadModel
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
     ALL,
@@ -21,6 +21,10 @@ from llama_load.options.flags import (
     FORMATS,
     HISTORIES,
     LONGEST_WAIT_S,
+    MOST_PARTS,
+    MOST_REQUESTS,
+    MOST_TOKENS,
+    MOST_USERS,
     RECORDED,
     WAIT,
     without_secret_values,
@@ -35,6 +39,8 @@ from llama_load.wire.request import Timeouts
 from llama_load.wire.tls import TlsOptions
 from llama_load.workloads.images import MAX_SIDE, MIN_SIDE
 from llama_load.workloads.prompt import Traffic
+
+LONGEST_FAULT = 300  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,37 +110,37 @@ def read_options(namespace: Any) -> RunOptions:
     text, lines, switch, number = flags.text, flags.lines, flags.switch, flags.number
     chosen, switched = flags.chosen, flags.switched
     tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
-    seed = number("seed", int, -(2**63)) or 0
+    seed = number("seed", int, -(2**63), most=2**63 - 1) or 0
     load = read_load(flags, seed)
     generated = chosen("history", HISTORIES) != RECORDED
     options = RunOptions(
-        num_prompts=number("num_prompts", int, 1),
-        max_concurrency=number("max_concurrency", int, 1),
-        warmup=number("warmup", int, 0) or 0,
+        num_prompts=number("num_prompts", int, 1, most=MOST_REQUESTS),
+        max_concurrency=number("max_concurrency", int, 1, most=MOST_USERS),
+        warmup=number("warmup", int, 0, most=MOST_REQUESTS) or 0,
         dataset_path=text("dataset_path"),
         traffic=Traffic(
-            turns=None if text("turns") == ALL else number("turns", int, 1, other=ALL) or 1,
+            turns=None if text("turns") == ALL else number("turns", int, 1, other=ALL, most=MOST_PARTS) or 1,
             generated_history=generated,
             system_prompt=text("system_prompt"),
             document=Path(document) if (document := text("document")) else None,
-            document_tokens=number("document_tokens", int, 1),
+            document_tokens=number("document_tokens", int, 1, most=MOST_TOKENS),
             document_cache=chosen("document_cache", CACHES) or CACHES[0],
             question=text("question"),
             images=text("images"),
             image_size=_size(text("image_size") or "", faults),
             image_format=chosen("image_format", FORMATS) or FORMATS[0],
-            images_per_request=number("images_per_request", int, 1) or 1,
+            images_per_request=number("images_per_request", int, 1, most=MOST_PARTS) or 1,
             weights=_weights(text("weights") or "", faults),
-            batch_size=number("batch_size", int, 1) or 1,
-            input_len=number("input_len", int, 1),
-            output_len=number("output_len", int, 1),
-            range_ratio=number("range_ratio", float, 0) or 0.0,
-            prefix_len=number("prefix_len", int, 0) or 0,
-            num_prefixes=number("num_prefixes", int, 1) or 1,
+            batch_size=number("batch_size", int, 1, most=MOST_PARTS) or 1,
+            input_len=number("input_len", int, 1, most=MOST_TOKENS),
+            output_len=number("output_len", int, 1, most=MOST_TOKENS),
+            range_ratio=number("range_ratio", float, 0, most=1) or 0.0,
+            prefix_len=number("prefix_len", int, 0, most=MOST_TOKENS) or 0,
+            num_prefixes=number("num_prefixes", int, 1, most=MOST_REQUESTS) or 1,
         ),
-        dialogue=Dialogue(generated, number("think_time", float, 0) or 0.0),
+        dialogue=Dialogue(generated, number("think_time", float, 0, most=LONGEST_S) or 0.0),
         stream=not switch("no_stream"),
-        sharegpt_output_len=number("sharegpt_output_len", int, 1),
+        sharegpt_output_len=number("sharegpt_output_len", int, 1, most=MOST_TOKENS),
         tokenizer=Path(tokenizer) if tokenizer else None,
         keep_long_prompts=switch("keep_long_prompts"),
         seed=seed,
@@ -146,7 +152,7 @@ def read_options(namespace: Any) -> RunOptions:
         balance=chosen("balance", BALANCES) or ROUND_ROBIN,
         connection_reuse=switched("connection_reuse"),
         endpoint=_endpoint(text("endpoint"), faults),
-        max_tokens=number("max_tokens", int, 1),
+        max_tokens=number("max_tokens", int, 1, most=MOST_TOKENS),
         temperature=number("temperature", float, 0),
         ignore_eos=switch("ignore_eos"),
         cache_prompt=switched("cache_prompt"),
@@ -159,9 +165,9 @@ def read_options(namespace: Any) -> RunOptions:
         label=text("label"),
         goals=read_goals(flags, load),
         timeouts=Timeouts(
-            number("connect_timeout", float, 0, above=True),
-            number("first_token_timeout", float, 0, above=True),
-            number("token_timeout", float, 0, above=True),
+            number("connect_timeout", float, 0, above=True, most=LONGEST_S),
+            number("first_token_timeout", float, 0, above=True, most=LONGEST_S),
+            number("token_timeout", float, 0, above=True, most=LONGEST_S),
         ),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
         save_texts=switch("save_texts"),
@@ -169,8 +175,13 @@ def read_options(namespace: Any) -> RunOptions:
         given_flags=_given(flags),
     )
     if faults:
-        raise UsageError("\n".join(dict.fromkeys(faults)))
+        raise UsageError("\n".join(map(_short, dict.fromkeys(faults))))
     return options
+
+
+def _short(fault: str) -> str:
+    """The sentence without the middle of what was given, where that fills the screen."""
+    return fault if len(fault) <= LONGEST_FAULT else f"{fault[: LONGEST_FAULT // 2]} … {fault[-LONGEST_FAULT // 2 :]}"
 
 
 def secret_values(flags: FlagReader) -> list[str]:

@@ -37,7 +37,7 @@ def lock_folder(path: Path, *, wait_s: float = 0.0) -> FolderLock | None:
         except OSError as error:
             if error.errno in _NO_LOCKS:
                 print(
-                    f"{path} cannot be locked ({error.strerror}): do not start another run or report in it before this one has ended",
+                    f"{path} cannot be locked ({error.strerror}): start no other run or report in it before this one has ended",
                     file=sys.stderr,
                 )
                 return FolderLock(fd)

@@ -76,7 +76,7 @@ class RunWriter:
         if self._spool is None:
             self._spool = Spool.in_temp_folder(SpoolManifest("local", clock_offset_ns=0))
             print(
-                f"cannot write to {self.path}: {why.strerror}; records go to {self._spool.path}. Should the run not come to its end, "
+                f"cannot write to {self.path}: {why.strerror}; records go to {self._spool.path}. If the run does not end well, "
                 f"bring them in with 'llama-load report {self.path} --add {self._spool.path}'",
                 file=sys.stderr,
             )

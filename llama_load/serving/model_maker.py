@@ -43,9 +43,6 @@ class ModelSize:
     seed: int = 0
 
 
-TINY = ModelSize(layers=2, dim=64, heads=4, kv_heads=2, ff=128)
-
-
 def cached_model(size: ModelSize, corpus: Path) -> Path:
     """The model file of this size, made on first use (about a second) and kept in the user's cache folder.
 

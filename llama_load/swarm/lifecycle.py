@@ -29,7 +29,8 @@ from llama_load.analysis.results import Results
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable_lines
-from llama_load.options.flags import declare
+from llama_load.load.segments import LONGEST_S
+from llama_load.options.flags import MOST_USERS, declare
 from llama_load.options.options import RunOptions, read_options
 from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
@@ -43,6 +44,7 @@ from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.swarm.web_guard import WebGuard
 from llama_load.swarm.worker import WorkerLifecycle
 
 # Locust writes its CSV files once a second and not once more at the end.
@@ -110,6 +112,7 @@ class Lifecycle:
             for kind in messages.TO_MASTER:
                 environment.runner.register_message(kind, self._on_message)
         try:
+            self._guard = None if environment.web_ui is None else WebGuard(environment)
             options = self._read()
             self._take_over_options(options)
             if self.headless:
@@ -124,8 +127,14 @@ class Lifecycle:
 
     def _take_over_options(self, given: RunOptions) -> None:
         users, most = self.options.num_users, given.max_concurrency
-        if users is not None and users < 1:
-            raise UsageError(f"-u must be a whole number of at least 1, got {users}")
+        if users is not None and not 1 <= users <= MOST_USERS:
+            raise UsageError(f"-u must be a whole number of at least 1 and at most {MOST_USERS:,}, got {users}")
+        spawn_rate = self.options.spawn_rate
+        if spawn_rate is not None and not 0 < spawn_rate <= MOST_USERS:
+            raise UsageError(f"-r must be a number of users a second above 0 and at most {MOST_USERS:,}, got {spawn_rate:g}")
+        run_time_s = self.options.run_time
+        if run_time_s is not None and not 0 < run_time_s <= LONGEST_S:
+            raise UsageError(f"-t must be a time above 0 s and at most {LONGEST_S:,.0f} s, got {run_time_s} s")
         is_open = given.load.is_open or given.trace is not None
         if not is_open and users is not None and most is not None and users != most:
             raise UsageError(f"-u {users} and --max-concurrency {most} say different things: without a rate they are the same")
@@ -143,6 +152,8 @@ class Lifecycle:
 
     def _read(self) -> RunOptions:
         """The flags, and what a load shape of ours in the locustfile says where they say nothing."""
+        if self._guard is not None:  # before any path in them is looked at
+            self._guard.check()
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
             if not self.options.stages:

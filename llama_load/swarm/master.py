@@ -23,7 +23,7 @@ from llama_load.swarm.clock_sync import WorkerClock
 from llama_load.swarm.ingest import Delivery, RecordIngest, Row
 from llama_load.swarm.locust_host import LocustHost
 from llama_load.swarm.messages import short_name
-from llama_load.swarm.presence import LOST_AFTER_S, has_ended
+from llama_load.swarm.presence import LOST_AFTER_S, has_ended, introduction
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.version import __version__
 
@@ -174,9 +174,9 @@ class MasterRun(LocustHost):
         elif kind == messages.RECORDS:
             self._take_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.PONG:
-            worker.owes_pong = False
+            worker.owes_pong, was_known = False, worker.clock.is_known
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
-            if worker.is_fresh:
+            if worker.is_fresh or (worker.clock.is_known and not was_known):  # then its spool gets to know its clock, too
                 self._ping(client_id, worker)
             if "holds" in data and not worker.lost and worker.clock.is_known:
                 dispatcher.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
@@ -241,7 +241,7 @@ class MasterRun(LocustHost):
         """A worker is there, perhaps late: it gets the run's configuration."""
         worker = self._workers.setdefault(client_id, _WorkerState())
         self._controller.dispatcher.expect(client_id)
-        self._send(messages.RUN, {"config": self._config}, client_id)
+        self._send(messages.RUN, {"config": self._config, "master": introduction()}, client_id)
         if worker.is_fresh:
             self._ping(client_id, worker)
 
@@ -290,7 +290,7 @@ class MasterRun(LocustHost):
         why = f"has been silent for {LOST_AFTER_S} s" if may_return and self.end_reason is None else "is gone"
         fate = "what it had not begun goes to others"
         if self.end_reason is not None:
-            fate = "its last records have not come"
+            fate = "its last records have not come" if worker.started or worker.received else "it had sent nothing"
         elif may_return:
             fate = "what it may have sent is not sent again"
         print(f"worker {short_name(client_id)} {why}; {fate}", file=sys.stderr)

@@ -37,6 +37,18 @@ def _machine() -> str | None:
         return None
 
 
+def introduced(introduction: dict[str, Any]) -> psutil.Process | None:
+    """The process that introduces itself; None if it runs on another machine. One that has ended meanwhile is None, too: what
+    is missing then is its heartbeats."""
+    machine, pid = introduction.get("machine"), introduction.get("pid")
+    if machine is None or machine != _machine() or not isinstance(pid, int):
+        return None
+    try:
+        return psutil.Process(pid)
+    except (psutil.Error, ValueError):
+        return None
+
+
 class Presence:
     """Watches the worker processes on the master's machine, during and between runs."""
 
@@ -47,17 +59,14 @@ class Presence:
 
     def introduce(self, client_id: str, data: dict[str, Any]) -> None:
         """A worker has said hello, with its `introduction`."""
-        machine, pid = data.get("machine"), data.get("pid")
-        if machine is not None and machine == _machine() and isinstance(pid, int):
-            try:
-                self._processes[client_id] = psutil.Process(pid)
-            except (psutil.Error, ValueError):  # it has ended meanwhile: Locust will miss its heartbeats
-                return
+        process = introduced(data)
+        if process is not None:
+            self._processes[client_id] = process
 
     def _watch(self) -> None:
         while True:
             gevent.sleep(LOOK_EVERY_S)
-            ended = [client_id for client_id, process in self._processes.items() if _is_over(process)]
+            ended = [client_id for client_id, process in self._processes.items() if is_over(process)]
             for client_id in ended:
                 del self._processes[client_id]
                 node = self._runner.clients.get(client_id)
@@ -70,8 +79,8 @@ def has_ended(node: Any) -> bool:
     return getattr(node, "llama_load_ended", False)
 
 
-def _is_over(process: psutil.Process) -> bool:
-    """Whether it has, a child that nobody has waited for included."""
+def is_over(process: psutil.Process) -> bool:
+    """Whether it has ended, a child that nobody has waited for included."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -24,6 +24,7 @@ from llama_load.terminal import complain
 
 EXIT_CODE = 3
 LEAVES_AT = 3
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 NOTHING_SENT = "interrupted before anything was sent"
 _SHOW_CURSOR = b"\x1b[?25h"
 
@@ -63,7 +64,12 @@ class Signals:
             gevent.get_hub().handle_system_error(type(error), error)
 
     def _forked(self) -> None:
+        """In a worker of --processes: its master's end is a SIGTERM to it, also where nothing else would tell it."""
         self._is_child, self._listener = True, None
+        if sys.platform == "linux":
+            import ctypes
+
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
     def _received(self, *_: object) -> None:
         self.count += 1

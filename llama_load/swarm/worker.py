@@ -26,6 +26,7 @@ from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.runs import SpoolManifest
 from llama_load.swarm import messages, presence
 from llama_load.swarm.locust_stats import published
+from llama_load.swarm.master_watch import MasterWatch
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.signals import SIGNALS
@@ -51,6 +52,7 @@ class WorkerLifecycle:
         self._last_run: WorkerRun | None = None
         environment.llama_load = None
         self._is_interrupted = self._is_quitting = False
+        self._clock_offset_ns: int | None = None  # to the clock of the present run's master
         for kind in messages.TO_WORKER:
             self._runner.register_message(kind, self._heard, concurrent=kind == messages.END)
         environment.events.test_start.add_listener(self._on_test_start)
@@ -58,16 +60,19 @@ class WorkerLifecycle:
         environment.events.quitting.add_listener(self._on_quitting)
         settle()
         SIGNALS.listen(self._interrupted)
+        self._master = MasterWatch(self._runner, self._master_gone)
         self._runner.send_message(messages.HELLO, presence.introduction())
 
     def _heard(self, msg: Any, **_: Any) -> None:
         if msg.type == messages.RUN:
+            self._master.introduce(msg.data.get("master", {}))
             self._take_config(msg.data["config"])
             return
         name = msg.data["run"]
         run = next((run for run in (self._run, self._last_run) if run is not None and run.name == name), None)
         if msg.type == messages.PING:
             answer = {"run": name, "asked_ns": msg.data["asked_ns"], "worker_ns": time.monotonic_ns()}
+            self._clock_offset_ns = msg.data["offset_ns"]
             holds = {} if run is None else run.answer(msg.data)
             self._runner.send_message(messages.PONG, answer | holds)
         elif run is not None:
@@ -77,7 +82,7 @@ class WorkerLifecycle:
             self._runner.send_message(messages.FLUSHED, {"run": name, "last_word": messages.pack(last_word)})
 
     def _take_config(self, data: bytes) -> None:
-        self._config = None
+        self._config = self._clock_offset_ns = None
         try:
             config = messages.unpack_config(data)
         except ValueError:  # of another version altogether
@@ -106,7 +111,7 @@ class WorkerLifecycle:
         if self._config is None or self._run is not None:
             return
         try:
-            self._run = WorkerRun(self._environment, self._config)
+            self._run = WorkerRun(self._environment, self._config, self._master, self._clock_offset_ns)
         except (LlamaLoadError, OSError) as error:
             self._refuse(str(error))
 
@@ -114,7 +119,13 @@ class WorkerLifecycle:
         if self._run is not None:
             self._last_run, self._run = self._run, None
             self._config = self._environment.llama_load = None
-            self._last_run.finish(self._last_run.wait_at_end_s if self._is_interrupted else 0)
+            is_asked = self._is_interrupted and not self._master.look()
+            self._last_run.finish(self._last_run.wait_at_end_s if is_asked else 0)
+
+    def _master_gone(self, sentence: str) -> None:
+        if not self._is_quitting:
+            logger.error("%s", sentence)
+            SIGNALS.throw(KeyboardInterrupt())
 
     def _interrupted(self, count: int) -> None:
         """Ctrl-C or SIGTERM, for the first or second time (see `llama_load.swarm.signals`)."""
@@ -139,8 +150,9 @@ class WorkerLifecycle:
 class WorkerRun:
     """One run on this worker, and the `DispatcherLink` of its sender to the master."""
 
-    def __init__(self, environment: Any, config: messages.RunConfig) -> None:
+    def __init__(self, environment: Any, config: messages.RunConfig, master: MasterWatch, clock_offset_ns: int | None) -> None:
         self.name = config.run
+        self._master = master
         self._ends_matter = config.ends_matter
         self._runner = environment.runner
         options = read_options(environment.parsed_options)
@@ -148,7 +160,7 @@ class WorkerRun:
         name = short_name(self._runner.client_id)
         targets = [target.resolved_here() for target in config.targets]
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        self._outbox = Outbox(spool, SpoolManifest(name), self._send_batch)
+        self._outbox = Outbox(spool, SpoolManifest(name, clock_offset_ns), self._send_batch)
         self._holding: set[Key] = set()  # from a lease's coming until it has gone back or its record is acknowledged
         self._heard_s = time.monotonic()
         self._last_word: bytes | None = None
@@ -282,7 +294,7 @@ class WorkerRun:
     def _tidy(self) -> None:
         since = time.monotonic()
         while not self._outbox.all_arrived and time.monotonic() - since < ACKNOWLEDGED_WITHIN_S:
-            if time.monotonic() - max(self._heard_s, since) > SILENT_S:
+            if self._master.look() or time.monotonic() - max(self._heard_s, since) > SILENT_S:
                 break
             gevent.sleep(0.05)
         self._is_tidy = True

@@ -24,24 +24,6 @@ _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}
 _IMAGE_COLUMNS = ("image", "images", "picture")
 
 
-def rows(spec: str, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a data set in order, all columns or these, read as they are asked for. Raises UsageError as `DataSet` does."""
-    return DataSet(spec).rows(columns)
-
-
-def columns_of(spec: str) -> list[str]:
-    """The names of a data set's columns. Raises UsageError as `DataSet` does."""
-    return DataSet(spec).columns
-
-
-def images(spec: str, count: int, seed: int) -> list[bytes]:
-    """`count` images of a data set, drawn with the seed, as the encoded files they are (JPEG, PNG, …); fewer where it has fewer.
-
-    From the first column of images, or one named image, images or picture. Raises UsageError when there is none.
-    """
-    return DataSet(spec).images(count, seed)
-
-
 class DataSet:
     """A split of a data set, streamed: nothing is downloaded but what is read.
 
@@ -77,7 +59,10 @@ class DataSet:
         return self._read(self._rows if columns is None else self._rows.select_columns(list(columns)))
 
     def images(self, count: int, seed: int) -> list[bytes]:
-        """See `images`."""
+        """`count` images, drawn with the seed, as the encoded files they are (JPEG, PNG, …); fewer where there are fewer.
+
+        From the first column of images, or one named image, images or picture. Raises UsageError when there is none.
+        """
         column = self._image_column()
         found = (image for row in self.rows([column]) for image in _pictures(row[column]))
         pool = list(islice(found, max(count, IMAGE_POOL)))

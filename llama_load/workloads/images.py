@@ -43,25 +43,6 @@ SHAPES = 16
 LINES_OF_TEXT = 8
 
 
-def generated(
-    count: int, size: tuple[int, int], image_format: str, seed: int, on_image_ready: Callable[[int], object] | None = None
-) -> list[Image]:
-    """`count` made-up pictures of `size` (width, height), "jpeg" or "png", no two alike; the same for the same seed.
-
-    `on_image_ready` is called with the number of pictures that are ready. A 512x512 JPEG takes about 12 ms of a core and 44 kB.
-    Raises UsageError for a size or format that cannot be drawn.
-    """
-    return made(drawings(count, size, image_format, seed), on_image_ready=on_image_ready)
-
-
-def images_at(path: Path) -> list[Image]:
-    """The image in a file, or those in a folder and the folders in it, in order of their paths.
-
-    JPEG and PNG are sent as they are, other formats as PNG. Raises UsageError when there is none, or one that cannot be read.
-    """
-    return made(files(path))
-
-
 def made(
     makers: Sequence[Maker],
     *,
@@ -71,7 +52,8 @@ def made(
 ) -> list[Image]:
     """What the makers make, in order; those after the first `most_bytes` of data URLs are left out.
 
-    `threads(workers)` gives the pool. Where gevent has patched threads they share one core; gevent's own pool has real ones.
+    `on_image_ready` is called with the number of images that are ready. `threads(workers)` gives the pool. Where gevent has
+    patched threads they share one core; gevent's own pool has real ones.
     """
     images: list[Image] = []
     total = 0
@@ -90,7 +72,10 @@ def made(
 
 
 def drawings(count: int, size: tuple[int, int], image_format: str, seed: int, first: int = 0) -> list[Maker]:
-    """Makers of the drawings number `first`, `first` + 1, … Raises UsageError for a size or format that cannot be drawn."""
+    """Makers of the drawings number `first`, `first` + 1, … of `size` (width, height), no two alike, the same for the same seed.
+
+    A 512x512 JPEG takes about 12 ms of a core and 44 kB. Raises UsageError for a size or format that cannot be drawn.
+    """
     if not all(MIN_SIDE <= side <= MAX_SIDE for side in size):
         raise UsageError(f"an image of {size[0]}x{size[1]} cannot be drawn; its sides must be {MIN_SIDE} to {MAX_SIDE} pixels")
     if image_format not in FORMATS:

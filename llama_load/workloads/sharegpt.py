@@ -118,13 +118,6 @@ class Conversations:
         return (conversation for conversation in found if conversation is not None)
 
 
-def load(path: Path) -> tuple[list[Conversation], str]:
-    """The first exchanges of a file's conversations, in file order, and its SHA-256. Raises as `Conversations`."""
-    file = Conversations(path)
-    found = (file.read(number, first_only=True) for number in range(len(file)))
-    return [conversation for conversation in found if conversation is not None], file.sha256
-
-
 def _turns(entry: _Entry) -> list[Turn]:
     return (entry.messages if entry.conversations is None else entry.conversations) or []
 

@@ -85,9 +85,9 @@ def _source(wanted: PlanRequest, count: int) -> tuple[str, list[Maker]]:
         makers = drawings(count, traffic.image_size, traffic.image_format, wanted.seed)
         return f"generated {width}x{height} {traffic.image_format}", makers
     if traffic.images.startswith("hf:"):
-        from llama_load.workloads import huggingface
+        from llama_load.workloads.huggingface import DataSet
 
-        found = huggingface.images(traffic.images, count, wanted.seed)
+        found = DataSet(traffic.images).images(count, wanted.seed)
         makers = [partial(image_of, data, f"{number} of {traffic.images}") for number, data in enumerate(found, 1)]
         return traffic.images, makers
     makers = files(Path(traffic.images))

@@ -22,8 +22,9 @@ from llama_load.serving.process import Running
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.custom import Custom
 from llama_load.workloads.prompt import PlanRequest
-from llama_load.workloads.sharegpt import ShareGPT, load
+from llama_load.workloads.sharegpt import ShareGPT
 from tests.conftest import REPOSITORY, environment
+from tests.workloads.data import first_exchanges
 
 
 @pytest.fixture(autouse=True)
@@ -314,7 +315,7 @@ def test_made_up_conversations_are_of_the_lengths_asked_for(capsys: pytest.Captu
     file = tmp_path / "made.json"
     said = datasets(capsys, "make", file, "--conversations", 900, "--turns", 2, "--input-len", 100, "--output-len", 300)
     assert said == f"900 conversations written to {file}\n"
-    found, _ = load(file)
+    found, _ = first_exchanges(file)
     count = EstimatedCounter().count
     assert statistics.mean(count([each.prompt for each in found])) == pytest.approx(100, rel=0.1)
     assert statistics.mean(count([each.completion for each in found])) == pytest.approx(300, rel=0.1)

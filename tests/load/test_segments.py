@@ -41,7 +41,7 @@ def test_a_closed_loop_has_what_the_flags_say(num_prompts: int | None, run_time_
     segment = one(plan_segments(LoadModel(), num_prompts, run_time_s))
     assert (segment.total, segment.seconds) == (num_prompts, run_time_s)
     assert (segment.scheduled_s, segment.stage_index, segment.most_users, segment.limit_at(5.0)) == (None, None, None, None)
-    assert (segment.is_limited, segment.limits_change, segment.users_to_begin(10.0)) == (False, False, 0)
+    assert (segment.is_limited, segment.users_to_begin(10.0)) == (False, 0)
     assert not LoadModel().is_open
 
 
@@ -55,7 +55,7 @@ def test_a_stage_without_an_amount_takes_that_of_the_flags() -> None:
         (8, 8, 8),
         (16, 16, 16),
     ]
-    assert all(segment.is_limited and not segment.limits_change for segment in found)
+    assert all(segment.is_limited for segment in found)
     assert total_requests(found) is None  # the last has as many as fit its time
     assert total_requests(staged("1,8:128", 64)) == 192
 
@@ -66,7 +66,7 @@ def test_a_spike_is_one_stretch_whose_limit_jumps() -> None:
     assert (first.first_stage, spike.first_stage) == (0, 1)
     assert (spike.total, spike.seconds, spike.starts_s) == (None, 90.0, [0.0, 30.0, 60.0])
     assert [spike.limit_at(at) for at in (0.0, 29.9, 30.0, 59.9, 60.0, 90.0, 95.0)] == [4, 4, 32, 32, 4, 4, 4]
-    assert (spike.most_users, spike.users_to_begin(1.0), spike.limits_change) == (32, 32, True)
+    assert (spike.most_users, spike.users_to_begin(1.0)) == (32, 32)
     assert [spike.stage_of(number, at) for number, at in ((0, 0.0), (50, 30.0), (9, 59.9), (7, 60.0))] == [1, 2, 2, 3]
 
 
@@ -97,7 +97,7 @@ def test_a_ramp_has_users_enough_for_its_steepest_end(text: str, limits: list[in
     """Half way between 1 and 16 there are 8.5 -> 9."""
     segment = one(staged(text))
     assert [segment.limit_at(at) for at in (0.0, 30.0, 60.0)] == limits
-    assert (segment.most_users, segment.limits_change, segment.total, segment.seconds) == (16, True, None, 60.0)
+    assert (segment.most_users, segment.total, segment.seconds) == (16, None, 60.0)
 
 
 # Open loops
@@ -157,7 +157,7 @@ def test_a_spike_of_rates_is_one_schedule() -> None:
     assert instants(spike) == [1.0, 2.0, 2.25, 2.5, 2.75, 3.0, 3.25, 3.5, 3.75, 4.0, 5.0, 6.0]
     assert spike.stage_index.tolist() == [0, 0, *[1] * 8, 2, 2]
     assert [spike.stage_of(number, 500.0) for number in (0, 2, 11)] == [1, 2, 3]
-    assert (spike.limits_change, spike.most_users) == (False, None)
+    assert spike.most_users is None
 
 
 def test_no_stage_has_an_arrival_after_its_time() -> None:

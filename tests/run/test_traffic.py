@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llama_load.serving.model_maker import TINY
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from llama_load.serving.projector_maker import cached_projector
-from tests.conftest import REPOSITORY, Finished
+from tests.conftest import REPOSITORY, TINY, Finished
 from tests.swarms import swarm
 
 Run = Callable[..., Finished]

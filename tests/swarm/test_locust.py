@@ -201,7 +201,7 @@ class Talker(LlamaUser):
         ("self.chat('x', foo=object())", ["--num-prompts", "3"], 2, "cannot be sent as JSON"),
         ("self.complete([{'role': 'user', 'content': 'x'}])", ["--num-prompts", "3"], 2, "only be sent to the chat endpoint"),
         ("self.chat('x', max_tokens=2, name=7)", ["--num-prompts", "3"], 0, ""),
-        ("self.chat('x', max_tokens=2); raise RuntimeError('boom')", ["--num-prompts", "3"], 0, ""),
+        ("self.chat('x', max_tokens=2); raise RuntimeError('boom')", ["--num-prompts", "3"], 1, ""),
         ("Pool().map(lambda n: self.chat(f'x{n}', max_tokens=2), range(3))", ["--num-prompts", "9"], 0, ""),
         ("Pool().map(lambda n: self.chat(f'x{n}', max_tokens=5000), range(3))", ["-t", "1s", "--warmup", "0"], 3, ""),
     ],

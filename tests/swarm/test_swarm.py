@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import requests
 from llama_load import __version__
 from llama_load.serving.process import free_port
 from llama_load.serving.simulated import read_log
-from tests.conftest import Finished, Simulated, environment
+from tests.conftest import Finished, Simulated, environment, locust_command
 from tests.swarms import indices_of, own_port, prompts_of, slow_link, swarm, wait_until
 
 QUICK = ("--first-token-ms", "20", "--interval-ms", "4", "--tokens", "12")
@@ -204,15 +205,42 @@ def unrecorded(server: Simulated, done: Finished) -> set[str]:
 def test_a_master_that_is_killed_leaves_everything_acknowledged(
     simulate: Callable[..., Simulated], tmp_path: Path, run_report: Callable[..., Finished]
 ) -> None:
+    """Its workers see that its process has ended, spool their records and end, too. With the spools every request that reached the
+    server is on record."""
     server = simulate(*QUICK)
     with swarm(tmp_path / "s", server.url, 2, "--num-prompts", "5000", "-u", "6", "--max-tokens", "12") as running:
         wait_until(lambda: running.records_on_disk() > 30_000)
         running.master.kill()
         running.master.wait()
+        wait_until(lambda: all(worker.poll() is not None for worker in running.workers), 15)
+        assert "the master is gone" in running.log(0)
+        assert "Traceback" not in running.log(0) + running.log(1)
         done = run_report(running.run_dir)
-    assert done.code == 3
-    assert len(done.records.ok()) > 5
-    assert "INCOMPLETE" in done.out
+        assert done.code == 3
+        assert len(done.records.ok()) > 5
+        assert "INCOMPLETE" in done.out
+        spools = sorted((tmp_path / "s").glob("worker-*/runs/spool-*"))
+        done = run_report(running.run_dir, *(word for spool in spools for word in ("--add", str(spool))))
+    assert unrecorded(server, done) == set()
+
+
+def test_workers_of_processes_end_with_their_master(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Also before there is a run: the master is killed as soon as its preflight is over."""
+    command = locust_command(simulate().url, tmp_path / "run", "--processes", "2", *own_port())
+    master = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), cwd=tmp_path)
+    workers: list[psutil.Process] = []
+    try:
+        wait_until(lambda: len(psutil.Process(master.pid).children()) == 2)
+        workers = psutil.Process(master.pid).children()
+        wait_until((tmp_path / "run" / "run.json").exists)
+        master.kill()
+        master.wait()
+        _, left = psutil.wait_procs(workers, timeout=15)
+        assert not left
+    finally:
+        for process in [master, *workers]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.mark.parametrize("end", ["-t", pytest.param("Ctrl-C", marks=pytest.mark.heavy)])

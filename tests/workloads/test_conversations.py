@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from llama_load.errors import UsageError
 from llama_load.workloads.data_files import Turn, alternating, messages
 from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt, Traffic
-from llama_load.workloads.sharegpt import ShareGPT, load
+from llama_load.workloads.sharegpt import ShareGPT
+from tests.workloads.data import first_exchanges
 
 
 class Words:
@@ -214,7 +215,7 @@ def as_lines(entries: list) -> str:
 def test_every_layout_and_encoding_gives_the_same_conversations(tmp_path: Path, text_of, encoding: str) -> None:
     entries = [chat(name, 2) for name in ("a", "世界", "😀", 'q"uo\\te}]')]
     (tmp_path / "data").write_bytes(text_of(entries).encode(encoding))
-    found, digest = load(tmp_path / "data")
+    found, digest = first_exchanges(tmp_path / "data")
     assert [item.id for item in found] == ["a", "世界", "😀", 'q"uo\\te}]']
     assert [item.prompt for item in found] == [entry["conversations"][0]["value"] for entry in entries]
     assert len(digest) == 64
@@ -233,7 +234,7 @@ def test_half_an_emoji_anywhere_leaves_the_other_entries_as_they_are(
     path = tmp_path_factory.getbasetemp() / "half.json"
     entries = [chat("a", 1), *extra, {"odd": "HALF"}, chat("b", 1)]
     path.write_text(json.dumps(entries, ensure_ascii=ascii_only).replace("HALF", "\\ud83d"), encoding="utf-8", newline="")
-    assert [item.id for item in load(path)[0]] == ["a", "b"]
+    assert [item.id for item in first_exchanges(path)[0]] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,7 @@ def test_a_broken_line_is_named_by_its_number(tmp_path: Path, lines: list[str], 
 def test_what_is_no_list_is_refused_whatever_else_it_has(tmp_path: Path, text: str) -> None:
     (tmp_path / "chats.json").write_text(text)
     with pytest.raises(UsageError, match="not valid JSON"):
-        load(tmp_path / "chats.json")
+        first_exchanges(tmp_path / "chats.json")
 
 
 def test_a_broken_entry_of_a_list_is_named(tmp_path: Path) -> None:

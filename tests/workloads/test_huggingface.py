@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from llama_load.errors import UsageError
-from llama_load.workloads.huggingface import columns_of, images, rows
+from llama_load.workloads.huggingface import DataSet
 from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
 from llama_load.workloads.sharegpt import ShareGPT
 
@@ -80,11 +80,11 @@ def test_a_folder_of_splits_is_a_data_set(tmp_path: Path) -> None:
     """As repositories lay it out; the split is train unless it is named."""
     for split, name in (("train", "a"), ("test", "b")):
         pq.write_table(pa.table({"name": [name] * 3, "size": [1, 2, 3]}), tmp_path / f"{split}-00000-of-00001.parquet")
-    assert columns_of(f"hf:{tmp_path}") == ["name", "size"]
-    assert list(rows(f"hf:{tmp_path}", ["name"])) == [{"name": "a"}] * 3
-    assert [row["size"] for row in rows(f"hf:{tmp_path}:test")] == [1, 2, 3]
+    assert DataSet(f"hf:{tmp_path}").columns == ["name", "size"]
+    assert list(DataSet(f"hf:{tmp_path}").rows(["name"])) == [{"name": "a"}] * 3
+    assert [row["size"] for row in DataSet(f"hf:{tmp_path}:test").rows()] == [1, 2, 3]
     with pytest.raises(UsageError, match=r"nothere.*train"):
-        list(rows(f"hf:{tmp_path}:nothere"))
+        list(DataSet(f"hf:{tmp_path}:nothere").rows())
 
 
 def test_messages_are_read_and_other_columns_are_named(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_messages_are_read_and_other_columns_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no column conversations or messages; it has question, score"):
         plan(tmp_path / "other.parquet", 1)
     with pytest.raises(UsageError, match="no column title; it has question, score"):
-        rows(str(tmp_path / "other.parquet"), ["title"])
+        DataSet(str(tmp_path / "other.parquet")).rows(["title"])
     pq.write_table(pa.table({"conversations": ["text"]}), tmp_path / "text.parquet")
     with pytest.raises(UsageError, match=r"row 1 of .* is not in ShareGPT's layout"):
         plan(tmp_path / "text.parquet", 1)
@@ -107,15 +107,15 @@ def test_what_is_no_data_set_is_refused_in_a_sentence(tmp_path: Path) -> None:
         plan(tmp_path / "broken.parquet", 1)
     (tmp_path / "notes.docx").write_bytes(b"x")
     with pytest.raises(UsageError, match="no Parquet, JSON or JSONL file"):
-        columns_of(f"hf:{tmp_path / 'notes.docx'}")
+        DataSet(f"hf:{tmp_path / 'notes.docx'}")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="cannot be read"):
-        columns_of(f"hf:{tmp_path / 'empty'}")
+        DataSet(f"hf:{tmp_path / 'empty'}")
     with pytest.raises(UsageError, match="hf:OWNER/NAME"):
-        columns_of("hf:")
+        DataSet("hf:")
     with pytest.raises(UsageError, match="cannot be read"):
         (tmp_path / "broken.jsonl").write_text('{"a": 1}\n{"a": ')
-        list(rows(f"hf:{tmp_path / 'broken.jsonl'}"))
+        list(DataSet(f"hf:{tmp_path / 'broken.jsonl'}").rows())
 
 
 @pytest.mark.parametrize("spec", ["hf:nobody/has-this", "hf:nobody/has-this:test"])
@@ -143,12 +143,12 @@ def test_images_come_as_the_files_they_are(tmp_path: Path) -> None:
     files = [picture(n, "JPEG" if n % 2 else "PNG") for n in range(20)]
     table = datasets.Dataset.from_dict({"text": ["x"] * 20, "photo": [{"bytes": file, "path": None} for file in files]})
     table.cast_column("photo", datasets.Image()).to_parquet(tmp_path / "photos.parquet")
-    found = images(f"hf:{tmp_path / 'photos.parquet'}", 5, seed=1)
+    found = DataSet(f"hf:{tmp_path / 'photos.parquet'}").images(5, seed=1)
     assert len(set(found)) == 5
     assert set(found) <= set(files)
-    assert found == images(f"hf:{tmp_path / 'photos.parquet'}", 5, seed=1)
-    assert found != images(f"hf:{tmp_path / 'photos.parquet'}", 5, seed=2)
-    assert sorted(images(f"hf:{tmp_path / 'photos.parquet'}", 99, seed=2)) == sorted(files)
+    assert found == DataSet(f"hf:{tmp_path / 'photos.parquet'}").images(5, seed=1)
+    assert found != DataSet(f"hf:{tmp_path / 'photos.parquet'}").images(5, seed=2)
+    assert sorted(DataSet(f"hf:{tmp_path / 'photos.parquet'}").images(99, seed=2)) == sorted(files)
 
 
 def test_columns_named_image_may_hold_bytes_in_several_ways(tmp_path: Path) -> None:
@@ -157,20 +157,20 @@ def test_columns_named_image_may_hold_bytes_in_several_ways(tmp_path: Path) -> N
     pq.write_table(pa.table({"images": [[{"bytes": file}] for file in files]}), tmp_path / "lists.parquet")
     pq.write_table(pa.table({"picture": [*({"bytes": file} for file in files), None]}), tmp_path / "picture.parquet")
     for name in ("bytes", "lists", "picture"):
-        assert sorted(images(f"hf:{tmp_path / name}.parquet", 9, seed=0)) == sorted(files)
+        assert sorted(DataSet(f"hf:{tmp_path / name}.parquet").images(9, seed=0)) == sorted(files)
     pq.write_table(pa.table({"text": ["x"]}), tmp_path / "none.parquet")
     with pytest.raises(UsageError, match="no column image or images or picture; it has text"):
-        images(f"hf:{tmp_path / 'none.parquet'}", 1, seed=0)
+        DataSet(f"hf:{tmp_path / 'none.parquet'}").images(1, seed=0)
     pq.write_table(pa.table({"image": [1, 2]}), tmp_path / "numbers.parquet")
     with pytest.raises(UsageError, match=r"column image .* holds no images"):
-        images(f"hf:{tmp_path / 'numbers.parquet'}", 1, seed=0)
+        DataSet(f"hf:{tmp_path / 'numbers.parquet'}").images(1, seed=0)
 
 
 def test_a_folder_of_image_files_is_a_data_set(tmp_path: Path) -> None:
     files = [picture(n) for n in range(3)]
     for number, file in enumerate(files):
         (tmp_path / f"{number}.png").write_bytes(file)
-    assert sorted(images(f"hf:{tmp_path}", 3, seed=0)) == sorted(files)
+    assert sorted(DataSet(f"hf:{tmp_path}").images(3, seed=0)) == sorted(files)
 
 
 @pytest.mark.parametrize("patched", [False, True])
@@ -178,7 +178,7 @@ def test_the_repositorys_folder_of_data_does_not_hide_the_package(tmp_path: Path
     """With the repository first on the path, as in a run of Locust, and with gevent's patches."""
     file = write(tmp_path / "data", [chat(1)])["parquet"]
     patch = "from gevent import monkey; monkey.patch_all(); " if patched else ""
-    code = f"{patch}from llama_load.workloads.huggingface import rows; import sys; print(len(list(rows(sys.argv[1]))))"
+    code = f"{patch}from llama_load.workloads.huggingface import DataSet; import sys; print(len(list(DataSet(sys.argv[1]).rows())))"
     done = subprocess.run(
         [sys.executable, "-c", code, str(file)],
         cwd=REPOSITORY,

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from PIL import Image as Pillow
 
 from llama_load.errors import UsageError
-from llama_load.workloads.images import GRAIN_BITS, _colour_field, drawings, generated, image_of, images_at, made
+from llama_load.workloads.images import GRAIN_BITS, _colour_field, drawings, image_of, made
 from llama_load.workloads.prompt import Image
+from tests.workloads.data import drawn, images_at
 
 
 def file_of(image: Image) -> bytes:
@@ -39,7 +40,7 @@ def encoded(kind: str, size: tuple[int, int] = (40, 30), mode: str = "RGB", **op
 @pytest.mark.parametrize(("kind", "name"), [("jpeg", "JPEG"), ("png", "PNG")])
 def test_drawings_are_what_they_say_they_are(kind: str, name: str) -> None:
     """Size, format, MIME type and digest."""
-    (image,) = generated(1, (320, 200), kind, seed=1)
+    (image,) = drawn(1, (320, 200), kind, seed=1)
     assert image.data_url.decode().startswith(f"data:image/{kind};base64,")
     assert (picture_of(image).format, picture_of(image).size) == (name, (320, 200))
     assert (image.width, image.height) == (320, 200)
@@ -48,7 +49,7 @@ def test_drawings_are_what_they_say_they_are(kind: str, name: str) -> None:
 
 def test_drawings_are_all_different_and_full_of_content() -> None:
     """No two alike, in any corner; every colour channel varies; a JPEG is as large as a photograph's (1 to 3 bits a pixel)."""
-    images = generated(40, (512, 512), "jpeg", seed=0)
+    images = drawn(40, (512, 512), "jpeg", seed=0)
     assert len({image.sha256 for image in images}) == 40
     pixels = [np.asarray(picture_of(image)) for image in images]
     for corner in (np.s_[:64, :64], np.s_[-64:, -64:]):
@@ -59,16 +60,16 @@ def test_drawings_are_all_different_and_full_of_content() -> None:
 
 def test_drawings_depend_on_seed_and_number_alone() -> None:
     """Not on how many there are, where they begin, or which thread draws them."""
-    ten = generated(10, (64, 48), "png", seed=-3)
-    assert generated(10, (64, 48), "png", seed=-3) == ten
+    ten = drawn(10, (64, 48), "png", seed=-3)
+    assert drawn(10, (64, 48), "png", seed=-3) == ten
     assert made(drawings(4, (64, 48), "png", -3, first=6), threads=lambda _: ThreadPoolExecutor(1)) == ten[6:]
-    assert not {image.sha256 for image in generated(10, (64, 48), "png", seed=4)} & {image.sha256 for image in ten}
+    assert not {image.sha256 for image in drawn(10, (64, 48), "png", seed=4)} & {image.sha256 for image in ten}
 
 
 @given(st.tuples(st.integers(16, 200), st.integers(16, 200)), st.sampled_from(["jpeg", "png"]), st.integers())
 @settings(max_examples=20)
 def test_any_size_can_be_drawn(size: tuple[int, int], kind: str, seed: int) -> None:
-    first, second = generated(2, size, kind, seed)
+    first, second = drawn(2, size, kind, seed)
     assert picture_of(first).size == size
     assert first.sha256 != second.sha256
 
@@ -87,18 +88,18 @@ def test_grain_has_room_above_every_colour(seed: int) -> None:
 )
 def test_what_cannot_be_drawn_is_refused_in_a_sentence(size: tuple[int, int], kind: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        generated(1, size, kind, 0)
+        drawn(1, size, kind, 0)
 
 
 def test_progress_is_told() -> None:
     ready: list[int] = []
-    generated(70, (16, 16), "png", 0, ready.append)
+    drawn(70, (16, 16), "png", 0, ready.append)
     assert ready == [32, 64, 70]
 
 
 def test_the_pool_ends_where_its_bytes_do() -> None:
     """The first image is kept whatever it weighs."""
-    images = generated(40, (32, 32), "png", 0)
+    images = drawn(40, (32, 32), "png", 0)
     sizes = [len(image.data_url) for image in images]
     makers = drawings(40, (32, 32), "png", 0)
     assert made(makers, most_bytes=sum(sizes[:35])) == images[:35]

@@ -14,7 +14,8 @@ from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import EstimatedCounter, LocalCounter
 from llama_load.workloads.prompt import Plan, PlanRequest
-from llama_load.workloads.sharegpt import ShareGPT, load
+from llama_load.workloads.sharegpt import ShareGPT
+from tests.workloads.data import first_exchanges
 
 
 class Words:
@@ -145,7 +146,7 @@ def test_missing_files_and_folders_are_refused_in_a_sentence(tmp_path: Path) -> 
 def test_the_sample_that_comes_with_llama_load() -> None:
     """At least 200 conversations, English and Chinese, prompts and answers spread like ShareGPT's, a licence line."""
     path = bundled("datasets/sharegpt_sample.json")
-    conversations, _ = load(path)
+    conversations, _ = first_exchanges(path)
     assert len(conversations) >= 200
     assert len({conversation.prompt for conversation in conversations}) == len(conversations)
     assert "licence" in json.loads(path.read_text(encoding="utf-8"))[0]

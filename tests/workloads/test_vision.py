@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.errors import UsageError
-from llama_load.serving.model_maker import TINY, ModelSize
+from llama_load.serving.model_maker import ModelSize
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from llama_load.serving.projector_maker import cached_projector, make_projector
 from llama_load.targets.answer import AnswerReader
@@ -27,10 +27,11 @@ from llama_load.targets.target import LLAMA_SERVER, Target
 from llama_load.users.content import content_of, with_images
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from llama_load.workloads import vision
-from llama_load.workloads.images import generated
 from llama_load.workloads.prompt import Image, Plan, PlanRequest, Prompt, Traffic
 from llama_load.workloads.vision import Vision, _hands
 from tests.answer_pipeline import output_of, prompt_of
+from tests.conftest import TINY
+from tests.workloads.data import drawn
 
 
 class Words:
@@ -62,7 +63,7 @@ def digests(prompts: Sequence[Prompt]) -> list[str]:
 
 
 def folder_of(folder: Path, count: int) -> Path:
-    for number, image in enumerate(generated(count, (24, 24), "png", 99)):
+    for number, image in enumerate(drawn(count, (24, 24), "png", 99)):
         (folder / f"{number:03}.png").write_bytes(base64.b64decode(image.data_url.partition(b",")[2]))
     return folder
 
@@ -228,11 +229,11 @@ def test_the_real_server_takes_drawings(seeing: tuple[Running, bool]) -> None:
     server, dynamic = seeing
     assert requests.get(f"{server.url}/props", timeout=5).json()["modalities"]["vision"] is True
     text = prompt_tokens(server.url, [])
-    small = generated(2, (112, 84), "jpeg", 0)
+    small = drawn(2, (112, 84), "jpeg", 0)
     one, two = (prompt_tokens(server.url, small[:count]) - text for count in (1, 2))
     assert one >= 8
     assert two == pytest.approx(2 * one, abs=2)
-    (large,) = generated(1, (448, 336), "png", 0)
+    (large,) = drawn(1, (448, 336), "png", 0)
     costs = prompt_tokens(server.url, [large]) - text
     assert costs > 4 * one if dynamic else costs == one
 
@@ -240,7 +241,7 @@ def test_the_real_server_takes_drawings(seeing: tuple[Running, bool]) -> None:
 def test_answers_about_images_run_until_max_tokens(seeing: tuple[Running, bool]) -> None:
     """End-of-text is never sampled: dimension 0 stays the constant that bars it."""
     server, _ = seeing
-    for image in generated(3, (112, 112), "jpeg", 7):
+    for image in drawn(3, (112, 112), "jpeg", 7):
         exchange, reader = ask(server.url, [image], 300)
         assert reader.failure(exchange) is None
         assert (reader.finish_reason, output_of(reader)) == ("length", (300, "usage"))

@@ -1,0 +1,54 @@
+"""How the command line of `llama-load` is read: bounds of numbers, and one sentence for what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import NoReturn
+
+MOST_TOKENS = 10**7
+MOST_REQUESTS = 10**7
+LONGEST_MS = 1e9  # eleven days
+LARGEST_SEED = 2**63 - 1
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, but what is wrong is one sentence without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """The type of a whole number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, got {_short(text)}")
+        return value
+
+    return read
+
+
+def number(least: float, most: float) -> Callable[[str], float]:
+    """The type of a number from `least` to `most`."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:  # so no NaN
+            raise argparse.ArgumentTypeError(f"must be a number from {least:g} to {most:g}, got {_short(text)}")
+        return value
+
+    return read
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 40 else repr(text[:40] + "…")

@@ -1,0 +1,197 @@
+"""Who may use Locust's web page, and for what: it has no CSRF token, answers CORS for every origin, and takes every option.
+
+Requests must come from the page itself (Host and Origin), the form may set only what the page shows, paths typed into it must lie
+in --ui-folder, and keys go only to the servers they were given for. No response holds a known key.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from locust import argument_parser
+from locust.runners import MasterRunner
+
+from llama_load.errors import UsageError
+from llama_load.foreign_text import printable, redacted
+from llama_load.options.flag_reader import FlagReader
+from llama_load.options.options import secret_values
+from llama_load.runs import MANIFEST
+from llama_load.wire.address import parse_url, split_hosts
+
+READS_STATE = frozenset(("GET", "HEAD", "OPTIONS"))
+# What Locust's own form sends beside the flags that it shows.
+LOCUSTS_FIELDS = frozenset(("num_users", "spawn_rate", "host", "user_classes", "shape_class", "run_time", "profile"))
+KEYS = frozenset(("api_key", "header"))  # in no page, but they may be posted
+PATHS = ("trace", "dataset_path", "document", "images", "tokenizer", "ca_file", "run_dir", "junit")
+_HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(:[\w.-]+)?")
+
+logger = logging.getLogger(__name__)
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class WebGuard:
+    """Stands before the web page of one environment, from before its first request."""
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+        self._options = environment.parsed_options
+        self._at_start = dict(vars(self._options))
+        self._folder = Path(self._options.ui_folder or ".").resolve()
+        self._hosts_of_secret = {secret: self._hosts() for secret in self._secrets()}
+        self._named = {name for name in [_name(self._options.web_host_display_name or "")] if name}
+        self._names = _own_names(self._options) | self._named
+        web_ui = environment.web_ui
+        self._inner: Wsgi = web_ui.app.wsgi_app
+        web_ui.app.wsgi_app = self._answer
+        web_ui.app.before_request(self._refuse_hidden_fields)
+        web_ui.app.after_request(_without_keys)
+        if not _is_loopback(web_ui.host) and not self._options.web_login:
+            logger.warning(
+                "the web page is open to other machines without a login: whoever reaches it can start runs and read results; "
+                "leave out --web-host, or add --web-login"
+            )
+
+    # ------------------------------------------------------------------ before a run
+
+    def check(self) -> None:
+        """Raises UsageError for paths and servers that the form may not set."""
+        for flag, value in self._at_start.items():  # the page shows keys in it as ***, and sends them back so
+            if isinstance(value, str) and value and getattr(self._options, flag) == redacted(value):
+                setattr(self._options, flag, value)
+        for flag in PATHS:
+            value = getattr(self._options, flag)
+            if value and value != self._at_start[flag]:
+                self._check_path(flag, str(value))
+        hosts = self._hosts()
+        for secret in self._secrets():
+            is_new = secret not in self._hosts_of_secret
+            if is_new and isinstance(self._environment.runner, MasterRunner):
+                raise UsageError("keys do not travel to workers: start the master and every worker with LLAMA_LOAD_API_KEY")
+            known = self._hosts_of_secret.setdefault(secret, hosts)
+            if not hosts <= known:
+                raise UsageError(
+                    f"the key was given for {', '.join(sorted(known)) or 'no server'}; start llama-load again with --host "
+                    f"{' '.join(sorted(hosts))} to send it there"
+                )
+
+    def _check_path(self, flag: str, value: str) -> None:
+        name = f"--{flag.replace('_', '-')}"
+        if flag in ("dataset_path", "images") and value.startswith("hf:"):
+            if not _HUB.fullmatch(value) or Path(value.removeprefix("hf:").partition(":")[0]).exists():
+                raise UsageError(f"{name} typed into the web page must be hf:OWNER/NAME[:split]")
+            return
+        path = Path(value).resolve()
+        if not path.is_relative_to(self._folder):
+            raise UsageError(
+                f"{name} typed into the web page must lie in {self._folder}; give it on the command line, or another --ui-folder"
+            )
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UsageError(f"{name} typed into the web page must be a regular file or a folder")
+        if flag == "junit" and path.suffix != ".xml":
+            raise UsageError(f"{name} typed into the web page must end in .xml")
+        if flag == "run_dir" and path.exists() and not (path / MANIFEST).exists():
+            raise UsageError(f"{name} typed into the web page must be a new folder")
+
+    def _secrets(self) -> list[str]:
+        return secret_values(FlagReader(self._options))
+
+    def _hosts(self) -> set[str]:
+        """The servers that a run would be sent to now."""
+        said = [self._environment.host, *(getattr(user, "host", None) for user in self._environment.user_classes)]
+        found = set()
+        for host in split_hosts(next((host for host in said if host), "")):
+            try:
+                found.add(parse_url(host).url)
+            except ValueError as error:
+                raise UsageError(f"--host: {error}") from None
+        return found
+
+    # ------------------------------------------------------------------ requests
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """The WSGI application around Locust's."""
+        if (sentence := self._foreign(environ)) is not None:
+            start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+            return [sentence.encode()]
+
+        def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            kept = [(name, value) for name, value in headers if not name.lower().startswith("access-control-")]
+            own = [("X-Frame-Options", "SAMEORIGIN"), ("X-Content-Type-Options", "nosniff")]
+            return start_response(status, kept + own, *more)
+
+        return self._inner(environ, start)
+
+    def _foreign(self, environ: dict[str, Any]) -> str | None:
+        """Why a request does not come from this page; None if it does. (A program that is no browser sends no Origin.)"""
+        host = environ.get("HTTP_HOST", "")
+        if not self._is_own(_name(f"//{host}")):
+            return f"{printable(host)} is no name of this page; start with --web-host-display-name http://NAME to use another"
+        origin = environ.get("HTTP_ORIGIN")
+        if origin is not None and origin.partition("://")[2].lower() != host.lower() and _name(origin) not in self._named:
+            return f"requests from {printable(origin)} are not answered"
+        fetched_from = environ.get("HTTP_SEC_FETCH_SITE", "same-origin")
+        if environ["REQUEST_METHOD"] not in READS_STATE and fetched_from not in ("same-origin", "none"):
+            return "requests from other pages are not answered"
+        return None
+
+    def _is_own(self, name: str | None) -> bool:
+        """A name that no foreign DNS record can lead here: an address, this machine's name, or one that was given."""
+        if name is None:
+            return False
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self._names
+        return True
+
+    def _refuse_hidden_fields(self) -> Any:
+        """Locust's form handler sets every option that is posted, files that Locust writes included."""
+        from flask import jsonify, request
+
+        if request.endpoint != "locust.swarm":
+            return None
+        allowed = LOCUSTS_FIELDS | KEYS | argument_parser.get_parser().args_included_in_web_ui.keys()
+        allowed -= argument_parser.default_args_dict().keys() - LOCUSTS_FIELDS
+        hidden = sorted((vars(self._options).keys() & request.form.keys()) - allowed)
+        if not hidden:
+            return None
+        message = f"{', '.join(hidden)} cannot be set from the web page"
+        logger.error("%s", message)
+        return jsonify({"success": False, "message": message, "host": self._environment.host}), 403
+
+
+def _without_keys(response: Any) -> Any:
+    if response.is_streamed or response.direct_passthrough:  # files of Locust's own page
+        return response
+    text = response.get_data()
+    clean = redacted(text.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    if clean != text:
+        response.set_data(clean)
+    return response
+
+
+def _own_names(options: Any) -> set[str]:
+    machine = socket.gethostname().lower()
+    return {"localhost", machine, machine.partition(".")[0], _name(f"//{options.web_host}") or "localhost"}
+
+
+def _name(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

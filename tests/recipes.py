@@ -1,0 +1,43 @@
+"""The recipes of docs/architecture.md, and how they are followed: in a copy of the package."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from tests.conftest import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "architecture.md"
+WORKLOAD, FLAG = RECIPES = ("A new workload", "A new flag")
+
+
+def copy_of_package(folder: Path) -> Path:
+    """A copy of the package, in a folder that goes before the installed one on PYTHONPATH."""
+    copy = folder / "copy"
+    shutil.copytree(REPOSITORY / "llama_load", copy / "llama_load", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("locustfiles", "datasets"):
+        shutil.copytree(REPOSITORY / folder, copy / folder)
+    return copy
+
+
+def recipe(title: str) -> str:
+    """The section of the page under this title."""
+    return PAGE.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+def follow(text: str, package: Path) -> list[str]:
+    """Apply a recipe: a ```python block is a new file and a ```diff block a change; the file is the last one named before it."""
+    files = []
+    for before, kind, code in re.findall(r"((?:(?!```).)*)```(\w+)\n(.*?)```", text, re.DOTALL):
+        files += re.findall(r"`((?:llama_load|locustfiles)/[\w/]+\.py)`", before)[-1:]
+        path = package / files[-1]
+        if kind == "python":
+            path.write_text(code, encoding="utf-8")
+        elif kind == "diff":
+            old = "".join(f"{line[1:]}\n" for line in code.splitlines() if line[0] in " -")
+            new = "".join(f"{line[1:]}\n" for line in code.splitlines() if line[0] in " +")
+            source = path.read_text(encoding="utf-8")
+            assert source.count(old) == 1, f"{PAGE.name}: {files[-1]} has no such lines:\n{old}"
+            path.write_text(source.replace(old, new), encoding="utf-8")
+    return list(dict.fromkeys(files))
