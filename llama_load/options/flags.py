@@ -14,6 +14,12 @@ from llama_load.metrics.thresholds import DEFAULT, GROUPS
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT
 from llama_load.targets.target import BACKENDS
+from llama_load.wire.request import Timeouts
+from llama_load.workloads.documents import DOCUMENT_TOKENS
+from llama_load.workloads.embeddings import PASSAGE_TOKENS
+from llama_load.workloads.images import FORMATS
+from llama_load.workloads.prompt import ANSWER_TOKENS, CACHES, Traffic
+from llama_load.workloads.synthetic import INPUT_TOKENS
 
 # As `vllm bench serve`: what a headless run without --num-prompts and without -t does.
 DEFAULT_NUM_PROMPTS = 1000
@@ -22,11 +28,10 @@ LOOPBACK = "127.0.0.1"
 EXTRA_BODY = "--extra-body"
 CANCEL, WAIT = "cancel", "wait"
 GENERATED, RECORDED = HISTORIES = ("generated", "recorded")
-CACHES = ("different", "shared", "as-is")
-FORMATS = ("jpeg", "png")
 FRESH, SAME = PROMPTS = ("fresh", "same")
 ALL = "all"
-DEFAULT_SIZE = "512x512"
+_TRAFFIC, _TIMEOUTS = Traffic(), Timeouts()
+DEFAULT_SIZE = "{}x{}".format(*_TRAFFIC.image_size)
 # With --at-end wait: what takes longer than the longest answer that anybody waits for is cut all the same.
 LONGEST_WAIT_S = 900.0
 # Beyond these a value is a slip of the keyboard, which no machine's memory or patience holds.
@@ -91,29 +96,30 @@ FLAGS = (
     Flag("--think-time", "0", "seconds that a user waits before a later turn"),
     Flag("--system-prompt", "", "text of a system message at the start of every conversation (default: none)"),
     Flag("--document", "", "a file or folder of documents (default: the bundled sample)"),
-    Flag("--document-tokens", "11000", "length of a document in tokens: documents are cut or repeated to it"),
+    Flag("--document-tokens", str(DOCUMENT_TOKENS), "length of a document in tokens: documents are cut or repeated to it"),
     Flag(
         "--document-cache",
-        CACHES[0],
+        _TRAFFIC.document_cache,
         "make every prompt different, share one document between all questions, or send documents as they are",
         CACHES,
     ),
     Flag("--question", "", "question about the document or the images (default: several bundled ones)"),
     Flag("--images", "", "images: a file, a folder or hf:REPO[:split] (default: generated, no two alike)"),
     Flag("--image-size", DEFAULT_SIZE, "size of generated images in pixels, WIDTHxHEIGHT"),
-    Flag("--image-format", FORMATS[0], "encoding of generated images", FORMATS),
+    Flag("--image-format", _TRAFFIC.image_format, "encoding of generated images", FORMATS),
     Flag("--images-per-request", "1", "number of images per request"),
     Flag("--weights", "", "shares of the tasks of a mixture, such as document=3,vision=1 (default: equal)"),
     Flag("--batch-size", "1", "number of texts per embeddings request"),
     Flag(
         "--input-len",
         "",
-        "prompt length in tokens, BOS included, chat template not (default: synthetic 1024, embeddings 128)",
+        "prompt length in tokens, BOS included, chat template not "
+        f"(default: synthetic {INPUT_TOKENS}, embeddings {PASSAGE_TOKENS})",
     ),
     Flag(
         "--output-len",
         "",
-        "answer length to ask for in tokens (default: the data set's; synthetic prompts, documents and images 128)",
+        f"answer length to ask for in tokens (default: the data set's; synthetic prompts, documents and images {ANSWER_TOKENS})",
     ),
     Flag("--range-ratio", "0", "synthetic prompts: vary lengths by up to this fraction, from 0 to below 1"),
     Flag("--prefix-len", "0", "synthetic prompts: length of a shared prefix in tokens"),
@@ -173,7 +179,15 @@ FLAGS = (
         "--fail-if",
         "",
         "exit with code 1 if KEY>NUMBER (>=, <, <=) holds; KEY is one of summary.json, such as p99_ttft_ms>500, or of a part "
-        f"of the run, such as p99_ttft_ms{{stage=8}}>500 ({', '.join(GROUPS)}); can be repeated; {DEFAULT} applies unless changed",
+        f"of the run, such as p99_ttft_ms{{stage=8}}>500 ({', '.join(GROUPS)}), or verdict!=VALID; can be repeated; {DEFAULT} "
+        "applies unless changed",
+        repeated=True,
+    ),
+    Flag(
+        "--abort-if",
+        "",
+        "end the run with exit code 1 as soon as KEY>NUMBER holds for the requests so far: failure_ratio, failed, or mean_, "
+        "median_ and pN_ of ttft_ms, tpot_ms and e2el_ms; can be repeated",
         repeated=True,
     ),
     Flag("--junit", "", "write the thresholds' results to this JUnit XML file, for CI"),
@@ -183,9 +197,9 @@ FLAGS = (
         "cancel requests in flight when -t, Ctrl-C or a stop ends the run, or wait for them",
         choices=(CANCEL, WAIT),
     ),
-    Flag("--connect-timeout", "10", "seconds to wait for a connection"),
-    Flag("--first-token-timeout", "600", "seconds to wait for the first token"),
-    Flag("--token-timeout", "120", "seconds to wait for the next token"),
+    Flag("--connect-timeout", f"{_TIMEOUTS.connect_s:g}", "seconds to wait for a connection"),
+    Flag("--first-token-timeout", f"{_TIMEOUTS.first_token_s:g}", "seconds to wait for the first token"),
+    Flag("--token-timeout", f"{_TIMEOUTS.token_s:g}", "seconds to wait for the next token"),
     Flag("--save-texts", "", "store prompts and answers in the results (otherwise only their hashes)", switch=True),
 )
 

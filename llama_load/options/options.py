@@ -13,31 +13,24 @@ from llama_load.foreign_text import is_secret_name, keep_secret, secrets_in
 from llama_load.load.segments import LONGEST_S, LoadModel
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
-    ALL,
-    CACHES,
     CANCEL,
-    DEFAULT_SIZE,
     FLAGS,
-    FORMATS,
-    HISTORIES,
     LONGEST_WAIT_S,
-    MOST_PARTS,
     MOST_REQUESTS,
     MOST_TOKENS,
     MOST_USERS,
-    RECORDED,
     WAIT,
     without_secret_values,
 )
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
+from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS, BodyOptions
 from llama_load.targets.target import BACKENDS
 from llama_load.users.session import Dialogue
 from llama_load.wire.request import Timeouts
 from llama_load.wire.tls import TlsOptions
-from llama_load.workloads.images import MAX_SIDE, MIN_SIDE
 from llama_load.workloads.prompt import Traffic
 
 LONGEST_FAULT = 300  # characters
@@ -112,33 +105,14 @@ def read_options(namespace: Any) -> RunOptions:
     tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
     seed = number("seed", int, -(2**63), most=2**63 - 1) or 0
     load = read_load(flags, seed)
-    generated = chosen("history", HISTORIES) != RECORDED
+    traffic = read_traffic(flags)
     options = RunOptions(
         num_prompts=number("num_prompts", int, 1, most=MOST_REQUESTS),
         max_concurrency=number("max_concurrency", int, 1, most=MOST_USERS),
         warmup=number("warmup", int, 0, most=MOST_REQUESTS) or 0,
         dataset_path=text("dataset_path"),
-        traffic=Traffic(
-            turns=None if text("turns") == ALL else number("turns", int, 1, other=ALL, most=MOST_PARTS) or 1,
-            generated_history=generated,
-            system_prompt=text("system_prompt"),
-            document=Path(document) if (document := text("document")) else None,
-            document_tokens=number("document_tokens", int, 1, most=MOST_TOKENS),
-            document_cache=chosen("document_cache", CACHES) or CACHES[0],
-            question=text("question"),
-            images=text("images"),
-            image_size=_size(text("image_size") or "", faults),
-            image_format=chosen("image_format", FORMATS) or FORMATS[0],
-            images_per_request=number("images_per_request", int, 1, most=MOST_PARTS) or 1,
-            weights=_weights(text("weights") or "", faults),
-            batch_size=number("batch_size", int, 1, most=MOST_PARTS) or 1,
-            input_len=number("input_len", int, 1, most=MOST_TOKENS),
-            output_len=number("output_len", int, 1, most=MOST_TOKENS),
-            range_ratio=number("range_ratio", float, 0, most=1) or 0.0,
-            prefix_len=number("prefix_len", int, 0, most=MOST_TOKENS) or 0,
-            num_prefixes=number("num_prefixes", int, 1, most=MOST_REQUESTS) or 1,
-        ),
-        dialogue=Dialogue(generated, number("think_time", float, 0, most=LONGEST_S) or 0.0),
+        traffic=traffic,
+        dialogue=Dialogue(traffic.generated_history, number("think_time", float, 0, most=LONGEST_S) or 0.0),
         stream=not switch("no_stream"),
         sharegpt_output_len=number("sharegpt_output_len", int, 1, most=MOST_TOKENS),
         tokenizer=Path(tokenizer) if tokenizer else None,
@@ -203,29 +177,6 @@ def _models(given: str | None, faults: list[str]) -> tuple[str, ...]:
     if given is not None and not all(names):
         faults.append(f"--model must be a name or several with commas between them, got {given!r}")
     return names if given is not None else ()
-
-
-def _size(given: str, faults: list[str]) -> tuple[int, int]:
-    width, _, height = (given or DEFAULT_SIZE).lower().partition("x")
-    if width.isdecimal() and height.isdecimal() and all(MIN_SIDE <= int(side) <= MAX_SIDE for side in (width, height)):
-        return int(width), int(height)
-    faults.append(f"--image-size must be WIDTHxHEIGHT, such as 1280x720, {MIN_SIDE} to {MAX_SIDE} pixels each, got {given!r}")
-    return MIN_SIDE, MIN_SIDE
-
-
-def _weights(given: str, faults: list[str]) -> dict[str, float]:
-    weights = {}
-    for part in filter(None, (part.strip() for part in given.split(","))):
-        name, _, share = part.replace(":", "=").partition("=")
-        try:
-            weights[name.strip()] = float(share)
-        except ValueError:
-            weights[name.strip()] = -1.0
-        if not 0 <= weights[name.strip()] < 1e9:
-            faults.append(f"--weights must look like document=3,vision=1, got {part!r}")
-    if weights and not any(weights.values()):
-        faults.append("--weights must leave something to send")
-    return weights
 
 
 def _readable(given: str | None, faults: list[str]) -> Path | None:

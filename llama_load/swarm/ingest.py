@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import gevent
 from gevent.event import Event
@@ -29,7 +29,13 @@ REFUSED_FOR_S = 1.0
 MOST_WAITING_BYTES = 64 << 20
 
 
-Row = tuple[Key, str, int | None]  # which request, its status, its output tokens
+class Row(NamedTuple):
+    """What the master looks at of a record: which request it is of, how it ended, its output tokens, and TTFT, TPOT and E2EL."""
+
+    key: Key
+    status: str
+    output_tokens: int | None
+    latencies_ms: tuple[float | None, float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,8 @@ class LocalRun(LocustHost):
         if record.status == CANCELLED:
             self.give_back([lease])
         else:
-            self._controller.heard(record.status, record.output_tokens)
+            latencies_ms = (record.ttft_ms, record.tpot_ms, record.e2el_ms)
+            self._controller.heard(record.status, record.output_tokens, latencies_ms, warmup=record.warmup)
             self._controller.dispatcher.end(WORKER, lease.key, refused=was_refused(record))
 
     def abort(self, sentence: str) -> None:

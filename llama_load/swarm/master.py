@@ -205,8 +205,8 @@ class MasterRun(LocustHost):
         import pyarrow as pa
 
         worker, counts = self._workers[delivery.worker], self._controller.dispatcher.counts
-        worker.started.update(key for key, _, _ in delivery.rows)  # should the worker get lost while they are being written
-        new = [status == CANCELLED or counts(delivery.worker, key) for key, status, _ in delivery.rows]
+        worker.started.update(row.key for row in delivery.rows)  # should the worker get lost while they are being written
+        new = [row.status == CANCELLED or counts(delivery.worker, row.key) for row in delivery.rows]
         batch, rows = delivery.batch, delivery.rows
         if not all(new):
             batch, rows = batch.filter(pa.array(new)), [row for row, is_new in zip(rows, new, strict=True) if is_new]
@@ -218,12 +218,12 @@ class MasterRun(LocustHost):
         worker.received.add(delivery.number)
         # Before anything of it is leased again, so that the worker does not take the new lease for the acknowledged one.
         self._send(messages.ACK, {"number": delivery.number}, delivery.worker)
-        worker.started.difference_update(key for key, _, _ in delivery.rows)
-        for key, status, output_tokens in admitted.rows:
+        worker.started.difference_update(row.key for row in delivery.rows)
+        for key, status, output_tokens, latencies_ms in admitted.rows:
             if status == CANCELLED:
                 dispatcher.give_back(delivery.worker, [key])
             else:
-                self._controller.heard(status, output_tokens)
+                self._controller.heard(status, output_tokens, latencies_ms, warmup=key[0])
                 dispatcher.end(delivery.worker, key)
 
     def _refused(self, client_id: str, worker: _WorkerState, sentence: str) -> None:
@@ -327,10 +327,13 @@ def _on_its_clock(lease: Lease, offset_ns: int) -> Lease:
 
 
 def _rows(batch: pa.RecordBatch) -> list[Row]:
-    """Of each record: which request it is of, its status, its output tokens."""
-    names = ("warmup", "prompt_index", "status", "output_tokens")
+    """See `Row`."""
+    names = ("warmup", "prompt_index", "status", "output_tokens", "ttft_ms", "tpot_ms", "e2el_ms")
     columns = (batch.column(name).to_pylist() for name in names)
-    return [((warmup, index), status, tokens) for warmup, index, status, tokens in zip(*columns, strict=True)]
+    return [
+        Row((warmup, index), status, tokens, (ttft_ms, tpot_ms, e2el_ms))
+        for warmup, index, status, tokens, ttft_ms, tpot_ms, e2el_ms in zip(*columns, strict=True)
+    ]
 
 
 def _shifted(batch: pa.RecordBatch, offset_ns: int) -> pa.RecordBatch:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from llama_load.foreign_text import printable
+from llama_load.foreign_text import printable, printable_json
 
 MOST = 2**53
 
@@ -23,6 +24,25 @@ def count(value: object) -> int | None:
 def fields(value: object) -> dict[str, Any]:
     """A JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
+
+
+def abilities(value: object) -> dict[str, bool] | None:
+    """An object of switches, such as llama-server's `modalities`: {"vision": true}; what is no switch is left out. None: no object,
+    or none of them in it."""
+    found = {printable(name): able for name, able in fields(value).items() if isinstance(able, bool)}
+    return found or None
+
+
+def settings(value: object, names: Collection[str]) -> dict[str, Any] | None:
+    """Those of an object's numbers, switches, texts and lists of texts that have one of these names; None if there is none."""
+    found = {name: each for name, each in fields(value).items() if name in names and _is_setting(each)}
+    return printable_json(found) or None
+
+
+def _is_setting(value: object) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(each, str) for each in value)
+    return isinstance(value, bool | int | float | str)
 
 
 @dataclass(frozen=True, slots=True)

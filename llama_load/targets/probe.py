@@ -16,13 +16,13 @@ import msgspec
 import requests
 
 from llama_load.errors import UsageError
-from llama_load.foreign_text import printable, printable_json
+from llama_load.foreign_text import printable
 from llama_load.targets.body import CHAT, PATHS
 from llama_load.targets.control import control_session, json_of
 from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
 from llama_load.targets.failures import describe_error
-from llama_load.targets.json_fields import ListedModel, count, fields, listed_models, text
+from llama_load.targets.json_fields import ListedModel, abilities, count, fields, listed_models, settings, text
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, ServerFacts, Target
 from llama_load.targets.tokenize import (
     LLAMA_CPP_PYTHON_FORM,
@@ -48,6 +48,22 @@ SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos", "samplers"),
     *("reasoning_format", "speculative.types", "backend_sampling"),
 )
+
+
+# What stands in the texts of Python's and urllib3's exceptions, and what it means.
+_REASONS = {
+    "Connection refused": "connection refused",
+    "answers without end": "it answers without end",
+    "BadStatusLine": "what answers there speaks no HTTP",
+    "RemoteDisconnected": "it closes the connection without an answer",
+    "IncompleteRead": "its answer broke off",
+    "InvalidChunkLength": "its answer broke off",
+    "got more than": "its headers have no end",
+}
+
+
+# What plain HTTP looks like to a port that speaks TLS: an alert, or a connection that is closed.
+_TLS_PERHAPS = (_REASONS["BadStatusLine"], _REASONS["RemoteDisconnected"], "connection reset by peer", "broken pipe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +117,12 @@ class Probe:
         except requests.Timeout:
             raise UsageError(f"{url} did not answer within {TIMEOUT_S} s") from None
         except requests.RequestException as error:
-            raise UsageError(f"cannot reach {self.address.url}: {_reason(error)}; is the server running there?") from None
+            reason = _reason(error)
+            if reason in _TLS_PERHAPS:
+                self._refuse_tls()
+            raise UsageError(f"cannot reach {self.address.url}: {reason}; is the server running there?") from None
+        if response.status_code == 400 and needed:  # as nginx answers
+            self._refuse_tls()
         if response.is_redirect and needed:
             where = printable(response.headers["location"])
             raise UsageError(f"{url} redirects to {where}; point --host at where the server really is")
@@ -109,6 +130,12 @@ class Probe:
             return response.status_code, json_of(response)
         except ValueError:
             return response.status_code, None
+
+    def _refuse_tls(self) -> None:
+        """Raises UsageError where plain HTTP was sent to a port that speaks TLS."""
+        if self.address.scheme == "http" and _speaks_tls(self.address):
+            tls_url = self.address.url.replace("http://", "https://", 1)
+            raise UsageError(f"{self.address.url} speaks TLS; write {tls_url}") from None
 
     def ask(self) -> Target:
         """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
@@ -118,15 +145,14 @@ class Probe:
         self._tokens = tokenization(self.session, self.address.url, first_model)
         models = self._models(listed)
         model = models[0] if models else None
-        settings = fields(props.get("default_generation_settings"))
+        defaults = fields(props.get("default_generation_settings"))
         head, template = self._template_tokens()
-        params = fields(settings.get("params"))
         facts = ServerFacts(
             build=text(props.get("build_info")) or text(version.get("version")),
             model_path=text(props.get("model_path")),
-            modalities=printable_json(props.get("modalities")),
+            modalities=abilities(props.get("modalities")),
             chat_template_sha256=_digest(props.get("chat_template")),
-            sampling=printable_json({name: value for name, value in params.items() if name in SAMPLING}) or None,
+            sampling=settings(defaults.get("params"), SAMPLING),
             head_tokens=head,
         )
         target = Target(
@@ -136,7 +162,7 @@ class Probe:
             models=models if len(models) > 1 else (),
             headers=self.wanted.headers,
             slots=count(props.get("total_slots")),
-            ctx_per_slot=count(settings.get("n_ctx")) or next((each.context for each in listed if each.name == model), None),
+            ctx_per_slot=count(defaults.get("n_ctx")) or next((each.context for each in listed if each.name == model), None),
             template_tokens=template,
             facts=facts,
         )
@@ -286,6 +312,18 @@ def _handshake(address: Address, tls: TlsOptions) -> None:
         ) from None
 
 
+def _speaks_tls(address: Address) -> bool:
+    """Whether a handshake succeeds there, whosever certificate it is."""
+    try:
+        with (
+            socket.create_connection((address.host, address.port), TLS_TIMEOUT_S) as plain,
+            TlsOptions(insecure=True).context().wrap_socket(plain, server_hostname=address.host),
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
 def _reason(error: Exception) -> str:
     """The innermost cause in words: requests wraps it in three layers of repr."""
     cause: BaseException | None = error
@@ -294,8 +332,7 @@ def _reason(error: Exception) -> str:
             return cause.strerror.lower()
         cause = cause.__cause__ or cause.__context__
     text = str(error)
-    if "Connection refused" in text:
-        return "connection refused"
-    if "BadStatusLine" in text:
-        return "what answers there speaks no HTTP"
-    return text if len(text) < 160 else text[:160] + "…"
+    for sign, reason in _REASONS.items():
+        if sign in text:
+            return reason
+    return "its answer could not be read"

@@ -29,6 +29,7 @@ from llama_load.targets.body import (
     request_body,
 )
 from llama_load.targets.unstreamed import JsonAnswer
+from llama_load.units import NS_PER_S
 from llama_load.users.content import Messages, as_text, content_of, in_thread_if_long, text_digest, with_images
 from llama_load.users.measure import SentRequest, make_record, new_request_id
 from llama_load.users.session import Session, Ticket
@@ -38,9 +39,9 @@ from llama_load.wire.request import Request
 from llama_load.wire.transport import Transport
 from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 
-# A user whose connection was refused does not try again in the same millisecond: a server that is gone would fill the disk with
-# thousands of refusals a second.
-AFTER_REFUSAL_S = 0.1
+# A user of a closed loop whose requests fail sends the next one this long after it began the last one, doubled with every further
+# failure in a row: a server that refuses at once would get, and the disk would be filled with, thousands of requests a second.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 
 CONFIG_EVERY_S = 0.02
 
@@ -81,6 +82,11 @@ class ActiveConversation:
         self.history += (Message("user", said.text), Message("assistant", answer))
 
 
+def pause_s(failures: int) -> float:
+    """From the begin of a request that failed to the next one's, after so many failures in a row: 0.1, 0.2, 0.4, 0.8, 1.0, 1.0 …"""
+    return float(min(FIRST_PAUSE_S * 2 ** min(failures - 1, 10), LONGEST_PAUSE_S))
+
+
 def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
     return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.index), history)
 
@@ -103,6 +109,7 @@ class LlamaUser(HttpUser):
         begin(environment)
         self._client: HttpSession | None = None
         self._local = local()
+        self._failures = 0  # in a row
 
     @property
     def client(self) -> HttpSession:
@@ -203,8 +210,7 @@ class LlamaUser(HttpUser):
                 reader.settle(exchange)
                 record = make_record(session, ticket, asked, exchange, reader)
                 session.done(ticket, record)
-        if record.status.startswith("connect_"):
-            gevent.sleep(AFTER_REFUSAL_S)
+        self._pause_after(record)
         first = reader.choices[0]
         answer = Answer(first.text, record, first.reasoning) if record.status == OK else Answer("", record)
         if ticket.prompt is not None:
@@ -212,6 +218,13 @@ class LlamaUser(HttpUser):
                 ticket.prompt, answer.text if answer.ok and session.settings.dialogue.generated else ticket.prompt.answer or ""
             )
         return answer
+
+    def _pause_after(self, record: RequestRecord) -> None:
+        """See `FIRST_PAUSE_S`. A failure that took longer needs no pause, and a schedule is kept, whatever fails."""
+        self._failures = 0 if record.status == OK else self._failures + 1
+        if self._failures and record.scheduled_mono_ns is None:
+            took_s = (record.ended_mono_ns - record.started_mono_ns) / NS_PER_S
+            gevent.sleep(max(0.0, pause_s(self._failures) - took_s))
 
     def _build_request(
         self,

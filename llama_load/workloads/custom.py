@@ -14,10 +14,10 @@ from llama_load.errors import UsageError
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, joined
 from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import batches
-from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt
+from llama_load.workloads.huggingface import HUB
+from llama_load.workloads.prompt import ANSWER_TOKENS, Message, Plan, PlanRequest, Prompt
 from llama_load.workloads.sharegpt import TextCounts, made_up
 
-DEFAULT_OUTPUT_TOKENS = 128
 LAYOUT = 'a prompt, {"prompt": "…"} or {"messages": [{"role", "content"}, …]}, with "output_tokens" (1 or more) if wanted'
 
 
@@ -49,7 +49,7 @@ class Custom:
         """Take the lines in order, the warm-up from behind them. Raises UsageError that names the line that is no prompt."""
         if wanted.dataset_path is None:
             raise UsageError(f"prompts of your own are missing; give a JSONL file with --dataset-path, each line {LAYOUT}")
-        if wanted.dataset_path.startswith("hf:"):
+        if wanted.dataset_path.startswith(HUB):
             raise UsageError("custom.py reads a JSON Lines file; for a data set of Hugging Face take sharegpt_chat.py")
         path = Path(wanted.dataset_path)
         file = DataFile(path, LAYOUT)
@@ -113,7 +113,7 @@ def _prompt(file: DataFile, place: int, wanted: PlanRequest) -> Prompt:
         before.insert(0, Message(SYSTEM, system))
     if not asked.text.strip():
         raise UsageError(f"{file.where(place)} asks nothing; it must be {LAYOUT}")
-    output = wanted.output_len or line.output_tokens or DEFAULT_OUTPUT_TOKENS
+    output = wanted.output_len or line.output_tokens or ANSWER_TOKENS
     answer = line.messages[-1].text if line.messages and line.messages[-1].role == ASSISTANT else None
     return Prompt(asked.text, max_tokens=output, history=tuple(before), answer=answer)
 

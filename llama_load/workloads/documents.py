@@ -13,12 +13,11 @@ from llama_load.errors import UsageError
 from llama_load.workloads.counting import EstimatedCounter, TokenCounter
 from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import counted, settled
-from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
+from llama_load.workloads.prompt import ANSWER_TOKENS, AS_IS, CACHES, DIFFERENT, SHARED, Plan, PlanRequest, Prompt
 from llama_load.workloads.text_files import TextFile, files_digest, text_files
 
-# The reference measurement's document: a source file of about 11,000 tokens, and answers of 128.
+# The reference measurement's document: a source file of about 11,000 tokens.
 DOCUMENT_TOKENS = 11_000
-ANSWER_TOKENS = 128
 # A plan is held in memory: 40 million tokens are about 160 MB of text. What goes beyond is repeated.
 MOST_TOKENS = 40_000_000
 # The least of a document that is worth a question.
@@ -27,8 +26,6 @@ LEAST_TOKENS = 16
 MOST_CHARS_PER_TOKEN = 16
 # Cuts are tried until the tokens are within half a percent below the wanted ones; two or three tries do as a rule.
 TRIES = 8
-
-DIFFERENT, SHARED, AS_IS = "different", "shared", "as-is"
 
 QUESTIONS = (
     "Summarise the document above in five sentences.",
@@ -88,7 +85,7 @@ class Documents:
     def plan(self, wanted: PlanRequest) -> Plan:
         """Choose the documents and questions of a run. Raises UsageError when there is no text, or no room for any."""
         traffic, cache = wanted.traffic, wanted.traffic.document_cache
-        if cache not in (DIFFERENT, SHARED, AS_IS):
+        if cache not in CACHES:
             raise UsageError(f'the document cache mode is one of "{DIFFERENT}", "{SHARED}" and "{AS_IS}", not "{cache}"')
         path = traffic.document or bundled("datasets/sample_document.md")
         answer = wanted.output_len or ANSWER_TOKENS

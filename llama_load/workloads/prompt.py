@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from llama_load.workloads.traces import Arrival
 
 
+# The answer's length where neither a flag nor the data says another: that of the reference measurement.
+ANSWER_TOKENS = 128
+# What a server's prefix cache may do with documents: see `Documents`.
+DIFFERENT, SHARED, AS_IS = CACHES = ("different", "shared", "as-is")
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation: who ("system", "user", "assistant") says what."""
@@ -92,7 +98,7 @@ class Traffic:
     # documents
     document: Path | None = None  # a file or a folder
     document_tokens: int | None = None
-    document_cache: str = "different"  # or "shared", "as-is"
+    document_cache: str = DIFFERENT  # or SHARED, AS_IS
     question: str | None = None
     # images
     images: str | None = None  # a file, a folder or hf:REPO

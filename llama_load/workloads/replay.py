@@ -18,8 +18,8 @@ from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import counted, settled
-from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
-from llama_load.workloads.synthetic import CODE, ENGLISH, INPUT_TOKENS, OUTPUT_TOKENS, Vocabulary
+from llama_load.workloads.prompt import ANSWER_TOKENS, Plan, PlanRequest, Prompt
+from llama_load.workloads.synthetic import CODE, ENGLISH, INPUT_TOKENS, Vocabulary
 
 BLOCK_TOKENS = 512
 # Only these are counted, 16 thousand tokens in all, however long the trace is: blocks are put together from them.
@@ -52,7 +52,7 @@ class Replay:
         arrivals = wanted.trace[: wanted.num_prompts]
         text = _Text(wanted.seed, wanted.counter)
         default_input = _default("--input-len", wanted.traffic.input_len, INPUT_TOKENS)
-        default_output = _default("--output-len", wanted.output_len or wanted.traffic.output_len, OUTPUT_TOKENS)
+        default_output = _default("--output-len", wanted.output_len or wanted.traffic.output_len, ANSWER_TOKENS)
         measured, shortened = [], 0
         for place, arrival in enumerate(arrivals):
             recorded = max(text.least, default_input if arrival.input_tokens is None else arrival.input_tokens)

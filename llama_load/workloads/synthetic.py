@@ -11,12 +11,11 @@ from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import counted, settled
-from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
+from llama_load.workloads.prompt import ANSWER_TOKENS, Plan, PlanRequest, Prompt
 
 # A run by time: so much is made up, then it comes again.
 MOST_TOKENS = 1_000_000
 INPUT_TOKENS = 1024
-OUTPUT_TOKENS = 128
 # A prompt is counted and corrected until it is exact; the second count is right as a rule, the last one within a token or two.
 TRIES = 8
 # So short ones are tried more often: there are few texts of their length, and one token more is half as much again.
@@ -69,7 +68,7 @@ class Synthetic:
         traffic = wanted.traffic
         lengths = _Lengths(
             inputs=_range(traffic.input_len or INPUT_TOKENS, traffic.range_ratio),
-            outputs=_range(wanted.output_len or traffic.output_len or OUTPUT_TOKENS, traffic.range_ratio),
+            outputs=_range(wanted.output_len or traffic.output_len or ANSWER_TOKENS, traffic.range_ratio),
             prefix=traffic.prefix_len,
         )
         lengths.refuse_if_none_fits(wanted)

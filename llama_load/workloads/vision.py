@@ -12,12 +12,12 @@ from pathlib import Path
 
 from llama_load.errors import UsageError
 from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.images import POOL_BYTES, Maker, drawings, files, image_of, made
-from llama_load.workloads.prompt import Image, Plan, PlanRequest, Prompt
+from llama_load.workloads.prompt import ANSWER_TOKENS, Image, Plan, PlanRequest, Prompt
 
 QUESTION = "Describe what you see in this picture in detail."
 QUESTION_OF_SEVERAL = "Describe what you see in each of these {} pictures in detail, and how they differ."
-ANSWER_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +84,7 @@ def _source(wanted: PlanRequest, count: int) -> tuple[str, list[Maker]]:
         width, height = traffic.image_size
         makers = drawings(count, traffic.image_size, traffic.image_format, wanted.seed)
         return f"generated {width}x{height} {traffic.image_format}", makers
-    if traffic.images.startswith("hf:"):
-        from llama_load.workloads.huggingface import DataSet
-
+    if traffic.images.startswith(HUB):
         found = DataSet(traffic.images).images(count, wanted.seed)
         makers = [partial(image_of, data, f"{number} of {traffic.images}") for number, data in enumerate(found, 1)]
         return traffic.images, makers

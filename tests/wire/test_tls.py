@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from llama_load.errors import UsageError
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.probe import Probe, Wanted
 from llama_load.wire import Exchange, Request, Timeouts, TlsOptions, Transport, parse_url
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from tests.conftest import Finished
@@ -121,6 +123,11 @@ def test_a_stream_cut_inside_tls_is_cut_off(transport: Transport, context: ssl.S
     with ScriptedServer((STREAM, token()), tls=context) as server:
         exchange, reader = send(transport, server.url)
     assert reader.failure(exchange)[0] == "cut_off"
+
+
+def test_plain_http_on_a_tls_port_is_one_sentence(context: ssl.SSLContext) -> None:
+    with ScriptedServer(GOOD_STREAM, tls=context) as server, pytest.raises(UsageError, match=f"speaks TLS; write {server.url}$"):
+        Probe(Wanted(server.url.replace("https://", "http://"))).ask()
 
 
 def test_whole_runs_over_https(context: ssl.SSLContext, ca_file: Path, run_locust: Callable[..., Finished], tmp_path: Path) -> None:

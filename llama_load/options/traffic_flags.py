@@ -1,0 +1,59 @@
+"""The flags that say what is sent: conversations, documents, images, mixtures, made-up prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from llama_load.options.flag_reader import FlagReader
+from llama_load.options.flags import ALL, DEFAULT_SIZE, HISTORIES, MOST_PARTS, MOST_REQUESTS, MOST_TOKENS, RECORDED
+from llama_load.workloads.images import FORMATS, MAX_SIDE, MIN_SIDE
+from llama_load.workloads.prompt import CACHES, Traffic
+
+
+def read_traffic(flags: FlagReader) -> Traffic:
+    """What the flags say of the prompts. What is wrong goes into the reader's faults."""
+    text, number, chosen = flags.text, flags.number, flags.chosen
+    default = Traffic()
+    return Traffic(
+        turns=None if text("turns") == ALL else number("turns", int, 1, other=ALL, most=MOST_PARTS) or 1,
+        generated_history=chosen("history", HISTORIES) != RECORDED,
+        system_prompt=text("system_prompt"),
+        document=Path(document) if (document := text("document")) else None,
+        document_tokens=number("document_tokens", int, 1, most=MOST_TOKENS),
+        document_cache=chosen("document_cache", CACHES) or default.document_cache,
+        question=text("question"),
+        images=text("images"),
+        image_size=_size(text("image_size") or "", flags.faults),
+        image_format=chosen("image_format", FORMATS) or default.image_format,
+        images_per_request=number("images_per_request", int, 1, most=MOST_PARTS) or 1,
+        weights=_weights(text("weights") or "", flags.faults),
+        batch_size=number("batch_size", int, 1, most=MOST_PARTS) or 1,
+        input_len=number("input_len", int, 1, most=MOST_TOKENS),
+        output_len=number("output_len", int, 1, most=MOST_TOKENS),
+        range_ratio=number("range_ratio", float, 0, most=1) or 0.0,
+        prefix_len=number("prefix_len", int, 0, most=MOST_TOKENS) or 0,
+        num_prefixes=number("num_prefixes", int, 1, most=MOST_REQUESTS) or 1,
+    )
+
+
+def _size(given: str, faults: list[str]) -> tuple[int, int]:
+    width, _, height = (given or DEFAULT_SIZE).lower().partition("x")
+    if width.isdecimal() and height.isdecimal() and all(MIN_SIDE <= int(side) <= MAX_SIDE for side in (width, height)):
+        return int(width), int(height)
+    faults.append(f"--image-size must be WIDTHxHEIGHT, such as 1280x720, {MIN_SIDE} to {MAX_SIDE} pixels each, got {given!r}")
+    return MIN_SIDE, MIN_SIDE
+
+
+def _weights(given: str, faults: list[str]) -> dict[str, float]:
+    weights = {}
+    for part in filter(None, (part.strip() for part in given.split(","))):
+        name, _, share = part.replace(":", "=").partition("=")
+        try:
+            weights[name.strip()] = float(share)
+        except ValueError:
+            weights[name.strip()] = -1.0
+        if not 0 <= weights[name.strip()] < 1e9:
+            faults.append(f"--weights must look like document=3,vision=1, got {part!r}")
+    if weights and not any(weights.values()):
+        faults.append("--weights must leave something to send")
+    return weights
