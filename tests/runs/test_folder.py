@@ -157,9 +157,8 @@ def test_what_the_disk_refuses_goes_to_a_spool_and_into_the_table(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = tmp_path / "run"
     writer = running(folder, 0, 1)
-    with file_size_limit((folder / JOURNAL).stat().st_size + 100):
-        with pytest.raises(OSError, match="File too large"):
-            writer.append([record(2)])
+    with file_size_limit((folder / JOURNAL).stat().st_size + 100), pytest.raises(OSError, match="File too large"):
+        writer.append([record(2)])
     real, size = os.write, (folder / JOURNAL).stat().st_size
     monkeypatch.setattr("os.write", lambda fd, data: _refuse() if os.fstat(fd).st_size == size else real(fd, data))
     writer.append([record(2)], anywhere=True)
@@ -250,7 +249,7 @@ def test_a_flipped_byte_among_the_values_of_the_table_is_noticed(tmp_path: Path)
 def test_a_truncated_manifest_is_a_sentence(tmp_path: Path, cut: int) -> None:
     folder = finished(tmp_path / "run", 0)
     (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes()[:cut])
-    with pytest.raises(RunError, match="run.json cannot be read"):
+    with pytest.raises(RunError, match=r"run\.json cannot be read"):
         load_run(folder)
 
 
