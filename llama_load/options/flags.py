@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,6 +205,7 @@ FLAGS = (
 )
 
 _SECRET_FLAGS = {flag.name for flag in FLAGS if flag.secret}
+_SECRET_DESTS = {flag.dest for flag in FLAGS if flag.secret}
 
 
 def declare(parser: Any) -> None:
@@ -245,6 +247,15 @@ def without_secrets(command: list[str]) -> list[str]:
             hide, body = secret, len(name) > len("--") and EXTRA_BODY.startswith(name)
             shown.append(redacted(word))
     return shown
+
+
+def without_keys(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Parsed options as they may travel to a worker, which has keys of its own or none."""
+    kept = {name: value for name, value in options.items() if name not in _SECRET_DESTS}
+    body = kept.get("extra_body")
+    if body and without_secret_values(body) != body:
+        del kept["extra_body"]
+    return kept
 
 
 def without_secret_values(text: str) -> str:
