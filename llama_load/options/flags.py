@@ -150,7 +150,13 @@ FLAGS = (
     ),
     Flag("--bust-prefix-cache", "", "start every prompt with random text, so that no prefix cache has it", switch=True),
     Flag("--extra-body", "", "a JSON object to merge into every request body, such as '{\"top_k\": 1}'"),
-    Flag("--header", "", "a header for every request, 'Name: value'; can be repeated", repeated=True, secret=True),
+    Flag(
+        "--header",
+        "",
+        "a header for every request, 'Name: value', with the fields {conversation}, {user}, {prompt} and {worker}; can be repeated",
+        repeated=True,
+        secret=True,
+    ),
     Flag(
         "--swarm-key",
         "",

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A disk that refuses is tried again so often; after a while, or at the end, records go to the system's temporary folder.
-RETRY_S = 0.5
-REFUSED_FOR_S = 30.0
+# A disk that refuses is tried again so often; after a while, or at the end, records go to the system's temporary folder. What is
+# not stored is not over either, so the load stands still meanwhile.
+RETRY_S = 0.25
+REFUSED_FOR_S = 1.0
 # What waits for a slow disk at most. More is not taken in; the workers keep it and send it again.
 MOST_WAITING_BYTES = 64 << 20
 
@@ -104,6 +105,14 @@ class RecordIngest:
                 gevent.sleep(RETRY_S)
                 self._there.set()
 
+    def _append(self, batch: pa.RecordBatch, *, anywhere: bool) -> None:
+        try:
+            in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
+        except OSError:
+            if not self._ending:
+                raise
+            self._writer.keep(batch)
+
     def _sound(self, deliveries: list[Delivery]) -> list[tuple[Delivery, Delivery]]:
         """What is to be written of each delivery. One that cannot be stored is left out alone."""
         found = []
@@ -126,7 +135,7 @@ class RecordIngest:
             admitted = self._sound(deliveries)
             table = pa.Table.from_batches([part.batch for _, part in admitted], schema())
             for batch in table.combine_chunks().to_batches():
-                in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
+                self._append(batch, anywhere=anywhere)
             for delivery, part in admitted:
                 self._receiver.stored(delivery, part)
             if not anywhere:
