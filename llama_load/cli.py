@@ -170,6 +170,10 @@ def _parser() -> Parser:
     )
     report.set_defaults(run=_report)
 
+    runs = commands.add_parser("runs", help="list run folders: date, label, server, headline figures, verdict")
+    runs.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER", help="where they are (default runs)")
+    runs.set_defaults(run=_runs)
+
     _add_datasets(commands)
     return parser
 
@@ -401,6 +405,21 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.add and len(arguments.runs) > 1:
         raise UsageError("--add brings a worker's records into one run; name that run alone")
     return max(report_again(path, arguments.add) for path in arguments.runs)
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    from llama_load.reports.layout import in_columns
+    from llama_load.reports.run_list import COLUMNS, run_rows
+
+    if not arguments.folder.is_dir():
+        raise UsageError(f"there is no folder {arguments.folder}; name the one that holds the run folders")
+    rows = run_rows(arguments.folder)
+    if not rows:
+        print(f"No run folder in {arguments.folder}.")
+        return 0
+    for line in in_columns([COLUMNS, *rows], gap="  "):
+        print(line)
+    return 0
 
 
 def _datasets_list(_: argparse.Namespace) -> int:

@@ -1,9 +1,11 @@
-"""Write what the documentation quotes from the code: docs/flags.md. (tests/test_docs.py holds it to that.)"""
+"""Write what the documentation quotes from the code: docs/flags.md and docs/metrics.md. (tests/test_docs.py holds it to that.)"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from llama_load.metrics.check import LIMITS, WORDS
+from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, Latency
 from llama_load.options.flags import FLAGS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -37,5 +39,66 @@ def flags_page() -> str:
     )
 
 
+METRICS = """\
+# Metrics
+
+What each figure is, under its name in the block and in summary.json. [The verdict](verdict.md) explains the checks.
+
+## Latencies
+
+Each request has these, in ms; requests.parquet has them as columns. *Token* means token event: an event of the stream
+that carries generated content. *Started* is when the request began to connect, or to be sent on an open connection.
+*Use* lists the flags that accept the key. `KEY` in summary.json: `mean_KEY_ms`, `median_KEY_ms`, `std_KEY_ms`,
+`p99_KEY_ms` and `count_KEY`, which are also the names in thresholds (`--fail-if`); details have an object of that name
+under `llama_load`.
+
+"""
+FIGURES_HEAD = """
+## Figures of a set of requests
+
+Of the whole run, of a stage, or of a workload, model, host or turn. All can be used in thresholds (`--fail-if`).
+
+"""
+LIMITS_HEAD = """
+## Limits of the verdict
+
+A check fails when its value is above the limit.
+
+"""
+
+
+def metrics_page() -> str:
+    """docs/metrics.md."""
+    latencies = [f"| {each.name} | `{each.key}` | {_formula(each)} | {_use(each)} |" for each in LATENCIES]
+    figures = [f"| {each.line.partition(' (')[0]} | `{each.key}` | {each.unit} | {each.definition} |" for each in FIGURES]
+    limits = [
+        f"| {word} | `{name}` | {limit.limit:g} | {limit.reason} |"
+        for word in WORDS
+        for name, limit in LIMITS.items()
+        if limit.word == word
+    ]
+    return "".join((
+        METRICS,
+        "\n".join(["| name | key | definition | use |", "|---|---|---|---|", *latencies, ""]),
+        FIGURES_HEAD,
+        "\n".join(["| name | key | unit | definition |", "|---|---|---|---|", *figures, ""]),
+        LIMITS_HEAD,
+        "\n".join(["| verdict | check | limit | reason |", "|---|---|---:|---|", *limits, ""]),
+    ))  # fmt: skip
+
+
+def _formula(latency: Latency) -> str:
+    """The first paragraph of the function's docstring, on one line."""
+    return " ".join((latency.function.__doc__ or "").partition("\n\n")[0].split())
+
+
+def _use(latency: Latency) -> str:
+    if latency.group in DETAILS:
+        return "block, summary.json"
+    flags = [*(["--percentile-metrics"] if latency.group == EVERY else []), *(["--goodput"] if latency.is_objective else [])]
+    return ", ".join(f"`{flag}`" for flag in (*flags, "--fail-if"))
+
+
 if __name__ == "__main__":
+    (REPOSITORY / "docs" / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (REPOSITORY / "docs" / "flags.md").write_text(flags_page(), encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.options.flags import FLAGS
-from scripts.make_docs import flags_page
+from scripts.make_docs import flags_page, metrics_page
 from tests.conftest import REPOSITORY, environment
 from tests.recipes import RECIPES, copy_of_package, follow, recipe
 
@@ -20,6 +20,11 @@ from tests.recipes import RECIPES, copy_of_package, follow, recipe
 def test_the_page_of_flags_is_up_to_date() -> None:
     """After a change of flags: python -m scripts.make_docs"""
     assert (REPOSITORY / "docs" / "flags.md").read_text(encoding="utf-8") == flags_page()
+
+
+def test_the_page_of_metrics_is_up_to_date() -> None:
+    """After a change of definitions or limits: python -m scripts.make_docs"""
+    assert (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8") == metrics_page()
 
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]

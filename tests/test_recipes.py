@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Finished, Simulated
+from tests.conftest import REPOSITORY, Finished, Simulated
 from tests.json_server import json_server, streamed
-from tests.recipes import FLAG, WORKLOAD, copy_of_package, follow, recipe
+from tests.recipes import FLAG, METRIC, WORKLOAD, copy_of_package, follow, recipe
 
 Run = Callable[..., Finished]
 
@@ -20,6 +23,47 @@ Run = Callable[..., Finished]
 def package(tmp_path: Path) -> Path:
     """A copy that goes before the installed package on PYTHONPATH."""
     return copy_of_package(tmp_path)
+
+
+def test_a_new_metric_takes_four_files(simulate: Callable[..., Simulated], run_locust: Run, package: Path) -> None:
+    """A column, a function, its call and a row: block, summary.json, thresholds, objectives, flags' help and docs have it."""
+    touched = follow(recipe(METRIC), package)
+    assert len(touched) == 4
+    server = simulate("--first-token-ms", "40", "--interval-ms", "1")
+    arguments = [
+        "-u",
+        "1",
+        "--num-prompts",
+        "3",
+        "--warmup",
+        "0",
+        "--percentile-metrics",
+        "sent_ttft",
+        "--goodput",
+        "sent_ttft:9999",
+    ]
+    done = run_locust(server.url, *arguments, "--fail-if", "mean_sent_ttft_ms>1", PYTHONPATH=str(package))
+    assert done.code == 1, done.err  # the threshold
+    assert 1 < done.summary["mean_sent_ttft_ms"] <= done.summary["mean_ttft_ms"]
+    assert done.summary["count_sent_ttft"] == 3
+    assert done.summary["request_goodput"] == done.summary["request_throughput"]
+    assert "-Time to First Token after Sending-" in done.out
+    assert "Mean TTFT after sending (ms):" in done.out
+    assert "! threshold mean_sent_ttft_ms>1:" in done.out
+    code = "from scripts.make_docs import flags_page, metrics_page; print(flags_page(), metrics_page())"
+    path = os.pathsep.join((str(package), str(REPOSITORY)))
+    pages = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=package,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert "| TTFT after sending | `sent_ttft` | Time to first token after sending, ms: first token - sent." in pages.stdout, (
+        pages.stderr
+    )
+    assert "latencies in the block: sent_ttft,ttft" in pages.stdout
 
 
 def test_a_new_workload_takes_three_files(simulate: Callable[..., Simulated], run_locust: Run, package: Path) -> None:

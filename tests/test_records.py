@@ -190,7 +190,7 @@ def test_records_that_come_while_others_are_being_written_are_kept() -> None:
     for number in range(60):
         recorder.add(record(number))
         gevent.sleep(0.001)
-    assert recorder.close() == 0
+    assert recorder.close() == []
     assert disk.written == [f"r{number}" for number in range(60)]
 
 

@@ -28,7 +28,8 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
         planned=None if manifest.end == "time" or manifest.num_prompts is None else manifest.num_prompts - manifest.cut,
         unsent=max(0, manifest.due - manifest.dropped - len(measured)) if manifest.end == "time" and manifest.due else None,
         dropped=manifest.dropped,
-        interrupted=manifest.end in ("interrupted", "running") or (manifest.end == "stopped" and manifest.run_time_s is not None),
+        interrupted=manifest.end in ("interrupted", "running", "aborted")
+        or (manifest.end == "stopped" and manifest.run_time_s is not None),
         percentiles=manifest.percentiles,
         shown=() if manifest.stages else shown_latencies(manifest.percentile_metrics, figures),
         health=manifest.workers,

@@ -16,7 +16,7 @@ from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
 from llama_load.metrics.summary import Summary, summarize
-from llama_load.metrics.thresholds import ThresholdResult, evaluate, parse_threshold
+from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.metrics.window import Window, window_of
 from llama_load.runs import Manifest, Run, StageRecord
@@ -50,8 +50,10 @@ class Results:
 
     @property
     def exit_code(self) -> int:
-        """3 the run is incomplete or not in its folder, 1 a threshold came true, Locust's --exit-code-on-error where other requests
-        failed or tasks raised exceptions, else 0."""
+        """1 the run was aborted by a threshold, 3 it is incomplete or not in its folder, 1 a threshold came true, Locust's
+        --exit-code-on-error where other requests failed or tasks raised exceptions, else 0."""
+        if self.run.manifest.aborted_by is not None:
+            return 1
         if self.verdict.word == INCOMPLETE or self.run.unwritten is not None:
             return 3
         if any(threshold.failed for threshold in self.thresholds):
@@ -84,6 +86,7 @@ def analyze(run: Run) -> Results:
         "turn": dict(sorted(grouped("turn").items())),
     }
     evidence = evidence_of_run(run, measured, total)
+    verdict = judge(evidence, stages)
     return Results(
         run,
         total,
@@ -93,23 +96,31 @@ def analyze(run: Run) -> Results:
         by_turn=groups["turn"],
         stages=stages,
         repeated_prompts=repeated_prompts(measured, len(stages)),
-        verdict=judge(evidence, stages),
-        thresholds=_thresholds(manifest, total, groups, stages),
+        verdict=verdict,
+        thresholds=_thresholds(manifest, total, groups, stages, verdict),
         others=evidence.others,
     )
 
 
 def _thresholds(
-    manifest: Manifest, total: Summary, groups: Mapping[str, Mapping[Any, Summary]], stages: Sequence[StageFigures]
+    manifest: Manifest,
+    total: Summary,
+    groups: Mapping[str, Mapping[Any, Summary]],
+    stages: Sequence[StageFigures],
+    verdict: Verdict,
 ) -> list[ThresholdResult]:
-    """Each --fail-if, held against the figures of the run, of a part or of a stage."""
+    """Each --fail-if, held against the figures of the run, of a part or of a stage, or against the verdict; and the --abort-if that
+    ended the run."""
     flat = {
         group: {str(name): flat_result(manifest, part, is_part=part is not total) for name, part in parts.items()}
         for group, parts in groups.items()
     }
     flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
-    values = flat_result(manifest, total)
-    return [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
+    values = flat_result(manifest, total) | {VERDICT: verdict.words}
+    found = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
+    if (aborted := manifest.aborted_by) is not None:
+        found.insert(0, ThresholdResult(parse_threshold(aborted.text), aborted.value, failed=True))
+    return found
 
 
 def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, record: StageRecord) -> StageFigures:

@@ -31,7 +31,7 @@ LIMITS = {
     # something is missing
     "missing_records": Limit(INCOMPLETE, 0, "a request that is not in the records is in no figure"),
     "missing_stages": Limit(INCOMPLETE, 0, "a comparison of loads needs all of them"),
-    "lost_requests": Limit(INCOMPLETE, 0, "the server may have worked on them, and nobody knows how long"),
+    "lost_requests": Limit(INCOMPLETE, 0, "the server may have worked on them for an unknown time"),
     "damaged_records": Limit(INCOMPLETE, 0, "what the disk lost is in no figure"),
     # the server did not answer
     "failure_ratio": Limit(FAILED, 0.01, "failures free the server for the requests that remain"),

@@ -151,6 +151,11 @@ class Figure:
     is_count: bool = False
     known: str = ""
 
+    @property
+    def unit(self) -> str:
+        """In parentheses at the end of its line; empty for a count or a ratio."""
+        return self.line.partition(" (")[2].rstrip(")")
+
 
 FIGURES = (
     Figure(

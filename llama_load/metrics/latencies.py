@@ -25,7 +25,7 @@ def ttft_ms(started_ns: int, first_token_ns: int | None) -> float | None:
 
 
 def answer_ttft_ms(started_ns: int, first_answer_ns: int | None) -> float | None:
-    """Time to the first token that is no reasoning, ms; equals TTFT for models that do not think aloud."""
+    """Time to the first token that is no reasoning, ms; first token of the answer - started; TTFT where there is no reasoning."""
     return _between(started_ns, first_answer_ns)
 
 
@@ -110,12 +110,16 @@ def scheduled_ttft_ms(ttft: float | None, client_queue: float | None) -> float |
 
 
 def scheduled_e2el_ms(e2el: float | None, client_queue: float | None) -> float | None:
-    """E2EL from the scheduled instant, ms: E2EL + client queue time. Source: vLLM benchmarks/serve.py (E2EL incl. Client Queue)."""
+    """E2EL from the scheduled instant, ms: E2EL + client queue time.
+
+    Source: vLLM benchmarks/serve.py (E2EL incl. Client Queue).
+    """
     return None if e2el is None or client_queue is None else e2el + client_queue
 
 
 def late_ms(scheduled_ns: int | None, allowed_ns: int | None, started_ns: int) -> float | None:
-    """What of that is the client's own fault, ms: started - max(scheduled, when the limit of requests in flight allowed it).
+    """Lateness, the client's own share of the client queue time, ms: started - max(scheduled, when the limit of requests in flight
+    allowed it).
 
     Wanted at 1000 ms, allowed at 1249 ms, sent at 1250 ms: 1.0.
     """

@@ -2,6 +2,7 @@
 
     KEY OP NUMBER                 KEY of the whole run
     KEY{GROUP=NAME} OP NUMBER     KEY of the requests of one workload, stage, model, host or turn
+    verdict!=WORD, verdict==WORD  the words of the verdict, of which several may apply
 
 OP is >, >=, < or <=; KEY is one of summary.json. A NAME with `}` in it, with a quote at its front, with space at an end, with
 no character at all or with what looks like a second GROUP= stands in quotes, single or double; a quote of that kind inside
@@ -16,6 +17,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from llama_load.metrics.check import WORDS
 from llama_load.metrics.statistics import least_count
 
 DEFAULT = "failure_ratio>0.01"
@@ -35,6 +37,8 @@ _PATTERN = re.compile(
     (?P<sign>>=|<=|>|<) \s* (?P<limit>[-+0-9.eE]+) \s*""",
     re.VERBOSE,
 )
+VERDICT = "verdict"
+_VERDICT_PATTERN = re.compile(rf"\s*{VERDICT}\s*(?P<sign>==|!=)\s*(?P<word>.*?)\s*")
 _PERCENTILE = re.compile(r"p(?P<p>\d{1,2}(?:\.\d+)?)_(?P<latency>\w+)_ms")
 _SECOND_GROUP = re.compile(rf",\s*(?:{'|'.join(GROUPS)})\s*=")
 
@@ -49,6 +53,7 @@ class Threshold:
     limit: float
     group: str | None = None
     member: str | None = None
+    word: str | None = None  # of the verdict, in the place of a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +73,18 @@ class ThresholdResult:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Read `KEY OP NUMBER` or `KEY{GROUP=NAME} OP NUMBER`. Raises ValueError with a sentence."""
+    """Read `KEY OP NUMBER`, `KEY{GROUP=NAME} OP NUMBER`, `verdict!=WORD` or `verdict==WORD`. Raises ValueError with a sentence."""
+    if (verdict := _VERDICT_PATTERN.fullmatch(text)) is not None:
+        word = verdict["word"].strip("'\"").upper()
+        if word not in WORDS:
+            raise ValueError(f"--fail-if knows the verdicts {', '.join(WORDS)}, got {verdict['word']!r} in {text!r}")
+        return Threshold(text.strip(), VERDICT, verdict["sign"], 0.0, word=word)
     match = _PATTERN.fullmatch(text)
     limit = _number(match["limit"]) if match else None
-    if match is None or limit is None:
+    if match is None or limit is None or match["key"] == VERDICT:
         raise ValueError(
             "--fail-if wants KEY>NUMBER or KEY{GROUP=NAME}>NUMBER (or >=, <, <=) with a key of summary.json, "
-            f"such as p99_ttft_ms>500 or p99_ttft_ms{{workload=document}}>500, got {text!r}"
+            f"such as p99_ttft_ms>500 or p99_ttft_ms{{workload=document}}>500, or verdict!=VALID, got {text!r}"
         )
     if not math.isfinite(limit):
         raise ValueError(f"--fail-if wants a number that is not infinite to compare with, got {match['limit']} in {text!r}")
@@ -107,11 +117,16 @@ def evaluate(
     values: Mapping[str, object],
     groups: Mapping[str, Mapping[str, Mapping[str, object]]] = {},
 ) -> ThresholdResult:
-    """Compare with the run's `values`, or with those of a group's member: groups["workload"]["document"]["p99_ttft_ms"].
+    """Compare with the run's `values`, or with those of a group's member: groups["workload"]["document"]["p99_ttft_ms"]. Under
+    `VERDICT` the values hold the words of the verdict.
 
     A member that is not there fails, and so does a key that is missing or was not measured: a gate that saw nothing must
     not let through.
     """
+    if threshold.word is not None:
+        words = values[VERDICT]
+        assert isinstance(words, list)
+        return ThresholdResult(threshold, None, (threshold.word in words) is (threshold.sign == "=="), ", ".join(words))
     if threshold.group is not None and threshold.member is not None:
         values = groups.get(threshold.group, {}).get(threshold.member, {})
     value = values.get(threshold.key)

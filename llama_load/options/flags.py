@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,7 +150,13 @@ FLAGS = (
     ),
     Flag("--bust-prefix-cache", "", "start every prompt with random text, so that no prefix cache has it", switch=True),
     Flag("--extra-body", "", "a JSON object to merge into every request body, such as '{\"top_k\": 1}'"),
-    Flag("--header", "", "a header for every request, 'Name: value'; can be repeated", repeated=True, secret=True),
+    Flag(
+        "--header",
+        "",
+        "a header for every request, 'Name: value', with the fields {conversation}, {user}, {prompt} and {worker}; can be repeated",
+        repeated=True,
+        secret=True,
+    ),
     Flag(
         "--swarm-key",
         "",
@@ -179,7 +186,15 @@ FLAGS = (
         "--fail-if",
         "",
         "exit with code 1 if KEY>NUMBER (>=, <, <=) holds; KEY is one of summary.json, such as p99_ttft_ms>500, or of a part "
-        f"of the run, such as p99_ttft_ms{{stage=8}}>500 ({', '.join(GROUPS)}); can be repeated; {DEFAULT} applies unless changed",
+        f"of the run, such as p99_ttft_ms{{stage=8}}>500 ({', '.join(GROUPS)}), or verdict!=VALID; can be repeated; {DEFAULT} "
+        "applies unless changed",
+        repeated=True,
+    ),
+    Flag(
+        "--abort-if",
+        "",
+        "end the run with exit code 1 as soon as KEY>NUMBER holds for the requests so far: failure_ratio, failed, or mean_, "
+        "median_ and pN_ of ttft_ms, tpot_ms and e2el_ms; can be repeated",
         repeated=True,
     ),
     Flag("--junit", "", "write the thresholds' results to this JUnit XML file, for CI"),
@@ -196,6 +211,7 @@ FLAGS = (
 )
 
 _SECRET_FLAGS = {flag.name for flag in FLAGS if flag.secret}
+_SECRET_DESTS = {flag.dest for flag in FLAGS if flag.secret}
 
 
 def declare(parser: Any) -> None:
@@ -237,6 +253,15 @@ def without_secrets(command: list[str]) -> list[str]:
             hide, body = secret, len(name) > len("--") and EXTRA_BODY.startswith(name)
             shown.append(redacted(word))
     return shown
+
+
+def without_keys(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Parsed options as they may travel to a worker, which has keys of its own or none."""
+    kept = {name: value for name, value in options.items() if name not in _SECRET_DESTS}
+    body = kept.get("extra_body")
+    if body and without_secret_values(body) != body:
+        del kept["extra_body"]
+    return kept
 
 
 def without_secret_values(text: str) -> str:

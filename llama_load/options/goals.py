@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from llama_load.analysis.keys import threshold_keys
 from llama_load.load.segments import LoadModel
+from llama_load.metrics.abort import parse_abort
 from llama_load.metrics.definitions import RATES, SECTION_KEYS
 from llama_load.metrics.slo import Slo, parse_slo
-from llama_load.metrics.thresholds import DEFAULT, Threshold, least_values, parse_threshold
+from llama_load.metrics.thresholds import DEFAULT, VERDICT, Threshold, least_values, parse_threshold
 from llama_load.options.flag_reader import FlagReader
 
 
@@ -21,6 +22,7 @@ class Goals:
     thresholds: tuple[Threshold, ...]  # the default one included, where it holds
     percentiles: list[float]
     percentile_metrics: list[str]
+    abort_if: tuple[Threshold, ...] = ()
 
 
 def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
@@ -41,13 +43,13 @@ def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
     num_prompts = flags.number("num_prompts", int, 1)
     for threshold in thresholds:
         faults += _too_few(threshold, num_prompts, load)
-    return Goals(tuple(slos), tuple(thresholds), percentiles, sections)
+    return Goals(tuple(slos), tuple(thresholds), percentiles, sections, tuple(flags.parsed("abort_if", parse_abort)))
 
 
 def _meaningless(threshold: Threshold, percentiles: list[float], stages: list[str]) -> Iterator[str]:
     """A key that no result has, or that of no stage."""
     text, key = threshold.text, threshold.key
-    if key not in threshold_keys(percentiles):
+    if key != VERDICT and key not in threshold_keys(percentiles):
         yield f"--fail-if {text!r}: no result has a key {key!r} (percentiles other than 99: --metric-percentiles)"
     if stages and threshold.group != "stage" and key in RATES:
         yield f"--fail-if {text!r}: of which stage? Write {key}{{stage={stages[0]}}}"

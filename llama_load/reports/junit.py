@@ -88,6 +88,8 @@ def _add(case: ElementTree.Element, kind: str, type_: str, message: str) -> None
 def _why(result: ThresholdResult) -> str:
     """One sentence: `p99_ttft_ms was 612.3, over the limit of 500`."""
     threshold = result.threshold
+    if threshold.word is not None:
+        return f"the verdict was {result.why}"
     what = threshold.key
     if threshold.group is not None:
         what += f" of {threshold.group} {threshold.member}"

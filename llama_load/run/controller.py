@@ -15,6 +15,7 @@ from llama_load.analysis.results import Results, analyze
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.earlier_runs import sent_before
 from llama_load.errors import UsageError
+from llama_load.metrics.abort import RunningFigures
 from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.preflight.prepare import Prepared
@@ -25,7 +26,7 @@ from llama_load.run.in_thread import in_thread
 from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
 from llama_load.run.server_identity import changes_since
-from llama_load.runs import Run, StageRecord, write_manifest
+from llama_load.runs import Aborted, Run, StageRecord, write_manifest
 from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import read_counters
 
@@ -35,6 +36,7 @@ FIRST_REQUEST_AFTER_TIME_S = 5.0
 # Arrivals that nobody begins to send for so long, although the instants of all have passed and a time was given, are given up.
 ARRIVALS_TAKEN_WITHIN_S = 5.0
 WATCH_EVERY_S = 0.5
+JUDGE_EVERY_S = 2.0
 # How long servers may take to report their counters between two measurements.
 COUNTERS_WITHIN_S = 6.0
 # How long a server may take at the end to say what it is.
@@ -58,18 +60,24 @@ class RunController:
         self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer)
         self._phase_runner = PhaseRunner(prepared, self.dispatcher, host, self)
         self._progress = Progress(self._counts)
+        self._abort_if = prepared.options.goals.abort_if
+        self._figures = RunningFigures()
 
     def open(self) -> None:
         """Let the workers begin."""
         self._greenlets.append(gevent.spawn(self._watch))
+        if self._abort_if:
+            self._greenlets.append(gevent.spawn(self._watch_thresholds))
         self.phase_over()
 
     def phase_over(self) -> None:
         """See `PhaseListener.phase_over`. (A user's greenlet, which calls this, may be killed, or have a timeout.)"""
         self._greenlets.append(gevent.spawn(self._phase_runner.next_phase))
 
-    def heard(self, status: str, output_tokens: int | None) -> None:
-        """A record has come in: what the progress display counts."""
+    def heard(self, status: str, output_tokens: int | None, latencies_ms: Sequence[float | None], *, warmup: bool) -> None:
+        """A record has come in: what the progress display counts, and what --abort-if looks at (see `RunningFigures`)."""
+        if self._abort_if and not warmup:
+            self._figures.add(status, latencies_ms)
         self._seen += 1
         self._failed += status != OK
         self._output_tokens += output_tokens or 0
@@ -187,7 +195,20 @@ class RunController:
             failed=self._failed,
             output_tokens=self._output_tokens,
             since=self._since,
+            left_s=self._phase_runner.left_s,
         )
+
+    def _watch_thresholds(self) -> None:
+        """Ends the run as soon as an --abort-if has come true."""
+        while self.end_reason is None:
+            gevent.sleep(JUDGE_EVERY_S)
+            so_far = self._figures.so_far()
+            result = gevent.get_hub().threadpool.apply(so_far.judge, (self._abort_if,))
+            if result is not None and self.end_reason is None:
+                self.prepared.writer.manifest.aborted_by = Aborted(result.text, result.value or 0.0)
+                text = f"--abort-if {result.text}: {result.value:g} after {so_far.ended} requests, so the run ends"
+                print(text, file=sys.stderr, flush=True)
+                self.end("aborted")
 
     def _watch(self) -> None:
         """Ends a run in which nobody sends anything (any more), so that it does not go on for ever."""

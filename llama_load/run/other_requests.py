@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from llama_load.foreign_text import printable
 from llama_load.metrics.other_requests import OtherTraffic
 
 # The context of the request events that LLM requests fire, by which they are told apart from all others.
@@ -48,4 +49,4 @@ def _text(exception: BaseException) -> str:
     """`RuntimeError: no such user`, on one line."""
     text = " ".join(str(exception).split())
     text = f"{type(exception).__name__}: {text}" if text else type(exception).__name__
-    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
+    return printable(text, LONGEST_TEXT)

@@ -109,6 +109,20 @@ class PhaseRunner:
         stage_index = self._segment.stage_index_at(self._elapsed_s()) if self._measured else 0
         return f"stage {records[self._segment.first_stage + stage_index].name} {what}"
 
+    @property
+    def left_s(self) -> float | None:
+        """How long this measurement goes on: until its time is over, or at the rate at which its requests have ended so far."""
+        if self._measured is None:
+            return None
+        segment, phase = self._measured
+        elapsed_s, ended = self._elapsed_s(), phase.pool.ended
+        if segment.seconds is not None:
+            return max(0.0, segment.seconds - elapsed_s)
+        scheduled_s = 0.0 if segment.scheduled_s is None else float(segment.scheduled_s[-1]) - elapsed_s
+        if not ended or not segment.total:
+            return scheduled_s or None
+        return max(scheduled_s, elapsed_s / ended * (segment.total - ended))
+
     # ------------------------------------------------------------------ the course
 
     def _plan(self) -> Iterator[tuple[Segment, Phase]]:

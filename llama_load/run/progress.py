@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ class Counts:
     failed: int = 0
     output_tokens: int = 0
     since: float = 0.0
+    left_s: float | None = None  # until the measurement is over; None: not known
 
     def line(self) -> str:
         """All of it in one short line."""
@@ -32,7 +34,15 @@ class Counts:
         rate = f"{self.output_tokens / seconds:.0f} tok/s" if seconds > 0.5 else ""
         of = f"/{self.total}" if self.total is not None else ""
         failed = f"{self.failed} failed" if self.failed else ""
-        return " · ".join(part for part in (f"{self.done}{of}", f"{self.in_flight} in flight", failed, rate) if part)
+        left = "" if self.left_s is None else f"{_clock(self.left_s)} left"
+        return " · ".join(part for part in (f"{self.done}{of}", f"{self.in_flight} in flight", failed, rate, left) if part)
+
+
+def _clock(seconds: float) -> str:
+    """12 s as 0:12, two hours as 2:00:00."""
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class Progress:
@@ -42,7 +52,7 @@ class Progress:
         self._counts = counts
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
 
             columns = (
@@ -50,7 +60,6 @@ class Progress:
                 BarColumn(),
                 TextColumn("{task.fields[line]}"),
                 TimeElapsedColumn(),
-                TimeRemainingColumn(),
             )
             bar = Bar(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
             self._greenlet = gevent.spawn(self._run_live, bar)

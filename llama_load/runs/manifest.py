@@ -60,6 +60,14 @@ class UsersAsked:
     users: int
 
 
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The threshold that ended a run, as it was given, and the value that it was compared with."""
+
+    text: str
+    value: float
+
+
 @dataclass(slots=True)
 class Manifest:
     """Everything that must be known to read the records: what was asked, of whom, with what, and how it ended."""
@@ -96,6 +104,7 @@ class Manifest:
     percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
     goodput: list[str] = field(default_factory=list)
     fail_if: list[str] = field(default_factory=list)
+    aborted_by: Aborted | None = None  # the --abort-if that ended the run
     exit_code_on_error: int = 1  # Locust's: where requests besides those of LLMs failed, or tasks raised exceptions
     cache_meant: bool = False  # cached prompts are part of what is measured: --cache-prompt on
     cache_off: bool = False  # every server was asked not to use its prompt cache
@@ -112,7 +121,7 @@ class Manifest:
     counters: ServerCounters | None = None  # what the servers counted while requests were measured, warm-ups left out
     server_changes: list[str] = field(default_factory=list)  # what the servers were at the end that they were not at the begin
     damaged: list[DamagedJournal] = field(default_factory=list)  # of which not every record is in the table
-    end: str = RUNNING  # then "complete", "time", "stopped", "interrupted"
+    end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted"
 
 
 @dataclass(slots=True)

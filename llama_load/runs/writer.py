@@ -35,9 +35,9 @@ class RunWriter:
         self.path = path
         self.manifest = manifest
         self.appended = 0
-        self.lost = 0  # records that no disk took
         self._journal: Journal | None = None
         self._spool: Spool | None = None
+        self._kept: list[pa.RecordBatch] = []
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock: FolderLock | None = lock_folder(path)
@@ -82,6 +82,10 @@ class RunWriter:
             )
         self._spool.append(batch)
 
+    def keep(self, batch: pa.RecordBatch) -> None:
+        """Keep in memory until the end what no disk takes now."""
+        self._kept.append(batch)
+
     def finish(self) -> Run:
         """Write the table and the manifest for the last time, and return the run.
 
@@ -102,12 +106,13 @@ class RunWriter:
 
         contents = self._journal.read() if self._journal is not None else JournalContents(schema().empty_table())
         spooled = self._spool.records if self._spool is not None else 0
-        note_damage(self.manifest, JOURNAL, contents, self.appended - spooled + self.lost)
-        if not self._spool:
-            return contents.table
-        kept = self._spool.read()
-        note_damage(self.manifest, str(self._spool.path / JOURNAL), kept, spooled)
-        return pa.concat_tables([contents.table, kept.table])
+        note_damage(self.manifest, JOURNAL, contents, self.appended - spooled)
+        tables = [contents.table, pa.Table.from_batches(self._kept, schema())]
+        if self._spool is not None and spooled:
+            in_spool = self._spool.read()
+            note_damage(self.manifest, str(self._spool.path / JOURNAL), in_spool, spooled)
+            tables.append(in_spool.table)
+        return pa.concat_tables(tables)
 
     def _finish_elsewhere(self, table: pa.Table, why: str) -> Run:
         path = self.path
@@ -116,7 +121,9 @@ class RunWriter:
             write_finished(path, self.manifest, table)
         except OSError:
             add = f" --add {self._spool.path}" if self._spool is not None else ""
-            sentence = f"{why}; make room there and run 'llama-load report {self.path}{add}'"
+            kept = sum(batch.num_rows for batch in self._kept)
+            lost = f"; {kept} of {table.num_rows} records are in no file" if kept else ""
+            sentence = f"{why}; make room there and run 'llama-load report {self.path}{add}'{lost}"
             return Run(self.path, self.manifest, Records(table), recovered=True, unwritten=sentence)
         self._discard_spool()
         sentence = f"{why}; the whole run is in {path} instead: move it where there is room"

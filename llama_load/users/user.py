@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, ClassVar, cast
 
 import gevent
@@ -32,6 +33,7 @@ from llama_load.targets.unstreamed import JsonAnswer
 from llama_load.units import NS_PER_S
 from llama_load.users.content import Messages, as_text, content_of, in_thread_if_long, text_digest, with_images
 from llama_load.users.measure import SentRequest, make_record, new_request_id
+from llama_load.users.request_headers import Headers, filled, has_fields
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.address import split_hosts
 from llama_load.wire.exchange import Exchange
@@ -98,10 +100,15 @@ class LlamaUser(HttpUser):
     `workload` names the requests in reports and in Locust's statistics, and says where prompts come from when a task
     gives none: a class from `llama_load.workloads`, or None for tasks that bring their own. Everything of Locust's
     HttpUser works as ever, `self.client` for ordinary HTTP calls included.
+
+    `body` are fields for the body of every request of this class, such as `body = {"priority": 1}`; a workload may have the
+    attribute, too. They go before --extra-body, and a call's keywords before them.
     """
 
     abstract = True
     workload: ClassVar[Workload | None] = None
+    body: ClassVar[Mapping[str, Any]] = {}
+    _numbers: ClassVar[Iterator[int]] = count(1)
 
     def __init__(self, environment: Any) -> None:
         """Everything that Locust's HttpUser does but make its client, which costs 3 ms a user and which few tasks need."""
@@ -109,6 +116,7 @@ class LlamaUser(HttpUser):
         begin(environment)
         self._client: HttpSession | None = None
         self._local = local()
+        self._number = next(self._numbers)
         self._failures = 0  # in a row
 
     @property
@@ -243,7 +251,7 @@ class LlamaUser(HttpUser):
             raise UsageError(f"{self.workload_name()} {error}") from None
         wanted = options.max_tokens or (said.max_tokens if said is not None else None)
         target = conversation.ticket.target
-        payload = request_body(content, target, options, wanted, conversation.model) | body
+        payload = request_body(content, target, options, wanted, conversation.model) | self._body_of(said) | body
         workload = (said.task if said is not None else None) or self.workload_name()
         try:
             text, encoded = as_text(content), msgspec.json.encode(payload)
@@ -265,11 +273,26 @@ class LlamaUser(HttpUser):
             choices=asked_choices(payload),
             sent_bytes=len(encoded) if is_text(payload) else None,
         )
-        headers = (*target.headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
+        headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, said)
+        headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
         pieces = with_images(encoded, said.images) if said is not None and said.images else encoded
         whole = embeds or not payload.get("stream")
         reader = JsonAnswer(len(content) if embeds else None) if whole else AnswerReader()
         return asked, Request("POST", PATHS[options.endpoint], headers, pieces, reuse=target.reuse), reader
+
+    def _body_of(self, said: Prompt | None) -> dict[str, Any]:
+        """What the workload (in a mixture: that of the task) and this class add to a body."""
+        workload = self.workload
+        if said is not None and said.task is not None:
+            workload = getattr(workload, "tasks", {}).get(said.task, workload)
+        return {**getattr(workload, "body", {}), **self.body}
+
+    def _filled(self, headers: Headers, conversation: ActiveConversation, said: Prompt | None) -> Headers:
+        ticket, worker = conversation.ticket, conversation.session.settings.worker
+        prompt = f"{'w' if ticket.warmup else ''}{ticket.index}"
+        known = None if said is None else said.conversation
+        user = f"{worker}-{self._number}"
+        return filled(headers, {"conversation": known or prompt, "prompt": prompt, "user": user, "worker": worker})
 
     # ------------------------------------------------------------------ conversations
 

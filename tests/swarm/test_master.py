@@ -38,7 +38,9 @@ class Swarm:
         self.written: list[pa.RecordBatch] = []
         runner = SimpleNamespace(target_user_count=1, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
         prepared: Any = SimpleNamespace(
-            options=SimpleNamespace(bust_prefix_cache=False, warmup=0, wait_at_end_s=0, balance="round-robin"),
+            options=SimpleNamespace(
+                bust_prefix_cache=False, warmup=0, wait_at_end_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=())
+            ),
             segments=[Segment(stages=(Stage(name="all"),), total=2, seconds=None)],
             model=SimpleNamespace(seed=0, drops=False, same_prompts=False, stages=()),
             targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, ends_matter=False, prefix_nonce=None, run_time_s=None,

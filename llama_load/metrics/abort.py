@@ -1,0 +1,90 @@
+"""Thresholds that end a run: judged while it goes on, on the measured requests that have ended so far.
+
+failure_ratio, failed                         from 20 requests on
+mean_, median_ and pN_ of ttft, tpot, e2el    from as many values on as the percentile needs (p99: 100), at least 20
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.statistics import least_count
+from llama_load.metrics.thresholds import Threshold, ThresholdResult, evaluate, parse_threshold
+from llama_load.record import OK
+
+LATENCIES = ("ttft", "tpot", "e2el")
+# One failure among few requests, or one slow answer, is no reason to end a run.
+LEAST = 20
+_KEY = re.compile(rf"failure_ratio|failed|(?P<what>mean|median|p(?P<p>\d{{1,2}}(?:\.\d+)?))_(?P<latency>{'|'.join(LATENCIES)})_ms")
+
+
+def parse_abort(text: str) -> Threshold:
+    """Read a threshold that can be judged during a run. Raises ValueError with a sentence."""
+    try:
+        threshold = parse_threshold(text)
+    except ValueError as error:
+        raise ValueError(str(error).replace("--fail-if", "--abort-if")) from None
+    if threshold.group is not None or not _KEY.fullmatch(threshold.key):
+        raise ValueError(
+            "--abort-if knows failure_ratio, failed, and mean, median and percentiles of ttft, tpot and e2el of the whole run, "
+            f"such as p99_ttft_ms>5000, got {text!r}"
+        )
+    return threshold
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """The measured requests that have ended until now: how many, how many of them failed, the latencies of the others in ms."""
+
+    ended: int
+    failed: int
+    latencies_ms: Mapping[str, NDArray[np.float64]]
+
+    def judge(self, thresholds: Sequence[Threshold]) -> ThresholdResult | None:
+        """The first threshold that has come true; None if none has."""
+        for threshold in thresholds:
+            value = self._value(threshold.key)
+            if value is not None and (result := evaluate(threshold, {threshold.key: value})).failed:
+                return result
+        return None
+
+    def _value(self, key: str) -> float | None:
+        """The figure; None where it rests on too little."""
+        match = _KEY.fullmatch(key)
+        if self.ended < LEAST or match is None:
+            return None
+        if match["latency"] is None:
+            return self.failed if key == "failed" else self.failed / self.ended
+        values = self.latencies_ms[match["latency"]]
+        p = 50.0 if match["p"] is None else float(match["p"])
+        if len(values) < max(LEAST, least_count(p)):
+            return None
+        return float(np.mean(values) if match["what"] == "mean" else np.percentile(values, p))
+
+
+class RunningFigures:
+    """Collects what `SoFar` judges."""
+
+    def __init__(self) -> None:
+        self._latencies = {name: array("d") for name in LATENCIES}
+        self._ended = self._failed = 0
+
+    def add(self, status: str, latencies_ms: Sequence[float | None]) -> None:
+        """A request has ended; its latencies in the order of `LATENCIES`, None where it has none."""
+        self._ended += 1
+        if status != OK:
+            self._failed += 1
+            return
+        for values, value_ms in zip(self._latencies.values(), latencies_ms, strict=True):
+            if value_ms is not None:
+                values.append(value_ms)
+
+    def so_far(self) -> SoFar:
+        """A copy of it all, which a thread can judge."""
+        return SoFar(self._ended, self._failed, {name: np.array(values) for name, values in self._latencies.items()})
