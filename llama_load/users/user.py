@@ -51,6 +51,8 @@ from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 
 CONFIG_EVERY_S = 0.02
+# An event of a token takes 300 bytes, 4000 with the 20 most likely ones beside it; refusals, comments and usage come on top.
+MOST_BYTES_A_TOKEN, MOST_BYTES_BESIDE = 4 * 1024, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +301,7 @@ class LlamaUser(HttpUser):
         headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
         pieces = with_images(encoded, said.images) if said is not None and said.images else encoded
         reader = _reader(options.endpoint, len(content) if embeds else None, streams=bool(payload.get("stream")))
-        return asked, Request("POST", PATHS[options.endpoint], headers, pieces, reuse=target.reuse), reader
+        return asked, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(asked)), reader
 
     def _body_of(self, said: Prompt | None) -> dict[str, Any]:
         """What the workload (in a mixture: that of the task) and this class add to a body."""
@@ -354,3 +356,8 @@ class LlamaUser(HttpUser):
     def workload_name(cls) -> str:
         """What reports call the traffic of this class."""
         return cls.workload.name if cls.workload is not None else cls.__name__
+
+
+def _most_bytes(asked: SentRequest) -> int | None:
+    """How large the answer may be: 64 KiB and 4 KiB a token; None where no length was asked for."""
+    return MOST_BYTES_BESIDE + MOST_BYTES_A_TOKEN * asked.max_tokens * asked.choices if asked.max_tokens else None
