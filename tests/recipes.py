@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.conftest import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "architecture.md"
-WORKLOAD, FLAG = RECIPES = ("A new workload", "A new flag")
+METRIC, WORKLOAD, FLAG = RECIPES = ("A new metric", "A new workload", "A new flag")
 
 
 def copy_of_package(folder: Path) -> Path:

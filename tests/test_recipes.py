@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import REPOSITORY, Finished, Simulated
 from tests.json_server import json_server, streamed
-from tests.recipes import FLAG, WORKLOAD, copy_of_package, follow, recipe
+from tests.recipes import FLAG, METRIC, WORKLOAD, copy_of_package, follow, recipe
 
 Run = Callable[..., Finished]
 
@@ -27,7 +27,7 @@ def package(tmp_path: Path) -> Path:
 
 def test_a_new_metric_takes_four_files(simulate: Callable[..., Simulated], run_locust: Run, package: Path) -> None:
     """A column, a function, its call and a row: block, summary.json, thresholds, objectives, flags' help and docs have it."""
-    touched = follow(recipe("A new metric"), package)
+    touched = follow(recipe(METRIC), package)
     assert len(touched) == 4
     server = simulate("--first-token-ms", "40", "--interval-ms", "1")
     arguments = [

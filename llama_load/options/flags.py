@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,7 +138,11 @@ FLAGS = (
         ("", "on", "off"),
     ),
     Flag("--no-stream", "", "request whole answers instead of streams: only E2EL is measured", switch=True),
-    Flag("--endpoint", CHAT, "API to use: chat (/v1/chat/completions) or completions (/v1/completions)"),
+    Flag(
+        "--endpoint",
+        CHAT,
+        "API to use: chat, completions, messages (Anthropic's), responses (OpenAI's), completion or infill (llama-server's)",
+    ),
     Flag("--max-tokens", "", "maximum answer length in tokens, for every request (default: the workload's)"),
     Flag("--temperature", "", "sampling temperature (default: the server's)"),
     Flag("--ignore-eos", "", "generate until max_tokens: end-of-sequence tokens do not end the answer", switch=True),
@@ -149,7 +154,13 @@ FLAGS = (
     ),
     Flag("--bust-prefix-cache", "", "start every prompt with random text, so that no prefix cache has it", switch=True),
     Flag("--extra-body", "", "a JSON object to merge into every request body, such as '{\"top_k\": 1}'"),
-    Flag("--header", "", "a header for every request, 'Name: value'; can be repeated", repeated=True, secret=True),
+    Flag(
+        "--header",
+        "",
+        "a header for every request, 'Name: value', with the fields {conversation}, {user}, {prompt} and {worker}; can be repeated",
+        repeated=True,
+        secret=True,
+    ),
     Flag(
         "--swarm-key",
         "",
@@ -204,6 +215,7 @@ FLAGS = (
 )
 
 _SECRET_FLAGS = {flag.name for flag in FLAGS if flag.secret}
+_SECRET_DESTS = {flag.dest for flag in FLAGS if flag.secret}
 
 
 def declare(parser: Any) -> None:
@@ -245,6 +257,15 @@ def without_secrets(command: list[str]) -> list[str]:
             hide, body = secret, len(name) > len("--") and EXTRA_BODY.startswith(name)
             shown.append(redacted(word))
     return shown
+
+
+def without_keys(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Parsed options as they may travel to a worker, which has keys of its own or none."""
+    kept = {name: value for name, value in options.items() if name not in _SECRET_DESTS}
+    body = kept.get("extra_body")
+    if body and without_secret_values(body) != body:
+        del kept["extra_body"]
+    return kept
 
 
 def without_secret_values(text: str) -> str:

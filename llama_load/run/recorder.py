@@ -87,14 +87,14 @@ class Recorder:
             with suppress(Exception):
                 self._writer.append([record], anywhere=True)
 
-    def close(self) -> int:
-        """Stop the regular flushing and write the rest; how many records no disk took."""
+    def close(self) -> list[RequestRecord]:
+        """Stop the regular flushing and write the rest; what no disk took."""
         self._closing.set()
         self._greenlet.join()  # not killed: it may be in the middle of a batch
         while self._buffer:
             if not self._write():
                 break
-        return len(self._buffer)
+        return self._buffer
 
     def _run(self) -> None:
         while not self._closing.wait(self._every_s):

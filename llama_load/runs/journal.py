@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from llama_load.foreign_records import BadRecords, check_integers, unpacked
 from llama_load.record import aligned, schema
 from llama_load.runs.whole_file import new_file
 
@@ -127,11 +128,11 @@ def _framed(data: bytes) -> tuple[list[list[pa.RecordBatch]], list[tuple[int, in
                 if read.type == "schema":
                     schemas[key] = pa.ipc.read_schema(read)
                     continue
-                batch = pa.ipc.read_record_batch(read, schemas[key])
-                batch.validate(full=True)
+                batch = unpacked(read, schemas[key])
+                check_integers(batch.columns)
                 batches.setdefault(key, []).append(batch)
                 continue
-            except (pa.ArrowException, OSError, ValueError, KeyError):
+            except (pa.ArrowException, OSError, ValueError, KeyError, BadRecords):
                 pass  # the checksum is right, but this is no batch of ours
         if gaps and gaps[-1][1] == begin:
             begin = gaps.pop()[0]

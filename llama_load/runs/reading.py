@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llama_load.errors import RunError, UsageError
+from llama_load.foreign_records import BadRecords, check_integers
 from llama_load.metrics.evidence import DamagedJournal
 from llama_load.metrics.records import Records
 from llama_load.record import CANCELLED, INSTANTS, aligned
@@ -55,8 +56,10 @@ def _read_table(file: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     try:
-        return aligned(pq.read_table(file, page_checksum_verification=True))
-    except (pa.ArrowException, OSError, ValueError) as error:
+        table = aligned(pq.read_table(file, page_checksum_verification=True))
+        check_integers(table.columns)
+        return table
+    except (pa.ArrowException, OSError, ValueError, BadRecords) as error:
         raise RunError(f"{file} cannot be read: {error}") from None
 
 
@@ -110,7 +113,7 @@ def add_spool(run: Run, spool: Path) -> int:
     table = found.table.filter(pa.array(new, pa.bool_()))
     for name in INSTANTS:
         place = table.schema.get_field_index(name)
-        table = table.set_column(place, table.schema.field(place), pc.add(table[name], about.clock_offset_ns))
+        table = table.set_column(place, table.schema.field(place), pc.add_checked(table[name], about.clock_offset_ns))
     returned = set(zip(*(Records(table).strings(name) for name in ("warmup", "prompt_index")), strict=True))
     for gone in run.manifest.lost:
         gone.possibly_sent = [index for index in gone.possibly_sent if (False, index) not in returned]

@@ -24,6 +24,10 @@ class FolderTaken(UsageError):
     """The folder belongs to another run."""
 
 
+# Permissions of run folders; files in them have no more.
+PUBLIC, PRIVATE = 0o750, 0o700
+
+
 class RunWriter:
     """Writes one run folder, which it keeps locked. `append` as records come, `finish` once, then `release`.
 
@@ -35,11 +39,11 @@ class RunWriter:
         self.path = path
         self.manifest = manifest
         self.appended = 0
-        self.lost = 0  # records that no disk took
         self._journal: Journal | None = None
         self._spool: Spool | None = None
+        self._kept: list[pa.RecordBatch] = []
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
             self._lock: FolderLock | None = lock_folder(path)
             if self._lock is None:
                 raise FolderTaken(f"another run is being written to {path}; choose another --run-dir or wait for its end")
@@ -63,7 +67,7 @@ class RunWriter:
         """The same for packed columns."""
         try:
             if self._journal is None:
-                self.path.mkdir(parents=True, exist_ok=True)  # should it have been removed
+                self._make_folder()  # should it have been removed
                 self._journal = Journal(self.path / JOURNAL)
             self._journal.append(batch)
         except OSError as error:
@@ -82,6 +86,10 @@ class RunWriter:
             )
         self._spool.append(batch)
 
+    def keep(self, batch: pa.RecordBatch) -> None:
+        """Keep in memory until the end what no disk takes now."""
+        self._kept.append(batch)
+
     def finish(self) -> Run:
         """Write the table and the manifest for the last time, and return the run.
 
@@ -90,24 +98,31 @@ class RunWriter:
         """
         table = self._read_back()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
             write_finished(self.path, self.manifest, table)
         except OSError as error:
             return self._finish_elsewhere(table, f"cannot write to {self.path}: {error.strerror or error}")
         self._discard_spool()
         return Run(self.path, self.manifest, Records(table), recovered=False)
 
+    def _make_folder(self) -> None:
+        """Readable by owner and group; where texts are saved, by the owner alone."""
+        self.path.mkdir(PUBLIC, parents=True, exist_ok=True)
+        if self.manifest.options.get("save_texts"):
+            self.path.chmod(PRIVATE)
+
     def _read_back(self) -> pa.Table:
         import pyarrow as pa
 
         contents = self._journal.read() if self._journal is not None else JournalContents(schema().empty_table())
         spooled = self._spool.records if self._spool is not None else 0
-        note_damage(self.manifest, JOURNAL, contents, self.appended - spooled + self.lost)
-        if not self._spool:
-            return contents.table
-        kept = self._spool.read()
-        note_damage(self.manifest, str(self._spool.path / JOURNAL), kept, spooled)
-        return pa.concat_tables([contents.table, kept.table])
+        note_damage(self.manifest, JOURNAL, contents, self.appended - spooled)
+        tables = [contents.table, pa.Table.from_batches(self._kept, schema())]
+        if self._spool is not None and spooled:
+            in_spool = self._spool.read()
+            note_damage(self.manifest, str(self._spool.path / JOURNAL), in_spool, spooled)
+            tables.append(in_spool.table)
+        return pa.concat_tables(tables)
 
     def _finish_elsewhere(self, table: pa.Table, why: str) -> Run:
         path = self.path
@@ -116,7 +131,9 @@ class RunWriter:
             write_finished(path, self.manifest, table)
         except OSError:
             add = f" --add {self._spool.path}" if self._spool is not None else ""
-            sentence = f"{why}; make room there and run 'llama-load report {self.path}{add}'"
+            kept = sum(batch.num_rows for batch in self._kept)
+            lost = f"; {kept} of {table.num_rows} records are in no file" if kept else ""
+            sentence = f"{why}; make room there and run 'llama-load report {self.path}{add}'{lost}"
             return Run(self.path, self.manifest, Records(table), recovered=True, unwritten=sentence)
         self._discard_spool()
         sentence = f"{why}; the whole run is in {path} instead: move it where there is room"

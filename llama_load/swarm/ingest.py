@@ -13,6 +13,8 @@ import gevent
 from gevent.event import Event
 
 from llama_load.dispatch.leases import Key
+from llama_load.foreign_records import check_integers
+from llama_load.record import schema
 from llama_load.run.in_thread import in_thread
 from llama_load.runs import RunWriter
 
@@ -21,9 +23,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A disk that refuses is tried again so often; after a while, or at the end, records go to the system's temporary folder.
-RETRY_S = 0.5
-REFUSED_FOR_S = 30.0
+# A disk that refuses is tried again so often; after a while, or at the end, records go to the system's temporary folder. What is
+# not stored is not over either, so the load stands still meanwhile.
+RETRY_S = 0.25
+REFUSED_FOR_S = 1.0
 # What waits for a slow disk at most. More is not taken in; the workers keep it and send it again.
 MOST_WAITING_BYTES = 64 << 20
 
@@ -102,6 +105,26 @@ class RecordIngest:
                 gevent.sleep(RETRY_S)
                 self._there.set()
 
+    def _append(self, batch: pa.RecordBatch, *, anywhere: bool) -> None:
+        try:
+            in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
+        except OSError:
+            if not self._ending:
+                raise
+            self._writer.keep(batch)
+
+    def _sound(self, deliveries: list[Delivery]) -> list[tuple[Delivery, Delivery]]:
+        """What is to be written of each delivery. One that cannot be stored is left out alone."""
+        found = []
+        for delivery in deliveries:
+            try:
+                part = self._receiver.admit(delivery)
+                check_integers(part.batch.columns)
+                found.append((delivery, part))
+            except Exception as error:
+                logger.error("records of worker %s cannot be stored: %s", delivery.worker, error)
+        return found
+
     def _write(self, deliveries: list[Delivery]) -> bool:
         """Write them in one go; False where the disk refuses."""
         import pyarrow as pa
@@ -109,10 +132,11 @@ class RecordIngest:
         refused_for_s = 0.0 if self._refused_s is None else time.monotonic() - self._refused_s
         anywhere = self._ending or refused_for_s > REFUSED_FOR_S or self._bytes >= MOST_WAITING_BYTES
         try:
-            admitted = [self._receiver.admit(delivery) for delivery in deliveries]
-            for batch in pa.Table.from_batches([each.batch for each in admitted]).combine_chunks().to_batches():
-                in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
-            for delivery, part in zip(deliveries, admitted, strict=True):
+            admitted = self._sound(deliveries)
+            table = pa.Table.from_batches([part.batch for _, part in admitted], schema())
+            for batch in table.combine_chunks().to_batches():
+                self._append(batch, anywhere=anywhere)
+            for delivery, part in admitted:
                 self._receiver.stored(delivery, part)
             if not anywhere:
                 self._refused_s = None

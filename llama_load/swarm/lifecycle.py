@@ -35,7 +35,7 @@ from llama_load.options.options import RunOptions, read_options
 from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
 from llama_load.reports.write import write_junit
-from llama_load.swarm import messages
+from llama_load.swarm import messages, sealed_rpc
 from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
@@ -66,6 +66,7 @@ def install() -> None:
     if hasattr(events, "llm_request"):
         return
     load_arrow()
+    sealed_rpc.install()
     runners.HEARTBEAT_LIVENESS = LOST_AFTER_S // runners.HEARTBEAT_INTERVAL  # see `llama_load.swarm.presence`
     events.llm_request = EventHook()
     events.init_command_line_parser.add_listener(_on_parser)

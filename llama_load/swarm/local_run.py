@@ -8,7 +8,7 @@ from typing import Any
 from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Lease
 from llama_load.preflight.prepare import Prepared
-from llama_load.record import CANCELLED, RequestRecord
+from llama_load.record import CANCELLED, RequestRecord, to_batch
 from llama_load.run.controller import RunController
 from llama_load.run.lease_client import was_refused
 from llama_load.run.recorder import InThread, Recorder
@@ -57,7 +57,8 @@ class LocalRun(LocustHost):
     def finish(self) -> tuple[Results, str]:
         """See `RunController.finish`."""
         health = self._sender.finish()
-        self._writer.lost = self._recorder.close()
+        if left := self._recorder.close():
+            self._writer.keep(to_batch(left))
         return self._controller.finish([health])
 
     def deliver(self, worker: str, leases: list[Lease]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import sys
 import time
@@ -14,9 +15,11 @@ from locust.runners import STATE_MISSING
 
 from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Key, Lease
+from llama_load.foreign_records import BadRecords, read_batch
+from llama_load.foreign_text import is_secret_name, masked, printable
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.preflight.prepare import Prepared
-from llama_load.record import CANCELLED, INSTANTS, schema
+from llama_load.record import CANCELLED, INSTANTS
 from llama_load.run.controller import RunController
 from llama_load.swarm import messages
 from llama_load.swarm.clock_sync import WorkerClock
@@ -25,10 +28,13 @@ from llama_load.swarm.locust_host import LocustHost
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.presence import LOST_AFTER_S, has_ended, introduction
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.targets.target import Target
 from llama_load.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 WATCH_EVERY_S = 0.5
 PING_EVERY_S = 2.0
@@ -76,11 +82,12 @@ class MasterRun(LocustHost):
         config = messages.RunConfig(
             __version__,
             self._name,
-            prepared.targets,
-            prepared.body_options,
+            [_without_keys(target) for target in prepared.targets],
+            replace(prepared.body_options, extra=masked(prepared.body_options.extra)),
             prepared.prefix_nonce,
             prepared.ends_matter,
             [user.__name__ for user in environment.user_classes],
+            sorted({name.lower() for target in prepared.targets for name, _ in target.headers if is_secret_name(name)}),
         )
         self._config = messages.pack(config)
         self._workers: dict[str, _WorkerState] = {}
@@ -183,21 +190,23 @@ class MasterRun(LocustHost):
         elif kind == messages.FLUSHED:
             worker.last_word = messages.unpack_flushed(data["last_word"])
         elif kind == messages.ABORT:
-            self._controller.abort(data["sentence"])
+            self._controller.abort(printable(str(data["sentence"])))
         elif kind == messages.REFUSE:
-            self._refused(client_id, worker, f"worker {short_name(client_id)}: {data['sentence']}")
+            self._refused(client_id, worker, f"worker {short_name(client_id)}: {printable(str(data['sentence']))}")
 
     def _hear_over(self, client_id: str, over: Iterable[tuple[bool, int, bool]]) -> None:
         for warmup, index, refused in over:
             self._controller.dispatcher.over(client_id, (bool(warmup), index), refused=refused)
 
     def _take_records(self, client_id: str, worker: _WorkerState, number: int, data: bytes) -> None:
-        import pyarrow as pa
-
         if number in worker.received:
             self._send(messages.ACK, {"number": number}, client_id)
         elif worker.clock.is_known:  # else it comes again: no record is taken in that cannot be put on the master's axis
-            batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema())
+            try:
+                batch = read_batch(data)
+            except BadRecords as error:  # it alone is left out
+                logger.error("worker %s: %s", short_name(client_id), error)
+                return
             self._ingest.put(Delivery(client_id, number, batch, _rows(batch), len(data)))
 
     def admit(self, delivery: Delivery) -> Delivery:
@@ -313,6 +322,11 @@ class MasterRun(LocustHost):
         self._runner.send_message(kind, data | {"run": self._name}, client_id)
 
 
+def _without_keys(target: Target) -> Target:
+    """The target as it may travel: without the headers that hold a key."""
+    return replace(target, headers=tuple((name, value) for name, value in target.headers if not is_secret_name(name)))
+
+
 def _keys(pairs: Iterable[Sequence[int]]) -> list[Key]:
     """Keys as they come in a message, where a tuple has become a list."""
     return [(bool(warmup), index) for warmup, index in pairs]
@@ -342,7 +356,7 @@ def _shifted(batch: pa.RecordBatch, offset_ns: int) -> pa.RecordBatch:
     import pyarrow.compute as pc
 
     columns = [
-        pc.add(column, offset_ns) if name in INSTANTS else column
+        pc.add_checked(column, offset_ns) if name in INSTANTS else column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -46,7 +46,8 @@ MOST_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What the master sends before Locust starts the users. (The flags come with Locust's own message.)"""
+    """What the master sends before Locust starts the users. (The flags come with Locust's own message.) Keys are in neither:
+    `key_headers` are the names, in lower case, of headers that each worker has to add."""
 
     version: str
     run: str  # names the run in every message of it
@@ -55,6 +56,7 @@ class RunConfig:
     nonce: str | None
     ends_matter: bool  # others may wait for the end of a request: say it at once
     user_classes: list[str]  # by their names: those that the master may ask a worker to start
+    key_headers: list[str]
 
 
 @dataclass(frozen=True, slots=True)

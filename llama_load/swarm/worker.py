@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gevent
-import zmq
 from gevent.event import Event
 from locust.rpc import Message
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
 from llama_load.dispatch.leases import Key, Lease
-from llama_load.errors import LlamaLoadError
+from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.foreign_text import masked, secrets_in
 from llama_load.metrics.evidence import WorkerHealth
-from llama_load.options.options import read_options
+from llama_load.options.options import RunOptions, read_options
 from llama_load.record import RequestRecord
 from llama_load.run.in_thread import in_thread
 from llama_load.run.lease_client import was_refused
@@ -30,6 +31,7 @@ from llama_load.swarm.master_watch import MasterWatch
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
 from llama_load.swarm.signals import SIGNALS
+from llama_load.targets.body import BodyOptions
 from llama_load.version import __version__
 
 FLUSH_EVERY_S = 0.1
@@ -158,7 +160,8 @@ class WorkerRun:
         options = read_options(environment.parsed_options)
         self.wait_at_end_s = options.wait_at_end_s
         name = short_name(self._runner.client_id)
-        targets = [target.resolved_here() for target in config.targets]
+        headers = own_keys(options, config)
+        targets = [replace(target.resolved_here(), headers=target.headers + headers) for target in config.targets]
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._outbox = Outbox(spool, SpoolManifest(name, clock_offset_ns), self._send_batch)
         self._holding: set[Key] = set()  # from a lease's coming until it has gone back or its record is acknowledged
@@ -168,7 +171,7 @@ class WorkerRun:
         self._sender = SenderRuntime(
             environment,
             name,
-            SenderConfig(targets, options, config.body_options, config.nonce),
+            SenderConfig(targets, options, with_own_keys(config.body_options, options), config.nonce),
             self,
             published(environment, self._recorder.add),
         )
@@ -319,8 +322,24 @@ class WorkerRun:
         """Send it now or, if a thousand messages wait for a master that is not there, not at all: batches are sent again, and pings
         find out what is held and wanted. (Locust's send_message would sleep for 9 s in whoever wants to send, and then raise.)"""
         message = Message(kind, data | {"run": self.name}, self._runner.client_id)
-        try:
-            self._runner.client.socket.send(message.serialize(), zmq.NOBLOCK)
-        except zmq.ZMQError:
-            return False
-        return True
+        return bool(self._runner.client.send_now(message))
+
+
+def own_keys(options: RunOptions, config: messages.RunConfig) -> tuple[tuple[str, str], ...]:
+    """The headers with keys that the run's requests have, from this worker's options: keys do not travel. Raises UsageError."""
+    own = tuple((name, value) for name, value in options.headers if name.lower() in config.key_headers)
+    if missing := set(config.key_headers) - {name.lower() for name, _ in own}:
+        how = "LLAMA_LOAD_API_KEY" if "authorization" in missing else "LLAMA_LOAD_HEADER"
+        raise UsageError(f"has no {min(missing)} for the server, and keys do not travel: start every worker with {how} set")
+    return own
+
+
+def with_own_keys(body: BodyOptions, options: RunOptions) -> BodyOptions:
+    """The body options with the keys of this worker's --extra-body in the places of the master's. Raises UsageError."""
+    if not secrets_in(body.extra):
+        return body
+    if masked(options.extra_body) != masked(body.extra):
+        raise UsageError(
+            "has no --extra-body like the master's, and keys do not travel: start every worker with LLAMA_LOAD_EXTRA_BODY set"
+        )
+    return replace(body, extra=options.extra_body)

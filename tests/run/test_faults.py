@@ -7,12 +7,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from llama_load.runs import load_run
+from llama_load.runs import RunWriter, load_run
 from tests.conftest import Finished, Simulated, environment, locust_command
+from tests.make_records import manifest, record
 from tests.swarms import own_port, wait_until
 
 Run = Callable[..., Finished]
@@ -96,6 +98,7 @@ def test_a_disk_that_stays_full_loses_nothing(
     assert not list((tmp_path / "tmp").glob("llama-load-spool-*"))
 
 
+@pytest.mark.heavy
 def test_a_run_whose_folder_is_removed_has_its_report(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     server = simulate("--first-token-ms", "50", "--interval-ms", "5")
     folder = tmp_path / "run"
@@ -108,6 +111,7 @@ def test_a_run_whose_folder_is_removed_has_its_report(simulate: Callable[..., Si
     assert "Traceback" not in done.err
 
 
+@pytest.mark.heavy
 def test_one_run_a_folder(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Three runs at once with one --run-dir: one of them runs, the others end with 2 and a sentence before anything is sent."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "5")
@@ -122,6 +126,7 @@ def test_one_run_a_folder(simulate: Callable[..., Simulated], tmp_path: Path) ->
     assert server.log.read_bytes().count(b"\n") == 11
 
 
+@pytest.mark.heavy
 def test_a_report_in_the_middle_of_a_run_leaves_it_alone(
     simulate: Callable[..., Simulated], run_report: Run, tmp_path: Path
 ) -> None:
@@ -134,3 +139,38 @@ def test_a_report_in_the_middle_of_a_run_leaves_it_alone(
     done = end(run, folder)
     assert done.code == 0, done.err
     assert len(done.records.measured()) == 60
+
+
+def test_a_folder_that_is_read_only_is_reported(small_disk: Path, run_report: Run) -> None:
+    """A killed run on a disk that has become read-only: its block is printed, the sentence says that nothing was changed."""
+    folder = small_disk / "run"
+    writer = RunWriter(folder, manifest(end="running", num_prompts=2))
+    writer.append([record(0), record(1)])
+    writer.release()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    done = run_report(folder)
+    assert done.code == 3
+    assert "Successful requests:                     2" in done.out
+    assert "Read-only file system; nothing in it was changed" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_disk_that_is_full_at_the_very_end(small_disk: Path, run_report: Run) -> None:
+    """The table fits and the reports do not: the block is printed, what is there stays, nothing half is left."""
+    folder = small_disk / "run"
+    writer = RunWriter(folder, manifest(end="complete", num_prompts=1))
+    writer.append([record(0)])
+    writer.finish()
+    writer.release()
+    before = sorted(file.name for file in folder.iterdir())
+    with (small_disk / "ballast").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 1024)
+    done = run_report(folder)
+    assert done.code == 3
+    assert "Successful requests:                     1" in done.out
+    assert "the reports could not be written" in done.err
+    assert "Traceback" not in done.err
+    assert sorted(file.name for file in folder.iterdir()) == before
+    (small_disk / "ballast").unlink()
+    assert run_report(folder).code == 0

@@ -1,0 +1,98 @@
+"""Records that somebody else packed: checked in full before any of them is looked at.
+
+Arrow believes the offsets and lengths in a message: one that points outside of its buffers ends the process, and a compressed
+batch of 52 kB can become 1.5 GB.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from llama_load.errors import RunError
+from llama_load.record import schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A worker sends some dozens of records at a time. With a million token gaps each they take 4 MB.
+MOST_BYTES = 64 * 1024 * 1024
+MOST_ROWS = 100_000
+# No count and no instant in ns (146 years) is larger; sums of them and shifts by a clock's offset stay within 64 bits.
+MOST_INTEGER = 2**62
+# The place of RecordBatch's field `compression` and of Message's field `header` in their vtables (Arrow's Message.fbs).
+_HEADER, _COMPRESSION = 2, 3
+
+
+class BadRecords(RunError):
+    """These bytes are no batch of records."""
+
+
+def read_batch(data: bytes) -> pa.RecordBatch:
+    """A batch as `RecordBatch.serialize` packs it, of the columns of `schema`. Raises BadRecords."""
+    import pyarrow as pa
+
+    if len(data) > MOST_BYTES:
+        raise BadRecords(f"a batch of {len(data)} bytes is larger than {MOST_BYTES}")
+    try:
+        message = pa.ipc.read_message(pa.py_buffer(data))
+        batch = unpacked(message, schema())
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise BadRecords(f"a batch of records cannot be read: {error}") from None
+    if batch.num_rows > MOST_ROWS:
+        raise BadRecords(f"a batch of {batch.num_rows} records is larger than {MOST_ROWS}")
+    return batch
+
+
+def unpacked(message: pa.Message, columns: pa.Schema) -> pa.RecordBatch:
+    """The batch in an IPC message, if it is plain and what the schema says. Raises BadRecords, or pyarrow's exceptions."""
+    import pyarrow as pa
+
+    try:
+        plain = message.type == "record batch" and not _is_compressed(memoryview(message.metadata))
+    except (struct.error, IndexError):
+        plain = False
+    if not plain:
+        raise BadRecords("a message is no plain batch of records")
+    batch = pa.ipc.read_record_batch(message, columns)
+    batch.validate(full=True)
+    return batch
+
+
+def check_integers(columns: Any) -> None:
+    """Raises BadRecords where an integer is out of all bounds."""
+    import numpy as np
+    import pyarrow as pa
+
+    for column in columns:
+        for part in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
+            if pa.types.is_int64(part.type) and len(part):
+                buffer = part.buffers()[1]
+                if buffer is None:
+                    continue
+                values = np.frombuffer(buffer, np.int64, len(part), 8 * part.offset)
+                if values.max() > MOST_INTEGER or values.min() < -MOST_INTEGER:
+                    raise BadRecords("a record holds a number beyond all counts and instants")
+
+
+def _is_compressed(metadata: memoryview) -> bool:
+    """Whether the batch in this metadata, a flatbuffer, says that its buffers are compressed."""
+    start = 8 if bytes(metadata[:4]) == b"\xff\xff\xff\xff" else 0  # the length in front of an encapsulated message
+    table = metadata[start:]
+    message = struct.unpack_from("<I", table)[0]
+    place = _field(table, message, _HEADER)
+    if place is None:
+        return True
+    header = place + struct.unpack_from("<I", table, place)[0]
+    return _field(table, header, _COMPRESSION) is not None
+
+
+def _field(table: memoryview, place: int, number: int) -> int | None:
+    """Where a field of the table at `place` lies; None where it is absent."""
+    vtable = place - struct.unpack_from("<i", table, place)[0]
+    if vtable < 0:
+        raise IndexError("a table lies outside of its buffer")
+    size = struct.unpack_from("<H", table, vtable)[0]
+    at = 4 + 2 * number
+    offset = struct.unpack_from("<H", table, vtable + at)[0] if at + 2 <= size else 0
+    return place + offset if offset else None
