@@ -1,7 +1,8 @@
 """One time axis: the kernel's receive stamps, which are CLOCK_REALTIME, put on the monotonic clock.
 
 The offset between the two clocks is sampled with every batch of reads, so a step of the wall clock
-(NTP, an administrator) moves no measurement made after it.
+(NTP, an administrator) moves no measurement made after it. What was received before the step and is read after it is
+converted with the offset before (see `receipt_ns`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ ANCILLARY_BYTES: Final = socket.CMSG_SPACE(16)
 # A sample of the offset is only as good as the time it took: over this, somebody preempted us in between.
 TIGHT_SAMPLE_NS: Final = 5_000
 SAMPLE_TRIES: Final = 5
+# Two samples that differ by more are from before and after a step: clocks that are slewed differ by less from read to read.
+STEP_NS: Final = 1_000_000
 
 # What recvmsg's ancillary data holds when only SO_TIMESTAMPNS was asked for: one struct timespec (seconds, ns).
 unpack_timespec: Final = struct.Struct("=qq").unpack
@@ -48,3 +51,13 @@ def kernel_stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int | None:
         return None
     seconds, nanoseconds = unpack_timespec(ancillary[0][2])
     return int(seconds * 1_000_000_000 + nanoseconds)
+
+
+def receipt_ns(stamp_ns: int, offset_ns: int, before_ns: int, now_ns: int) -> int:
+    """A kernel stamp on the monotonic clock, where the wall clock was stepped since the last batch of reads.
+
+    The stamp is from before the step or after it, so it is converted with either offset. What is later than now cannot be; of two
+    that can, the later is right: the other is off by the whole step, into the past.
+    """
+    possible = [at for at in (stamp_ns - offset_ns, stamp_ns - before_ns) if at <= now_ns]
+    return max(possible, default=now_ns)
