@@ -83,8 +83,10 @@ def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
 
 
 def note_damage(manifest: Manifest, file: str, contents: JournalContents, written: int | None = None) -> None:
-    """Put into the manifest what of a journal could not be read. `written` is how many records were written, if that is known."""
-    missing = None if written is None else max(0, written - contents.table.num_rows)
+    """Put into the manifest what of a journal could not be read. `written` is how many records were written, if that is known;
+    else what its writer knew to be missing stays."""
+    noted = sum(damaged.records or 0 for damaged in manifest.damaged if damaged.file == file) or None
+    missing = noted if written is None else max(0, written - contents.table.num_rows)
     manifest.damaged = [damaged for damaged in manifest.damaged if damaged.file != file]
     if contents.gaps or missing:
         manifest.damaged.append(DamagedJournal(file, len(contents.gaps), contents.unreadable_bytes, missing))
