@@ -168,7 +168,7 @@ def test_a_stage_that_never_ended_is_not_whole(tmp_path: Path) -> None:
     found = run(tmp_path, end="interrupted", stages=[STAGES[0], replace(STAGES[1], ended_mono_ns=None), StageRecord("8", users=8)])
     assert [stage.is_whole for stage in found.stages] == [True, False, False]
     assert [stage.figures.completed for stage in found.stages] == [2, 2, 1]
-    assert list(notes(found.stages)) == ["† 2: it did not come to its end", "† 8: it did not come to its end"]
+    assert list(notes(found.stages)) == ["† 2: the stage did not run to its end", "† 8: the stage did not run to its end"]
     assert found.exit_code == 3
 
 
@@ -332,9 +332,9 @@ def test_one_stage_alone_has_no_bars() -> None:
     ("found", "told"),
     [
         (stage(), []),
-        (stage(is_whole=False, failed=1), ["† 8: it did not come to its end"]),
-        (stage(completed=0), ["† 8: no request began and ended in it; give it more time"]),
-        (stage(lost=1), ["† 8: 1 of the workers went away while it ran"]),
+        (stage(is_whole=False, failed=1), ["† 8: the stage did not run to its end"]),
+        (stage(completed=0), ["† 8: no request began and ended in the stage; make it longer"]),
+        (stage(lost=1), ["† 8: 1 of the workers were lost during the stage"]),
         (stage(completed=3, failed=2), ["† 8: 2 of 5 requests failed"]),
         (stage(completed=3, dropped=2), ["† 8: 0 of 3 requests failed, 2 arrivals dropped"]),
         (stage(crossing=2), ["8: 2 requests that ended after it are left out of its latencies"]),
@@ -390,7 +390,7 @@ def test_junit_names_the_stage_whose_threshold_came_true(tmp_path: Path) -> None
         "mean_ttft_ms{stage=2}>100": ["mean_ttft_ms of stage 2 was 149, over the limit of 100"],
         "failed>5": [],
         "mean_tpot_ms{stage=16}>80": [
-            "mean_tpot_ms of stage 16 was not measured, so nothing shows that it keeps the limit of 80",
+            "mean_tpot_ms of stage 16 was not measured, so the limit of 80 cannot be checked",
         ],
     }
     assert (root.get("tests"), root.get("failures")) == ("5", "2")

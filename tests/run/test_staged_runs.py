@@ -222,7 +222,7 @@ def test_the_stage_in_which_a_worker_went_away_is_marked(
     assert [stage["lost"] for stage in done.manifest["stages"]] == [1, 0]
     report = (running.run_dir / "report.md").read_text()
     assert ["†" in line for line in report.splitlines() if line.startswith("| simulated | c=")] == [True, False]
-    assert "† 8: 1 of the workers went away while it ran" in report
+    assert "† 8: 1 of the workers were lost during the stage" in report
 
 
 def test_a_failing_stage_is_marked_and_never_the_best(simulate: Callable[..., Simulated], run_locust: Run) -> None:
