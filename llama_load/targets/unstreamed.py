@@ -1,4 +1,4 @@
-"""Answers that come as one JSON body: chat and completions without streaming, and embeddings. No token has a time of its own."""
+"""Answers in one JSON body: chat and completions without streaming, and embeddings. Single tokens have no timestamps."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ _decode = msgspec.json.Decoder(_Body).decode
 
 
 class JsonAnswer(AnswerReader):
-    """Reads an answer that is not streamed. `wanted` is the number of embeddings that were asked for; None: a generated text."""
+    """Reads an answer that is not streamed. `embeddings` is the requested number of embeddings; None: a generated text."""
 
     streams = False
 
-    def __init__(self, wanted: int | None = None) -> None:
+    def __init__(self, embeddings: int | None = None) -> None:
         super().__init__()
-        self._wanted = wanted
+        self._embeddings = embeddings
         self._got = 0
-        self._called = False  # a tool, which is an answer without text
+        self._called = False  # a tool call is an answer without text
 
     def settle(self, exchange: Exchange) -> None:
-        """The exchange is over: read its body."""
+        """Called when the exchange is over: read its body."""
         if exchange.failure is not None or exchange.cancelled or not 200 <= (exchange.status or 0) < 300:
             return
         data = bytes(exchange.body)
@@ -88,17 +88,17 @@ class JsonAnswer(AnswerReader):
     def counts(self, bounds: Bounds | None = None) -> Counts:
         """See `AnswerReader.counts`; embeddings generate nothing."""
         found = super().counts(bounds)
-        return found if self._wanted is None else replace(found, output_tokens=None, token_source=None, reasoning_tokens=None)
+        return found if self._embeddings is None else replace(found, output_tokens=None, token_source=None, reasoning_tokens=None)
 
     def _incomplete(self, exchange: Exchange) -> tuple[str, str] | None:
         if exchange.headers.get("content-encoding", "identity").lower() != "identity":
-            return "bad_body", "the answer came compressed although plain was asked for; switch that off in the proxy"
+            return "bad_body", "the answer is compressed against the request; turn compression off in the proxy"
         if self.bad_event is not None:
-            return "bad_body", f"the answer is no valid JSON of this endpoint: {self.bad_event}"
-        if self._wanted is not None:
-            if self._got == self._wanted:
+            return "bad_body", f"the answer is not valid JSON of this endpoint: {self.bad_event}"
+        if self._embeddings is not None:
+            if self._got == self._embeddings:
                 return None
-            return "bad_body", f"{self._wanted} embeddings were asked for, {self._got} came"
+            return "bad_body", f"{self._embeddings} embeddings were requested, {self._got} received"
         if self.generated or self._called or (self.usage is not None and self.usage.completion_tokens):
             return None
         return "empty_answer", f"no token was generated (finish_reason {self.finish_reason})"

@@ -247,10 +247,10 @@ def test_a_server_that_was_another_at_the_end_is_named() -> None:
 
 
 def test_counts_that_cannot_be_are_named() -> None:
-    found = verdict(record(), record(1, count_doubt="usage: 4000000000000096 output tokens where at most 64 were asked for"))
+    found = verdict(record(), record(1, count_doubt="usage: 4000000000000096 output tokens where at most 64 were requested"))
     assert found.headline == (
         "NOT COMPARABLE: 1 answer with impossible token counts, which were ignored: usage: 4000000000000096 output tokens where at "
-        "most 64 were asked for"
+        "most 64 were requested"
     )
 
 

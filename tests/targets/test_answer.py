@@ -297,7 +297,7 @@ BOUNDS = Bounds(asked_tokens=64, sent_bytes=300, received_bytes=2000)
             {"completion_tokens": 4_000_000_000_000_096},
             BOUNDS,
             {"output_tokens": 2, "token_source": "events"},
-            "usage: 4000000000000096 output tokens where at most 64 were asked for",
+            "usage: 4000000000000096 output tokens where at most 64 were requested",
         ),
         ({"completion_tokens": 1900}, replace(BOUNDS, asked_tokens=None), {"output_tokens": 1900}, None),
         (

@@ -86,7 +86,7 @@ def test_a_gateway_that_hides_everything_but_the_api_is_fine() -> None:
         ({"/v1/models": (302, {}, {"Location": "http://elsewhere/"})}, "redirects to http://elsewhere/"),
         ({"/health": (503, None, {})}, "is not ready;"),
         ({"/health": (503, {"error": {"message": "Loading model"}}, {})}, "is not ready (Loading model)"),
-        ({}, "looks like an LLM server"),
+        ({}, "is not an LLM server"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_a_sentence(answers: dict[str, Any], sentence: str) -> None:
@@ -106,7 +106,7 @@ def test_an_answer_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(control, "MOST_BYTES", 1_000_000)
     with (
         ScriptedServer([b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * 100_000, 0.05] * 200]) as server,
-        pytest.raises(UsageError, match="answers without end"),
+        pytest.raises(UsageError, match="answer is endless"),
     ):
         Probe(Wanted(server.url)).ask()
 
@@ -188,7 +188,7 @@ def test_a_server_that_stops_counting_leaves_the_rest_to_the_estimate() -> None:
         assert (counter.count(["short"]), counter.source, counter.why) == ([3], "server", None)
         (long, short) = counter.count(["long " * 100, "short"])
         assert (long, short) == (120, 2)
-        assert (counter.source, counter.why) == ("estimate", "/tokenize answers HTTP 413")
+        assert (counter.source, counter.why) == ("estimate", "/tokenize answered HTTP 413")
 
 
 def refuses_nothing(_: object) -> tuple[int, dict, dict]:

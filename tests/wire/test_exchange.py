@@ -312,7 +312,7 @@ def test_the_record_of_an_answer_has_only_counts_that_can_be() -> None:
     usage = '{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":%d}}'
     record = record_of([STREAM, token("a"), token("b"), FINISH, event(usage % 4_000_000_000_000_096), DONE, END])
     assert (record.status, record.output_tokens, record.token_source, record.prompt_tokens) == ("ok", 2, "events", 5)
-    assert record.count_doubt == "usage: 4000000000000096 output tokens where at most 8 were asked for"
+    assert record.count_doubt == "usage: 4000000000000096 output tokens where at most 8 were requested"
     record = record_of([STREAM, token("a"), token("b"), FINISH, event(usage % 8), DONE, END])
     assert (record.output_tokens, record.token_source, record.count_doubt) == (8, "usage", None)
 
