@@ -1,7 +1,7 @@
-"""One time axis: the kernel's receive stamps, which are CLOCK_REALTIME, put on the monotonic clock.
+"""Converts the kernel's receive timestamps, which are CLOCK_REALTIME, to the monotonic clock.
 
 The offset between the two clocks is sampled with every batch of reads, so a step of the wall clock
-(NTP, an administrator) moves no measurement made after it.
+(NTP, an administrator) does not affect later measurements.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import time
 from typing import Final
 
 # Linux' SO_TIMESTAMPNS (asm-generic/socket.h); Python's socket module does not export it.
-# LLAMA_LOAD_PORTABLE=1 does without, as on a platform that has none (see `llama_load.wire.poller`).
+# LLAMA_LOAD_PORTABLE=1 turns it off, as on platforms without it (see `llama_load.wire.poller`).
 _KERNEL_STAMPS = sys.platform.startswith("linux") and not os.environ.get("LLAMA_LOAD_PORTABLE")
 SO_TIMESTAMPNS: Final = 35 if _KERNEL_STAMPS else None
 ANCILLARY_BYTES: Final = socket.CMSG_SPACE(16)
-# A sample of the offset is only as good as the time it took: over this, somebody preempted us in between.
+# The error of an offset sample is the time it took: if that is longer, the process was preempted in between.
 TIGHT_SAMPLE_NS: Final = 5_000
 SAMPLE_TRIES: Final = 5
 
-# What recvmsg's ancillary data holds when only SO_TIMESTAMPNS was asked for: one struct timespec (seconds, ns).
+# recvmsg's ancillary data with only SO_TIMESTAMPNS set: one struct timespec (seconds, ns).
 unpack_timespec: Final = struct.Struct("=qq").unpack
 
 
@@ -43,7 +43,7 @@ def wall_minus_mono_ns() -> int:
 
 
 def kernel_stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    """The receive stamp (CLOCK_REALTIME, ns) out of recvmsg's ancillary data; None if the kernel gave none."""
+    """The receive timestamp (CLOCK_REALTIME, ns) in recvmsg's ancillary data; None if it has none."""
     if not ancillary:
         return None
     seconds, nanoseconds = unpack_timespec(ancillary[0][2])

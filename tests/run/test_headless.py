@@ -309,7 +309,7 @@ def test_thresholds_set_the_exit_code(simulate: Callable[..., Simulated], run_lo
         (["--dataset-path", __file__], "not in ShareGPT's layout"),
         (["--host", "http://127.0.0.1:9"], "cannot reach http://127.0.0.1:9: connection refused"),
         (["--host", "http://no-such-host.invalid:8080"], "cannot be resolved"),
-        (["--host", "ftp://127.0.0.1"], "is no http:// or https:// URL"),
+        (["--host", "ftp://127.0.0.1"], "is not an http:// or https:// URL"),
         (["--run-dir", "/proc/nowhere/run"], "cannot write the run folder"),
         (["--tokenizer", "/nowhere"], "there is no tokenizer.json"),
         (["--junit", "/tmp"], "--junit /tmp is a folder; name a file"),
