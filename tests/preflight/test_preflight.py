@@ -153,7 +153,7 @@ def test_a_shared_pool_that_overflows_is_foretold_and_named(
     assert "the pool has 1024" in " ".join(done.err.split())
     failed = done.records.failed()
     assert set(failed.strings("status")) == {"context_exceeded"}
-    assert "share one KV pool" in failed.strings("error")[0]
+    assert "shared KV pool" in failed.strings("error")[0]
 
 
 def test_what_the_server_is_goes_into_the_manifest(run_locust: Callable[..., Finished], llama_server) -> None:
