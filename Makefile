@@ -34,6 +34,7 @@ test-heavy: $(VENV)/.dev
 	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
 	@$(PIP) -e '.[heavy]'
+	@scripts/audit.sh $(BIN)
 	HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy $(TWICE)
 	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest -m "portable and not heavy" $(TWICE)
 

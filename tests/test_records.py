@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import stat
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -207,3 +209,20 @@ def test_a_damaged_table_is_one_sentence(tmp_path: Path, at: float) -> None:
     table.write_bytes(data)
     with pytest.raises(RunError, match="cannot be read"):
         load_run(tmp_path / "run")
+
+
+def test_folders_with_texts_are_their_owners_alone(tmp_path: Path) -> None:
+    """Whatever the umask allows; files are no more open than their folder."""
+    old = os.umask(0)
+    try:
+        for name, options, modes in (("a", {}, (0o750, 0o640)), ("b", {"save_texts": True}, (0o700, 0o600))):
+            writer = RunWriter(tmp_path / name, manifest(num_prompts=1, options=options))
+            writer.append([record(0)])
+            writer.finish()
+            writer.release()
+            files = {
+                stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / name).iterdir() if file.suffix in (".json", ".parquet")
+            }
+            assert (stat.S_IMODE((tmp_path / name).stat().st_mode), files) == (modes[0], {modes[1]})
+    finally:
+        os.umask(old)

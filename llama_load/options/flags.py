@@ -138,7 +138,11 @@ FLAGS = (
         ("", "on", "off"),
     ),
     Flag("--no-stream", "", "request whole answers instead of streams: only E2EL is measured", switch=True),
-    Flag("--endpoint", CHAT, "API to use: chat (/v1/chat/completions) or completions (/v1/completions)"),
+    Flag(
+        "--endpoint",
+        CHAT,
+        "API to use: chat, completions, messages (Anthropic's), responses (OpenAI's), completion or infill (llama-server's)",
+    ),
     Flag("--max-tokens", "", "maximum answer length in tokens, for every request (default: the workload's)"),
     Flag("--temperature", "", "sampling temperature (default: the server's)"),
     Flag("--ignore-eos", "", "generate until max_tokens: end-of-sequence tokens do not end the answer", switch=True),

@@ -9,7 +9,7 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.runs import Manifest, PreflightRow
-from llama_load.targets.body import CHAT
+from llama_load.targets.body import WITH_TEMPLATE
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
 from llama_load.units import quantity
 from llama_load.wire.limits import Limits
@@ -69,7 +69,7 @@ def slot_budget(targets: Sequence[Target], endpoint: str, *, max_tokens: int | N
     """The smallest budget of all replicas."""
     contexts = [target.ctx_per_slot for target in targets if target.ctx_per_slot is not None]
     template = 0
-    if endpoint == CHAT:
+    if endpoint in WITH_TEMPLATE:
         known = [target.template_tokens for target in targets]
         template = max(GUESSED_TEMPLATE_TOKENS if tokens is None else tokens for tokens in known)
     return Budget(min(contexts, default=None), prefix_tokens + template, max_tokens, template)

@@ -33,7 +33,7 @@ class Spool:
     def append(self, batch: pa.RecordBatch) -> None:
         """Keep a batch. Raises OSError when the disk refuses; the spool is then as it was before."""
         if self._journal is None:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(0o700, parents=True, exist_ok=True)
             write_whole(self.path / MANIFEST, msgspec.json.encode(self.about))
             self._journal = Journal(self.path / JOURNAL)
         self._journal.append(batch)

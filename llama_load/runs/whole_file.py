@@ -13,8 +13,9 @@ _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def new_file(path: Path, flags: int) -> int:
-    """The descriptor of a new file. Raises OSError where anything has that name already, a link included."""
-    return os.open(path, _NEW | flags, 0o666)
+    """The descriptor of a new file, as open to others as its folder is. Raises OSError where anything has that name already, a link
+    included."""
+    return os.open(path, _NEW | flags, path.parent.stat().st_mode & 0o666)
 
 
 @contextmanager

@@ -24,6 +24,10 @@ class FolderTaken(UsageError):
     """The folder belongs to another run."""
 
 
+# Permissions of run folders; files in them have no more.
+PUBLIC, PRIVATE = 0o750, 0o700
+
+
 class RunWriter:
     """Writes one run folder, which it keeps locked. `append` as records come, `finish` once, then `release`.
 
@@ -39,7 +43,7 @@ class RunWriter:
         self._spool: Spool | None = None
         self._kept: list[pa.RecordBatch] = []
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
             self._lock: FolderLock | None = lock_folder(path)
             if self._lock is None:
                 raise FolderTaken(f"another run is being written to {path}; choose another --run-dir or wait for its end")
@@ -63,7 +67,7 @@ class RunWriter:
         """The same for packed columns."""
         try:
             if self._journal is None:
-                self.path.mkdir(parents=True, exist_ok=True)  # should it have been removed
+                self._make_folder()  # should it have been removed
                 self._journal = Journal(self.path / JOURNAL)
             self._journal.append(batch)
         except OSError as error:
@@ -94,12 +98,18 @@ class RunWriter:
         """
         table = self._read_back()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
             write_finished(self.path, self.manifest, table)
         except OSError as error:
             return self._finish_elsewhere(table, f"cannot write to {self.path}: {error.strerror or error}")
         self._discard_spool()
         return Run(self.path, self.manifest, Records(table), recovered=False)
+
+    def _make_folder(self) -> None:
+        """Readable by owner and group; where texts are saved, by the owner alone."""
+        self.path.mkdir(PUBLIC, parents=True, exist_ok=True)
+        if self.manifest.options.get("save_texts"):
+            self.path.chmod(PRIVATE)
 
     def _read_back(self) -> pa.Table:
         import pyarrow as pa

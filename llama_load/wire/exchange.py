@@ -168,6 +168,10 @@ class Exchange:
                 answer.events = EventStream()
         if body:
             self.counts.received_bytes += len(body)
+            most = self.request.most_bytes or MAX_ANSWER_BYTES
+            if response.is_success and self.counts.received_bytes > most:
+                self.fail("too_large", f"the answer did not end within {most} bytes")
+                return
             if answer.events is None:
                 self._take_body(body, at)
             else:
@@ -212,8 +216,6 @@ class Exchange:
         stamps.last_progress_ns = self.clock.since_ns = at
         counts.progress_events += progress
         counts.merged += progress - 1
-        if counts.received_bytes > MAX_ANSWER_BYTES:
-            self.fail("too_large", f"the answer did not end within {MAX_ANSWER_BYTES} bytes")
 
     def _event_too_large(self) -> None:
         self.fail("too_large", "an event of the stream grew beyond 4 MiB without ending")

@@ -26,6 +26,7 @@ class Request:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | tuple[bytes, ...] = b""  # or its pieces, which are sent without being put together
     reuse: bool = False
+    most_bytes: int | None = None  # of the answer's body, where what was asked for bounds it
 
     @property
     def pieces(self) -> tuple[bytes, ...]:

@@ -25,10 +25,13 @@ class EventTooLarge(Exception):
 class EventStream:
     """Incremental decoder. `feed` returns the data of every event completed by these bytes."""
 
-    __slots__ = ("_at_start", "_between", "_data", "_data_bytes", "_skip_lf", "_tail")
+    __slots__ = ("_at_start", "_between", "_data", "_data_bytes", "_skip_lf", "_tail", "_tail_pieces")
 
     def __init__(self) -> None:
-        self._tail = b""  # bytes of a line that has not ended yet
+        self._tail = b""  # the beginning of a line that has not ended yet
+        self._tail_pieces = (
+            bytearray()
+        )  # and how it goes on: appended to, since copying it with each byte would take quadratic time
         self._data: list[bytes] = []  # data lines of an event that has not ended yet
         self._data_bytes = 0
         self._skip_lf = False  # the last line ended in CR: a LF that follows belongs to it
@@ -41,21 +44,31 @@ class EventStream:
         one_line = self._between and chunk[:6] == b"data: " and chunk.find(b"\n") == len(chunk) - 2
         if one_line and chunk[-1] == _LF and b"\r" not in chunk:
             return [chunk[6:-2]]
+        if self._tail and not self._at_start and b"\n" not in chunk and b"\r" not in chunk:
+            self._tail_pieces += chunk
+            if len(self._tail) + len(self._tail_pieces) > MAX_EVENT_BYTES:
+                raise EventTooLarge
+            return []
         events = self._feed_slowly(chunk)
         self._between = not (self._tail or self._data or self._skip_lf or self._at_start)
         return events
 
     def end(self) -> list[bytes]:
         """The body is complete: the event that was still open, if it had data."""
-        lines = [self._tail] if self._tail else []
+        lines = [self._whole_tail()] if self._tail else []
         self._tail = b""
         return self._lines([*lines, b""])
+
+    def _whole_tail(self) -> bytes:
+        tail = self._tail + self._tail_pieces
+        self._tail_pieces.clear()
+        return tail
 
     def _feed_slowly(self, chunk: bytes) -> list[bytes]:
         if self._skip_lf and chunk:
             chunk = chunk.removeprefix(b"\n")
             self._skip_lf = False
-        text = self._tail + chunk
+        text = self._whole_tail() + chunk
         if self._at_start:
             if len(text) < len(_BOM) and _BOM.startswith(text):
                 self._tail = text

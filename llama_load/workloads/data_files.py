@@ -6,6 +6,7 @@ import hashlib
 import json
 import mmap
 import re
+import stat
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,9 +23,12 @@ USER = "user"
 ASSISTANT = "assistant"
 SYSTEM = "system"
 BLANK_LINE = "\n\n"
+# What comes through a pipe is held in memory.
+MOST_PIPE_BYTES = 1024 * 2**20
 _BOM = b"\xef\xbb\xbf"
 _INK = re.compile(rb"\S")
-_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+# A string that never ends is one match, up to the end: looking for its end from each of its quotes would take quadratic time.
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _ROLES = {
     "human": USER,
     "user": USER,
@@ -91,11 +95,19 @@ class DataFile:
 
 def _mapped(path: Path) -> mmap.mmap | bytes:
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # a device has no end
+            raise UsageError(f"the data set {path} is no regular file")
         with path.open("rb") as file:
             try:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (ValueError, OSError):  # empty files and pipes cannot be mapped
-                return file.read()
+                data = file.read(MOST_PIPE_BYTES + 1)
+                if len(data) > MOST_PIPE_BYTES:
+                    raise UsageError(
+                        f"the data set {path} gives more than {MOST_PIPE_BYTES // 2**20} MiB; save it as a file"
+                    ) from None
+                return data
     except FileNotFoundError:
         raise UsageError(f"there is no data set at {path}; give the path of a file with --dataset-path") from None
     except OSError as error:

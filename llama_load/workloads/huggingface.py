@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.foreign_text import printable
 from llama_load.workloads.facts import DataFacts
 
 HUB = "hf:"
@@ -21,6 +22,8 @@ DEFAULT_SPLIT = "train"
 # Images are chosen among this many: enough variety for a small download.
 IMAGE_POOL = 256
 _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}
+# Of one image.
+MOST_IMAGE_BYTES = 256 * 2**20
 _IMAGE_COLUMNS = ("image", "images", "picture")
 
 
@@ -117,13 +120,30 @@ class DataSet:
     def _file(self, image: bytes | str) -> bytes:
         if isinstance(image, bytes):
             return image
+        self._check_place(image)
         import fsspec
 
         try:
             with fsspec.open(image, "rb") as file:
-                return bytes(file.read())
+                data = bytes(file.read(MOST_IMAGE_BYTES + 1))
         except Exception as error:  # see `_loaded`
             raise self._refused(error) from None
+        if len(data) > MOST_IMAGE_BYTES:
+            raise UsageError(f"an image of the data set {self.spec} is larger than {MOST_IMAGE_BYTES // 2**20} MiB")
+        return data
+
+    def _check_place(self, path: str) -> None:
+        """A cell may name a file: one of the data set's own, on this machine or in its repository on the Hub, and no other."""
+        own = Path(self._source)
+        if own.exists():
+            folder = own.resolve() if own.is_dir() else own.resolve().parent
+            file = Path(path.removeprefix("file://"))
+            good = Path(folder, file).resolve().is_relative_to(folder) and Path(folder, file).is_file() and "::" not in path
+        else:
+            good = path.startswith(f"hf://datasets/{self._source}@") or path.startswith(f"hf://datasets/{self._source}/")
+            good = good and "::" not in path and ".." not in path
+        if not good:
+            raise UsageError(f"the data set {self.spec} names the image {printable(path, 200)}, which is no file of its own")
 
     def _refused(self, error: Exception) -> UsageError:
         said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

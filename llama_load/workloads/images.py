@@ -35,6 +35,12 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif"})
 # Pillow's names of the formats that every server reads; MPO is a phone's JPEG with a second image after it.
 SENT_AS_THEY_ARE = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png"}
 
+# Pillow reads more formats, some by running other programs (Ghostscript for EPS), whatever a file's name.
+READ = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
+# Decoding an image of this many pixels takes 160 to 270 MB; cameras make 12 to 60 million.
+MOST_PIXELS = 64 * 2**20
+MOST_FILE_BYTES = 256 * 2**20
+
 JPEG_QUALITY = 85  # usual for cameras and web sites
 GRAIN_BITS = 4
 BRIGHTEST = 256 - 2**GRAIN_BITS  # colours stay below, so that adding grain never overflows
@@ -107,8 +113,10 @@ def image_of(data: bytes, name: str) -> Image:
     from PIL import UnidentifiedImageError
 
     try:
-        with Pillow.open(io.BytesIO(data)) as picture:
+        with Pillow.open(io.BytesIO(data), formats=READ) as picture:
             width, height = picture.size
+            if width * height > MOST_PIXELS:
+                raise UsageError(f"the image {name} has {width}x{height} pixels, more than {MOST_PIXELS // 10**6} million")
             kind = SENT_AS_THEY_ARE.get(picture.format or "")
             if kind == "jpeg":
                 picture.draft("RGB", (1, 1))  # decoding at 1/8 size finds broken files in 40 % of the time
@@ -116,7 +124,7 @@ def image_of(data: bytes, name: str) -> Image:
             if kind is None:
                 kind, data = "png", _encoded(picture.convert("RGBA" if picture.has_transparency_data else "RGB"), "png")
     except (OSError, ValueError, SyntaxError, EOFError, Pillow.DecompressionBombError) as error:
-        reason = "Pillow does not know its format" if isinstance(error, UnidentifiedImageError) else error
+        reason = f"its format is not one of {', '.join(READ)}" if isinstance(error, UnidentifiedImageError) else error
         raise UsageError(f"the image {name} cannot be read: {reason}") from None
     return _image(data, kind, width, height)
 
@@ -135,6 +143,8 @@ def _is_image_file(file: Path) -> bool:
 
 def _read(file: Path) -> Image:
     try:
+        if file.stat().st_size > MOST_FILE_BYTES:
+            raise UsageError(f"the image {file} is larger than {MOST_FILE_BYTES // 2**20} MiB")
         data = file.read_bytes()
     except OSError as error:
         raise UsageError(f"the image {file} cannot be read: {error.strerror}") from None

@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from llama_load.errors import UsageError
 
+# 250 million tokens.
+MOST_BYTES = 1024 * 2**20
 # UTF-32 goes first: its little-endian mark begins with UTF-16's.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -75,7 +78,14 @@ def _files_below(folder: Path) -> list[Path]:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # a device has no end
+            raise UsageError(f"the document {path} is no regular file")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise UsageError(f"the document {path} is larger than {MOST_BYTES // 2**20} MiB; give a part of it")
+        return data
     except FileNotFoundError:
         raise UsageError(f"there is no document at {path}; give the path of a text file or folder with --document") from None
     except OSError as error:
