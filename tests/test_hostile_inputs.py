@@ -88,7 +88,7 @@ def test_an_image_that_would_fill_the_memory_is_refused_undecoded() -> None:
 
 def test_devices_are_not_read(tmp_path: Path) -> None:
     for read in (lambda: list(text_files(Path("/dev/zero"), 0)), lambda: DataFile(Path("/dev/zero"), "x")):
-        with pytest.raises(UsageError, match="no regular file"):
+        with pytest.raises(UsageError, match="not a regular file"):
             read()
 
 

@@ -85,7 +85,7 @@ def test_the_preflight_never_judges_a_machine_by_nothing() -> None:
     (row,) = client_rows(Calibration("", "", 2, 50, [Step(25, 90.0, 0.2)]), 8, 1)
     assert "repeat llama-load calibrate while nothing else runs" in row.value
     assert client_rows(FOUND, 400, 1)[0].level == "ok"
-    assert "use 2 (--processes)" in client_rows(FOUND, 401, 1)[0].value
+    assert "need --processes 2" in client_rows(FOUND, 401, 1)[0].value
 
 
 def test_a_load_is_read() -> None:
