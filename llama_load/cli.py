@@ -84,6 +84,7 @@ def _parser() -> Parser:
     )
     serve.add_argument("--vision", action="store_true", help="add a small random vision projector, to accept images")
     serve.add_argument("--embeddings", action="store_true", help="serve /v1/embeddings instead of chat")
+    serve.add_argument("--reranking", action="store_true", help="serve /v1/rerank instead of chat")
     serve.add_argument(
         "--simulated", action="store_true", help="no model: send tokens on a known schedule, for tests of timing and faults"
     )
@@ -304,6 +305,7 @@ def _serve_embedded(arguments: argparse.Namespace) -> int:
         threads=arguments.threads,
         api_key=arguments.api_key or os.environ.get(SERVER_KEY, ""),
         embeddings=arguments.embeddings,
+        reranking=arguments.reranking,
         projector=cached_projector(ModelSize().dim) if arguments.vision else None,
     )
     command = server.command(arguments.port or free_port(arguments.host))

@@ -26,6 +26,7 @@ from llama_load.targets.body import (
     INFILL,
     MESSAGES,
     PATHS,
+    RERANK,
     RESPONSES,
     BodyOptions,
     asked_choices,
@@ -109,7 +110,7 @@ _STREAM_READERS: Mapping[str, type[AnswerReader]] = {
 
 
 def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader:
-    """Who reads the answer of this API; `inputs` is the number of texts to be embedded. Raises UsageError."""
+    """Who reads the answer of this API; `inputs` is the number of texts to be embedded or ranked. Raises UsageError."""
     if streams and inputs is None:
         return _STREAM_READERS.get(endpoint, AnswerReader)()
     if endpoint in _STREAM_READERS:
@@ -119,7 +120,7 @@ def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader
 
 class LlamaUser(HttpUser):
     """Base class of every LLM user. Subclass it, write a `@task` that calls `self.chat(…)`, `self.document(…)`, `self.vision(…)`,
-    `self.complete(…)` or `self.embed(…)`.
+    `self.complete(…)`, `self.embed(…)` or `self.rerank(…)`.
 
     `workload` names the requests in reports and in Locust's statistics, and says where prompts come from when a task
     gives none: a class from `llama_load.workloads`, or None for tasks that bring their own. Everything of Locust's
@@ -201,6 +202,11 @@ class LlamaUser(HttpUser):
         texts = (inputs,) if isinstance(inputs, str) else inputs
         return self._ask(None if texts is None else Prompt("", inputs=tuple(texts)), EMBEDDINGS, None, name, body)
 
+    def rerank(self, query: str | None = None, documents: Sequence[str] = (), *, name: str | None = None, **body: Any) -> Answer:
+        """Send one request to /v1/rerank: how relevant is each document to the query? Without a query both come from the workload.
+        `Answer.text` is empty: the scores are counted, not kept."""
+        return self._ask(None if query is None else Prompt(query, inputs=tuple(documents)), RERANK, None, name, body)
+
     def _ask(
         self,
         prompt: str | Messages | Prompt | None,
@@ -268,11 +274,12 @@ class LlamaUser(HttpUser):
     ) -> tuple[SentRequest, Request, AnswerReader]:
         """The request for a prompt, what the record will say of it, and who reads the answer. Raises UsageError."""
         said = prompt if isinstance(prompt, Prompt) else None
-        embeds = options.endpoint == EMBEDDINGS
         try:
             content = content_of(prompt, options.endpoint, conversation.history, conversation.prefix)
         except UsageError as error:
             raise UsageError(f"{self.workload_name()} {error}") from None
+        # A query is no input of its own.
+        inputs = {EMBEDDINGS: len(content), RERANK: len(content) - 1}.get(options.endpoint)
         wanted = options.max_tokens or (said.max_tokens if said is not None else None)
         target = conversation.ticket.target
         payload = request_body(content, target, options, wanted, conversation.model) | self._body_of(said) | body
@@ -290,17 +297,18 @@ class LlamaUser(HttpUser):
             model=conversation.model,
             text=text,
             digest=in_thread_if_long(text_digest, text),
-            inputs=len(content) if embeds else None,
+            inputs=inputs,
             prefixed=bool(conversation.prefix),
             max_tokens=asked_tokens(payload),
             prompt=said,
             choices=asked_choices(payload),
-            sent_bytes=len(encoded) if is_text(payload) else None,
+            # Each document to be ranked is computed with the whole query before it.
+            sent_bytes=len(encoded) * (inputs or 1 if options.endpoint == RERANK else 1) if is_text(payload) else None,
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, said)
         headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
         pieces = with_images(encoded, said.images) if said is not None and said.images else encoded
-        reader = _reader(options.endpoint, len(content) if embeds else None, streams=bool(payload.get("stream")))
+        reader = _reader(options.endpoint, inputs, streams=bool(payload.get("stream")))
         return asked, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(asked)), reader
 
     def _body_of(self, said: Prompt | None) -> dict[str, Any]:

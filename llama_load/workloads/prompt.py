@@ -46,8 +46,8 @@ class Prompt:
 
     `prompt_tokens` counts all its text, history included, without chat template; None if nobody counted. `history` goes before
     the text (system prompt, recorded exchanges), `answer` is the recorded answer to it, `more` how many turns of the same
-    conversation follow it in the plan. `inputs` are the texts of an embeddings request. `task` names the request in reports
-    where a workload sends several kinds.
+    conversation follow it in the plan. `inputs` are the texts of an embeddings request, or the documents to be ranked for the
+    query `text`. `task` names the request in reports where a workload sends several kinds.
     """
 
     text: str
@@ -107,7 +107,7 @@ class Traffic:
     images_per_request: int = 1
     # a mixture: weight by task
     weights: Mapping[str, float] = field(default_factory=dict)
-    # embeddings
+    # embeddings, reranking
     batch_size: int = 1
     # synthetic
     input_len: int | None = None
