@@ -79,7 +79,7 @@ def test_a_run_without_a_place_to_print_has_its_folder(
     assert_quiet(printed, 0)
     assert "Successful requests:" in printed.stdout
     if encoding == "ascii":
-        assert "+ 4 of 4 requests are on record" in printed.stdout
+        assert "+ 4 of 4 requests were recorded" in printed.stdout
         into = into_a_closed_pipe
     else:
         into = into_a_full_disk

@@ -1,1 +1,1 @@
-"""What the numbers mean: one function a metric, the summary of a run, and its verdict. Knows no network and no Locust."""
+"""Definitions of the metrics: one function per metric, the summary of a run, and its verdict. Depends on no network or Locust."""

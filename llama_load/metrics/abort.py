@@ -1,7 +1,7 @@
-"""Thresholds that end a run: judged while it goes on, on the measured requests that have ended so far.
+"""Thresholds that abort a run (--abort-if), checked during the run against the measured requests that have ended.
 
-failure_ratio, failed                         from 20 requests on
-mean_, median_ and pN_ of ttft, tpot, e2el    from as many values on as the percentile needs (p99: 100), at least 20
+failure_ratio, failed                         once 20 requests have ended
+mean_, median_ and pN_ of ttft, tpot, e2el    once the percentile has enough values (p99: 100), at least 20
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from llama_load.metrics.thresholds import Threshold, ThresholdResult, evaluate, 
 from llama_load.record import OK
 
 LATENCIES = ("ttft", "tpot", "e2el")
-# One failure among few requests, or one slow answer, is no reason to end a run.
+# One failure or one slow answer among few requests must not end a run.
 LEAST = 20
 _KEY = re.compile(rf"failure_ratio|failed|(?P<what>mean|median|p(?P<p>\d{{1,2}}(?:\.\d+)?))_(?P<latency>{'|'.join(LATENCIES)})_ms")
 
 
 def parse_abort(text: str) -> Threshold:
-    """Read a threshold that can be judged during a run. Raises ValueError with a sentence."""
+    """Parse a threshold of --abort-if. Raises ValueError with a message for users."""
     try:
         threshold = parse_threshold(text)
     except ValueError as error:
         raise ValueError(str(error).replace("--fail-if", "--abort-if")) from None
     if threshold.group is not None or not _KEY.fullmatch(threshold.key):
         raise ValueError(
-            "--abort-if knows failure_ratio, failed, and mean, median and percentiles of ttft, tpot and e2el of the whole run, "
+            "--abort-if takes failure_ratio, failed, and mean, median and percentiles of ttft, tpot and e2el of the whole run, "
             f"such as p99_ttft_ms>5000, got {text!r}"
         )
     return threshold
@@ -40,14 +40,14 @@ def parse_abort(text: str) -> Threshold:
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """The measured requests that have ended until now: how many, how many of them failed, the latencies of the others in ms."""
+    """The measured requests that have ended: their number, how many failed, and the latencies of the others in ms."""
 
     ended: int
     failed: int
     latencies_ms: Mapping[str, NDArray[np.float64]]
 
     def judge(self, thresholds: Sequence[Threshold]) -> ThresholdResult | None:
-        """The first threshold that has come true; None if none has."""
+        """The first threshold that is exceeded; None if none is."""
         for threshold in thresholds:
             value = self._value(threshold.key)
             if value is not None and (result := evaluate(threshold, {threshold.key: value})).failed:
@@ -55,7 +55,7 @@ class SoFar:
         return None
 
     def _value(self, key: str) -> float | None:
-        """The figure; None where it rests on too little."""
+        """The figure; None where it has too few values."""
         match = _KEY.fullmatch(key)
         if self.ended < LEAST or match is None:
             return None
@@ -76,7 +76,7 @@ class RunningFigures:
         self._ended = self._failed = 0
 
     def add(self, status: str, latencies_ms: Sequence[float | None]) -> None:
-        """A request has ended; its latencies in the order of `LATENCIES`, None where it has none."""
+        """Add a request that has ended. Latencies in the order of `LATENCIES`, None where it has none."""
         self._ended += 1
         if status != OK:
             self._failed += 1
@@ -86,5 +86,5 @@ class RunningFigures:
                 values.append(value_ms)
 
     def so_far(self) -> SoFar:
-        """A copy of it all, which a thread can judge."""
+        """A copy, which another thread can judge."""
         return SoFar(self._ended, self._failed, {name: np.array(values) for name, values in self._latencies.items()})

@@ -1,10 +1,11 @@
-"""How far requests that were cut off at the end of a time would move the figures of those that were not.
+"""How much the latencies would change if requests cut off at the end of a run or stage were counted.
 
-A request that was in flight for 8 s when its time was over has an E2EL of more than 8 s: it is censored. Leaving it out makes
-latencies look too good, since slow requests are cut most often. The product-limit estimate keeps it: with n requests whose
-latency is not below t, an answer at t multiplies the share S(t) of slower ones by 1 - 1/n, a cut request only lowers n.
+A request that was in flight for 8 s when the run ended has an E2EL of more than 8 s: it is censored. Leaving it out makes
+latencies look too good, because slow requests are cut most often. The product-limit (Kaplan-Meier) estimate keeps it: with n
+requests of latency t or more, an answer at t multiplies the share S(t) of slower requests by 1 - 1/n; a cut request only
+lowers n.
 
-Source: E. L. Kaplan, P. Meier, "Nonparametric Estimation from Incomplete Observations", 1958; the mean as B. Efron completed it
+Source: E. L. Kaplan, P. Meier, "Nonparametric Estimation from Incomplete Observations", 1958; the mean with Efron's completion
 (the largest value counts as an answer), which is a lower bound.
 """
 
@@ -20,7 +21,7 @@ from llama_load.metrics.statistics import is_enough
 
 
 class ProductLimit:
-    """The estimate from latencies that are known and from times after which requests were cut, both in the same unit."""
+    """The estimate from known latencies and from the times after which requests were cut, in the same unit."""
 
     def __init__(self, known: NDArray[np.float64], cut: NDArray[np.float64]) -> None:
         values = np.concatenate((known, cut))
@@ -32,12 +33,12 @@ class ProductLimit:
 
     @property
     def mean(self) -> float:
-        """The area under S(t); a lower bound where the largest value is one that was cut."""
+        """The area under S(t); a lower bound where the largest value is a cut one."""
         before = np.concatenate(([1.0], self._slower[:-1]))
         return float(np.sum(before * np.diff(self._values, prepend=0.0)))
 
     def percentile(self, p: float) -> float:
-        """The smallest t with S(t) <= 1 - p/100; infinite where so many were cut that it is not known."""
+        """The smallest t with S(t) <= 1 - p/100; infinite where too many requests were cut to know it."""
         place = int(np.argmax(self._slower <= 1 - p / 100 + 1e-12)) if len(self._slower) else 0
         known = bool(len(self._slower)) and self._slower[place] <= 1 - p / 100 + 1e-12
         return float(self._values[place]) if known else math.inf
@@ -46,12 +47,11 @@ class ProductLimit:
 def cut_shift(
     answered: NDArray[np.float64], also_known: NDArray[np.float64], cut: NDArray[np.float64], percentiles: Sequence[float]
 ) -> float:
-    """The largest relative change of the mean, the median and the reported percentiles of `answered` when what was cut is counted:
-    0 none, 0.1 a tenth, infinite where a percentile is not known any more.
+    """The largest relative change of mean, median and reported percentiles of `answered` when cut requests are counted.
 
-    `also_known` are latencies of cut requests that were complete before the cut (TTFT), `cut` the times after which the
-    others were cut. Ten answers of 10 s and one cut after 40 s: the mean grows from 10 to at least 12.7 s, 0.27.
-    Percentiles that the sample is too small for are left out.
+    0: no change; 0.1: 10 %; infinite: a percentile becomes unknown. `also_known` are latencies of cut requests that were
+    complete before the cut (TTFT); `cut` are the times after which the others were cut. Percentiles with too few values are
+    left out. Ten answers of 10 s and one cut after 40 s: the mean grows from 10 to at least 12.7 s, 0.27.
     """
     answered = answered[~np.isnan(answered)]
     if not len(cut) + len(also_known):

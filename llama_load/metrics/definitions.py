@@ -1,6 +1,6 @@
-"""The one table of metrics: what each is called, where it is computed, and where it is shown.
+"""The table of metrics: the name of each, where it is computed, and where it is shown.
 
-Summary, block, summary.json, thresholds, the flags' help and docs/metrics.md come from here. A new latency needs a column in
+Summary, text block, summary.json, thresholds, the flags' help and docs/metrics.md use it. A new latency needs a column in
 `llama_load.record`, a function in `llama_load.metrics.latencies` and a row in `LATENCIES`.
 """
 
@@ -12,21 +12,20 @@ from typing import Any
 
 from llama_load.metrics import latencies as request
 
-# Of what a latency is: of every request; of scheduled ones, in an open loop; or a detail: of opening the connection, of the
-# server, of the answer.
+# The groups of latencies: of every request; of scheduled requests (open loop); details of the connection, the server, the answer.
 EVERY, SCHEDULED = "every", "scheduled"
 CONNECTION, SERVER, ANSWER = DETAILS = ("connection", "server", "answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """A latency of a request, in ms, of which a run has a distribution.
+    """A latency of a request, in ms; a run has its distribution.
 
-    `key` is its name in flags and JSON (mean_ttft_ms, p99_ttft_ms, count_ttft), `name` in the lines of the block, `title`
-    above its section there (empty: it has none, as details), `open_loop` its name in the open loop's section (empty: it is not
-    there). Its value is the sum of `columns` of requests.parquet; `function` computes it, and its docstring has formula and
-    source. `is_objective`: --goodput knows it. A detail has a line if there are values; `is_always_shown`: without any, too;
-    `differs_from`: only if its mean is not that of this latency.
+    `key` is its name in flags and JSON (mean_ttft_ms, p99_ttft_ms, count_ttft), `name` in the lines of the block, `title` the
+    headline of its section there (empty: no section), `open_loop` its name in the open-loop section (empty: not shown there).
+    Its value is the sum of `columns` of requests.parquet; `function` computes it, with formula and source in its docstring.
+    `is_objective`: --goodput accepts it. A detail is shown if it has values; with `is_always_shown` always; with
+    `differs_from` only if its mean differs from that latency's.
     """
 
     key: str
@@ -139,9 +138,9 @@ OBJECTIVE_KEYS = tuple(latency.key for latency in LATENCIES if latency.is_object
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of a set of requests: its key in summary.json and in thresholds, its line in the block (empty: it has none),
-    the attribute of `Summary`, its definition. `is_rate`: per second of the run's or the stage's time. `is_count`: the block
-    shows it without decimals; `known` is then the attribute of a part of it that is known where the whole is not."""
+    """A figure of a set of requests: its key in summary.json and in thresholds, its line in the block (empty: none), the
+    attribute of `Summary`, its definition. `is_rate`: per second of the run's or stage's time. `is_count`: shown without
+    decimals; `known` is then the attribute with the known part of it, shown where the whole is unknown."""
 
     key: str
     line: str
@@ -201,14 +200,14 @@ FIGURES = (
         "output_throughput",
         "Output token throughput (tok/s)",
         "output_throughput",
-        "output tokens / duration; where a time cut the run, those that came within it, of cut requests too",
+        "output tokens / duration; in a run cut by its time, all tokens that came within it, those of cut requests included",
         is_rate=True,
     ),
     Figure(
         "max_output_tokens_per_s",
         "Peak output token throughput (tok/s)",
         "max_output_tokens_per_s",
-        "most output tokens within any second; n/a for less than a second",
+        "most output tokens within any second; n/a for runs shorter than a second",
     ),
     Figure(
         "max_concurrent_requests",

@@ -1,4 +1,4 @@
-"""Whether a latency grows while the load stays the same: a server that gets hot, or a queue without end."""
+"""Whether a latency grows while the load stays the same: thermal throttling, or a queue that grows without end."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Fewer values a quarter show no trend that chance could not.
+# With fewer values per quarter, chance explains any trend.
 LEAST_A_QUARTER = 8
-# One-sided: of a thousand quiet runs one is accused by the ranks, and the ratio of medians must be large, too.
+# One-sided: a false alarm in 1 of 1000 runs; the ratio of medians must exceed its limit, too.
 SIGNIFICANCE_Z = 3.1
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Medians of the first and of the last quarter, in the unit of the values; `grew`: the difference is more than chance."""
+    """Medians of the first and of the last quarter, in the unit of the values; `grew`: the increase is significant."""
 
     first: float
     last: float
@@ -29,8 +29,9 @@ class Drift:
 
 
 def drift(values: NDArray[np.float64], begun_ns: NDArray[np.int64]) -> Drift | None:
-    """The change from the first to the last quarter of the requests, in the order of `begun_ns`. It is growth if the rank-sum
-    test of both quarters has z > 3.1. None: too few requests to tell.
+    """The change from the first to the last quarter of the requests, in the order of `begun_ns`; None: too few requests.
+
+    It counts as growth if the rank-sum test of both quarters has z > 3.1.
 
     Source: H. B. Mann, D. R. Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger", 1947.
     """
@@ -44,7 +45,7 @@ def drift(values: NDArray[np.float64], begun_ns: NDArray[np.int64]) -> Drift | N
 
 
 def _rank_sum_z(low: NDArray[np.float64], high: NDArray[np.float64]) -> float:
-    """By how many standard deviations `high` ranks above `low`; ties share their rank."""
+    """How many standard deviations `high` ranks above `low`; ties share their rank."""
     m, n = len(low), len(high)
     pooled = np.concatenate((low, high))
     _, places, counts = np.unique(pooled, return_inverse=True, return_counts=True)

@@ -1,4 +1,4 @@
-"""What a verdict rests on: the records and figures of a run or of a stage, and what is known about how they came about."""
+"""The input of a verdict: records and figures of a run or of a stage, and how they were measured."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from llama_load.metrics.records import Records
 from llama_load.metrics.summary import Summary
 from llama_load.units import NS_PER_S
 
-# How a sentence of `Evidence.server_changes` begins that names no change.
+# Beginning of the sentence in `Evidence.server_changes` that reports no change, only a missing answer.
 NO_ANSWER = "did not answer at the end of the run"
 
 
 @dataclass(slots=True)
 class WorkerHealth:
-    """What a worker noticed of itself during the measurement.
+    """A worker's measurements of itself during the run.
 
-    `core_busy` is 0 to 1, of one core; `stolen_ratio` the share of all CPU time that the machine's hypervisor gave to others;
-    `clock_offset_ms` what was added to its instants to bring them onto the master's clock, None in one process;
-    `clock_uncertainty_ms` by how much that may be wrong, the worst of all that was added to its records.
-    `longest_pause_ms` is the longest time for which the event loop did not run (20 ms between two samples subtracted), which
-    began at `longest_pause_mono_ns` by the master's clock; `late_wakeups` are lags of over 5 ms, (since when, ms), at most the
-    1000 longest; `suspended_ms` for how long the machine was asleep.
-    `machine_busy` is the share of all cores' time that anybody used, `own_share` that of this process, and `server_share` that of
-    the servers under test, None where they are not seen on this machine; all are 0 to 1, and of the whole measurement.
-    `others` is what its users did besides LLM requests, warm-ups included.
+    `core_busy`: CPU time of its process, 0 to 1 of one core. `stolen_ratio`: share of CPU time that the hypervisor gave to others.
+    `clock_offset_ms`: what was added to its instants to convert them to the master's clock, None in one process;
+    `clock_uncertainty_ms`: the largest possible error of that.
+    `longest_pause_ms`: the longest time for which the event loop did not run (less the 20 ms between two samples), from
+    `longest_pause_mono_ns` on, by the master's clock. `late_wakeups`: lags over 5 ms as (start, ms), the 1000 longest at most.
+    `suspended_ms`: how long the machine was suspended.
+    `machine_busy`: used share of all cores' time, 0 to 1; `own_share` of this process; `server_share` of the servers under test,
+    None where they do not run on this machine.
+    `others`: what its users did besides LLM requests, warm-ups included.
     """
 
     worker: str
@@ -53,7 +53,7 @@ LAG_EVERY_NS = NS_PER_S // 50
 
 
 def within(health: WorkerHealth, begun_ns: int, ended_ns: int) -> WorkerHealth:
-    """What a worker noticed of its event loop between two instants: p99 and longest lag, as far as they are over 5 ms (else 0)."""
+    """A worker's event loop lag between two instants: p99 and longest; 0 where it is below 5 ms."""
     lags = sorted((ms for since_ns, ms in health.late_wakeups if begun_ns <= since_ns < ended_ns), reverse=True)
     beyond = max(1, (ended_ns - begun_ns) // LAG_EVERY_NS // 100)  # samples above p99; in a short stage the longest alone
     p99 = lags[beyond] if beyond < len(lags) else 0.0
@@ -63,8 +63,8 @@ def within(health: WorkerHealth, begun_ns: int, ended_ns: int) -> WorkerHealth:
 
 @dataclass(slots=True)
 class LostWorker:
-    """A worker that went away: the measured requests that it may have sent and of which no record came, how many it had not
-    begun, which went to others, and the requests of warm-ups that it may have sent."""
+    """A worker that was lost. `possibly_sent`: measured requests without a record that it may have sent;
+    `possibly_sent_warmup`: those of warm-ups; `handed_on`: how many unsent requests went to other workers."""
 
     worker: str
     possibly_sent: list[int] = field(default_factory=list)
@@ -74,8 +74,7 @@ class LostWorker:
 
 @dataclass(slots=True)
 class DamagedJournal:
-    """A file of records of which not everything could be read: in how many places, how many bytes, and how many records are
-    missing, None where that is not known. It is kept."""
+    """A damaged file of records, which is kept: damaged places, unreadable bytes, and missing records (None: unknown)."""
 
     file: str
     places: int
@@ -85,10 +84,10 @@ class DamagedJournal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Of the whole run, or of one stage (`stage` is its name).
+    """The evidence of the whole run, or of one stage (`stage` is its name).
 
-    `records` are the measured requests, those included that were cut or ended after a stage; `figures` are the ones to be judged.
-    What is unknown has its default, and the checks say so.
+    `records` are the measured requests, including those that were cut or ended after a stage; `figures` are the judged figures.
+    Unknown fields keep their defaults.
     """
 
     records: Records
@@ -96,16 +95,16 @@ class Evidence:
     stage: str | None = None
 
     # the load
-    users: int | None = None  # requests in flight that were asked for; None: an open loop without a limit
-    ramp_s: float | None = None  # how long Locust took to start them, as part of the measurement
-    users_asked: Sequence[int] = ()  # in flight, each number that was asked for while requests were measured
+    users: int | None = None  # configured concurrency; None: an open loop without a limit
+    ramp_s: float | None = None  # how long Locust took to start the users, within the measurement
+    users_asked: Sequence[int] = ()  # each concurrency that was set while requests were measured
     gap_ms: float | None = None  # mean time between scheduled arrivals; None: a closed loop
-    is_steady: bool = True  # the load asked for did not change (no ramp, no trace)
-    cut_ns: int | None = None  # when the load ended by time or by hand; None: everything ended that had begun
-    planned: int | None = None  # how many requests there should be; None: as many as fit the time
-    unsent: int | None = None  # arrivals whose scheduled time had come but that were not sent; None: nothing was cut
+    is_steady: bool = True  # the configured load was constant (no ramp, no trace)
+    cut_ns: int | None = None  # when the load ended by time or by hand; None: every request ended normally
+    planned: int | None = None  # number of planned requests; None: as many as fit the time
+    unsent: int | None = None  # arrivals that were scheduled before the end but not sent; None: nothing was cut
     dropped: int = 0  # arrivals that were not sent because the limit of requests in flight was reached
-    interrupted: bool = False  # the run was broken off before its end
+    interrupted: bool = False  # the run was stopped before its end
     percentiles: Sequence[float] = (99.0,)
     shown: Sequence[str] = SECTION_KEYS  # latencies whose percentiles are printed
 
@@ -125,7 +124,7 @@ class Evidence:
     hosts: Sequence[str] = ()  # the replicas
     slots: int | None = None  # of all replicas together
     length_means_full: bool = False  # a finish by length without max_tokens means a full context (llama-server)
-    fixed_lengths: bool = False  # every answer was to have exactly the length asked for
+    fixed_lengths: bool = False  # every answer should have exactly the requested length
     server_changes: Sequence[str] = ()
 
     # the locustfile

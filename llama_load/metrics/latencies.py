@@ -1,7 +1,7 @@
-"""The latencies of one request, each from its stamps. One definition, one function.
+"""The latencies of one request, computed from its timestamps: one function per definition.
 
-All take monotonic ns and give ms; None where a stamp is missing. "Token" means token event: an event of the
-stream that carries generated content (text, reasoning, tool calls).
+All take monotonic ns and return ms; None where a timestamp is missing. "Token" means token event: a stream event
+with generated content (text, reasoning, tool calls).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def ttft_ms(started_ns: int, first_token_ns: int | None) -> float | None:
 
 
 def answer_ttft_ms(started_ns: int, first_answer_ns: int | None) -> float | None:
-    """Time to the first token that is no reasoning, ms; first token of the answer - started; TTFT where there is no reasoning."""
+    """Time to the first token that is not reasoning, ms: first such token - started. TTFT where there is no reasoning."""
     return _between(started_ns, first_answer_ns)
 
 
@@ -52,9 +52,9 @@ def tpot_ms(
 ) -> float | None:
     """Mean time per output token after the first, ms: (E2EL - TTFT) / (output tokens - 1); None below two tokens.
 
-    First token at 50 ms, last at 250 ms, 11 tokens: 20.0. Source: vLLM benchmarks/serve.py, calculate_metrics. None also where
-    the time after the first event is not the time of the tokens: the answer came in one event, or its first event held (or
-    followed) more than half of the tokens. 60 tokens in one event: not 0.0.
+    First token at 50 ms, last at 250 ms, 11 tokens: 20.0. Source: vLLM benchmarks/serve.py, calculate_metrics. Also None where
+    the time after the first event does not cover most tokens: the answer came in one event, or its first event held (or
+    followed) more than half of the tokens. 60 tokens in one event: None, not 0.0.
     """
     if ttft is None or e2el is None or output_tokens is None or output_tokens < 2:
         return None
@@ -80,10 +80,10 @@ def own_delay_ms(
 ) -> float | None:
     """The client's own delay before a request was sent, ms: (connected - started) - the kernel's handshake time.
 
-    The kernel completes the TCP handshake by itself and knows how long that took (tcpi_rtt of TCP_INFO); the rest is
-    the time until the client noticed. Connected after 3.0 ms, round trip 0.2 ms: 2.8. None where the kernel does not tell or had to
-    repeat its SYN (a full backlog is the server's doing). On a connection that was open already
-    (`first_write_ns` is given): first bytes handed to the kernel - started.
+    The kernel completes the TCP handshake and measures it (tcpi_rtt of TCP_INFO); the rest is the time until the client
+    noticed. Connected after 3.0 ms, round trip 0.2 ms: 2.8. None where the kernel does not report it or repeated its SYN
+    (a full backlog is the server's delay). On an open connection (`first_write_ns` is given): first bytes handed to the
+    kernel - started.
     """
     if first_write_ns is not None:
         return ns_to_ms(first_write_ns - started_ns)
@@ -95,14 +95,14 @@ def own_delay_ms(
 def client_queue_ms(scheduled_ns: int | None, started_ns: int) -> float | None:
     """How long a scheduled request waited at the client, ms: started - scheduled. None in a closed loop, which has no schedule.
 
-    Wanted at 1000 ms, sent at 1250 ms because the limit was reached: 250.0. TTFT and E2EL from the scheduled instant are this
-    time longer. Source: vLLM benchmarks/serve.py (Client Queue Time); G. Tene, "How NOT to Measure Latency" (coordinated omission).
+    Scheduled at 1000 ms, sent at 1250 ms because the limit was reached: 250.0. TTFT and E2EL from the scheduled instant include
+    it. Source: vLLM benchmarks/serve.py (Client Queue Time); G. Tene, "How NOT to Measure Latency" (coordinated omission).
     """
     return _between(scheduled_ns, started_ns)
 
 
 def scheduled_ttft_ms(ttft: float | None, client_queue: float | None) -> float | None:
-    """TTFT from the scheduled instant, ms: TTFT + client queue time, so with what the request waited at the client.
+    """TTFT from the scheduled instant, ms: TTFT + client queue time.
 
     Source: wrk2; G. Tene, "How NOT to Measure Latency".
     """
@@ -118,10 +118,10 @@ def scheduled_e2el_ms(e2el: float | None, client_queue: float | None) -> float |
 
 
 def late_ms(scheduled_ns: int | None, allowed_ns: int | None, started_ns: int) -> float | None:
-    """Lateness, the client's own share of the client queue time, ms: started - max(scheduled, when the limit of requests in flight
-    allowed it).
+    """Lateness, the client's own share of the client queue time, ms: started - max(scheduled, allowed).
 
-    Wanted at 1000 ms, allowed at 1249 ms, sent at 1250 ms: 1.0.
+    A request is allowed when the limit of requests in flight lets it go. Scheduled at 1000 ms, allowed at 1249 ms, sent at
+    1250 ms: 1.0.
     """
     return None if scheduled_ns is None else ns_to_ms(started_ns - max(scheduled_ns, allowed_ns or scheduled_ns))
 
@@ -129,8 +129,8 @@ def late_ms(scheduled_ns: int | None, allowed_ns: int | None, started_ns: int) -
 def queue_ms(sent_ns: int | None, headers_ns: int | None, *, headers_alone: bool, held: bool) -> float | None:
     """Time in the server's queue, ms: headers - sent, where the server holds its headers until a slot is free.
 
-    None unless the server is known to hold them (llama-server) and they came in a read of their own; headers that come
-    with the first token say nothing about the queue.
+    None unless the server is known to hold them (llama-server) and they came in a separate read: headers that come with the
+    first token do not measure the queue.
     """
     return _between(sent_ns, headers_ns) if held and headers_alone else None
 
@@ -138,7 +138,7 @@ def queue_ms(sent_ns: int | None, headers_ns: int | None, *, headers_alone: bool
 def tokens_per_s(prompt_tokens: float | None, output_tokens: float | None, e2el: float | None) -> float | None:
     """Tokens per second of one request: (prompt tokens + output tokens) / E2EL.
 
-    11980 and 128 tokens in 96.4 s: 125.6. Source: reference, mixed documents and images, "Tokens Per Second".
+    11980 and 128 tokens in 96.4 s: 125.6.
     """
     if prompt_tokens is None or output_tokens is None or not e2el:
         return None
@@ -146,12 +146,12 @@ def tokens_per_s(prompt_tokens: float | None, output_tokens: float | None, e2el:
 
 
 def prompt_per_s(prompt_tokens: float | None, took_ms: float | None) -> float | None:
-    """Prompt tokens per second: those that were processed / the server's ms for them (or TTFT, where it tells none)."""
+    """Prompt tokens per second: processed tokens / the server's ms for them (or TTFT, where it reports none)."""
     return prompt_tokens / took_ms * 1e3 if prompt_tokens and took_ms else None
 
 
 def predict_per_s(output_tokens: float | None, took_ms: float | None) -> float | None:
-    """Output tokens per second after the first, which the prompt's time brings: (n - 1) / ms. None below two tokens.
+    """Output tokens per second: (n - 1) / ms. The first token belongs to the prompt's time. None below two tokens.
 
     128 tokens in 64 s: 1.98. Source: llama.cpp's timings, predicted_per_second.
     """

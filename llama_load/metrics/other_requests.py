@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class OtherRequests:
-    """The requests of one row of Locust's statistics: how many, how many failed, the sum and the longest of their response times
-    in ms, and what the first failure said."""
+    """One row of Locust's statistics: requests, failures, sum and maximum of the response times in ms, and the text of the
+    first failure."""
 
     method: str
     name: str
@@ -25,7 +25,7 @@ class OtherRequests:
         return self.total_ms / self.requests
 
     def add(self, response_ms: float, error: str | None) -> None:
-        """One more request; `error` is what went wrong, None if nothing did."""
+        """Add a request; `error` is the failure's text, None if it succeeded."""
         self.requests += 1
         self.total_ms += response_ms
         self.longest_ms = max(self.longest_ms, response_ms)
@@ -34,7 +34,7 @@ class OtherRequests:
             self.error = self.error or error
 
     def add_all(self, other: OtherRequests) -> None:
-        """Those of another process."""
+        """Add the requests of another process."""
         self.requests += other.requests
         self.failures += other.failures
         self.total_ms += other.total_ms
@@ -44,7 +44,7 @@ class OtherRequests:
 
 @dataclass(slots=True)
 class TaskException:
-    """An exception that a user class let through, and how many times: `RuntimeError: no such user`."""
+    """An exception that a task raised, and how many times: `RuntimeError: no such user`."""
 
     text: str
     count: int = 0
@@ -52,7 +52,7 @@ class TaskException:
 
 @dataclass(slots=True)
 class OtherTraffic:
-    """All of it, of one process or of a run."""
+    """All requests and exceptions besides LLM requests, of one process or of a run."""
 
     requests: list[OtherRequests] = field(default_factory=list)
     exceptions: list[TaskException] = field(default_factory=list)
@@ -66,7 +66,7 @@ class OtherTraffic:
         return self.requests[-1]
 
     def exception(self, text: str, count: int = 1) -> None:
-        """So many exceptions of this text."""
+        """Add `count` exceptions with this text."""
         for each in self.exceptions:
             if each.text == text:
                 each.count += count

@@ -1,13 +1,12 @@
-"""Prompts that a cache answered although nobody asked for that: by what the server reports, else by what the client knows.
+"""Unintended prompt cache hits: as the server reports them, else from what the client knows.
 
-A prompt out of the cache costs no prefill, so its TTFT is that of another request. Which tokens may come from the cache:
-those of the chat template's head, of prefixes that all prompts share by design, and of the history of a conversation from its
-second turn on. All others should not. Evidence, the best first:
+A cached prompt costs no prefill, so its TTFT is not comparable. Allowed to come from the cache: the chat template's head,
+prefixes that all prompts share by design, and the history of a conversation from its second turn on. Evidence, best first:
 
 1. cached tokens as the server reports them in each answer (llama-server; vLLM with --enable-prompt-tokens-details);
-2. the growth of the server's counters while requests were measured (vLLM's prefix_cache_queries and prefix_cache_hits);
-3. prompts that were sent before, earlier in the run or in an earlier run, to a server that reports neither;
-4. always: whether a repeated prompt gets its first token sooner than when it was sent first.
+2. growth of the server's counters during the measurement (vLLM's prefix_cache_queries and prefix_cache_hits);
+3. prompts sent before, in this run or in an earlier one, to a server that reports neither;
+4. always: whether a repeated prompt gets its first token sooner than the first time.
 """
 
 from __future__ import annotations
@@ -28,23 +27,24 @@ from llama_load.record import OK
 CHAT, EMBEDDINGS = "chat", "embeddings"
 # Without a chat template a prompt begins with one special token at most.
 BEGIN_TOKENS = 1
-# A shared prefix is counted by itself; where its last word meets the next one, and in blocks of a cache, it is some tokens longer.
+# A shared prefix is tokenized alone. In a prompt some more tokens may match: at the border of its last word, and up to the end of
+# a cache block.
 SLACK_TOKENS, SLACK_RATIO = 16, 0.02
-# How far an estimated number of tokens is off.
+# The error of an estimated number of tokens.
 ESTIMATE_RATIO = 0.25
-# Prompts that are named in a sentence.
+# The most prompts that a sentence names.
 MOST_NAMED = 8
-# First and repeated TTFT are compared for this many prompts or more, and believed at this probability of chance.
+# First and repeated TTFT are compared for at least this many prompts, at this significance level.
 LEAST_PAIRS, CHANCE = 10, 0.01
 
-REMEDY = "--bust-prefix-cache makes each one new, another --seed draws others where the data set is large"
+REMEDY = "--bust-prefix-cache makes each prompt unique, another --seed draws other prompts from a large data set"
 INTENDED = "--cache-prompt on declares that caching is intended"
 
 
 @dataclass(slots=True)
 class SentBefore:
-    """How many of a run's measured prompts (first turns) had been sent to the same server in earlier runs: `count` of `of`, in
-    which runs (folder names), and the first of them by their prompt_index."""
+    """Measured prompts (first turns) that were sent to the same server in earlier runs: `count` of `of`, the folder names of these
+    runs, and the first such prompts by prompt_index."""
 
     count: int = 0
     of: int = 0
@@ -54,12 +54,12 @@ class SentBefore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEvidence:
-    """What is known of the prompt cache besides the records.
+    """What is known about the prompt cache besides the records.
 
-    `intended`: the user declared that cached prompts are part of what is measured; `is_off`: the servers were told not to use
-    their caches. `head_tokens` by host: what the chat template puts before every prompt. `shared_tokens` by workload: what its
-    prompts share at their beginning by design, None where all of its caching is intended (a trace that repeats its prompts).
-    `estimated`: these were not counted by a tokenizer. `counters` over the measurement, `stage_counters` over each stage.
+    `intended`: the user declared that caching is intended; `is_off`: the requests turned the servers' caches off.
+    `head_tokens` by host: tokens that the chat template puts before every prompt. `shared_tokens` by workload: tokens that its
+    prompts share at their beginning by design, None where all caching is intended (a trace that repeats its prompts).
+    `estimated`: these are estimates, not a tokenizer's counts. `counters`: over the measurement; `stage_counters`: over each stage.
     """
 
     intended: bool = False
@@ -73,8 +73,8 @@ class CacheEvidence:
 
 
 def cache_checks(records: Records, evidence: CacheEvidence, stage: int | None = None) -> list[Check]:
-    """The checks of the prompt cache, over the whole run or one stage. `records` are all of the run, the warm-ups' too: what was
-    sent before is looked for in all of them."""
+    """The checks of the prompt cache, over the whole run or one stage. `records` are all of the run, warm-ups included: they show
+    which prompts were sent before."""
     prompts = _Prompts(records, evidence, stage)
     if evidence.intended:
         return [_as_intended(prompts)]
@@ -90,7 +90,7 @@ def cache_checks(records: Records, evidence: CacheEvidence, stage: int | None = 
 
 
 class _Prompts:
-    """The prompts of a run by row; `judged` are the answered first turns whose caching is not intended as a whole."""
+    """The prompts of a run by row; `judged` are the answered first turns that should not be cached."""
 
     def __init__(self, records: Records, evidence: CacheEvidence, stage: int | None) -> None:
         self.tokens = records.numbers("prompt_tokens")
@@ -99,7 +99,7 @@ class _Prompts:
         self.index = records.strings("prompt_index")
         self.hosts = records.strings("host")
         self.digests = records.strings("prompt_sha256")
-        # What a cache can know a prompt by: the same text has another beginning at another endpoint, other values in another model.
+        # A cached prompt is only of use to the same server, endpoint (which templates the text) and model.
         self.caches = list(zip(self.hosts, records.strings("endpoint"), records.strings("model"), strict=True))
         self.stages = records.strings("stage")
         self.started_ns = records.instants("started_mono_ns")
@@ -109,7 +109,7 @@ class _Prompts:
         self.is_reported = np.array([host in reporting for host in self.hosts], dtype=np.bool_)
         workloads, endpoints = records.strings("workload"), records.strings("endpoint")
         shared = [evidence.shared_tokens.get(workload, 0) for workload in workloads]
-        # Embeddings read a prompt once; servers keep nothing of it.
+        # Servers do not cache the prompts of embeddings.
         self.generates = np.array([endpoint != EMBEDDINGS for endpoint in endpoints], dtype=np.bool_)
         self.answered = records.equals("status", OK) & ~self.warmup
         if stage is not None:
@@ -128,7 +128,7 @@ class _Prompts:
         return named(sorted({index for index in compress(self.index, rows) if index is not None}))
 
     def earlier(self) -> NDArray[np.int64]:
-        """For each row the first earlier one with the same prompt to the same server, the warm-up included; -1: there is none."""
+        """For each row the first earlier row with the same prompt to the same server, warm-ups included; -1: none."""
         first: dict[tuple[object, str], int] = {}
         found = np.full(len(self.digests), -1, dtype=np.int64)
         for row in np.argsort(self.started_ns, kind="stable"):
@@ -145,7 +145,7 @@ def named(indices: Sequence[int]) -> str:
 
 
 def _with_slack(tokens: int, *, estimated: bool) -> float:
-    """A shared prefix as long as it may turn out to be in the server's count."""
+    """The most tokens that a shared prefix may have in the server's count."""
     return tokens + max(SLACK_TOKENS, tokens * (ESTIMATE_RATIO if estimated else SLACK_RATIO)) if tokens else 0.0
 
 
@@ -161,10 +161,10 @@ def _as_intended(prompts: _Prompts) -> Check:
 
 
 def _reported(prompts: _Prompts) -> list[Check]:
-    """By the server's own report: how many prompts came from the cache for the most part, and how many tokens in all.
+    """From the answers' own counts: prompts that came mostly from the cache, and the share of cached tokens.
 
-    Of each prompt, chat template's head and shared prefix left out: cached / all tokens. An answer without a number counts as
-    one of 0: vLLM leaves it out then.
+    Cached / all tokens of each prompt, without chat template's head and shared prefix. An answer without a count has 0: vLLM
+    leaves it out then.
     """
     rows = prompts.judged & prompts.is_reported & ~np.isnan(prompts.tokens)
     cached = np.maximum(0, np.nan_to_num(prompts.cached) - prompts.allowed)
@@ -173,19 +173,17 @@ def _reported(prompts: _Prompts) -> list[Check]:
     count, total, found = int(rows.sum()), float(tokens[rows].sum()), float(cached[rows].sum())
     ratio = float(mostly.sum()) / count if count else None
     share = found / total if total else None
-    text = f"{int(mostly.sum())} of {count} prompts came from the cache for the most part"
+    text = f"{int(mostly.sum())} of {count} prompts came mostly from the cache"
     if mostly.any():
-        text += f" ({prompts.named(mostly)}): {REMEDY}, --cache-prompt off keeps llama-server from using it, {INTENDED}"
+        text += f" ({prompts.named(mostly)}): {REMEDY}, --cache-prompt off disables it in llama-server, {INTENDED}"
     all_text = f"{int(found)} of {int(total)} prompt tokens came from the cache"
     if share is not None and share > LIMITS["cached_token_ratio"].limit:
-        all_text += (
-            f" ({prompts.named(rows & (cached > 0))}): {REMEDY}, --cache-prompt off keeps llama-server from using it, {INTENDED}"
-        )
+        all_text += f" ({prompts.named(rows & (cached > 0))}): {REMEDY}, --cache-prompt off disables it in llama-server, {INTENDED}"
     return [limited("cached_prompt_ratio", ratio, text), limited("cached_token_ratio", share, all_text)]
 
 
 def _silent(prompts: _Prompts, rows: NDArray[np.bool_], evidence: CacheEvidence, stage: int | None) -> list[Check]:
-    """Where answers report no cached tokens: by the server's counters, else by what was sent before."""
+    """Where answers report no cached tokens: from the server's counters, else from the prompts sent before."""
     counters = evidence.counters
     if stage is not None:
         counters = evidence.stage_counters[stage] if stage < len(evidence.stage_counters) else None
@@ -193,29 +191,29 @@ def _silent(prompts: _Prompts, rows: NDArray[np.bool_], evidence: CacheEvidence,
     if counters is not None and not prompts.is_reported.any() and (found := _counted(prompts, counters)) is not None:
         text = "answers report no cached tokens; the server's counters do"
         if again.any():
-            text += f"; {int(again.sum())} of {int(rows.sum())} prompts had been sent before in this run ({prompts.named(again)})"
+            text += f"; {int(again.sum())} of {int(rows.sum())} prompts were sent before in this run ({prompts.named(again)})"
         return [_unknown(text), found]
-    unknown = _unknown("the server does not report how many prompt tokens came from its cache")
+    unknown = _unknown("the server does not report cached prompt tokens")
     if evidence.is_off:
         return [unknown]
     checks = [unknown]
     if again.any():
-        text = f"{int(again.sum())} of {int(rows.sum())} prompts had been sent before in this run ({prompts.named(again)}), "
-        text += f"and the server does not report what its cache answered: {REMEDY}"
+        text = f"{int(again.sum())} of {int(rows.sum())} prompts were sent before in this run ({prompts.named(again)}), "
+        text += f"and the server does not report cached prompt tokens: {REMEDY}"
         checks.append(limited("repeated_prompt_ratio", float(again.sum()) / float(rows.sum()), text))
     before = evidence.sent_before
     if before is not None and before.count and stage is None:
-        text = f"{before.count} of {before.of} prompts had been sent to this server in earlier runs ({', '.join(before.runs)}; "
-        text += f"{named(before.prompts)}), and the server does not report what its cache answered: {REMEDY}"
+        text = f"{before.count} of {before.of} prompts were sent to this server in earlier runs ({', '.join(before.runs)}; "
+        text += f"{named(before.prompts)}), and the server does not report cached prompt tokens: {REMEDY}"
         checks.append(limited("earlier_prompt_ratio", before.count / before.of, text))
     return checks
 
 
 def _counted(prompts: _Prompts, counters: ServerCounters) -> Check | None:
-    """Hits / queries of the server's prompt cache in tokens, without what may be cached; None where it does not count them.
+    """Hits / queries of the server's prompt cache in tokens, without tokens that may be cached; None where not counted.
 
-    Of 10,000 tokens looked up 3,000 were found, 1,000 of which are heads of a chat template: 2,000 / 9,000 = 0.22. What other
-    clients sent in the meantime is among them.
+    10,000 tokens looked up, 3,000 found, 1,000 of them chat template heads: 2,000 / 9,000 = 0.22. Tokens of other clients are
+    included.
     """
     name = "server_cache_hit_ratio"
     queries, hits = counters.cache_queries, counters.cache_hits
@@ -228,24 +226,25 @@ def _counted(prompts: _Prompts, counters: ServerCounters) -> Check | None:
     rows = prompts.answered
     may = np.where(prompts.is_meant, prompts.tokens, prompts.allowed)[rows]
     if np.isnan(may).any():
-        return limited(name, None, f"{hits} of {queries} prompt tokens came from the server's cache; how many may is not known")
+        return limited(
+            name, None, f"{hits} of {queries} prompt tokens came from the server's cache; how many are allowed to is unknown"
+        )
     allowed = float(may.sum())
     total, found = max(0.0, queries - allowed), max(0.0, hits - allowed)
     value = found / total if total else None
     text = f"{hits} of {queries} prompt tokens came from the server's prefix cache, by its counters"
     if allowed:
-        text += f"; {min(int(allowed), hits)} of them may (chat template, shared prefixes, later turns)"
+        text += f"; {min(int(allowed), hits)} of them are allowed (chat template, shared prefixes, later turns)"
     if value is not None and value > LIMITS[name].limit:
-        text += f": these or other prompts with their beginning had been sent before; {REMEDY}, {INTENDED}"
+        text += f": prompts with the same beginning were sent before; {REMEDY}, {INTENDED}"
     return limited(name, value, text)
 
 
 def _sooner(prompts: _Prompts) -> list[Check]:
-    """Whether prompts get their first token sooner when they come again, within a stage: the evidence that needs no server's word.
+    """Whether repeated prompts get their first token sooner, within a stage. Needs no report from the server.
 
     For each prompt sent twice or more: median TTFT of its repetitions / its first TTFT. The value is 1 - the median of these
-    ratios: 0.5 where half of the time is saved. It counts against the run only with 10 such prompts or more, if so many of
-    them were sooner that chance does it once in 100 times or less (sign test).
+    ratios: 0.5 where half of the time is saved. It fails only with 10 such prompts or more, and p <= 0.01 (sign test).
     """
     rows = prompts.judged & ~np.isnan(prompts.ttft_ms) & ~(np.nan_to_num(prompts.cached) > prompts.allowed)
     order = np.argsort(prompts.started_ns, kind="stable")
@@ -259,12 +258,12 @@ def _sooner(prompts: _Prompts) -> list[Check]:
         return []
     name, saving = "repeated_ttft_saving", 1 - float(np.median(ratios))
     sooner = sum(ratio < 1 for ratio in ratios)
-    text = f"{len(ratios)} prompts were sent twice or more: {sooner} got their first token sooner then, {saving:.0%} in the median"
+    text = f"{len(ratios)} prompts were repeated: {sooner} got their first token sooner, {saving:.0%} in the median"
     if saving <= LIMITS[name].limit or _chance(sooner, len(ratios)) > CHANCE:
         return [Check(name, saving, LIMITS[name].limit, True, text)]
     return [limited(name, saving, f"{text}: a cache answered them; {REMEDY}")]
 
 
 def _chance(sooner: int, pairs: int) -> float:
-    """How likely so many of so many pairs, or more, go one way if both ways are alike (one-sided sign test). 10 of 10: 0.001."""
+    """P(at least `sooner` of `pairs` by chance), one-sided sign test. 10 of 10: 0.001."""
     return float(sum(math.comb(pairs, count) for count in range(sooner, pairs + 1)) / 2**pairs)

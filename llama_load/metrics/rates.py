@@ -1,4 +1,4 @@
-"""Metrics over time: when tokens came, the busiest second, the most requests in flight, how replicas shared them."""
+"""Metrics over time: token times, peak throughput, peak requests in flight, and their spread over replicas."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from llama_load.metrics.records import Records
 from llama_load.metrics.window import Window
 from llama_load.units import NS_PER_MS, NS_PER_S
 
-# The second with most tokens is looked for in steps of 10 ms.
+# The peak second is searched in steps of 10 ms.
 BINS_PER_S = 100
 
 
 def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """When the tokens of these answers arrived, ns, and how many at each of these instants: an entry a token event, or one at the
-    end of an answer that was not streamed. Of some requests at a time: an event takes 60 bytes here.
+    """When the tokens of these answers arrived, ns, and how many at each instant: one entry per token event, or one at the end
+    of an answer that was not streamed. In batches of requests, because an event takes 60 bytes here.
 
-    A request's tokens are where its `event_tokens` say. Where those are not known, its tokens are spread evenly over its token
-    events, so that events holding several tokens (vLLM under load) count as what they hold; vLLM's own bench counts events there.
+    `event_tokens` gives the tokens of each event. Where it is unknown, a request's tokens are spread evenly over its token
+    events. vLLM's own bench counts events, which under load may hold several tokens.
     """
     for batch in ok.batches():
         is_streamed = batch.has("first_token_mono_ns")
@@ -45,17 +45,17 @@ def _event_times_ns(streamed: Records) -> tuple[NDArray[np.int64], NDArray[np.fl
     since_first_ns = np.rint(summed - np.repeat(summed[firsts], counts + 1)).astype(np.int64)
     tokens = streamed.numbers("output_tokens")
     weights = np.repeat(np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1), counts + 1)
-    told = streamed.table["event_tokens"].combine_chunks()
-    sizes = np.asarray(told.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)
+    reported = streamed.table["event_tokens"].combine_chunks()
+    sizes = np.asarray(reported.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)
     placed = sizes == counts + 1  # NaN (a null list) is no match
-    of_placed = np.asarray(told.filter(pa.array(placed)).flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
+    of_placed = np.asarray(reported.filter(pa.array(placed)).flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
     weights[np.repeat(placed, counts + 1)] = of_placed
     return np.repeat(streamed.instants("first_token_mono_ns"), counts + 1) + since_first_ns, weights
 
 
 def peak_output_tok_per_s(answered: Records, window: Window) -> float | None:
-    """Most output tokens in any second of the window, wherever that second begins (in steps of 10 ms); None for a window of less
-    than a second, or where no answer was streamed, so that no token has a time.
+    """Most output tokens within any second of the window, which may begin anywhere (in steps of 10 ms). None for a window shorter
+    than a second, or where no answer was streamed.
 
     Ten tokens between 0.9 and 1.0 s and ten between 1.0 and 1.1 s: 20. vLLM's bench counts events in whole seconds from the start,
     which can be less than the mean.
@@ -73,10 +73,10 @@ def peak_output_tok_per_s(answered: Records, window: Window) -> float | None:
 
 
 def peak_in_flight(records: Records) -> int:
-    """Most requests under way at one instant, from start to end.
+    """Most requests in flight at one instant.
 
-    0-2 s, 1-3 s, 2.5-4 s: 2. vLLM's bench counts every request that touches a whole second, which with short requests says
-    more than ever were in flight; we say what was. A request that starts as another ends does not overlap it.
+    0-2 s, 1-3 s, 2.5-4 s: 2. A request that starts as another ends does not overlap it. vLLM's bench counts every request that
+    touches a whole second, which overstates short requests.
     """
     if not len(records):
         return 0
@@ -89,11 +89,11 @@ def peak_in_flight(records: Records) -> int:
 
 
 def in_flight_imbalance(records: Records, hosts: Sequence[str]) -> float | None:
-    """How unevenly requests in flight were spread over replicas while the run went on: 0 as even as it can be, 1 all on one.
+    """How unevenly requests in flight were spread over replicas: 0 as even as possible, 1 all on one at every instant.
 
     With n_h(t) requests in flight on replica h of H and N(t) on all: (∫ max n_h - ∫ ceil(N/H)) / (∫ N - ∫ ceil(N/H)) dt. Eight
-    requests in flight all the time, first all on one of two replicas, then all on the other: (8 - 4) / (8 - 4) = 1, though the sums
-    are equal. None with one replica, or where never more than one request was in flight.
+    requests in flight, first all on one of two replicas, then all on the other: (8 - 4) / (8 - 4) = 1, though the sums are
+    equal. None with one replica, or where there was never more than one request in flight.
     """
     if len(hosts) < 2 or not len(records):
         return None

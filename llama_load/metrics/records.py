@@ -1,4 +1,4 @@
-"""Records as columns: the view that every metric over many requests reads."""
+"""Records as columns, for metrics over many requests."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class Records:
     def numbers(self, name: str) -> NDArray[np.float64]:
         """A numeric column as float64, NaN where it was not measured.
 
-        Integers over 2^53 are rounded. Instants are that large on a machine that has been up for 104 days: compute with
-        `instants`, and ask `has` whether there is one.
+        Integers over 2^53 are rounded. Instants are that large on a machine that has been up for 104 days: use `instants` and
+        `has` for them.
         """
         return np.asarray(self.table[name].cast("float64", safe=False).to_numpy(), dtype=np.float64)
 
     def has(self, name: str) -> NDArray[np.bool_]:
-        """One bool a row: whether the column holds a value there."""
+        """One bool per row: whether the column has a value."""
         return np.asarray(self.table[name].is_valid().to_numpy(), dtype=np.bool_)
 
     def instants(self, name: str) -> NDArray[np.int64]:
-        """A column of instants in ns, rows without one left out."""
+        """A column of instants in ns, without empty rows."""
         return np.asarray(self.table[name].drop_null().to_numpy(), dtype=np.int64)
 
     def optional_instants(self, name: str) -> NDArray[np.int64]:
-        """A column of instants in ns, one a row, -1 where there is none."""
+        """A column of instants in ns, one per row, -1 where there is none."""
         import pyarrow.compute as pc
 
         return np.asarray(pc.fill_null(self.table[name], -1).to_numpy(), dtype=np.int64)
@@ -53,13 +53,13 @@ class Records:
         return list(self.table[name].to_pylist())
 
     def where(self, mask: NDArray[np.bool_]) -> Records:
-        """The rows where `mask` (one bool a row) is true."""
+        """The rows where `mask` (one bool per row) is true."""
         import pyarrow as pa
 
         return self if mask.all() else Records(self.table.filter(pa.array(mask)))
 
     def equals(self, name: str, value: object) -> NDArray[np.bool_]:
-        """One bool a row: whether the column holds this value."""
+        """One bool per row: whether the column has this value."""
         import pyarrow.compute as pc
 
         return np.asarray(pc.fill_null(pc.equal(self.table[name], value), False).to_numpy(), dtype=np.bool_)
@@ -69,7 +69,7 @@ class Records:
         return self.where(~self.equals("warmup", True))
 
     def ok(self) -> Records:
-        """The requests that got a valid, complete answer."""
+        """The requests with a valid, complete answer."""
         return self.where(self.equals("status", OK))
 
     def cancelled(self) -> Records:
@@ -81,7 +81,7 @@ class Records:
         return self.where(self.is_failed())
 
     def is_failed(self) -> NDArray[np.bool_]:
-        """One bool a row: whether the request neither succeeded nor was cancelled."""
+        """One bool per row: whether the request neither succeeded nor was cancelled."""
         return ~self.equals("status", OK) & ~self.equals("status", CANCELLED)
 
     def gaps_ms(self) -> NDArray[np.float64]:
@@ -90,7 +90,7 @@ class Records:
         return np.concatenate(pieces, dtype=np.float64) if pieces else np.zeros(0)
 
     def batches(self) -> Iterator[Records]:
-        """The rows in order, some at a time: for what needs much memory a token."""
+        """The rows in order, in batches: for computations that need much memory per token."""
         for start in range(0, len(self), BATCH):
             yield Records(self.table.slice(start, BATCH))
 

@@ -1,4 +1,4 @@
-"""How evenly a load balancer, ours or another, spread the work over replicas."""
+"""How evenly a load balancer spread the work over replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server counts over a time: prompt cache, speculative decoding, finished requests. All its clients are in it."""
+"""A server's counters: prompt cache, speculative decoding, finished requests. They include all its clients."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from dataclasses import dataclass, fields
 
 from llama_load.metrics.speculative import Speculation
 
-# A process that started again has another start time. Prometheus' clients report it to some ms.
+# A restarted process has another start time. Prometheus clients report it to a few ms.
 SAME_START_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCounters:
-    """Counts since the server's start, or over a time; None where the server does not count it.
+    """Counts since the server's start, or over an interval; None where the server does not count it.
 
-    `prompt_tokens` counts all prompt tokens, cached ones included. `cache_queries` of them were looked up in the prompt cache
-    and `cache_hits` found there (vLLM: prefix_cache_queries and prefix_cache_hits; llama-server looks up all). vLLM without
-    prefix caching looks up none. `started_s` is when the process started and `read_s` when the counters were read, in Unix time
-    of the server's clock.
+    `prompt_tokens` includes cached ones. `cache_queries` of them were looked up in the prompt cache and `cache_hits` found
+    (vLLM: prefix_cache_queries and prefix_cache_hits, 0 without prefix caching; llama-server looks up all). `started_s`: when
+    the process started; `read_s`: when the counters were read; both in Unix time of the server's clock.
     """
 
     speculation: Speculation | None = None
@@ -35,14 +34,14 @@ class ServerCounters:
         return None if self.started_s is None or self.read_s is None else max(0.0, self.read_s - self.started_s)
 
     def plus(self, other: ServerCounters) -> ServerCounters:
-        """Both together (two replicas, two stages): None where one of them does not count it."""
+        """The sum of both (two replicas, two stages); None where one of them does not count it."""
         together = None
         if self.speculation is not None and other.speculation is not None:
             together = self.speculation.plus(other.speculation)
         return ServerCounters(together, **{name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS})
 
     def since(self, earlier: ServerCounters) -> ServerCounters | None:
-        """What was added since `earlier`; None if the server was started anew meanwhile: its counters shrank."""
+        """The increase since `earlier`; None if the server was restarted in between."""
         if self.is_restart_of(earlier):
             return None
         drafted = None
@@ -51,7 +50,7 @@ class ServerCounters:
         return ServerCounters(drafted, **{name: _sum(getattr(self, name), getattr(earlier, name), -1) for name in _COUNTS})
 
     def is_restart_of(self, earlier: ServerCounters) -> bool:
-        """Whether the server was started anew since `earlier`: it says so, or a counter has shrunk."""
+        """Whether the server was restarted since `earlier`: by its start time, else because a counter has shrunk."""
         if self.started_s is not None and earlier.started_s is not None:
             return abs(self.started_s - earlier.started_s) > SAME_START_S
         grown = [_sum(getattr(self, name), getattr(earlier, name), -1) for name in _COUNTS]

@@ -12,7 +12,7 @@ from llama_load.metrics.records import Records
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """One objective: the metric's value of a request must not exceed `limit_ms`. `text` is how it was given."""
+    """An objective: a request's value of the metric must not exceed `limit_ms`. `text` is the flag's value as given."""
 
     metric: str
     limit_ms: float
@@ -20,22 +20,21 @@ class Slo:
 
 
 def parse_slo(text: str) -> Slo:
-    """Read `ttft:500` (ms, as vLLM's --goodput). Raises ValueError with a sentence."""
+    """Parse `ttft:500` (ms, as vLLM's --goodput). Raises ValueError with a message for users."""
     metric, _, limit = text.partition(":")
     try:
         value = float(limit)
     except ValueError:
         value = -1.0
     if metric not in OBJECTIVE_KEYS or not value > 0:
-        raise ValueError(f"--goodput wants METRIC:MILLISECONDS with {', '.join(OBJECTIVE_KEYS)}, such as ttft:500, got {text!r}")
+        raise ValueError(f"--goodput takes METRIC:MILLISECONDS with {', '.join(OBJECTIVE_KEYS)}, such as ttft:500, got {text!r}")
     return Slo(metric, value, text)
 
 
 def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:
-    """How many successful requests meet every objective; None if one of them has a metric that was not measured (TTFT and TPOT of a
-    whole answer, say). Goodput is this / duration, in req/s.
+    """How many successful requests meet every objective; None if a metric was not measured (TTFT and TPOT without streaming).
 
-    A request that has no TPOT because it has no second token meets that objective, as in vLLM.
+    Goodput is this / duration, in req/s. A request without a second token has no TPOT and meets that objective, as in vLLM.
     """
     good = np.ones(len(ok), dtype=np.bool_)
     for slo in slos:

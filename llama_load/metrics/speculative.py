@@ -1,4 +1,4 @@
-"""Speculative decoding: how many drafted tokens the model accepted, as the server counts them."""
+"""Speculative decoding: drafted and accepted tokens, as the server counts them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Counts over a time. `drafts` is None where the server tells tokens only; `per_position` may be empty.
+    """Counts over an interval. `drafts` is None where the server reports tokens only; `per_position` may be empty.
 
     `per_position[i]` counts the drafts whose token i was accepted.
     """
@@ -24,20 +24,20 @@ class Speculation:
 
     @property
     def acceptance_length(self) -> float | None:
-        """Mean tokens that a step of the model brings: 1 + accepted tokens / drafts. 60 accepted in 30 drafts: 3.0."""
+        """Mean tokens per step of the model: 1 + accepted tokens / drafts. 60 accepted in 30 drafts: 3.0."""
         return 1 + self.accepted_tokens / self.drafts if self.drafts else None
 
     @property
     def per_position_rates(self) -> list[float]:
-        """For each place in a draft the share of drafts, 0 to 1, whose token there was accepted."""
+        """For each position in a draft the share of drafts, 0 to 1, whose token there was accepted."""
         return [count / self.drafts for count in self.per_position] if self.drafts else []
 
     def plus(self, other: Speculation) -> Speculation:
-        """Both together (two replicas)."""
+        """The sum of both (two replicas)."""
         return self._combined(other, 1)
 
     def since(self, earlier: Speculation) -> Speculation | None:
-        """What was added since `earlier`; None if the server was started anew meanwhile, which its counters show by shrinking."""
+        """The increase since `earlier`; None if a counter shrank, because the server was restarted in between."""
         grown = self._combined(earlier, -1)
         shrunk = min(grown.draft_tokens, grown.accepted_tokens, grown.drafts or 0, *grown.per_position, 0) < 0
         return None if shrunk else grown

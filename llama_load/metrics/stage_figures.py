@@ -1,4 +1,4 @@
-"""The figures of a stage: latencies of the requests that lived entirely in it, throughputs of its time."""
+"""The figures of a stage: latencies of the requests that began and ended in it, throughputs of its time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from llama_load.metrics.window import Window
 
 @dataclass(frozen=True, slots=True)
 class StageFigures:
-    """A stage and its figures. `crossing` requests of it ended after it and are in none of them; `dropped` were never sent, and
-    `unsent` could not be before its time was over. `lost` workers went away in it.
+    """A stage and its figures.
 
-    `users` requests were in flight, or `rate_rps` arrived a second. `is_whole`: it came to its end. `bad` are the checks of it that
-    are not ok.
+    `users`: its concurrency, or `rate_rps`: its arrival rate. `crossing`: requests that began in it and ended after it, which
+    are left out; `dropped`: arrivals never sent; `unsent`: arrivals not sent before its end; `lost`: workers lost during it.
+    `is_whole`: it ran to its end. `bad`: its checks that are not ok.
     """
 
     name: str
@@ -37,14 +37,14 @@ class StageFigures:
 
     @property
     def is_reached(self) -> bool:
-        """Whether as many requests were in flight at once as it says, if there were twice as many to send."""
+        """Whether its concurrency was reached; not judged with fewer than twice as many requests."""
         count = self.figures.completed + self.figures.failed + self.crossing
         return self.users is None or count < 2 * self.users or self.peak >= self.users
 
     @property
     def is_comparable(self) -> bool:
-        """Whether its figures may be ranked: its load was what it says, all requests were answered, none was dropped, and
-        all its checks are ok."""
+        """Whether its figures may be ranked: its load was reached, all requests were answered, none was dropped, and all its
+        checks are ok."""
         good = self.is_whole and self.is_reached and not self.lost and self.figures.completed > 0
         return good and not self.figures.failed and not self.dropped and not self.unsent and not self.bad
 
@@ -56,13 +56,13 @@ class StageFigures:
 
     @property
     def tok_per_s_per_user(self) -> float | None:
-        """How fast a user sees tokens come, tokens/s: 1000 / mean TPOT in ms. Mean TPOT 20 ms: 50.0."""
+        """Output tokens/s that one user sees: 1000 / mean TPOT in ms. Mean TPOT 20 ms: 50.0."""
         mean = self.figures.distributions["tpot"].mean
         return 1000 / mean if mean else None
 
     @property
     def mean_lengths(self) -> tuple[float | None, float | None]:
-        """Mean prompt and output tokens of a successful request; None where they are not known of all."""
+        """Mean prompt and output tokens per successful request; None where a request's are unknown."""
         return self._each(self.figures.total_input_tokens), self._each(self.figures.total_output_tokens)
 
     def _each(self, total: int | None) -> float | None:
@@ -70,8 +70,10 @@ class StageFigures:
 
 
 def completed_within(records: Records, stage: int, ended_mono_ns: int | None) -> tuple[Records, int]:
-    """The records of a stage that ended in it, or failed whenever that was, and how many others there are. None: it had no end, so
-    all ended in it. (What hangs ends late: a stage is not to be praised for requests that time out after it.)"""
+    """The records of a stage that ended in it, or failed at any time, and the number of its other records.
+
+    `ended_mono_ns` None: the stage has no end. Late failures count because a stage must not look better for requests that time out
+    after it."""
     own = records.where(records.equals("stage", stage))
     if ended_mono_ns is None:
         return own, 0
@@ -80,10 +82,10 @@ def completed_within(records: Records, stage: int, ended_mono_ns: int | None) ->
 
 
 def with_window_rates(figures: Summary, measured: Records, window: Window, slos: tuple[Slo, ...]) -> Summary:
-    """The figures of a stage that had a time, with the rates of this time: of whichever request, whichever stage that began in.
+    """The figures of a timed stage, with the rates of all requests within its time, including those of neighbouring stages.
 
-    Of the requests that lived entirely in the stage alone, throughput would be too low: at its beginning and end the server
-    works on others. 8 in flight, each for 1 s, in a stage of 8 s: 8 of 64 are missing.
+    From the requests that began and ended in it alone, throughput would be too low: at its ends the server also works on
+    others. 8 in flight, each for 1 s, in a stage of 8 s: 8 of 64 would be missing.
     """
     rates = window_rates(measured, window, slos)
     return replace(
@@ -98,7 +100,7 @@ def with_window_rates(figures: Summary, measured: Records, window: Window, slos:
 
 
 def repeated_prompts(measured: Records, stages: int) -> int:
-    """How many requests had a prompt that a request of an earlier stage had."""
+    """How many requests had the prompt of a request of an earlier stage."""
     seen: set[str] = set()
     again = 0
     for stage in range(stages):

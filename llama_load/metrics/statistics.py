@@ -1,4 +1,4 @@
-"""Statistics of a sample: what vLLM's bench prints, and how far a percentile of so few values can be trusted."""
+"""Statistics of a sample as vLLM's bench prints them, and confidence intervals of percentiles."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CONFIDENCE = 0.95
 class Distribution:
     """Mean, median, standard deviation and percentiles of a sample, in the sample's unit; None where it is empty.
 
-    `percentiles` maps 99.0 to its value, however few values there are (see `percentile`); `intervals` maps it to the (low, high)
-    that holds the true percentile with 95 % confidence, either end None where the sample is too small to tell.
+    `percentiles` maps 99.0 to its value, even if there are too few (see `percentile`); `intervals` maps it to its 95 % confidence
+    interval (low, high), with None for an end that the sample is too small for.
     """
 
     count: int
@@ -38,15 +38,15 @@ class Distribution:
 
 
 def least_count(p: float) -> int:
-    """How many values a percentile needs so that at least one lies beyond it: 100 / (100 - p). p99: 100, p90: 10, p50: 2.
+    """How many values a percentile needs so that at least one is beyond it: 100 / (100 - p). p99: 100, p90: 10, p50: 2.
 
-    Of fewer values p99 is little else than their maximum.
+    With fewer values p99 is close to their maximum.
     """
     return math.ceil(round(100 / min(p, 100 - p), 9))
 
 
 def is_enough(count: int, p: float) -> bool:
-    """Whether so many values are enough for this percentile."""
+    """Whether `count` values are enough for this percentile."""
     return count >= least_count(p)
 
 
@@ -58,7 +58,7 @@ def describe(values: NDArray[np.float64], percentiles: Sequence[float]) -> Distr
         return Distribution(0, None, None, None, dict.fromkeys(percentiles), dict.fromkeys(percentiles, (None, None)))
     mean, std = float(np.mean(values)), float(np.std(values))
     intervals = {p: percentile_interval(values, p) for p in percentiles}
-    # From here on in no order: a copy of all inter-token latencies for each percentile would be too much.
+    # From here on `values` may lose its order: copying all inter-token latencies for each percentile would cost too much memory.
     return Distribution(
         count=len(values),
         mean=mean,
@@ -74,7 +74,7 @@ def percentile_interval(ordered: NDArray[np.float64], percentile: float) -> tupl
 
     The number of values below the true q-quantile is Binomial(n, q), so the l-th and u-th smallest values enclose it
     with probability P(l <= K < u). We take l as the largest with P(K < l) <= 2.5 % and u as the smallest with
-    P(K >= u) <= 2.5 %; an end that would lie outside the sample is None. 1000 values, p99: the 983rd and the 997th.
+    P(K >= u) <= 2.5 %; an end outside the sample is None. 1000 values, p99: the 983rd and the 997th.
     Source: Hahn and Meeker, Statistical Intervals, section 5.2.
     """
     n = len(ordered)
@@ -91,9 +91,9 @@ def percentile_interval(ordered: NDArray[np.float64], percentile: float) -> tupl
 
 
 def _binomial(n: int, q: float) -> tuple[int, NDArray[np.float64]]:
-    """P(K = k) for k = first, first + 1, …: ten standard deviations around the mode, where all but 1e-15 of it lies.
+    """P(K = k) for k = first, first + 1, …: ten standard deviations around the mode, all but 1e-15 of the probability.
 
-    From the mode outwards each is the one before times the ratio of neighbours, (n - k) q / ((k + 1) (1 - q)).
+    Computed outwards from the mode by the ratio of neighbours, (n - k) q / ((k + 1) (1 - q)).
     """
     if not 0 < q < 1:
         return (0 if q <= 0 else n), np.ones(1)

@@ -1,4 +1,4 @@
-"""From the records of a run to its figures: totals, distributions, what the server said, what failed."""
+"""From the records of a run to its figures: totals, distributions, the server's own figures, failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from llama_load.record import OK
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """One class of failure: how often, and what the first one said."""
+    """A failure class: how often it happened, and the text of the first one."""
 
     kind: str
     count: int
@@ -30,8 +30,8 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a set of requests. Rates are per second of `duration_s`; None where nothing was measured, or not of all: a sum
-    over some of the answers is no total (`known_input_tokens` and `known_output_tokens` are such sums)."""
+    """The figures of a set of requests. Rates are per second of `duration_s`. A figure is None where it was not measured, or not
+    for all requests; `known_input_tokens` and `known_output_tokens` are sums over the requests whose counts are known."""
 
     completed: int
     failed: int
@@ -75,9 +75,9 @@ class Summary:
 def summarize(
     records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple[Slo, ...] = (), window: Window | None = None
 ) -> Summary:
-    """The figures of these (measured) requests. Failed ones are in no latency list, but in the duration.
+    """The figures of these (measured) requests. Failed ones count for the duration, not for latencies.
 
-    Rates are of `window` (None: from their first start to their last end); see `window_rates`.
+    Rates are of `window` (None: from the first start to the last end); see `window_rates`.
     """
     ok, failed, cancelled = records.ok(), records.failed(), records.cancelled()
     window = window or window_of(records)
@@ -126,7 +126,7 @@ def _values(ok: Records, latency: Latency) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What happened within a window, per second; None where it is not known of all requests."""
+    """Rates within a window, per second; None where a request's value is unknown."""
 
     requests: float | None
     good_requests: float | None
@@ -138,10 +138,10 @@ class Rates:
 def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -> Rates:
     """The rates of a window.
 
-    Of one that is not cut: what the successful requests brought / its length, as in vLLM. Of one that is cut: what came
-    within it. A request counts when it ends, its prompt when its first token comes, an output token when it comes, those of
-    requests cut at the end included. Of whole requests alone throughput would be too low: 8 users, each request 10 s and
-    100 tokens, cut after 15 s: 8 requests with 800 tokens ended, but 1200 tokens came: 80 tok/s, not 53.
+    Not cut: totals of the successful requests / its length, as in vLLM. Cut: what arrived within it. A request counts when it
+    ends, its prompt at its first token, an output token when it arrives, including those of requests cut at the end. From
+    complete requests alone throughput would be too low: 8 users, each request 10 s and 100 tokens, cut after 15 s: 8 requests
+    with 800 tokens ended, but 1200 tokens arrived: 80 tok/s, not 53.
     """
     seconds = window.seconds
     if seconds <= 0:
@@ -153,7 +153,7 @@ def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -
     output: float | None = _output_within(answered, window) if window.is_cut else _total(output_counts(ok))
     prompts = _prompts_within(answered, window) if window.is_cut else ok.numbers("prompt_tokens")
     input_tokens, chars = _total(prompts), float(np.nansum(answered.numbers("output_chars")))
-    if window.is_cut and output is not None:  # characters have no times of their own: as the tokens of the same requests
+    if window.is_cut and output is not None:  # characters have no timestamps: counted in proportion to the tokens
         tokens = float(np.nansum(answered.numbers("output_tokens")))
         chars = chars * output / tokens if tokens else 0.0
     return Rates(
@@ -166,17 +166,17 @@ def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -
 
 
 def output_counts(records: Records) -> NDArray[np.float64]:
-    """Output tokens, NaN where they are unknown; requests for embeddings have none."""
+    """Output tokens, NaN where they are unknown; 0 for embeddings."""
     return np.where(np.isnan(records.numbers("inputs")), records.numbers("output_tokens"), 0.0)
 
 
 def _answered(records: Records) -> Records:
-    """The successful requests, and those that were cut while they were being answered."""
+    """The successful requests, and those that were cancelled."""
     return records.where(~records.is_failed())
 
 
 def _overlapping(records: Records, window: Window) -> Records:
-    """Those that were in flight at some time of the window: the tokens of all others came at other times."""
+    """The requests that were in flight within the window; the tokens of others arrived outside it."""
     began, ended = records.instants("started_mono_ns"), records.instants("ended_mono_ns")
     return records.where((began < window.ended_ns) & (ended >= window.begun_ns))
 
@@ -188,52 +188,52 @@ def _output_within(answered: Records, window: Window) -> float | None:
 
 
 def _prompts_within(answered: Records, window: Window) -> NDArray[np.float64]:
-    """Prompt tokens of the requests whose first token came within the window, or whose whole answer did."""
+    """Prompt tokens of the requests whose first token (or unstreamed answer) arrived within the window."""
     first_ns, is_ok = answered.optional_instants("first_token_mono_ns"), answered.equals("status", OK)
     prefilled_ns = np.where((first_ns < 0) & is_ok, answered.instants("ended_mono_ns"), first_ns)
     return answered.where(window.holds(prefilled_ns) & (prefilled_ns >= 0)).numbers("prompt_tokens")
 
 
-def shown_latencies(wanted: Sequence[str], figures: Summary) -> Sequence[str]:
-    """Which latencies are worth a section: those wanted, or E2EL alone where no answer was streamed."""
+def shown_latencies(chosen: Sequence[str], figures: Summary) -> Sequence[str]:
+    """The latencies that get a section: the chosen ones, or E2EL alone where no answer was streamed."""
     streamed, whole = figures.distributions["ttft"].count, figures.distributions["e2el"].count
-    return ["e2el"] if whole and not streamed else wanted
+    return ["e2el"] if whole and not streamed else chosen
 
 
 def _per_image(tokens: NDArray[np.float64], images: NDArray[np.float64]) -> float | None:
-    """Mean prompt tokens an image: sum of image tokens / sum of images, where both are known."""
+    """Mean prompt tokens per image: sum of image tokens / sum of images, where both are known."""
     known = ~np.isnan(tokens) & (images > 0)
     return float(tokens[known].sum() / images[known].sum()) if known.any() else None
 
 
 def _sum(values: NDArray[np.float64]) -> int | None:
-    """The sum of what only some requests have (images, texts to embed); None if none has any."""
+    """The sum of a column that only some requests have (images, texts to embed); None if none has it."""
     return None if np.isnan(values).all() else int(np.nansum(values))
 
 
 def _total(values: NDArray[np.float64]) -> int | None:
-    """The sum of what every request has; None if it is unknown of one of them: a partial sum is no total."""
+    """The sum of a column that every request has; None if one is unknown, because a partial sum is no total."""
     return None if not len(values) or np.isnan(values).any() else int(values.sum())
 
 
 def _tokens_per_event(ok: Records, percentiles: Sequence[float]) -> Distribution:
-    """Output tokens / token events of each streamed answer whose tokens the server counted. 1.0: each token came alone."""
+    """Output tokens / token events of each streamed answer whose tokens the server counted. 1.0: one token per event."""
     tokens, events = ok.numbers("output_tokens"), ok.numbers("token_events")
     counted = (events > 0) & ~ok.equals("token_source", "events")
     return describe(tokens[counted] / events[counted], percentiles)
 
 
 def _speculation(ok: Records) -> Speculation | None:
-    """What llama-server's timings say of drafted tokens, over all requests; None if nothing was drafted."""
+    """Drafted tokens by llama-server's timings, over all requests; None if nothing was drafted."""
     drafted, accepted = _sum(ok.numbers("draft_tokens")), _sum(ok.numbers("draft_accepted"))
     return Speculation(drafted, accepted or 0) if drafted else None
 
 
 def _speed(tokens: NDArray[np.float64], took_ms: NDArray[np.float64]) -> float | None:
-    """Tokens/s over all requests: sum of tokens / sum of the server's own ms, where it tells both.
+    """Tokens/s over all requests: sum of tokens / sum of the server's own ms, where it reports both.
 
-    Prompt: tokens processed (cached ones left out). Predict: output tokens after the first, which the prompt's time
-    brings. Source: llama.cpp's timings, whose predicted_per_second is (n - 1) / predicted_ms.
+    Prompt: processed tokens, without cached ones. Predict: output tokens after the first, which belongs to the prompt's time.
+    Source: llama.cpp's timings, whose predicted_per_second is (n - 1) / predicted_ms.
     """
     known = (took_ms > 0) & (tokens > 0)
     return float(tokens[known].sum() / took_ms[known].sum() * 1e3) if known.any() else None

@@ -1,12 +1,11 @@
-"""Thresholds that turn a result into an exit code: `failure_ratio>0.01`, `p99_ttft_ms{workload=document}>500`.
+"""Thresholds that turn a result into an exit code (--fail-if): `failure_ratio>0.01`, `p99_ttft_ms{workload=document}>500`.
 
     KEY OP NUMBER                 KEY of the whole run
     KEY{GROUP=NAME} OP NUMBER     KEY of the requests of one workload, stage, model, host or turn
-    verdict!=WORD, verdict==WORD  the words of the verdict, of which several may apply
+    verdict!=WORD, verdict==WORD  a word of the verdict; several may apply
 
-OP is >, >=, < or <=; KEY is one of summary.json. A NAME with `}` in it, with a quote at its front, with space at an end, with
-no character at all or with what looks like a second GROUP= stands in quotes, single or double; a quote of that kind inside
-is written twice: `{model='it''s'}`.
+OP is >, >=, < or <=; KEY is a key of summary.json. NAME needs quotes (single or double) if it is empty, contains `}` or what
+looks like a second GROUP=, begins with a quote, or begins or ends with a space. Double a quote inside: `{model='it''s'}`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _SECOND_GROUP = re.compile(rf",\s*(?:{'|'.join(GROUPS)})\s*=")
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A condition on a figure under which the run counts as failed: on that of the run, or on that of one member of a group."""
+    """A condition under which the run fails, on a figure of the run or of one member of a group."""
 
     text: str
     key: str
@@ -53,13 +52,12 @@ class Threshold:
     limit: float
     group: str | None = None
     member: str | None = None
-    word: str | None = None  # of the verdict, in the place of a limit
+    word: str | None = None  # a word of the verdict, instead of a limit
 
 
 @dataclass(frozen=True, slots=True)
 class ThresholdResult:
-    """A threshold, the value that it was compared with, and whether the run fails by it. `why` says why there is no value, where
-    that is known."""
+    """A threshold, the value that it was compared with, and whether the run fails by it. `why`: the reason for a missing value."""
 
     threshold: Threshold
     value: float | None
@@ -73,24 +71,25 @@ class ThresholdResult:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """Read `KEY OP NUMBER`, `KEY{GROUP=NAME} OP NUMBER`, `verdict!=WORD` or `verdict==WORD`. Raises ValueError with a sentence."""
+    """Parse `KEY OP NUMBER`, `KEY{GROUP=NAME} OP NUMBER`, `verdict!=WORD` or `verdict==WORD`. Raises ValueError with a message for
+    users."""
     if (verdict := _VERDICT_PATTERN.fullmatch(text)) is not None:
         word = verdict["word"].strip("'\"").upper()
         if word not in WORDS:
-            raise ValueError(f"--fail-if knows the verdicts {', '.join(WORDS)}, got {verdict['word']!r} in {text!r}")
+            raise ValueError(f"--fail-if takes one of the verdicts {', '.join(WORDS)}, got {verdict['word']!r} in {text!r}")
         return Threshold(text.strip(), VERDICT, verdict["sign"], 0.0, word=word)
     match = _PATTERN.fullmatch(text)
     limit = _number(match["limit"]) if match else None
     if match is None or limit is None or match["key"] == VERDICT:
         raise ValueError(
-            "--fail-if wants KEY>NUMBER or KEY{GROUP=NAME}>NUMBER (or >=, <, <=) with a key of summary.json, "
+            "--fail-if takes KEY>NUMBER or KEY{GROUP=NAME}>NUMBER (or >=, <, <=) with a key of summary.json, "
             f"such as p99_ttft_ms>500 or p99_ttft_ms{{workload=document}}>500, or verdict!=VALID, got {text!r}"
         )
     if not math.isfinite(limit):
-        raise ValueError(f"--fail-if wants a number that is not infinite to compare with, got {match['limit']} in {text!r}")
+        raise ValueError(f"--fail-if takes a finite number, got {match['limit']} in {text!r}")
     group = match["group"]
     if group is not None and group not in GROUPS:
-        raise ValueError(f"--fail-if knows the groups {', '.join(GROUPS)}, got {group!r} in {text!r}")
+        raise ValueError(f"--fail-if takes one of the groups {', '.join(GROUPS)}, got {group!r} in {text!r}")
     if _SECOND_GROUP.search(match["bare"] or ""):
         raise ValueError(f"--fail-if takes one GROUP=NAME (quote a name that looks like two), got {text!r}")
     return Threshold(text.strip(), match["key"], match["sign"], limit, group, _member(match))
@@ -117,11 +116,10 @@ def evaluate(
     values: Mapping[str, object],
     groups: Mapping[str, Mapping[str, Mapping[str, object]]] = {},
 ) -> ThresholdResult:
-    """Compare with the run's `values`, or with those of a group's member: groups["workload"]["document"]["p99_ttft_ms"]. Under
-    `VERDICT` the values hold the words of the verdict.
+    """Compare with the run's `values`, or with those of a group's member: groups["workload"]["document"]["p99_ttft_ms"].
+    `values[VERDICT]` are the words of the verdict.
 
-    A member that is not there fails, and so does a key that is missing or was not measured: a gate that saw nothing must
-    not let through.
+    A missing member, a missing key and a value that was not measured fail: a gate without data must not pass.
     """
     if threshold.word is not None:
         words = values[VERDICT]
@@ -136,7 +134,7 @@ def evaluate(
 
 
 def least_values(key: str) -> tuple[str, int] | None:
-    """The latency that a key is a percentile of, and how many values that percentile needs; None for other keys.
+    """The latency of a percentile's key, and how many values that percentile needs; None for other keys.
 
     `p99_ttft_ms`: ttft, 100.
     """
@@ -149,4 +147,4 @@ def _too_few(key: str, values: Mapping[str, object]) -> str | None:
         return None
     latency, least = needed
     count = values.get(f"count_{latency}")
-    return f"n/a, {count} values where it needs {least}" if isinstance(count, int) and 0 < count < least else None
+    return f"n/a ({count} values, {least} needed)" if isinstance(count, int) and 0 < count < least else None

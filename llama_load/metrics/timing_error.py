@@ -1,4 +1,4 @@
-"""How far a client's figures are from what a server with a known schedule logged (see `llama_load.serving.simulated`)."""
+"""The error of the client's figures against the log of a server with a known schedule (see `llama_load.serving.simulated`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ COLUMNS = ["request_id", "ttft_ms", "itl_ms"]
 def errors_ms(
     rows: Iterable[Mapping[str, Any]], log: Iterable[Mapping[str, Any]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Errors of TTFT (one a request) and of ITL (one a gap), ms: the client's figure - the server's. `rows` have `COLUMNS`.
+    """Errors of TTFT (one per request) and of ITL (one per gap), ms: client's figure - server's. `rows` have `COLUMNS`.
 
-    The server's TTFT runs from the kernel's receipt of the request to the instant before the first token is handed to the
-    kernel. Requests whose events came merged have no gaps to compare.
+    The server's TTFT runs from the kernel's receipt of the request until just before the first token is handed to the kernel.
+    Requests with merged events have no gaps to compare.
     """
     truth = {entry["request_id"]: entry for entry in log}
     ttft, itl = [], [np.zeros(0)]

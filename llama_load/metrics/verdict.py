@@ -2,12 +2,12 @@
 
     INCOMPLETE      records are missing
     FAILED          over 1 % of the requests failed
-    NOT COMPARABLE  something else than the traffic asked for was measured
-    CLIENT-BOUND    the client was too busy to be believed
-    BLURRED         single gaps between tokens cannot be told apart
+    NOT COMPARABLE  the measured traffic was not the configured traffic
+    CLIENT-BOUND    the client was too busy for accurate figures
+    BLURRED         single gaps between tokens cannot be distinguished
     VALID           none of these
 
-The gravest word comes first. The checks are in `metrics.checks`, their limits in `metrics.check`.
+The most severe word comes first. The checks are in `metrics.checks`, their limits in `metrics.check`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from llama_load.metrics.checks import answers, client, completeness, load
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.stage_figures import StageFigures
 
-# Of the whole run and of each stage.
+# Checks of the whole run and of each stage.
 _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     completeness.failures,
     load.unanswered,
@@ -39,7 +39,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The gravest word, all words that apply, what they rest on, and one line that names the cause and what to do."""
+    """The most severe word, the checks, all words that apply, and one line with the cause and the remedy."""
 
     word: str
     checks: list[Check]
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
-    """The verdict on a run. `stages` bring the checks of theirs that are not ok (see `stage_checks`)."""
+    """The verdict on a run. `stages` have their checks that are not ok (see `stage_checks`)."""
     checks = [
         completeness.missing_records(evidence),
         *load.stages(list(stages)),

@@ -1,4 +1,4 @@
-"""The time that rates are of: of a run, or of a stage."""
+"""The time window of rates: of a run, or of a stage."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from llama_load.units import ns_to_s
 class Window:
     """From `begun_ns` to `ended_ns`, on the master's monotonic clock.
 
-    `is_cut`: the load ended at `ended_ns` by time or by hand, so that requests were in flight then. Rates count what happened
-    within the window, whichever request it was of. In a window that is not cut everything ended that had begun.
+    `is_cut`: the load ended at `ended_ns` by time or by hand, with requests in flight; rates then count what happened within the
+    window, of all requests. In a window that is not cut, every request ended.
     """
 
     begun_ns: int
@@ -30,13 +30,13 @@ class Window:
         return ns_to_s(self.ended_ns - self.begun_ns)
 
     def holds(self, instants_ns: NDArray[Any]) -> NDArray[np.bool_]:
-        """One bool an instant: whether it lies within."""
+        """One bool per instant: whether it is within the window."""
         return np.asarray((instants_ns >= self.begun_ns) & (instants_ns < self.ended_ns))
 
 
 def window_of(records: Records, cut_ns: int | None = None) -> Window:
-    """The window of these requests: from the first start to the last end, failed ones included, or to `cut_ns`, when a time or a
-    person ended the load.
+    """The window of these requests: from the first start to the last end, failed ones included, or to `cut_ns`, when the load
+    was ended by time or by hand.
 
     Two requests, 0 to 3 s and 2 to 10 s: 10 s. Source: vLLM benchmarks/serve.py.
     """

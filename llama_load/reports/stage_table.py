@@ -110,7 +110,7 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
             spoilt = figures.failed or stage.dropped or stage.unsent
             yield f"{FAILED} {stage.name}: " + "; ".join([f"{failed}{dropped}{unsent}"] * bool(spoilt) + bad)
         if stage.crossing:
-            yield f"{stage.name}: {plural(stage.crossing, 'request')} that ended after it are in none of its latencies"
+            yield f"{stage.name}: {plural(stage.crossing, 'request')} that ended after it are left out of its latencies"
     if not are_alike(stages):
         yield "no row is marked as best: mean lengths of prompts or answers differ by over 2 %"
 

@@ -1,4 +1,4 @@
-"""Request bodies for /v1/chat/completions and /v1/completions."""
+"""Request bodies, an API each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,23 @@ from typing import Any
 
 from llama_load.targets.target import LLAMA_SERVER, VLLM, Target
 
-CHAT, COMPLETIONS = ENDPOINTS = ("chat", "completions")
+CHAT, COMPLETIONS, MESSAGES, RESPONSES, COMPLETION, INFILL = ENDPOINTS = (
+    *("chat", "completions"),
+    *("messages", "responses", "completion", "infill"),
+)
 EMBEDDINGS = "embeddings"
-PATHS = {CHAT: "/v1/chat/completions", COMPLETIONS: "/v1/completions", EMBEDDINGS: "/v1/embeddings"}
+PATHS = {
+    CHAT: "/v1/chat/completions",
+    COMPLETIONS: "/v1/completions",
+    MESSAGES: "/v1/messages",
+    RESPONSES: "/v1/responses",
+    COMPLETION: "/completion",
+    INFILL: "/infill",
+    EMBEDDINGS: "/v1/embeddings",
+}
+WITH_TEMPLATE = (CHAT, MESSAGES, RESPONSES)  # the server puts the messages into its chat template
+# Anthropic's API refuses a request that does not limit its answer.
+MESSAGES_MAX_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +44,7 @@ class BodyOptions:
 
 
 # What servers call the length of the answer.
-LENGTH_FIELDS = ("max_tokens", "max_completion_tokens", "n_predict")
+LENGTH_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 
 
 def asked_tokens(body: Mapping[str, Any]) -> int | None:
@@ -53,6 +67,34 @@ def is_text(body: Mapping[str, Any]) -> bool:
     return all(isinstance(part, Mapping) and part.get("type") == "text" for part in parts)
 
 
+def _content_fields(
+    content: str | Sequence[Mapping[str, Any]] | Sequence[str], endpoint: str, max_tokens: int | None
+) -> dict[str, Any]:
+    """Prompt and length of the answer by the names that this API has for them."""
+    if endpoint == INFILL:
+        fields: dict[str, Any] = {"input_prefix": content, "input_suffix": ""}
+    elif endpoint in (COMPLETION, COMPLETIONS):
+        fields = {"prompt": content}
+    else:
+        messages: list[Any] = [{"role": "user", "content": content}] if isinstance(content, str) else list(content)
+        fields = {"input" if endpoint == RESPONSES else "messages": messages}
+        if endpoint == MESSAGES:
+            fields = _anthropic(messages)
+            max_tokens = max_tokens or MESSAGES_MAX_TOKENS
+    if max_tokens is not None:
+        fields[{RESPONSES: "max_output_tokens", COMPLETION: "n_predict", INFILL: "n_predict"}.get(endpoint, "max_tokens")] = (
+            max_tokens
+        )
+    return fields
+
+
+def _anthropic(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """System messages have a separate field there."""
+    system = "\n\n".join(str(message["content"]) for message in messages if message.get("role") == "system")
+    fields: dict[str, Any] = {"messages": [message for message in messages if message.get("role") != "system"]}
+    return fields | ({"system": system} if system else {})
+
+
 def request_body(
     content: str | Sequence[Mapping[str, Any]] | Sequence[str],
     target: Target,
@@ -70,12 +112,7 @@ def request_body(
         body["model"] = name
     if options.endpoint == EMBEDDINGS:
         return body | {"input": [content] if isinstance(content, str) else list(content)} | dict(options.extra)
-    if options.endpoint == CHAT:
-        body["messages"] = [{"role": "user", "content": content}] if isinstance(content, str) else list(content)
-    else:
-        body["prompt"] = content
-    if max_tokens is not None:
-        body["max_tokens"] = max_tokens
+    body |= _content_fields(content, options.endpoint, max_tokens)
     if options.temperature is not None:
         body["temperature"] = options.temperature
     if options.ignore_eos:
@@ -83,7 +120,7 @@ def request_body(
     if options.cache_prompt is not None and target.backend == LLAMA_SERVER:
         body["cache_prompt"] = options.cache_prompt
     body["stream"] = options.stream
-    if options.stream:
+    if options.stream and options.endpoint in (CHAT, COMPLETIONS):
         body["stream_options"] = {"include_usage": True}
         if target.backend == VLLM:  # usage with every event: how many tokens each one brought
             body["stream_options"]["continuous_usage_stats"] = True

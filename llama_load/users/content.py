@@ -10,7 +10,7 @@ import gevent
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.targets.body import CHAT, EMBEDDINGS
+from llama_load.targets.body import CHAT, EMBEDDINGS, WITH_TEMPLATE
 from llama_load.workloads.prompt import Image, Message, Prompt
 
 Messages = Sequence[Mapping[str, Any]]
@@ -29,10 +29,10 @@ def content_of(prompt: str | Messages | Prompt, endpoint: str, history: Sequence
         return [prefix + text for text in prompt.inputs or (prompt.text,)]
     if prompt.inputs:
         raise UsageError("brings batches of texts: write self.embed() in the task")
-    if endpoint == CHAT:
+    if prompt.images and endpoint != CHAT:
+        raise UsageError("sends images, for which only the chat endpoint is supported")
+    if endpoint in WITH_TEMPLATE:
         return _chat_content(prompt, history, prefix)
-    if prompt.images:
-        raise UsageError("sends images, which only the chat endpoint takes")
     return prefix + "\n\n".join([*(message.text for message in history), prompt.text])  # a history is text, too
 
 

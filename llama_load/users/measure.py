@@ -12,7 +12,7 @@ from llama_load.foreign_text import printable
 from llama_load.metrics import latencies as metric
 from llama_load.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import CHAT
+from llama_load.targets.body import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts
 from llama_load.targets.target import Target
 from llama_load.users.content import in_thread_if_long, text_digest
@@ -243,7 +243,7 @@ def _server_side(answer: AnswerReader, counts: Counts) -> Columns:
 
 def _planned(asked: SentRequest, prompt: Prompt, target: Target) -> tuple[int | None, str]:
     """Prompt tokens as counted before the run, with those of the chat template where they are known and nothing else was added."""
-    if prompt.prompt_tokens is None or target.template_tokens is None or asked.endpoint != CHAT or asked.prefixed:
+    if prompt.prompt_tokens is None or target.template_tokens is None or asked.endpoint not in WITH_TEMPLATE or asked.prefixed:
         return prompt.prompt_tokens, "plan"
     return prompt.prompt_tokens + target.template_tokens, "plan+template"
 

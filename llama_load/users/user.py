@@ -20,15 +20,20 @@ from llama_load.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.body import (
     CHAT,
+    COMPLETION,
     COMPLETIONS,
     EMBEDDINGS,
+    INFILL,
+    MESSAGES,
     PATHS,
+    RESPONSES,
     BodyOptions,
     asked_choices,
     asked_tokens,
     is_text,
     request_body,
 )
+from llama_load.targets.other_streams import MessagesReader, NativeReader, ResponsesReader
 from llama_load.targets.unstreamed import JsonAnswer
 from llama_load.units import NS_PER_S
 from llama_load.users.content import Messages, as_text, content_of, in_thread_if_long, text_digest, with_images
@@ -93,6 +98,23 @@ def pause_s(failures: int) -> float:
 
 def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
     return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.index), history)
+
+
+_STREAM_READERS: Mapping[str, type[AnswerReader]] = {
+    MESSAGES: MessagesReader,
+    RESPONSES: ResponsesReader,
+    COMPLETION: NativeReader,
+    INFILL: NativeReader,
+}
+
+
+def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader:
+    """Who reads the answer of this API; `inputs` is the number of texts to be embedded. Raises UsageError."""
+    if streams and inputs is None:
+        return _STREAM_READERS.get(endpoint, AnswerReader)()
+    if endpoint in _STREAM_READERS:
+        raise UsageError(f"--endpoint {endpoint} is supported with streams only: leave out --no-stream")
+    return JsonAnswer(inputs)
 
 
 class LlamaUser(HttpUser):
@@ -191,8 +213,8 @@ class LlamaUser(HttpUser):
         options = replace(given, endpoint=endpoint or given.endpoint, max_tokens=given.max_tokens or max_tokens)
         if prompt is None and self.workload is None:
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
-        if options.endpoint == COMPLETIONS and not isinstance(prompt, str | None):
-            session.abort("a list of messages can only be sent to the chat endpoint, not to /v1/completions")
+        if options.endpoint in (COMPLETIONS, COMPLETION, INFILL) and not isinstance(prompt, str | None):
+            session.abort(f"a list of messages can only be sent to the chat endpoint, not to {PATHS[options.endpoint]}")
         conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
         ticket = conversation.ticket
         said = prompt if prompt is not None else ticket.prompt or ""
@@ -278,8 +300,7 @@ class LlamaUser(HttpUser):
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, said)
         headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
         pieces = with_images(encoded, said.images) if said is not None and said.images else encoded
-        whole = embeds or not payload.get("stream")
-        reader = JsonAnswer(len(content) if embeds else None) if whole else AnswerReader()
+        reader = _reader(options.endpoint, len(content) if embeds else None, streams=bool(payload.get("stream")))
         return asked, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(asked)), reader
 
     def _body_of(self, said: Prompt | None) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def test_a_proxy_that_buffers_is_named(
     checks = {check["name"]: check for check in done.summary["llama_load"]["verdict"]["checks"]}
     assert not checks["buffered_ratio"]["ok"]
     text = " ".join(done.out.split())
-    assert "arrived in lumps: a proxy (nginx/" in text
+    assert "arrived in bursts: a proxy (nginx/" in text
     assert "proxy_buffering off" in text
 
 

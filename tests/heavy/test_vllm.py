@@ -35,7 +35,7 @@ def test_a_run_is_whole_and_counted_by_vllm(run_locust: Callable[..., Finished],
     assert records.values_of("answered_by") == ["uvicorn"]
     assert records.equals("connection_reused", True).sum() >= 32 - 8
     assert done.summary["llama_load"]["reopened_connections"] == 0
-    assert "requests used a connection that was open already" in " ".join(done.out.split())
+    assert "requests reused an open connection" in " ".join(done.out.split())
 
 
 def test_templated_lengths_are_exact(vllm: Running) -> None:

@@ -80,7 +80,7 @@ def test_the_order_of_a_sample_does_not_matter() -> None:
 @pytest.mark.parametrize("text", ["ttft:0", "ttft:-5", "ttft:nan", "ttft", "ttft:", "speed:5", "ttft:5ms"])
 def test_an_objective_is_a_latency_over_zero(text: str) -> None:
     assert parse_slo("ttft:0.5") == Slo("ttft", 0.5)
-    with pytest.raises(ValueError, match="--goodput wants METRIC:MILLISECONDS"):
+    with pytest.raises(ValueError, match="--goodput takes METRIC:MILLISECONDS"):
         parse_slo(text)
 
 

@@ -119,7 +119,7 @@ def test_700_requests_from_220_prompts_where_the_server_is_silent() -> None:
     found = checked(rows)
     assert found["repeated_prompt_ratio"].value == 480 / 700
     assert bad(found) == ["repeated_prompt_ratio"]
-    assert "480 of 700 prompts had been sent before in this run (prompts 220, 221, " in found["repeated_prompt_ratio"].text
+    assert "480 of 700 prompts were sent before in this run (prompts 220, 221, " in found["repeated_prompt_ratio"].text
 
 
 def test_one_prompt_sent_500_times() -> None:
@@ -168,7 +168,7 @@ def test_prompts_of_earlier_runs_are_named_with_the_run() -> None:
     before = SentBefore(count=60, of=64, runs=["20261121-101500-sharegpt"], prompts=[0, 1, 2])
     found = checked([silent(number) for number in range(64)], CacheEvidence(sent_before=before))
     assert bad(found) == ["earlier_prompt_ratio"]
-    assert "60 of 64 prompts had been sent to this server in earlier runs (20261121-101500-sharegpt; prompts 0, 1, 2)" in (
+    assert "60 of 64 prompts were sent to this server in earlier runs (20261121-101500-sharegpt; prompts 0, 1, 2)" in (
         found["earlier_prompt_ratio"].text
     )
     told = [prompt(number) for number in range(64)]
@@ -221,7 +221,7 @@ def test_repeated_prompts_are_no_fault_where_the_server_counts_no_hits() -> None
         found = checked(rows, CacheEvidence(counters=counters(queries, 0), sent_before=SentBefore(50, 50, ["a"], [0])))
         assert bad(found) == []
         assert found["server_cache_hit_ratio"].value == 0
-    assert "49 of 50 prompts had been sent before" in found["cached_prompt_ratio"].text
+    assert "49 of 50 prompts were sent before" in found["cached_prompt_ratio"].text
 
 
 def test_counters_that_say_nothing_of_a_cache_leave_the_hashes() -> None:
@@ -249,7 +249,7 @@ def test_a_cache_that_nobody_reports_shows_in_ttft() -> None:
     found = checked(twice(20, lambda: 0.4))
     assert bad(found) == ["repeated_ttft_saving"]
     assert found["repeated_ttft_saving"].value == pytest.approx(0.6)
-    assert "20 prompts were sent twice or more: 20 got their first token sooner" in found["repeated_ttft_saving"].text
+    assert "20 prompts were repeated: 20 got their first token sooner" in found["repeated_ttft_saving"].text
 
 
 def test_noise_and_few_prompts_are_no_evidence() -> None:

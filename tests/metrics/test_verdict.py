@@ -137,7 +137,7 @@ def test_answers_shorter_than_asked_where_all_were_to_have_the_same_length(got: 
     assert found.word == word
     if word != "VALID":
         assert found.headline.startswith(
-            "NOT COMPARABLE: 5 of 5 answers ended before the length asked for: answers have 5% of the tokens"
+            "NOT COMPARABLE: 5 of 5 answers ended before the requested length: answers have 5% of the req"
         )
 
 
@@ -243,13 +243,13 @@ def test_more_in_flight_than_asked_for_is_another_load() -> None:
 def test_a_server_that_was_another_at_the_end_is_named() -> None:
     assert verdict(record(), server_changes=[f"{NO_ANSWER}: connection refused"]).word == "VALID"
     found = verdict(record(), server_changes=["build b1 -> b2"])
-    assert found.headline == "NOT COMPARABLE: the server is not the one from before the run: build b1 -> b2"
+    assert found.headline == "NOT COMPARABLE: the server changed during the run: build b1 -> b2"
 
 
 def test_counts_that_cannot_be_are_named() -> None:
     found = verdict(record(), record(1, count_doubt="usage: 4000000000000096 output tokens where at most 64 were asked for"))
     assert found.headline == (
-        "NOT COMPARABLE: 1 answer with counts that cannot be, which were not used: usage: 4000000000000096 output tokens where at "
+        "NOT COMPARABLE: 1 answer with impossible token counts, which were ignored: usage: 4000000000000096 output tokens where at "
         "most 64 were asked for"
     )
 
@@ -265,13 +265,13 @@ def test_client_bound_says_who_took_the_cpu() -> None:
 
 def test_a_suspended_machine_is_named() -> None:
     found = verdict(record(), health=WorkerHealth("w", 1.0, 2.0, 0.1, suspended_ms=5000.0, longest_pause_ms=12.0))
-    assert "the client stood still for 5.0 s: the machine was suspended" in found.headline
+    assert "the client was paused for 5.0 s: the machine was suspended" in found.headline
 
 
 def test_requests_of_a_warm_up_that_a_lost_worker_may_have_sent_are_named() -> None:
     lost = LostWorker("w_1", [], 3, [0, 1])
     (check,) = [check for check in verdict(record(), lost=[lost]).checks if check.name == "lost_requests"]
-    assert check.text == "worker w_1 was lost with 2 requests of a warm-up; 3 that it had not begun went to others"
+    assert check.text == "worker w_1 was lost with 2 requests of a warm-up; 3 not sent yet went to other workers"
     assert check.ok
 
 

@@ -117,7 +117,7 @@ def test_the_figures_of_a_stage_are_of_its_own_requests(tmp_path: Path) -> None:
     assert first.figures.output_throughput == pytest.approx(15.0)
     assert (second.crossing, second.crossing_ratio) == (0, 0.0)
     assert (third.figures.completed, third.figures.failed, third.is_comparable) == (1, 1, False)
-    assert list(notes([first]))[-1] == "1: 1 request that ended after it are in none of its latencies"
+    assert list(notes([first]))[-1] == "1: 1 request that ended after it are left out of its latencies"
 
 
 def test_throughput_of_a_stage_with_a_time_is_that_of_its_time() -> None:
@@ -337,7 +337,7 @@ def test_one_stage_alone_has_no_bars() -> None:
         (stage(lost=1), ["† 8: 1 of the workers went away while it ran"]),
         (stage(completed=3, failed=2), ["† 8: 2 of 5 requests failed"]),
         (stage(completed=3, dropped=2), ["† 8: 0 of 3 requests failed, 2 arrivals dropped"]),
-        (stage(crossing=2), ["8: 2 requests that ended after it are in none of its latencies"]),
+        (stage(crossing=2), ["8: 2 requests that ended after it are left out of its latencies"]),
     ],
 )
 def test_every_mark_is_explained(found: StageFigures, told: list[str]) -> None:

@@ -121,7 +121,7 @@ def test_a_time_ends_a_run_in_which_nobody_sends(simulate: Callable[..., Simulat
     assert [process.returncode for process in runs] == [2, 2, 0]
     assert "no request was sent" in closed.err
     assert "no request was sent" in opened.err
-    assert "arrivals were not sent or not answered when the time was over" in one.out
+    assert "arrivals were not sent or not answered at the end of the time" in one.out
 
 
 @pytest.mark.parametrize("users", ["0", "-1"])

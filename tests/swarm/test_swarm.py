@@ -399,7 +399,7 @@ def test_a_worker_behind_a_slow_and_lopsided_link(simulate: Callable[..., Simula
     assert near["clock_uncertainty_ms"] < 50
     assert 100 <= far["clock_uncertainty_ms"] < 300
     assert abs(far["clock_offset_ms"]) <= far["clock_uncertainty_ms"]
-    assert f"on one axis within {far['clock_uncertainty_ms']:.2f} ms" in " ".join(done.out.split())
+    assert f"synchronized within {far['clock_uncertainty_ms']:.2f} ms" in " ".join(done.out.split())
 
 
 @pytest.mark.heavy

@@ -1,1 +1,1 @@
-"""The checks of a verdict, by what they ask. Each takes `Evidence` and returns checks; their limits are in `metrics.check`."""
+"""The checks of a verdict, by topic. Each function takes `Evidence` and returns checks; their limits are in `metrics.check`."""

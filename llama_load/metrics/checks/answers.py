@@ -1,4 +1,4 @@
-"""Were the answers those that were asked for, and can their tokens be told apart?"""
+"""Checks of the answers: their lengths, token counts, cached prompts, and the resolution of ITL."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import cache_checks
 from llama_load.metrics.statistics import least_count
 
-# How LLM servers name themselves in the Server field; any other name is that of something in between.
+# The Server header of LLM servers; any other name is a proxy's.
 LLM_SERVERS = ("llama.cpp", "uvicorn")
-# A stream that came in so few reads, with at least so many events, came in lumps.
+# A stream was buffered if this share of its events (at least `LEAST_EVENTS`) was merged with later ones.
 LUMPED_SHARE, LEAST_EVENTS = 0.75, 8
 
 
 def short_answers(evidence: Evidence) -> Iterator[Check]:
-    """Answers that ended before the length that was asked for, where every answer was to have it (--ignore-eos, --output-len)."""
+    """Answers shorter than requested, where all should have the requested length (--ignore-eos, --output-len)."""
     ok = evidence.records.ok()
     asked, got = ok.numbers("max_tokens"), ok.numbers("output_tokens")
     counted = ~np.isnan(asked) & ~np.isnan(got) & ~ok.equals("token_source", "events")
     if not counted.any():
         return
     reached = float(got[counted].sum() / asked[counted].sum())
-    text = f"answers have {reached:.0%} of the tokens asked for (mean {got[counted].mean():.1f} of {asked[counted].mean():.1f})"
+    text = f"answers have {reached:.0%} of the requested tokens (mean {got[counted].mean():.1f} of {asked[counted].mean():.1f})"
     if not evidence.fixed_lengths:
         yield information("answer_length_ratio", reached, text)
         return
     short = int((got[counted] < asked[counted]).sum())
     if short:
-        text = f"{short} of {plural(int(counted.sum()), 'answer')} ended before the length asked for: " + text
+        text = f"{short} of {plural(int(counted.sum()), 'answer')} ended before the requested length: " + text
         text += "; add --ignore-eos" if not evidence.records.equals("finish_reason", "length").all() else ""
     yield limited("short_answer_ratio", short / int(counted.sum()), text)
 
 
 def cut_by_context(evidence: Evidence) -> Check:
-    """Answers that ended by length before max_tokens: the context was full. Counted events are too few to tell."""
+    """Answers that ended by length before max_tokens: the context was full. Counted stream events cannot show it."""
     ok = evidence.records.ok()
     asked, got = ok.numbers("max_tokens"), ok.numbers("output_tokens")
     with np.errstate(invalid="ignore"):
@@ -52,13 +52,13 @@ def cut_by_context(evidence: Evidence) -> Check:
 
 
 def prompt_cache(evidence: Evidence) -> list[Check]:
-    """Whether prompts came from a cache although nobody asked for that (see `metrics.prompt_cache`)."""
+    """Whether prompts came from a cache unintentionally (see `metrics.prompt_cache`)."""
     records = evidence.records if evidence.all_records is None else evidence.all_records
     return cache_checks(records, evidence.cache, evidence.stage_number)
 
 
 def merged(evidence: Evidence) -> Iterator[Check]:
-    """Token events that came together with a later one, and streams that came in lumps."""
+    """Token events that arrived together with a later one, and streams that were buffered."""
     ok = evidence.records.ok()
     merged, events = ok.numbers("merged_events"), ok.numbers("token_events")
     total = float(events.sum())
@@ -71,15 +71,15 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     if lumps > LIMITS["buffered_ratio"].limit:
         proxies = [name for name in ok.values_of("answered_by") if not name.startswith(LLM_SERVERS) or ", via " in name]
         who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
-        lumpy = f"{lumps:.0%} of the streams arrived in lumps: {who} buffers them, so TTFT and ITL are its own"
-        yield limited("buffered_ratio", lumps, lumpy + "; switch that off (nginx: proxy_buffering off)")
+        lumpy = f"{lumps:.0%} of the streams arrived in bursts: {who} buffers them, so TTFT and ITL measure its buffering"
+        yield limited("buffered_ratio", lumps, lumpy + "; turn it off (nginx: proxy_buffering off)")
     elif first := int(ok.equals("first_merged", True).sum()):
-        text += f"; {plural(first, 'first token')} among them, whose TTFT is an upper bound"
+        text += f"; for {plural(first, 'first token')} of them TTFT is an upper bound"
     yield limited("merged_ratio", ratio, text)
 
 
 def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
-    """How many tokens an event of the stream holds. One token that ends the answer without a text is not counted against it."""
+    """Tokens per stream event. The end-of-answer token, which has no text, is not counted."""
     ok = evidence.records.ok()
     tokens, events = ok.numbers("output_tokens"), ok.numbers("token_events")
     counted = (events > 0) & ~np.isnan(tokens) & ~ok.equals("token_source", "events")
@@ -88,23 +88,23 @@ def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
     value = float(np.maximum(tokens[counted] - 1, 0).sum() / events[counted].sum())
     sample = evidence.figures.tokens_per_event
     if value <= LIMITS["tokens_per_event"].limit:
-        yield limited("tokens_per_event", value, f"{sample.mean or 0:.2f} tokens an event of the stream")
+        yield limited("tokens_per_event", value, f"{sample.mean or 0:.2f} tokens per stream event")
         return
     p99 = sample.percentile(99.0) if 99.0 in sample.percentiles else None
-    text = f"{sample.mean or 0:.2f} tokens an event of the stream" + ("" if p99 is None else f" (p99 {p99:.2f})")
+    text = f"{sample.mean or 0:.2f} tokens per stream event" + ("" if p99 is None else f" (p99 {p99:.2f})")
     text += ": ITL is the time between events, not between tokens"
     no_tpot = int((counted & np.isnan(ok.numbers("tpot_ms")) & (tokens > 1)).sum())
     if no_tpot:
-        text += f"; {plural(no_tpot, 'answer')} came mostly in the first event and have no TPOT"
+        text += f"; {plural(no_tpot, 'answer')} came mostly in their first event and have no TPOT"
     yield limited("tokens_per_event", value, text)
 
 
 def counts(evidence: Evidence) -> Iterator[Check]:
-    """Counts of the server that cannot be, and whose counts the token figures rest on where it is not the server's."""
+    """Impossible counts from the server, and the source of token counts that are not the server's."""
     figures = evidence.figures
     doubts = [text for text in evidence.records.ok().strings("count_doubt") if text]
     if doubts:
-        text = f"{plural(len(doubts), 'answer')} with counts that cannot be, which were not used: {doubts[0]}"
+        text = f"{plural(len(doubts), 'answer')} with impossible token counts, which were ignored: {doubts[0]}"
         yield limited("unbelievable_counts", len(doubts), text)
     if events := figures.token_sources.get("events", 0):
         text = f"output tokens of {plural(events, 'request')} were counted as stream events, because the server reported no usage"
@@ -115,7 +115,7 @@ def counts(evidence: Evidence) -> Iterator[Check]:
 
 
 def intervals(evidence: Evidence) -> Iterator[Check]:
-    """For each printed percentile: its 95 % confidence interval. (Gaps of one stream are taken as independent.)"""
+    """The 95 % confidence interval of each printed percentile. (Gaps of one stream are assumed to be independent.)"""
     for key in evidence.shown:
         sample = evidence.figures.distributions[key]
         for p, value in sample.percentiles.items():
@@ -123,7 +123,7 @@ def intervals(evidence: Evidence) -> Iterator[Check]:
                 continue
             name, label = f"p{p:g}_{key}_ms_interval", f"P{p:g} {key.upper()}"
             if sample.percentile(p) is None:
-                text = f"{label}: n/a, {plural(sample.count, 'value')} where it needs {least_count(p)}"
+                text = f"{label}: n/a ({plural(sample.count, 'value')}, {least_count(p)} needed)"
                 yield information(name, None, text)
                 continue
             low, high = sample.intervals[p]

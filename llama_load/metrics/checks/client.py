@@ -1,4 +1,4 @@
-"""Was the client fast enough to be believed? Its own delays are held against what was measured (see `metrics.check.OWN_SHARE`)."""
+"""Checks of the client: were its own delays small against the measured latencies (see `metrics.check.OWN_SHARE`)?"""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from llama_load.metrics.evidence import Evidence, WorkerHealth
 from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import is_enough
 
-# Of so few requests each one counts.
+# With fewer values the largest one counts (see `_high`).
 LEAST_TO_EXCUSE_ONE = 10
 
 
 def late(evidence: Evidence) -> Iterator[Check]:
-    """How late the client was with scheduled requests, waiting for the limit of requests in flight left out. Limit: 1 % of the mean
-    gap between arrivals."""
+    """How late scheduled requests were sent, without the wait for the limit of requests in flight. Limit: 1 % of the mean gap
+    between arrivals."""
     values = _known(evidence.records, "late_ms")
     if not len(values):
         return
     value, which = _high(values)
-    text = f"scheduled requests left late: {which} {value:.2f} ms, max {values.max():.2f} ms"
+    text = f"scheduled requests were sent late: {which} {value:.2f} ms, max {values.max():.2f} ms"
     yield limited("late_p99_ms", value, text, limit=OWN_SHARE * (evidence.gap_ms or 0.0))
 
 
 def own_delay(evidence: Evidence) -> Check:
-    """The client's own delay before a request was sent. Limit: 1 % of the median TTFT (E2EL of whole answers)."""
+    """The client's own delay before a request was sent. Limit: 1 % of the median TTFT (E2EL without streaming)."""
     values = _known(evidence.records, "own_delay_ms")
     if not len(values):
         return limited("own_delay_p99_ms", None, "the client's own delay before sending is not known")
@@ -38,27 +38,27 @@ def own_delay(evidence: Evidence) -> Check:
 
 
 def event_loop(evidence: Evidence) -> Iterator[Check]:
-    """How late the client's event loop ran, how long it stood still, how busy its core was. The limit of the lag: 1 % of the median
-    E2EL (of the mean gap between arrivals in an open loop)."""
+    """The lag of the client's event loop and its longest pause. Limit of the lag: 1 % of the median E2EL (in an open loop: of the
+    mean gap between arrivals)."""
     health = evidence.health
     p99 = _worst([worker.loop_lag_p99_ms for worker in health])
     longest = _worst([worker.longest_pause_ms or worker.loop_lag_max_ms for worker in health])
     asleep = _worst([worker.suspended_ms for worker in health]) or 0.0
-    text = "the lag of the client's event loop was not measured"
+    text = "the client's event loop lag was not measured"
     if p99 is not None and longest is not None:
-        text = f"lag of the client's event loop: p99 {p99:.2f} ms, max {longest:.1f} ms"
+        text = f"client event loop lag: p99 {p99:.2f} ms, max {longest:.1f} ms"
     base_ms = _median(evidence, "e2el") if evidence.gap_ms is None else evidence.gap_ms
     yield limited("loop_lag_p99_ms", p99, text, limit=OWN_SHARE * base_ms)
     pause = max(longest or 0.0, asleep)
-    if pause > LIMITS["client_pause_ms"].limit:  # else the line above says it
-        why = "the machine was suspended" if asleep >= pause else "nothing was sent or read meanwhile"
-        yield limited("client_pause_ms", pause, f"the client stood still for {pause / 1000:.1f} s: {why}")
+    if pause > LIMITS["client_pause_ms"].limit:  # else the lag's maximum shows it
+        why = "the machine was suspended" if asleep >= pause else "nothing was sent or read then"
+        yield limited("client_pause_ms", pause, f"the client was paused for {pause / 1000:.1f} s: {why}")
 
 
 def cpu(evidence: Evidence) -> Iterator[Check]:
-    """How busy the client's core was, and what the hypervisor took."""
+    """How busy the client's core was, and how much CPU time the hypervisor gave to others."""
     busy = _worst([worker.core_busy for worker in evidence.health])
-    text = "how busy the client was is not known" if busy is None else f"busiest client process: {busy:.0%} of a core"
+    text = "the client's CPU use was not measured" if busy is None else f"busiest client process: {busy:.0%} of a core"
     text += _who_took_the_cpu(evidence.health)
     yield limited("core_busy", busy, text)
     stolen = _worst([worker.stolen_ratio for worker in evidence.health])
@@ -67,7 +67,7 @@ def cpu(evidence: Evidence) -> Iterator[Check]:
 
 
 def _who_took_the_cpu(health: Sequence[WorkerHealth]) -> str:
-    """Of the busiest of the clients' machines: what the client, the servers under test and everybody else used of all cores."""
+    """CPU use of the busiest client machine, of all cores: by the client, the servers under test, and other processes."""
     known = [worker for worker in health if worker.machine_busy is not None]
     if not known:
         return ""
@@ -87,38 +87,36 @@ def _machine_of(worker: WorkerHealth) -> str:
 
 
 def clock(evidence: Evidence) -> Check:
-    """Who took the arrival times: the kernel, or this process when it got to it."""
+    """The source of arrival times: kernel timestamps, or the client process."""
     sources = evidence.figures.clock_sources
     kernel, total = sources.get("kernel", 0), sum(sources.values())
     if not total:
-        text = "no arrival time was taken"
+        text = "no arrival time was recorded"
     elif kernel == total:
-        text = "all arrival times are the kernel's receive stamps"
+        text = "all arrival times are kernel receive timestamps"
     else:
-        text = (
-            f"{total - kernel} of {plural(total, 'request')} were timed in user space, at least in part: a busy client delays them"
-        )
+        text = f"{total - kernel} of {plural(total, 'request')} were timed in user space, at least in part: client load delays that"
     return information("kernel_clock_ratio", kernel / total if total else None, text)
 
 
 def swarm_clock(evidence: Evidence) -> Iterator[Check]:
-    """How well the workers' clocks are known: it is the error of instants between workers, and of no latency."""
+    """The uncertainty of the workers' clocks: it affects instants compared between workers, and no latency."""
     worst = _worst([worker.clock_uncertainty_ms for worker in evidence.health])
     if worst is not None:
-        text = f"clocks of {plural(len(evidence.health), 'worker')} are on one axis within {worst:.2f} ms"
+        text = f"clocks of {plural(len(evidence.health), 'worker')} are synchronized within {worst:.2f} ms"
         yield information("clock_uncertainty_ms", worst, text + "; latencies do not depend on it")
 
 
 def connections(evidence: Evidence) -> Check:
-    """How connections were used: opening them is part of TTFT, and a client that never does sees less."""
+    """How connections were used: opening one is part of TTFT."""
     figures, requests = evidence.figures, len(evidence.records)
     reused, reopened = figures.reused_connections, figures.reopened_connections
     if not reused and not reopened:
-        text = "every request opened a connection of its own, which is part of its TTFT"
+        text = "every request opened a new connection, which is part of its TTFT"
     else:
-        text = f"{reused} of {plural(requests, 'request')} used a connection that was open already"
+        text = f"{reused} of {plural(requests, 'request')} reused an open connection"
         if reopened:
-            text += f"; {reopened} found it closed by the server and went out once more on a fresh one"
+            text += f"; {reopened} found it closed by the server and were sent again on a new one"
     return information("reused_connection_ratio", reused / requests if requests else None, text)
 
 
@@ -128,8 +126,8 @@ def _known(records: Records, column: str) -> NDArray[np.float64]:
 
 
 def _high(values: NDArray[np.float64]) -> tuple[float, str]:
-    """The value to hold against a limit, and what it is called: p99; of 10 to 99 values, of which p99 is the largest, the second
-    largest (one hiccup moves no figure by 1 %); of fewer the largest."""
+    """The value to compare with a limit, and its name: p99 of 100 values or more; the second largest of 10 to 99 (a single outlier
+    moves no figure by 1 %); the largest of fewer."""
     if is_enough(len(values), 99):
         return float(np.percentile(values, 99)), "p99"
     if len(values) < LEAST_TO_EXCUSE_ONE:

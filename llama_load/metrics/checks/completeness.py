@@ -1,4 +1,4 @@
-"""Is everything on record, and did the server answer?"""
+"""Checks of completeness: does every request have a record, and did the server answer?"""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Iterator
 from llama_load.metrics.check import Check, limited, plural
 from llama_load.metrics.evidence import Evidence
 
-# In a sentence; the manifest names all.
+# The most requests that a sentence names; the manifest names all.
 MOST_NAMED = 12
 
 
 def missing_records(evidence: Evidence) -> Check:
-    """Planned requests of which no record says how they ended. In a run that fits a time: whether that time was over."""
+    """Planned requests without a record. In a run limited by time: whether it ran to its end."""
     ended = evidence.figures.completed + evidence.figures.failed
     if not ended:
         return limited("missing_records", max(1, evidence.planned or 1), "no request ended: nothing was measured")
     if evidence.planned is None:
         if evidence.interrupted:
-            text = f"interrupted after {plural(ended, 'request')}, before its time was over"
+            text = f"interrupted after {plural(ended, 'request')}, before the end of the run's time"
             return limited("missing_records", 1, text)
         return limited("missing_records", 0, f"{plural(ended, 'request')} ended within the run's time")
     expected = evidence.planned - evidence.dropped
     missing = max(0, expected - ended)
     if not missing:
-        return limited("missing_records", 0, f"{ended} of {expected} requests are on record")
+        return limited("missing_records", 0, f"{ended} of {expected} requests were recorded")
     return limited("missing_records", missing, f"{missing} of {evidence.planned} planned requests did not end")
 
 
 def lost_requests(evidence: Evidence) -> Iterator[Check]:
-    """Workers that went away, and what they may have sent without a record."""
+    """Workers that were lost, and requests that they may have sent without a record."""
     for gone in evidence.lost:
         count = len(gone.possibly_sent)
         text = f"worker {gone.worker} was lost"
@@ -40,25 +40,25 @@ def lost_requests(evidence: Evidence) -> Iterator[Check]:
         if warmups:
             text += f"{' and' if count else ' with'} {plural(warmups, 'request')} of a warm-up"
         if not count and not warmups:
-            text += "; it had no request under way"
+            text += "; it had no request in flight"
         if gone.handed_on:
-            text += f"; {gone.handed_on} that it had not begun went to others"
+            text += f"; {gone.handed_on} not sent yet went to other workers"
         yield limited("lost_requests", count, text)
 
 
 def damaged_records(evidence: Evidence) -> Iterator[Check]:
-    """Files of records that are damaged: in how many places, or how many records are missing."""
+    """Damaged files of records."""
     for damaged in evidence.damaged:
         text = f"{damaged.file} is damaged"
         if damaged.places:
             text += f" in {plural(damaged.places, 'place')} ({plural(damaged.bytes, 'byte')} cannot be read)"
         if damaged.records is not None:
-            text += f", {plural(damaged.records, 'record')} of it {'is' if damaged.records == 1 else 'are'} missing"
-        yield limited("damaged_records", max(damaged.places, damaged.records or 0), f"{text}; it is kept")
+            text += f", {plural(damaged.records, 'record')} {'is' if damaged.records == 1 else 'are'} missing"
+        yield limited("damaged_records", max(damaged.places, damaged.records or 0), f"{text}; the file is kept")
 
 
 def failures(evidence: Evidence) -> Check:
-    """Failed / (successful + failed) requests, with the most frequent class and what to do about it."""
+    """Failed / (successful + failed) requests, with the most frequent failure classes and remedies."""
     figures = evidence.figures
     ended = figures.completed + figures.failed
     text = f"{figures.failed} of {plural(ended, 'request')} failed"
@@ -69,7 +69,7 @@ def failures(evidence: Evidence) -> Check:
 
 
 def _cause(kind: str, evidence: Evidence) -> str:
-    """A failure class in words, and what to do about it where that is known."""
+    """A failure class in words, with a remedy where one is known."""
     slots, users = evidence.slots, evidence.users
     queued = slots is not None and users is not None and users > slots
     if kind == "first_token_timeout":

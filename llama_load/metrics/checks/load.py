@@ -1,4 +1,4 @@
-"""Was the load the one that was asked for, and did all of it come to its end?"""
+"""Checks of the load: was it the configured one, was it steady, and did all of it end?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from llama_load.units import NS_PER_MS
 
 
 def stages(found: list[StageFigures]) -> Iterator[Check]:
-    """Stages that did not come to their end or to their load, and the one that lost most of its requests at its end."""
+    """Stages that did not end or did not reach their concurrency, and the largest share of requests that ended after their
+    stage."""
     if not found:
         return
     missing = [stage.name for stage in found if not stage.is_whole]
@@ -28,29 +29,29 @@ def stages(found: list[StageFigures]) -> Iterator[Check]:
         yield limited("missing_stages", len(missing), f"stages that did not end: {', '.join(missing)}")
     missed = [stage.name for stage in found if not stage.is_reached]
     if missed:
-        text = f"stages with fewer requests in flight than they say (users think, or were lost): {', '.join(missed)}"
+        text = f"stages that did not reach their concurrency (think times, or lost users): {', '.join(missed)}"
         yield limited("missed_levels", len(missed), text)
     worst = max(found, key=lambda stage: stage.crossing_ratio)
     if ratio := worst.crossing_ratio:
-        text = f"{ratio:.0%} of the requests of stage {worst.name} ended after it and are in none of its latencies"
-        yield limited("crossing_ratio", ratio, text + "; a longer stage loses fewer")
+        text = f"{ratio:.0%} of the requests of stage {worst.name} ended after it and are left out of its latencies"
+        yield limited("crossing_ratio", ratio, text + "; a longer stage leaves out fewer")
 
 
 def dropped(evidence: Evidence) -> Iterator[Check]:
-    """Arrivals that were never sent: the limit of requests in flight was reached, and --on-limit drop was asked for."""
+    """Arrivals that were dropped at the limit of requests in flight (--on-limit drop)."""
     if count := evidence.dropped:
         total = count + len(evidence.records)
         text = f"{count} of {plural(total, 'arrival')} were dropped at the limit of requests in flight"
-        yield limited("dropped_ratio", count / total, text + ": the server got less than was asked for")
+        yield limited("dropped_ratio", count / total, text + ": the server got less than the scheduled load")
 
 
 def unanswered(evidence: Evidence) -> Iterator[Check]:
-    """What an open loop that was cut by its time had not answered by then."""
+    """Arrivals without an answer when the time cut an open loop."""
     if evidence.unsent is None:
         return
     missing = evidence.unsent + (evidence.figures.cancelled if evidence.stage is None else 0)
     scheduled = evidence.unsent + len(evidence.records)
-    text = f"{missing} of {plural(scheduled, 'arrival')} were not sent or not answered when the time was over"
+    text = f"{missing} of {plural(scheduled, 'arrival')} were not sent or not answered at the end of the time"
     yield limited("unanswered_ratio", missing / scheduled if scheduled else None, text)
 
 
@@ -67,27 +68,27 @@ def task_exceptions(evidence: Evidence) -> Iterator[Check]:
 
 
 def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
-    """Requests in flight at one instant beyond those that were asked for."""
+    """Requests in flight at one instant beyond the configured concurrency."""
     most, users = evidence.figures.max_concurrent_requests, evidence.users
     if users is not None and most > users:
-        yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, {users} were asked for")
+        yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, configured were {users}")
 
 
 def users(evidence: Evidence) -> Iterator[Check]:
-    """A ramp of users as part of the measurement, and numbers of users that changed in it."""
+    """A ramp of users within the measurement, and changes of the number of users."""
     seconds = evidence.figures.duration_s
     if evidence.ramp_s is not None and seconds:
         text = f"a ramp of {evidence.ramp_s:.0f} s is part of the {seconds:.0f} s measured; without -r all users start at once"
         yield limited("ramp_ratio", evidence.ramp_s / seconds, text)
     if len(evidence.users_asked) > 1:
         numbers = ", ".join(map(str, evidence.users_asked))
-        text = f"the number of users was changed during the run: {numbers}; --stages measures several loads apart"
+        text = f"the number of users changed during the run: {numbers}; use --stages to measure each load separately"
         yield limited("users_changed", len(evidence.users_asked) - 1, text)
 
 
 def cut(evidence: Evidence) -> Iterator[Check]:
-    """How far the requests that the end of the time cut would move the latencies (see `metrics.censoring`); where the end
-    waited for them, how far the falling load moved TPOT. In a stage those that ended after it count as cut."""
+    """How far requests cut at the end would move the latencies (see `metrics.censoring`); where the run waited for them, how far
+    the falling load moved TPOT. In a stage, requests that ended after it count as cut."""
     if evidence.cut_ns is None:
         return
     records, cut_ns = evidence.records.where(~evidence.records.is_failed()), evidence.cut_ns
@@ -99,7 +100,7 @@ def cut(evidence: Evidence) -> Iterator[Check]:
         tpot_ms = records.numbers("tpot_ms")
         after = tpot_ms[is_late]
         shift = cut_shift(tpot_ms[~is_late], after[~np.isnan(after)], np.zeros(0), evidence.percentiles)
-        text = f"{int(is_late.sum())} of {plural(len(records), 'request')} ended after the time, at a falling load"
+        text = f"{int(is_late.sum())} of {plural(len(records), 'request')} ended after the run's time, under falling load"
         yield limited("cut_shift", shift, f"{text}; they move TPOT by {shift:.1%}")
 
 
@@ -115,17 +116,17 @@ def _cut(records: Records, is_cut: NDArray[np.bool_], cut_ns: int, percentiles: 
     name = max(shifts, key=shifts.__getitem__)
     text = f"{int(is_cut.sum())} of {plural(len(records), 'request')} were cut at the end of the time"
     if math.isinf(shifts[name]):
-        yield limited("cut_shift", shifts[name], f"{text}: {name} has no known percentiles; give it more time, or --num-prompts")
+        yield limited("cut_shift", shifts[name], f"{text}: percentiles of {name} are unknown; run longer, or use --num-prompts")
         return
     text += f"; counting them moves {name} by {shifts[name]:.1%}"
-    yield limited("cut_shift", shifts[name], text + ("" if shifts[name] <= LIMITS["cut_shift"].limit else ": give it more time"))
+    yield limited("cut_shift", shifts[name], text + ("" if shifts[name] <= LIMITS["cut_shift"].limit else ": run longer"))
 
 
 def drifted(evidence: Evidence) -> Iterator[Check]:
-    """Whether a latency grew from the first to the last quarter of the run (or stage) while the load stayed the same.
+    """Whether a latency grew from the first to the last quarter of the run (or stage) under constant load.
 
-    Requests that began before the first answer had ended are left out (an empty server answers them at once), and so are
-    later turns of conversations, whose prompts grow.
+    Left out: requests that began before the first answer had ended (an idle server answers them at once), and later turns of
+    conversations, whose prompts grow.
     """
     if not evidence.is_steady:
         return
@@ -139,7 +140,7 @@ def drifted(evidence: Evidence) -> Iterator[Check]:
     begun = steady.instants("started_mono_ns")
     found = {name: drift(values, begun) for name, values in _trends(steady, is_open=evidence.gap_ms is not None).items()}
     if all(each is None for each in found.values()):
-        yield limited("drift_ratio", None, "too few requests to see whether latencies grow while the run lasts")
+        yield limited("drift_ratio", None, "too few requests to see whether latencies grow during the run")
         return
     grown = {name: each for name, each in found.items() if each is not None and each.grew}
     name = max(grown, key=lambda name: grown[name].ratio, default=None)
@@ -150,7 +151,7 @@ def drifted(evidence: Evidence) -> Iterator[Check]:
     text = f"{name} rose {worst.ratio:.1f} x, first to last quarter of the time ({worst.first:.0f} to {worst.last:.0f} ms)"
     if worst.ratio > LIMITS["drift_ratio"].limit:
         is_open = evidence.gap_ms is not None
-        text += ": the rate is above what the server can take" if is_open else ": the server slows down"
+        text += ": the rate exceeds the server's capacity" if is_open else ": the server slows down"
     yield limited("drift_ratio", worst.ratio, text)
 
 
@@ -172,10 +173,10 @@ def imbalance(evidence: Evidence) -> Iterator[Check]:
 
 
 def server_changes(evidence: Evidence) -> Iterator[Check]:
-    """What of the server was another at the end than before the run. That it did not answer any more is information."""
+    """Changes of the server between the start and the end of the run. A missing answer at the end is information."""
     silent = [text for text in evidence.server_changes if NO_ANSWER in text]
     changes = [text for text in evidence.server_changes if NO_ANSWER not in text]
     if changes:
-        yield limited("server_changes", len(changes), f"the server is not the one from before the run: {'; '.join(changes)}")
+        yield limited("server_changes", len(changes), f"the server changed during the run: {'; '.join(changes)}")
     if silent:
-        yield information("server_silent", len(silent), f"asked once more after the run: {'; '.join(silent)}")
+        yield information("server_silent", len(silent), f"check of the server after the run: {'; '.join(silent)}")
