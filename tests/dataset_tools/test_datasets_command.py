@@ -191,7 +191,7 @@ def test_inspect_counts_by_hand(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     file = conversations(tmp_path / "chats.json", [(42, 42), (4200, 42), (42, 8400), (4, 42)], turns=3)
     said = datasets(capsys, "inspect", file)
     assert value(said, "Conversations") == "4, all of them counted"
-    assert value(said, "Turns") == "12 questions with answers, 3.0 a conversation, 3 at most"
+    assert value(said, "Turns") == "12 questions with answers, 3.0 per conversation (max 3)"
     assert value(said, "Tokens counted by").startswith("estimate, off by 20 %")
     assert value(said, "Usable").startswith("3 of 4 (75.0%)")
     assert "p50 11  p90 1,001  p99 1,001  max 1,001  mean 256" in said
@@ -363,7 +363,7 @@ def test_the_shortest_made_up_texts_are_still_usable(capsys: pytest.CaptureFixtu
     [
         ("there.json", (), "is not overwritten"),
         ("data.txt", (), "must end in .json"),
-        ("data.jsonl", ("--turns", "2"), "let the file end in .json"),
+        ("data.jsonl", ("--turns", "2"), "need a .json file"),
         ("data.json", ("--turns", "0"), "argument --turns: must be a whole number from 1 to"),
         ("data.json", ("--conversations", "-1"), "argument --conversations: must be a whole number from 1 to"),
         ("data.json", ("--input-len", "3"), "must be 4 tokens or more"),
