@@ -462,9 +462,6 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
     from llama_load.preflight.checks import GUESSED_TEMPLATE_TOKENS
     from llama_load.workloads.counting import EstimatedCounter, LocalCounter
 
-    for flag, value in (("--ctx-per-slot", arguments.ctx_per_slot), ("--output-len", arguments.output_len)):
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} must be 1 token or more, got {value}")
     contexts: Sequence[int] = CONTEXTS if arguments.ctx_per_slot is None else [arguments.ctx_per_slot]
     overhead = GUESSED_TEMPLATE_TOKENS
     counter: TokenCounter = EstimatedCounter()
