@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from llama_load.metrics.prompt_cache import EMBEDDINGS, MOST_NAMED, SentBefore
+from llama_load.metrics.prompt_cache import MOST_NAMED, NOT_CACHED, SentBefore
 from llama_load.metrics.records import Records
 from llama_load.record import schema
 from llama_load.runs import TABLE
@@ -26,16 +26,18 @@ _Key = tuple[str, str, str | None, str]
 def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] = {}) -> SentBefore:
     """Of the measured prompts in `records`, run in `folder`, those that a run beside it had sent to the same server.
 
-    Only first turns count: what follows repeats them; embeddings leave nothing in a cache. `started_s` is, by host, when the
-    server was started (Unix time), where that is known: what was sent before that is in no cache. A run that cannot be read is
-    passed over.
+    Only first turns count: what follows repeats them; embeddings and rerankings leave nothing in a cache. `started_s` is, by
+    host, when the server was started (Unix time), where that is known: what was sent before that is in no cache. A run that
+    cannot be read is passed over.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     measured = records.measured()
     turns = measured.numbers("turn")
-    measured = measured.where(~(turns >= 2) & ~measured.equals("endpoint", EMBEDDINGS))
+    measured = measured.where(~(turns >= 2))
+    for endpoint in NOT_CACHED:
+        measured = measured.where(~measured.equals("endpoint", endpoint))
     own: dict[_Key, list[int]] = {}
     for *row, _, index in _rows(measured.table, (*COLUMNS, "prompt_index")):
         if row[0] is not None:

@@ -22,8 +22,8 @@ LONGEST_REASONING = 2**20
 class Bounds:
     """Upper bounds for the counts of one request; None where unknown.
 
-    `asked_tokens`: requested output tokens of all choices (max_tokens times n). `sent_bytes`: the request's body, where a token
-    takes at least a byte; None with images. `received_bytes`: the answer's body.
+    `asked_tokens`: requested output tokens of all choices (max_tokens times n). `sent_bytes`: the request's body (rerank: once
+    per document), where a token takes at least a byte; None with images. `received_bytes`: the answer's body.
     """
 
     asked_tokens: int | None = None

@@ -1,0 +1,51 @@
+"""A run folder that somebody has changed gives a report or a sentence, never a traceback."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_load import cli
+from llama_load.runs import RunWriter
+from tests.make_records import failed, manifest, record
+
+ANY = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.lists(st.integers(), max_size=2) | st.just({"a": {}})  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder() -> Any:
+    with tempfile.TemporaryDirectory() as place:
+        about = manifest(num_prompts=2, targets=[{"url": "http://h", "backend": "openai", "slots": 4}], fail_if=["failed>0"])
+        writer = RunWriter(Path(place) / "run", about)
+        writer.append([record(0), failed(1)])
+        writer.finish()
+        writer.release()
+        yield Path(place) / "run"
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [(*path, key) for key, _ in inside] + [each for key, item in inside for each in places(item, (*path, key))]
+
+
+@given(st.data())
+def test_a_mutated_manifest_gives_a_report_or_a_sentence(folder: Path, data: st.DataObject) -> None:
+    good = json.loads((folder / "run.json").read_bytes())
+    bad = copy.deepcopy(good)
+    *way, last = data.draw(st.sampled_from(places(good)))
+    at = bad
+    for key in way:
+        at = at[key]
+    at[last] = data.draw(ANY)
+    (folder / "run.json").write_text(json.dumps(bad))
+    try:
+        assert cli.main(["report", str(folder)]) in (0, 1, 2, 3)
+    finally:
+        (folder / "run.json").write_text(json.dumps(good))
