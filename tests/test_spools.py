@@ -76,7 +76,7 @@ def test_a_spool_whose_clock_is_unknown_is_refused(tmp_path: Path) -> None:
     run = load_run(run_of(tmp_path / "run", record(0)))
     with pytest.raises(UsageError, match="before the worker knew the master's clock"):
         add_spool(run, spool(tmp_path / "spool", record(1), clock_offset_ns=None))
-    with pytest.raises(UsageError, match="is no spool of a worker"):
+    with pytest.raises(UsageError, match="is not a worker's spool"):
         add_spool(run, tmp_path)
 
 
