@@ -1,11 +1,11 @@
-"""What the flags of `vllm bench serve` are called here, for the message about a flag that is not known."""
+"""Equivalents of `vllm bench serve` flags, for the message about an unknown flag."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _SAMPLING = "--extra-body '{{\"{}\": …}}'"
-# Flags with another name here, and what to write instead. (The others have the same name.)
+# Flags with another name here, and their equivalents. (Others have the same name.)
 EQUIVALENTS = {
     "--dataset-name": "the locustfile: -f locustfiles/sharegpt_chat.py (sharegpt), synthetic.py (random), custom.py or replay.py",
     "--random-input-len": "--input-len, with -f locustfiles/synthetic.py",
@@ -41,12 +41,12 @@ EQUIVALENTS = {
     "--presence-penalty": _SAMPLING.format("presence_penalty"),
     "--repetition-penalty": _SAMPLING.format("repetition_penalty"),
 }
-# Values of its --backend, and the endpoint that they mean.
+# Values of vLLM's --backend, and the equivalent endpoint.
 _BACKENDS = {"openai": "completions", "openai-chat": "chat", "openai-embeddings": "embeddings"}
 
 
 def in_our_words(message: str) -> str | None:
-    """What to write instead of what argparse has refused, if it is a flag of `vllm bench serve`; None if it is not."""
+    """The equivalents of flags of `vllm bench serve` that argparse refused; None if there is no such flag."""
     _, refused, words = message.partition("unrecognized arguments: ")
     flags = [word.partition("=")[0] for word in words.split()] if refused else []
     known = [f"{flag} of vllm bench serve: write {EQUIVALENTS[flag]}" for flag in flags if flag in EQUIVALENTS]
@@ -62,7 +62,7 @@ def in_our_words(message: str) -> str | None:
 
 
 def explain(parser: Any) -> None:
-    """Let this parser say so in the place of its own message."""
+    """Make this parser print the equivalents instead of its own message."""
     error = parser.error
 
     def explained(message: str) -> None:

@@ -13,7 +13,7 @@ import gevent
 from gevent.event import Event
 
 from llama_load.dispatch.leases import Key
-from llama_load.foreign_records import check_integers
+from llama_load.foreign_records import BadRecords, check_integers
 from llama_load.record import schema
 from llama_load.run.in_thread import in_thread
 from llama_load.runs import RunWriter
@@ -118,23 +118,23 @@ class RecordIngest:
         found = []
         for delivery in deliveries:
             try:
-                part = self._receiver.admit(delivery)
-                check_integers(part.batch.columns)
-                found.append((delivery, part))
+                found.append((delivery, self._receiver.admit(delivery)))
             except Exception as error:
                 logger.error("records of worker %s cannot be stored: %s", delivery.worker, error)
+        try:  # all at once: each alone would take 0.13 ms, 7 % of a core for 50 workers
+            check_integers(_joined(found).columns)
+        except BadRecords as error:
+            logger.error("records cannot be stored: %s", error)
+            found = [pair for pair in found if _is_bounded(pair[1])]
         return found
 
     def _write(self, deliveries: list[Delivery]) -> bool:
         """Write them at once; False if the disk refuses."""
-        import pyarrow as pa
-
         refused_for_s = 0.0 if self._refused_s is None else time.monotonic() - self._refused_s
         anywhere = self._ending or refused_for_s > REFUSED_FOR_S or self._bytes >= MOST_WAITING_BYTES
         try:
             admitted = self._sound(deliveries)
-            table = pa.Table.from_batches([part.batch for _, part in admitted], schema())
-            for batch in table.combine_chunks().to_batches():
+            for batch in _joined(admitted).to_batches():
                 self._append(batch, anywhere=anywhere)
             for delivery, part in admitted:
                 self._receiver.stored(delivery, part)
@@ -151,3 +151,18 @@ class RecordIngest:
             self._waiting.discard((delivery.worker, delivery.number))
             self._bytes -= delivery.size
         return True
+
+
+def _joined(pairs: list[tuple[Delivery, Delivery]]) -> pa.Table:
+    """What is to be written of these deliveries, in one piece."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches([part.batch for _, part in pairs], schema()).combine_chunks()
+
+
+def _is_bounded(delivery: Delivery) -> bool:
+    try:
+        check_integers(delivery.batch.columns)
+    except BadRecords:
+        return False
+    return True

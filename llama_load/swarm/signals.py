@@ -4,8 +4,8 @@
     second   requests in flight are cancelled; the report is written
     third    the process exits at once; `llama-load report` writes the report later
 
-Before a run has been prepared, the first signal exits. The handler raises nothing: the exception would appear at an arbitrary place,
-such as in an import, and some of these print it and continue.
+Before a run has been prepared, the first signal exits. The handler raises nothing: the exception would appear at an arbitrary
+place, such as in an import, and some of these print it and continue.
 """
 
 from __future__ import annotations

@@ -15,17 +15,17 @@ from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
 from llama_load.workloads.sharegpt import chosen
 from llama_load.workloads.text_files import files_digest, text_files
 
-# Retrieval cuts documents into passages of this order; many embedding models take no more than 512 tokens.
+# Retrieval systems cut documents into passages of about this length; many embedding models take at most 512 tokens.
 PASSAGE_TOKENS = 128
 _SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "。", "！", "？")
 _WORD_ENDS = (" ", "\t", "，")
-# How many passages of a file are counted at once to learn how many characters its tokens have.
+# Passages counted per file to learn its characters per token.
 _SAMPLE_PASSAGES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFacts(DataFacts):
-    """Texts to embed: how many different ones, and how many in a request."""
+    """Texts to embed: the number of different ones, and how many per request."""
 
     texts: int
     batch_size: int
@@ -34,17 +34,17 @@ class TextFacts(DataFacts):
 class TextBatches:
     """Batches of texts to embed: passages of a file or folder (`document`), else first questions of a ShareGPT file.
 
-    Without either the questions are those of the sample that comes with llama-load. Passages have about `input_len` tokens and
-    end with a sentence or word. No text is in two batches, until all have been asked for and batches are repeated.
+    The default is the questions of the sample included with llama-load. Passages have about `input_len` tokens and end with a
+    sentence or word. Batches repeat only after every text was used once.
     """
 
     name = "embeddings"
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Choose the batches of a run. Raises UsageError when the data cannot be read or has too few texts for one."""
+        """Choose the batches of a run. UsageError: the data cannot be read or has too few texts for one batch."""
         size = wanted.traffic.batch_size
         if size < 1:
-            raise UsageError(f"an embeddings request has one text or more, not {size}; set --batch-size")
+            raise UsageError(f"--batch-size must be 1 text or more, got {size}")
         source = _questions(wanted) if wanted.traffic.document is None else _passages(wanted.traffic.document, wanted)
         prompts: list[Prompt] = []
         batch: list[tuple[str, int]] = []
@@ -79,7 +79,7 @@ class TextBatches:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where texts come from; `digests` has the SHA-256 of each file that was read so far."""
+    """The source of the texts; `digests` holds the SHA-256 of each file read."""
 
     path: Path
     texts: Iterator[str]
@@ -110,12 +110,12 @@ def _passages_of_files(path: Path, wanted: PlanRequest, digests: list[str]) -> I
 
 
 def passages(text: str, chars: int) -> Iterator[str]:
-    """A text in pieces of at most so many characters, without the space around them, each cut after a sentence or word."""
+    """A text in pieces of at most `longest` characters, stripped, each cut after a sentence or word."""
     start = 0
     while start < len(text):
         piece = text[start : start + chars]
         if start + chars < len(text):
-            # From the last third on: a sentence's end if there is one, else a word's, else wherever it is.
+            # In the last third: at a sentence's end if there is one, else at a word's, else at the limit.
             ends = (max(piece.rfind(mark, 2 * chars // 3) for mark in marks) for marks in (_SENTENCE_ENDS, _WORD_ENDS))
             piece = piece[: next((end + 1 for end in ends if end >= 0), chars)]
         start += len(piece)
@@ -132,7 +132,7 @@ def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _made_up(count: int, size: int) -> list[Prompt]:
-    """Warm-up batches for when the data has none to spare."""
+    """Warm-up batches for data that has none to spare."""
     return [Prompt("", inputs=tuple(f"Warm-up text {number}.{part}" for part in range(size))) for number in range(count)]
 
 
@@ -142,4 +142,4 @@ def _too_few(path: Path, found: int, too_long: int, size: int) -> str:
             f"all {too_long} texts of {path} are longer than a slot of the server; start it with a larger context, or give "
             "shorter texts"
         )
-    return f"{path} holds {found} different texts that can be used, too few for a batch of {size}; lower --batch-size or give more"
+    return f"{path} has {found} different usable texts, too few for a batch of {size}; lower --batch-size or give more"

@@ -313,7 +313,7 @@ def test_thresholds_set_the_exit_code(simulate: Callable[..., Simulated], run_lo
         (["--run-dir", "/proc/nowhere/run"], "cannot write the run folder"),
         (["--tokenizer", "/nowhere"], "there is no tokenizer.json"),
         (["--junit", "/tmp"], "--junit /tmp is a folder; name a file"),
-        (["--stages", "1:4,2:4"], "every stage has an amount of its own, so --num-prompts says nothing"),
+        (["--stages", "1:4,2:4"], "--num-prompts has no effect, because every stage has its own amount"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_exit_code_2(llama_server: Running, run_locust: Run, flags: list[str], sentence: str) -> None:

@@ -95,7 +95,7 @@ def test_two_real_servers_that_are_not_alike(
     with embedded_llama_server(EmbeddedServer(tiny_model, alias="tiny", ctx_per_slot=2048), tmp_path / "log") as other:
         done = run_locust(f"{llama_server.url} {other.url}", "--num-prompts", "12", "-u", "4", "--max-tokens", "16")
     assert done.code == 0, done.err
-    assert "not alike: context 4096 -> 2048" in " ".join(done.err.split())
+    assert "they differ: context 4096 -> 2048" in " ".join(done.err.split())
     assert set(done.records.measured().strings("host")) == {llama_server.url, other.url}
     assert [target["ctx_per_slot"] for target in done.manifest["targets"]] == [4096, 2048]
 

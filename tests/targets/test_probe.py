@@ -292,7 +292,7 @@ def test_a_run_against_a_gateway_that_has_the_api_alone(run_locust: Callable[...
         done = run_locust(server.url, *arguments, locustfile=locustfile)
     assert done.code == 0, done.err
     assert "AssertionError" not in done.err
-    row = "counted by estimate: the server has no token counting endpoint; --tokenizer counts exactly"
+    row = "estimated: the server has no token counting endpoint; --tokenizer counts exactly"
     assert row in " ".join(done.err.split())
     assert [preflight["level"] for preflight in done.manifest["preflight"] if preflight["value"] == row] == ["note"]
     assert (done.summary["total_input_tokens"], done.summary["total_output_tokens"]) == (80, 28)

@@ -106,7 +106,7 @@ def test_what_is_no_data_set_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"broken\.parquet cannot be read: .*[Pp]arquet"):
         plan(tmp_path / "broken.parquet", 1)
     (tmp_path / "notes.docx").write_bytes(b"x")
-    with pytest.raises(UsageError, match="no Parquet, JSON or JSONL file"):
+    with pytest.raises(UsageError, match="not a Parquet, JSON or JSONL file"):
         DataSet(f"hf:{tmp_path / 'notes.docx'}")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="cannot be read"):

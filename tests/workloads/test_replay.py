@@ -175,7 +175,7 @@ def test_prompts_too_long_for_a_slot_are_shortened_and_counted() -> None:
 
 def test_an_answer_that_leaves_no_room_for_a_prompt_is_refused() -> None:
     trace = [Arrival(0.0, 100, 100), Arrival(0.0, 100, 1000)]
-    with pytest.raises(UsageError, match=r"no room for a prompt beside an answer of 1000 tokens.*--max-tokens"):
+    with pytest.raises(UsageError, match=r"no room for a prompt with an answer of 1000 tokens.*--max-tokens"):
         plan(trace, **slot(1000))
     with pytest.raises(UsageError, match="no room"):
         plan(trace, fits=lambda prompt, answer: False)

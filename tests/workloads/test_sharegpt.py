@@ -172,5 +172,5 @@ def test_a_local_tokenizer_counts_as_the_server_does(tiny_model: Path) -> None:
     assert 1 <= local[0] <= 4
     with pytest.raises(UsageError, match=r"no tokenizer\.json"):
         LocalCounter(tiny_model.parent / "nothing")
-    with pytest.raises(UsageError, match=r"is no tokenizer\.json"):
+    with pytest.raises(UsageError, match=r"is not a tokenizer\.json"):
         LocalCounter(Path(__file__))

@@ -167,7 +167,7 @@ def test_drawings_repeat_beyond_the_bound_of_the_pool(monkeypatch: pytest.Monkey
 
 
 def test_too_few_images_for_a_request_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="gives 2 of the 3 images of a request"):
+    with pytest.raises(UsageError, match="has 2 of the 3 images of a request"):
         plan(4, images=str(folder_of(tmp_path, 2)), images_per_request=3)
     with pytest.raises(UsageError, match="there are no images at"):
         plan(4, images=str(tmp_path / "nothing"))
