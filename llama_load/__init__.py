@@ -1,7 +1,7 @@
-"""Load tests for LLM servers, with Locust, whose numbers can be trusted.
+"""Locust-based load tests for LLM servers, with accurate client-side timing.
 
-In a locustfile: `from llama_load import LlamaUser`. Everything is loaded on first use, so that reading reports needs
-neither Locust nor gevent.
+In a locustfile: `from llama_load import LlamaUser`. Names are imported on first use, so that writing reports needs neither
+Locust nor gevent.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")
 
 
-if "locust.main" in sys.modules:  # as early as can be: Ctrl-C may come while the rest is being imported
+if "locust.main" in sys.modules:  # as early as possible: Ctrl-C may come during the other imports
     from llama_load.swarm.signals import SIGNALS, is_locust_process
     from llama_load.terminal import make_output_safe
 

@@ -1,10 +1,10 @@
-"""What can go wrong, as seen by the person at the keyboard.
+"""The errors that users see.
 
-    LlamaLoadError          one sentence: what was wanted, what came, what to try
+    LlamaLoadError          one sentence: what was expected, what was found, what to do
     ├── UsageError          wrong flags, data or target: exit code 2
     └── RunError            the run broke or is incomplete: exit code 3
 
-A request that fails is no exception: it is a `RequestRecord` with a failure class.
+A failed request is not an exception but a `RequestRecord` with a failure class.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ class LlamaLoadError(Exception):
 
 
 class UsageError(LlamaLoadError):
-    """The user asked for something that cannot be done; nothing was run."""
+    """Wrong flags, data or target; nothing was run."""
 
     exit_code = 2
 
 
 class RunError(LlamaLoadError):
-    """The run could not be carried out or recorded to its end."""
+    """The run failed, or its records are incomplete."""
 
     exit_code = 3

@@ -1,8 +1,8 @@
-"""The record of one request: the one type that every floor of the suite shares.
+"""The record of one request.
 
-Instants are integer ns of the monotonic clock of the worker's machine (`…_mono_ns`; a swarm's are shifted to the
-master's), except `started_wall_ns`. Latencies are float ms, computed once when the request ends, by the functions in
-`llama_load.metrics.latencies`. What was not measured is None, never 0.
+Instants (`…_mono_ns`) are integer ns of the worker machine's monotonic clock, in a swarm shifted to the master's;
+`started_wall_ns` is Unix time. Latencies are float ms, computed when the request ends by the functions in
+`llama_load.metrics.latencies`. Unmeasured values are None, never 0.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CANCELLED = "cancelled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """One request, from the moment the load model wanted it to its end. Field names are the columns of requests.parquet."""
+    """One request, from its scheduled time to its end. Field names are the columns of requests.parquet."""
 
-    # who and what
+    # identity
     request_id: str
     worker: str
     user: str
@@ -38,18 +38,18 @@ class RequestRecord:
     endpoint: str
     model: str | None = None
     warmup: bool = False
-    prompt_index: int | None = None  # place in the plan, 0…N-1
+    prompt_index: int | None = None  # index in the plan, 0…N-1
     conversation: str | None = None
     turn: int | None = None
     max_tokens: int | None = None
 
-    # how it ended: "ok", "cancelled" or a failure class
+    # outcome: status is "ok", "cancelled" or a failure class
     status: str
     http_status: int | None = None
     error: str | None = None
     finish_reason: str | None = None
 
-    # when
+    # instants
     scheduled_mono_ns: int | None = None
     started_mono_ns: int
     connected_mono_ns: int | None = None
@@ -57,57 +57,56 @@ class RequestRecord:
     sent_mono_ns: int | None = None
     headers_mono_ns: int | None = None
     first_token_mono_ns: int | None = None
-    first_answer_mono_ns: int | None = None  # first token that is no reasoning
+    first_answer_mono_ns: int | None = None  # first token that is not reasoning
     last_token_mono_ns: int | None = None
     ended_mono_ns: int
     started_wall_ns: int
 
-    # how long
-    client_queue_ms: float | None = None  # after it was scheduled; only of what was
-    late_ms: float | None = None  # the client's own share of that
+    # latencies
+    client_queue_ms: float | None = None  # scheduled to sent; only of scheduled requests
+    late_ms: float | None = None  # the part of client_queue_ms that the client caused
     queue_ms: float | None = None
     connect_ms: float | None = None
     tls_ms: float | None = None
     tls_resumed: bool | None = None
-    own_delay_ms: float | None = None  # the client's share of connect_ms
+    own_delay_ms: float | None = None  # the part of connect_ms that the client caused
     ttft_ms: float | None = None
     answer_ttft_ms: float | None = None
     tpot_ms: float | None = None
     e2el_ms: float | None = None
     itl_ms: Sequence[float] = ()
 
-    # how much
+    # counts
     prompt_tokens: int | None = None
-    # "usage", "timings" or "refusal" of the server, else "plan": counted before the run, or "plan+template": with what the chat
-    # template adds
+    # "usage", "timings" or "refusal": from the server. "plan": counted before the run; "plan+template": with the chat template
     prompt_token_source: str | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
-    reasoning_tokens: int | None = None  # of them, where usage says how many
+    reasoning_tokens: int | None = None  # part of output_tokens, if usage reports it
     token_events: int = 0
-    event_tokens: Sequence[int] = ()  # output tokens of each token event; empty where not known, or where each has one
-    first_event_tokens: int | None = None  # output tokens up to the first token event, hidden reasoning included
+    event_tokens: Sequence[int] = ()  # output tokens of each token event; empty if unknown, or if each has one
+    first_event_tokens: int | None = None  # output tokens up to and including the first token event, with hidden reasoning
     output_chars: int = 0
     prompt_chars: int = 0
     images: int | None = None
-    image_tokens: int | None = None  # of prompt_tokens: those of all images together
+    image_tokens: int | None = None  # part of prompt_tokens: all images together
     inputs: int | None = None  # texts of an embeddings request
     prompt_sha256: str | None = None
     output_sha256: str | None = None
     prompt_text: str | None = None  # with --save-texts only
     output_text: str | None = None
 
-    # how well it was measured
+    # measurement quality
     token_source: str | None = None  # "usage", "timings" or "events"
-    count_doubt: str | None = None  # counts of the server that cannot be, and were not believed
+    count_doubt: str | None = None  # impossible counts from the server, which were ignored
     clock_source: str = "kernel"  # or "user" (no kernel stamps), "mixed"
-    merged_events: int = 0  # token events that shared their read with a later one
+    merged_events: int = 0  # token events that arrived in the same read as a later one
     first_merged: bool = False
-    connection_reused: bool = False  # it was open already: connect_ms and tls_ms are None
-    connection_reopened: bool = False  # it was open, but dead; connect_ms is that of the fresh one
-    answered_by: str | None = None  # Server and Via of the answer's head
+    connection_reused: bool = False  # an open connection was used: connect_ms and tls_ms are None
+    connection_reopened: bool = False  # the open connection was dead; connect_ms is the new one's
+    answered_by: str | None = None  # the response's Server and Via headers
 
-    # what the server said of itself
+    # reported by the server
     server_prompt_tokens: int | None = None  # processed, without the cached ones
     server_prompt_ms: float | None = None
     server_predict_ms: float | None = None
@@ -120,7 +119,7 @@ INSTANTS = frozenset(item.name for item in fields(RequestRecord) if item.name.en
 
 @cache
 def schema() -> pa.Schema:
-    """The Arrow schema of records: a column a field, in the dataclass's order."""
+    """The Arrow schema of records: one column per field, in the dataclass's order."""
     load_arrow()
     import pyarrow as pa
 
@@ -132,23 +131,23 @@ def schema() -> pa.Schema:
             (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
         if hint in arrow:
             return arrow[hint]
-        # Gaps as float32 take half the bytes, and are still exact to a hundred ns at 1 s.
+        # ITLs as float32 take half the space and are exact to 0.1 us at 1 s.
         return pa.list_(pa.int64() if typing.get_args(hint) == (int,) else pa.float32())
 
     return pa.schema([(item.name, of(hints[item.name])) for item in fields(RequestRecord)])
 
 
 def aligned(table: pa.Table) -> pa.Table:
-    """The table with exactly the columns of `schema`: what an older version did not write is null. Raises pa.ArrowInvalid
-    where a column holds something else."""
+    """The table with exactly the columns of `schema`; columns that an older version did not write are null. Raises
+    pa.ArrowInvalid if a column has another type."""
     import pyarrow as pa
 
-    wanted = schema()
+    target = schema()
     columns = [
         table[item.name].cast(item.type) if item.name in table.column_names else _missing(table.num_rows, item.type)
-        for item in wanted
+        for item in target
     ]
-    return pa.Table.from_arrays(columns, schema=wanted)
+    return pa.Table.from_arrays(columns, schema=target)
 
 
 def _missing(rows: int, kind: pa.DataType) -> pa.Array:
@@ -158,9 +157,8 @@ def _missing(rows: int, kind: pa.DataType) -> pa.Array:
 
 
 def to_batch(records: Sequence[RequestRecord]) -> pa.RecordBatch:
-    """Records as packed columns."""
+    """Records as an Arrow batch with the columns of `schema`."""
     import pyarrow as pa
 
-    wanted = schema()
-    columns = [pa.array([getattr(record, item.name) for record in records], item.type) for item in wanted]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+    columns = [pa.array([getattr(record, item.name) for record in records], item.type) for item in schema()]
+    return pa.RecordBatch.from_arrays(columns, schema=schema())

@@ -271,7 +271,8 @@ def install() -> None:
         if found is None and host not in ("localhost", LOOPBACK, "::1"):
             logger.warning(
                 "workers are not authenticated: anyone who reaches port %d of this machine can take requests, read prompts and "
-                "forge results; start master and workers with the same LLAMA_LOAD_SWARM_KEY, or the master with --master-bind-host %s",
+                "forge results; start master and workers with the same LLAMA_LOAD_SWARM_KEY, or the master with "
+                "--master-bind-host %s",
                 *(port, LOOPBACK),
             )
         return Server(host, port, found)
