@@ -1,7 +1,6 @@
-"""Locust-based load tests for LLM servers, with accurate client-side timing.
+"""Load tests for LLM servers, based on Locust.
 
-In a locustfile: `from llama_load import LlamaUser`. Names are imported on first use, so that writing reports needs neither
-Locust nor gevent.
+In a locustfile: `from llama_load import LlamaUser`. Imports are lazy, so that reading reports needs neither Locust nor gevent.
 """
 
 from __future__ import annotations

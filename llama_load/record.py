@@ -1,8 +1,8 @@
-"""The record of one request.
+"""The record of one request, shared by all rooms of the package.
 
-Instants (`…_mono_ns`) are integer ns of the worker machine's monotonic clock, in a swarm shifted to the master's;
-`started_wall_ns` is Unix time. Latencies are float ms, computed when the request ends by the functions in
-`llama_load.metrics.latencies`. Unmeasured values are None, never 0.
+Instants are integer ns of the worker machine's monotonic clock (`…_mono_ns`; in a swarm, shifted to the master's),
+except `started_wall_ns`. Latencies are float ms, computed once when the request ends, by the functions in
+`llama_load.metrics.latencies`. What was not measured is None, never 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CANCELLED = "cancelled"
 class RequestRecord:
     """One request, from its scheduled time to its end. Field names are the columns of requests.parquet."""
 
-    # identity
+    # who and what
     request_id: str
     worker: str
     user: str
@@ -38,18 +38,18 @@ class RequestRecord:
     endpoint: str
     model: str | None = None
     warmup: bool = False
-    prompt_index: int | None = None  # index in the plan, 0…N-1
+    prompt_index: int | None = None  # position in the plan, 0…N-1
     conversation: str | None = None
     turn: int | None = None
     max_tokens: int | None = None
 
-    # outcome: status is "ok", "cancelled" or a failure class
+    # how it ended: "ok", "cancelled" or a failure class
     status: str
     http_status: int | None = None
     error: str | None = None
     finish_reason: str | None = None
 
-    # instants
+    # when
     scheduled_mono_ns: int | None = None
     started_mono_ns: int
     connected_mono_ns: int | None = None
@@ -62,30 +62,31 @@ class RequestRecord:
     ended_mono_ns: int
     started_wall_ns: int
 
-    # latencies
-    client_queue_ms: float | None = None  # scheduled to sent; only of scheduled requests
-    late_ms: float | None = None  # the part of client_queue_ms that the client caused
+    # how long
+    client_queue_ms: float | None = None  # wait after its scheduled instant; open loop only
+    late_ms: float | None = None  # the client's own share of that
     queue_ms: float | None = None
     connect_ms: float | None = None
     tls_ms: float | None = None
     tls_resumed: bool | None = None
-    own_delay_ms: float | None = None  # the part of connect_ms that the client caused
+    own_delay_ms: float | None = None  # the client's share of connect_ms
     ttft_ms: float | None = None
     answer_ttft_ms: float | None = None
     tpot_ms: float | None = None
     e2el_ms: float | None = None
     itl_ms: Sequence[float] = ()
 
-    # counts
+    # how much
     prompt_tokens: int | None = None
-    # "usage", "timings" or "refusal": from the server. "plan": counted before the run; "plan+template": with the chat template
+    # "usage", "timings" or "refusal": from the server. "plan": counted before the run; "plan+template": plus the chat template
+    # tokens
     prompt_token_source: str | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
-    reasoning_tokens: int | None = None  # part of output_tokens, if usage reports it
+    reasoning_tokens: int | None = None  # part of the output tokens, if usage reports it
     token_events: int = 0
     event_tokens: Sequence[int] = ()  # output tokens of each token event; empty if unknown, or if each has one
-    first_event_tokens: int | None = None  # output tokens up to and including the first token event, with hidden reasoning
+    first_event_tokens: int | None = None  # output tokens up to the first token event, hidden reasoning included
     output_chars: int = 0
     prompt_chars: int = 0
     images: int | None = None
@@ -96,15 +97,15 @@ class RequestRecord:
     prompt_text: str | None = None  # with --save-texts only
     output_text: str | None = None
 
-    # measurement quality
+    # how well it was measured
     token_source: str | None = None  # "usage", "timings" or "events"
-    count_doubt: str | None = None  # impossible counts from the server, which were ignored
+    count_doubt: str | None = None  # impossible counts of the server, which were ignored
     clock_source: str = "kernel"  # or "user" (no kernel stamps), "mixed"
-    merged_events: int = 0  # token events that arrived in the same read as a later one
+    merged_events: int = 0  # token events read together with a later one
     first_merged: bool = False
-    connection_reused: bool = False  # an open connection was used: connect_ms and tls_ms are None
-    connection_reopened: bool = False  # the open connection was dead; connect_ms is the new one's
-    answered_by: str | None = None  # the response's Server and Via headers
+    connection_reused: bool = False  # it was already open: connect_ms and tls_ms are None
+    connection_reopened: bool = False  # the open one was dead; connect_ms is that of the new one
+    answered_by: str | None = None  # the answer's Server and Via headers
 
     # reported by the server
     server_prompt_tokens: int | None = None  # processed, without the cached ones
@@ -131,23 +132,23 @@ def schema() -> pa.Schema:
             (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
         if hint in arrow:
             return arrow[hint]
-        # ITLs as float32 take half the space and are exact to 0.1 us at 1 s.
+        # Gaps as float32 take half the bytes and are exact to a hundred ns at 1 s.
         return pa.list_(pa.int64() if typing.get_args(hint) == (int,) else pa.float32())
 
     return pa.schema([(item.name, of(hints[item.name])) for item in fields(RequestRecord)])
 
 
 def aligned(table: pa.Table) -> pa.Table:
-    """The table with exactly the columns of `schema`; columns that an older version did not write are null. Raises
-    pa.ArrowInvalid if a column has another type."""
+    """The table with exactly the columns of `schema`; missing ones (older files) are null. pa.ArrowInvalid: a column has another
+    type."""
     import pyarrow as pa
 
-    target = schema()
+    wanted = schema()
     columns = [
         table[item.name].cast(item.type) if item.name in table.column_names else _missing(table.num_rows, item.type)
-        for item in target
+        for item in wanted
     ]
-    return pa.Table.from_arrays(columns, schema=target)
+    return pa.Table.from_arrays(columns, schema=wanted)
 
 
 def _missing(rows: int, kind: pa.DataType) -> pa.Array:
@@ -157,8 +158,9 @@ def _missing(rows: int, kind: pa.DataType) -> pa.Array:
 
 
 def to_batch(records: Sequence[RequestRecord]) -> pa.RecordBatch:
-    """Records as an Arrow batch with the columns of `schema`."""
+    """Records as packed columns."""
     import pyarrow as pa
 
-    columns = [pa.array([getattr(record, item.name) for record in records], item.type) for item in schema()]
-    return pa.RecordBatch.from_arrays(columns, schema=schema())
+    wanted = schema()
+    columns = [pa.array([getattr(record, item.name) for record in records], item.type) for item in wanted]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -52,7 +52,7 @@ class FlagReader:
         if given is None:
             return None
         flag = "--" + name.replace("_", "-")
-        wanted = "a whole number" if kind is int else "a number"
+        a_number = "a whole number" if kind is int else "a number"
         bound = f"{'above' if above else 'of at least'} {least:g}"
         try:
             value = kind(given)
@@ -62,7 +62,7 @@ class FlagReader:
                 bound = f"of at most {most:,.0f}"
         except ValueError:
             pass
-        self.faults.append(f"{flag} must be {wanted} {bound}{f' or {other!r}' if other else ''}, got {given!r}")
+        self.faults.append(f"{flag} must be {a_number} {bound}{f' or {other!r}' if other else ''}, got {given!r}")
         return None
 
     def parsed(self, name: str, parse: Callable[[str], Parsed], *, words: bool = False) -> list[Parsed]:

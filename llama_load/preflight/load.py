@@ -40,8 +40,8 @@ class PlannedLoad:
     @property
     def distinct_prompts(self) -> int:
         """The number of different prompts that it takes."""
-        asked = max((segment.total or 0 for segment in self.segments), default=0) if self.model.same_prompts else self.num_prompts
-        return asked or DEFAULT_NUM_PROMPTS
+        counted = max((segment.total or 0 for segment in self.segments), default=0) if self.model.same_prompts else self.num_prompts
+        return counted or DEFAULT_NUM_PROMPTS
 
     @property
     def concurrency(self) -> int | None:
@@ -59,15 +59,15 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
     if of_each_stage is None and run_time_s is None and headless and not model.arrivals and not shaped:
         of_each_stage = DEFAULT_NUM_PROMPTS
     segments = plan_segments(model, of_each_stage, run_time_s)
-    asked, workers = environment.parsed_options.num_users, _workers(environment)
+    num_users, workers = environment.parsed_options.num_users, _workers(environment)
     load = PlannedLoad(
         model=model,
         segments=segments,
         weights=_weights(environment),
         run_time_s=run_time_s,
         workers=workers,
-        users=max(asked, *(segment.most_users or 0 for segment in segments)),
-        busy=max(asked, *(min(segment.users_to_begin(USERS_AHEAD_S), most_users(workers)) for segment in segments)),
+        users=max(num_users, *(segment.most_users or 0 for segment in segments)),
+        busy=max(num_users, *(min(segment.users_to_begin(USERS_AHEAD_S), most_users(workers)) for segment in segments)),
     )
     _refuse_what_makes_no_schedule(environment, options, load)
     return load

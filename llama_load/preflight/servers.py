@@ -18,8 +18,8 @@ from llama_load.workloads.counting import LocalCounter, TokenCounter
 
 def hosts_of(environment: Any) -> list[str]:
     """The base URLs of the servers: --host, else the host of the locustfile's classes. UsageError: neither is set."""
-    said = [environment.host, *(getattr(user, "host", None) for user in environment.user_classes)]
-    hosts = split_hosts(next((host for host in said if host), ""))
+    given = [environment.host, *(getattr(user, "host", None) for user in environment.user_classes)]
+    hosts = split_hosts(next((host for host in given if host), ""))
     if not hosts:
         raise UsageError("no server given; give its base URL with --host, such as --host http://127.0.0.1:8080")
     if twice := [host for host in dict.fromkeys(hosts) if hosts.count(host) > 1]:
@@ -29,8 +29,8 @@ def hosts_of(environment: Any) -> list[str]:
 
 def probe_targets(hosts: Sequence[str], options: RunOptions) -> tuple[list[Probe], list[Target]]:
     """The servers, each with its probe. UsageError: one cannot be used, or not with these flags."""
-    wanted = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
-    probes = [Probe(Wanted(host, *wanted)) for host in hosts]
+    settings = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
+    probes = [Probe(Wanted(host, *settings)) for host in hosts]
     targets = [probe.ask() for probe in probes]
     if options.endpoint == CHAT and options.warmup:  # --warmup 0 forbids a generating request
         targets = [

@@ -1,7 +1,7 @@
-"""Makes the demo's model: a small llama with random weights whose answers are real words in random order.
+"""Generates the demo's model: a small llama with random weights whose answers are real words in random order.
 
-The vocabulary is a byte-level BPE trained on the sample conversations, so that token counts are like those of a
-real model, in English and in Chinese. The weights are random; what they say is nonsense, at an honest speed.
+The vocabulary is a byte-level BPE trained on the sample conversations, so that token counts resemble a real model's, in
+English and in Chinese. With random weights the text is nonsense, but the speed is that of a real model of this size.
 
 End-of-text is never sampled, so an answer runs until max_tokens. How: every token embedding holds the same constant in
 dimension 0 and no layer writes to that dimension, so after the final norm the hidden state has a positive
@@ -19,7 +19,7 @@ from typing import Any
 
 from llama_load.errors import UsageError
 
-FORMAT = 3  # raise when a change here must not reuse models made before
+FORMAT = 3  # increment when older models must not be reused
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 CHAT_TEMPLATE = (
     "{% for m in messages %}"
@@ -44,9 +44,9 @@ class ModelSize:
 
 
 def cached_model(size: ModelSize, corpus: Path) -> Path:
-    """The model file of this size, made on first use (about a second) and kept in the user's cache folder.
+    """The model file of this size, generated on first use (about a second) and kept in the user's cache folder.
 
-    Beside it lies `tokenizer.json`, the same tokenizer for local counting.
+    Next to it is `tokenizer.json`, the same tokenizer for local counting.
     """
     what = json.dumps([FORMAT, asdict(size)]).encode() + corpus.read_bytes()
     folder = cache_folder() / f"model-{hashlib.sha256(what).hexdigest()[:12]}"
@@ -62,7 +62,7 @@ def cached_model(size: ModelSize, corpus: Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where made models live: $XDG_CACHE_HOME/llama-load, else ~/.cache/llama-load."""
+    """The folder of generated models: $XDG_CACHE_HOME/llama-load, else ~/.cache/llama-load."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "llama-load"
 
@@ -157,7 +157,7 @@ def _texts(corpus: Path) -> list[str]:
 
 
 def _speakable(tokenizer: Any, index: int) -> bool:
-    """Whether a token may be sampled: whole characters that can be printed, and no special token."""
+    """Whether a token may be sampled: printable whole characters, no special token."""
     if index < len(SPECIAL):
         return False
     text: str = tokenizer.decode([index])

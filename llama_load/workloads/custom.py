@@ -59,7 +59,7 @@ class Custom:
             raise UsageError(f"the data set {path} is empty; each line must be {LAYOUT}")
         measured: list[Prompt] = []
         warmup: list[Prompt] = []
-        asked: set[tuple[str, tuple[Message, ...]]] = set()
+        used: set[tuple[str, tuple[Message, ...]]] = set()
         too_long = 0
         for prompt in _counted(file, wanted):
             missing = len(measured) < wanted.num_prompts
@@ -67,8 +67,8 @@ class Custom:
                 too_long += missing
             elif missing:
                 measured.append(prompt)
-                asked.add((prompt.text, prompt.history))
-            elif (prompt.text, prompt.history) not in asked:
+                used.add((prompt.text, prompt.history))
+            elif (prompt.text, prompt.history) not in used:
                 warmup.append(prompt)
             if len(measured) >= wanted.num_prompts and len(warmup) >= wanted.warmup:
                 break
@@ -105,17 +105,17 @@ def _counted(file: DataFile, wanted: PlanRequest) -> Iterator[Prompt]:
 def _prompt(file: DataFile, place: int, wanted: PlanRequest) -> Prompt:
     """The prompt in a line. UsageError names the line if it has none."""
     line = file.decode(place, _LINE)
-    *before, asked = [Message(USER, line.prompt or "")] if line.messages is None else _up_to_question(line.messages)
+    *before, question = [Message(USER, line.prompt or "")] if line.messages is None else _up_to_question(line.messages)
     system = wanted.traffic.system_prompt
     if system and before and before[0].role == SYSTEM:
         system = joined(system, before.pop(0).text)
     if system:
         before.insert(0, Message(SYSTEM, system))
-    if not asked.text.strip():
+    if not question.text.strip():
         raise UsageError(f"{file.where(place)} has no question; it must be {LAYOUT}")
     output = wanted.output_len or line.output_tokens or ANSWER_TOKENS
     answer = line.messages[-1].text if line.messages and line.messages[-1].role == ASSISTANT else None
-    return Prompt(asked.text, max_tokens=output, history=tuple(before), answer=answer)
+    return Prompt(question.text, max_tokens=output, history=tuple(before), answer=answer)
 
 
 def _up_to_question(turns: list[Turn]) -> list[Message]:

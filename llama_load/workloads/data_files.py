@@ -97,7 +97,7 @@ def _mapped(path: Path) -> mmap.mmap | bytes:
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # a device has no end
-            raise UsageError(f"the data set {path} is no regular file")
+            raise UsageError(f"the data set {path} is not a regular file")
         with path.open("rb") as file:
             try:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

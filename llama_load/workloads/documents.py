@@ -94,11 +94,11 @@ class Documents:
         at_most = max(1, MOST_TOKENS // (tokens if room is None else max(1, min(tokens, room))))
         distinct = min(wanted.num_prompts, at_most)
         files = list(islice(text_files(path, wanted.seed), 1 if cache == SHARED else distinct))
-        asked = [_questions(file.text, traffic.question) for file in files]
+        questions = [_questions(file.text, traffic.question) for file in files]
         if cache == AS_IS:
-            distinct = min(distinct, sum(map(len, asked)))
+            distinct = min(distinct, sum(map(len, questions)))
         frames = [
-            _frame(place, asked, f"{wanted.seed}{wanted.nonce}", cache, warmup=place >= distinct)
+            _frame(place, questions, f"{wanted.seed}{wanted.nonce}", cache, warmup=place >= distinct)
             for place in range(distinct + wanted.warmup)
         ]
         frame_tokens = dict(counted(dict.fromkeys(frame.around("") for frame in frames), wanted.counter))
@@ -151,9 +151,9 @@ def _questions(text: str, question: str | None) -> Sequence[str]:
     return CHINESE_QUESTIONS if len(_HAN.findall(start)) > len(_LATIN_WORD.findall(start)) else QUESTIONS
 
 
-def _frame(place: int, asked: Sequence[Sequence[str]], seed: str, cache: str, *, warmup: bool) -> _Frame:
+def _frame(place: int, by_document: Sequence[Sequence[str]], seed: str, cache: str, *, warmup: bool) -> _Frame:
     """Each document gets its first question, then each gets its second, and so on."""
-    questions, number = asked[place % len(asked)], place // len(asked)
+    questions, number = by_document[place % len(by_document)], place // len(by_document)
     question = questions[number % len(questions)]
     if cache == SHARED:
         return _Frame("", question if number < len(questions) else f"({number + 1}) {question}")

@@ -143,7 +143,7 @@ class DataSet:
             good = path.startswith(f"hf://datasets/{self._source}@") or path.startswith(f"hf://datasets/{self._source}/")
             good = good and "::" not in path and ".." not in path
         if not good:
-            raise UsageError(f"the data set {self.spec} names the image {printable(path, 200)}, which is no file of its own")
+            raise UsageError(f"the data set {self.spec} names the image {printable(path, 200)}, which is not a file")
 
     def _refused(self, error: Exception) -> UsageError:
         said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

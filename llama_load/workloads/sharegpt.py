@@ -165,7 +165,7 @@ class ShareGPT:
         warmup: list[Prompt] = []
         missing = wanted.num_prompts
         seen = too_long = shortened = 0
-        asked: set[str] = set()
+        used: set[str] = set()
         for conversation in writer.first_counted(conversations):
             seen += 1
             if not writer.qualifies(conversation):
@@ -176,10 +176,10 @@ class ShareGPT:
                 too_long += missing > 0
             elif missing > 0:
                 chats.append(chat)
-                asked.add(chat[0].text)
+                used.add(chat[0].text)
                 missing -= len(chat)
                 shortened += len(chat) < min(turns, len(conversation.exchanges))
-            elif conversation.prompt not in asked:
+            elif conversation.prompt not in used:
                 warmup.append(chat[0])
             if missing <= 0 and len(warmup) >= wanted.warmup:
                 break

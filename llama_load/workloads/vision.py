@@ -60,10 +60,10 @@ class Vision:
         others = drawings(spare - len(warm), traffic.image_size, traffic.image_format, wanted.seed, first=needed + spare)
         warm += made(others, threads=wanted.threads)
         text = traffic.question or (QUESTION if each == 1 else QUESTION_OF_SEVERAL.format(each))
-        asked = partial(Prompt, text, wanted.counter.count([text])[0], wanted.output_len or ANSWER_TOKENS)
+        prompt = partial(Prompt, text, wanted.counter.count([text])[0], wanted.output_len or ANSWER_TOKENS)
         combinations = math.comb(len(images), each)
         count = wanted.num_prompts if wanted.fill else min(wanted.num_prompts, combinations)
-        measured = [asked(images=tuple(images[place] for place in hand)) for hand in _hands(count, len(images), each, wanted.seed)]
+        measured = [prompt(images=tuple(images[place] for place in hand)) for hand in _hands(count, len(images), each, wanted.seed)]
         distinct = min(count, len(images) // each)
         pictures = ImageFacts(
             path=path,
@@ -74,7 +74,7 @@ class Vision:
         facts = PlanFacts(
             dataset=pictures, counted_by=wanted.counter.source, distinct=distinct, repeated=count - distinct, replaced=0
         )
-        return Plan(measured, [asked(images=tuple(warm[at : at + each])) for at in range(0, spare, each)], facts)
+        return Plan(measured, [prompt(images=tuple(warm[at : at + each])) for at in range(0, spare, each)], facts)
 
 
 def _source(wanted: PlanRequest, count: int) -> tuple[str, list[Maker]]:

@@ -139,7 +139,7 @@ def test_half_an_emoji_and_missing_values_cost_one_conversation_at_most(tmp_path
 def test_missing_files_and_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no data set"):
         plan(tmp_path / "nothing.json", 3)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         plan(tmp_path, 3)
 
 
