@@ -387,7 +387,7 @@ def test_a_worker_that_returns_after_it_was_given_up(
 
 @pytest.mark.heavy
 def test_a_worker_behind_a_slow_and_lopsided_link(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """150 ms to the master, 50 ms back: each prompt is sent once, and the clock is off by no more than the verdict tells."""
+    """150 ms to the master, 50 ms back: each prompt is sent once, and the clock is off by no more than the verdict reports."""
     server = simulate(*QUICK)
     arguments = ("--num-prompts", "200", "-u", "4", "--max-tokens", "6")
     with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running, slow_link(running.port, 0.15, 0.05) as link:
@@ -470,8 +470,8 @@ def test_workers_need_no_data(simulate: Callable[..., Simulated], tmp_path: Path
 
 @pytest.mark.heavy
 def test_runs_from_the_web_page_of_a_master(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """The first run ends by itself, the second by the stop button with requests of 30 s in flight: all are on record, each run in a
-    folder of its own, and the same workers serve both."""
+    """The first run completes, the second by the stop button with requests of 30 s in flight: all are on record, each run in
+    its own folder, and the same workers serve both."""
     server, port = simulate("--first-token-ms", "20", "--interval-ms", "300"), free_port()
     with swarm(tmp_path / "s", server.url, 2, "--warmup", "0", web_port=port) as running:
         page, folder = f"http://127.0.0.1:{port}", running.run_dir
