@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from llama_load.users.user import Answer, LlamaUser
     from llama_load.workloads.custom import Custom
     from llama_load.workloads.documents import Documents
-    from llama_load.workloads.embeddings import TextBatches
+    from llama_load.workloads.embeddings import Queries, TextBatches
     from llama_load.workloads.mixed import Mixed
     from llama_load.workloads.replay import Replay
     from llama_load.workloads.sharegpt import ShareGPT
@@ -30,6 +30,7 @@ __all__ = [
     "Documents",
     "LlamaUser",
     "Mixed",
+    "Queries",
     "Ramp",
     "Replay",
     "ShareGPT",
@@ -47,6 +48,7 @@ _WORKLOADS = {
     "Custom": "custom",
     "Documents": "documents",
     "Mixed": "mixed",
+    "Queries": "embeddings",
     "Replay": "replay",
     "ShareGPT": "sharegpt",
     "Synthetic": "synthetic",

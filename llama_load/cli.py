@@ -84,6 +84,7 @@ def _parser() -> Parser:
     )
     serve.add_argument("--vision", action="store_true", help="add a small random vision projector, to accept images")
     serve.add_argument("--embeddings", action="store_true", help="serve /v1/embeddings instead of chat")
+    serve.add_argument("--reranking", action="store_true", help="serve /v1/rerank instead of chat")
     serve.add_argument(
         "--simulated", action="store_true", help="no model: send tokens on a known schedule, for tests of timing and faults"
     )
@@ -304,6 +305,7 @@ def _serve_embedded(arguments: argparse.Namespace) -> int:
         threads=arguments.threads,
         api_key=arguments.api_key or os.environ.get(SERVER_KEY, ""),
         embeddings=arguments.embeddings,
+        reranking=arguments.reranking,
         projector=cached_projector(ModelSize().dim) if arguments.vision else None,
     )
     command = server.command(arguments.port or free_port(arguments.host))
@@ -460,9 +462,6 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
     from llama_load.preflight.checks import GUESSED_TEMPLATE_TOKENS
     from llama_load.workloads.counting import EstimatedCounter, LocalCounter
 
-    for flag, value in (("--ctx-per-slot", arguments.ctx_per_slot), ("--output-len", arguments.output_len)):
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} must be 1 token or more, got {value}")
     contexts: Sequence[int] = CONTEXTS if arguments.ctx_per_slot is None else [arguments.ctx_per_slot]
     overhead = GUESSED_TEMPLATE_TOKENS
     counter: TokenCounter = EstimatedCounter()

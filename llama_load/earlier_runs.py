@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from llama_load.metrics.prompt_cache import EMBEDDINGS, MOST_NAMED, SentBefore
+from llama_load.metrics.prompt_cache import MOST_NAMED, NOT_CACHED, SentBefore
 from llama_load.metrics.records import Records
 from llama_load.record import schema
 from llama_load.runs import TABLE
@@ -26,15 +26,17 @@ _Key = tuple[str, str, str | None, str]
 def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] = {}) -> SentBefore:
     """The measured prompts in `records` (of the run in `folder`) that a run next to it sent to the same server.
 
-    Only first turns count, because later turns repeat them; embeddings are not cached. `started_s`: when the server was started
-    (Unix time), by host, if known; prompts sent before that are in no cache. Unreadable runs are skipped.
+    Only first turns count, because later turns repeat them; embeddings and rerankings are not cached. `started_s`: when the
+    server was started (Unix time), by host, if known; prompts sent before that are in no cache. Unreadable runs are skipped.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     measured = records.measured()
     turns = measured.numbers("turn")
-    measured = measured.where(~(turns >= 2) & ~measured.equals("endpoint", EMBEDDINGS))
+    measured = measured.where(~(turns >= 2))
+    for endpoint in NOT_CACHED:
+        measured = measured.where(~measured.equals("endpoint", endpoint))
     own: dict[_Key, list[int]] = {}
     for *row, _, index in _rows(measured.table, (*COLUMNS, "prompt_index")):
         if row[0] is not None:

@@ -91,7 +91,7 @@ class RequestRecord:
     prompt_chars: int = 0
     images: int | None = None
     image_tokens: int | None = None  # part of prompt_tokens: all images together
-    inputs: int | None = None  # texts of an embeddings request
+    inputs: int | None = None  # texts of an embeddings request, documents of a rerank request
     prompt_sha256: str | None = None
     output_sha256: str | None = None
     prompt_text: str | None = None  # with --save-texts only

@@ -82,7 +82,7 @@ def configured_load(manifest: Manifest, stage: StageFigures | None = None) -> tu
 def _endpoint_type(manifest: Manifest, figures: Summary) -> str:
     """vLLM's name of where most requests went."""
     most = next(iter(figures.endpoints), manifest.endpoint)
-    return {"chat": "openai-chat", "embeddings": "openai-embeddings"}.get(most, "openai")
+    return {"chat": "openai-chat", "embeddings": "openai-embeddings", "rerank": "vllm-rerank"}.get(most, "openai")
 
 
 def speculation_of(

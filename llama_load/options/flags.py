@@ -110,12 +110,12 @@ FLAGS = (
     Flag("--image-format", _TRAFFIC.image_format, "encoding of generated images", FORMATS),
     Flag("--images-per-request", "1", "number of images per request"),
     Flag("--weights", "", "shares of the tasks of a mixture, such as document=3,vision=1 (default: equal)"),
-    Flag("--batch-size", "1", "number of texts per embeddings request"),
+    Flag("--batch-size", "1", "number of texts per embeddings request, documents per rerank request"),
     Flag(
         "--input-len",
         "",
         "prompt length in tokens, BOS included, chat template not "
-        f"(default: synthetic {INPUT_TOKENS}, embeddings {PASSAGE_TOKENS})",
+        f"(default: synthetic {INPUT_TOKENS}, embeddings and rerank {PASSAGE_TOKENS})",
     ),
     Flag(
         "--output-len",
@@ -141,7 +141,8 @@ FLAGS = (
     Flag(
         "--endpoint",
         CHAT,
-        "API to use: chat, completions, messages (Anthropic's), responses (OpenAI's), completion or infill (llama-server's)",
+        "API to use: chat, completions, messages (Anthropic's), responses (OpenAI's), completion or infill (llama-server's), "
+        "or rerank (with -f locustfiles/rerank.py)",
     ),
     Flag("--max-tokens", "", "maximum answer length in tokens, for every request (default: the workload's)"),
     Flag("--temperature", "", "sampling temperature (default: the server's)"),

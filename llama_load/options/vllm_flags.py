@@ -12,7 +12,7 @@ EQUIVALENTS = {
     "--random-output-len": "--output-len, with -f locustfiles/synthetic.py",
     "--random-range-ratio": "--range-ratio, with -f locustfiles/synthetic.py",
     "--random-prefix-len": "--prefix-len, with -f locustfiles/synthetic.py",
-    "--random-batch-size": "--batch-size, with -f locustfiles/embeddings.py",
+    "--random-batch-size": "--batch-size, with -f locustfiles/embeddings.py or rerank.py",
     "--prefix-repetition-prefix-len": "--prefix-len, with -f locustfiles/synthetic.py",
     "--prefix-repetition-suffix-len": "--input-len, with -f locustfiles/synthetic.py",
     "--prefix-repetition-num-prefixes": "--num-prefixes, with -f locustfiles/synthetic.py",
@@ -41,8 +41,13 @@ EQUIVALENTS = {
     "--presence-penalty": _SAMPLING.format("presence_penalty"),
     "--repetition-penalty": _SAMPLING.format("repetition_penalty"),
 }
-# Values of vLLM's --backend, and the equivalent endpoint.
-_BACKENDS = {"openai": "completions", "openai-chat": "chat", "openai-embeddings": "embeddings"}
+# Values of vLLM's --backend, and the equivalent here.
+_BACKENDS = {
+    "openai": "--endpoint completions",
+    "openai-chat": "--endpoint chat",
+    "openai-embeddings": "-f locustfiles/embeddings.py",
+    "vllm-rerank": "-f locustfiles/rerank.py",
+}
 
 
 def in_our_words(message: str) -> str | None:
@@ -52,10 +57,8 @@ def in_our_words(message: str) -> str | None:
     known = [f"{flag} of vllm bench serve: write {EQUIVALENTS[flag]}" for flag in flags if flag in EQUIVALENTS]
     if "argument --backend: invalid choice" in message:
         known += [
-            f"--backend {name} of vllm bench serve: write --endpoint {endpoint}"
-            if endpoint != "embeddings"
-            else f"--backend {name} of vllm bench serve: use -f locustfiles/embeddings.py"
-            for name, endpoint in _BACKENDS.items()
+            f"--backend {name} of vllm bench serve: {'write' if ours.startswith('--') else 'use'} {ours}"
+            for name, ours in _BACKENDS.items()
             if f"invalid choice: '{name}'" in message
         ]
     return "; ".join(known) or None

@@ -143,7 +143,8 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         return [PreflightRow("prompts", "written in the locustfile")]
     facts = plan.facts
     first = plan.measured[0]
-    what = "embeddings request" if first.inputs else "turn" if any(prompt.more for prompt in plan.measured) else "prompt"
+    batch = "rerank request" if first.text else "embeddings request"
+    what = batch if first.inputs else "turn" if any(prompt.more for prompt in plan.measured) else "prompt"
     source = f"from {facts.dataset.path}, tokens counted by {facts.counted_by}"
     rows = [PreflightRow("prompts", f"{quantity(len(plan.measured), what)} {source}")]
     if facts.counted_by == EstimatedCounter.source:

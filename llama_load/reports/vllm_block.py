@@ -17,7 +17,7 @@ OUTCOME = ("completed", "failed")  # above the load, all others below it
 
 
 def vllm_block(manifest: Manifest, figures: Summary, stage: StageFigures | None = None) -> list[str]:
-    """The lines of vLLM's block; for embeddings those that mean something there."""
+    """The lines of vLLM's block; for embeddings and rerankings those that mean something there."""
     if figures.total_inputs is not None and not figures.total_output_tokens:
         return _embeddings_block(manifest, figures, stage)
     left_out = OUTCOME if manifest.goodput else (*OUTCOME, "request_goodput")

@@ -31,10 +31,12 @@ def main() -> None:
     params.n_ctx = wanted["slots"] * wanted["ctx_per_slot"]
     params.cpuparams.n_threads = wanted["threads"]
     params.cpuparams_batch.n_threads = wanted["threads"]
-    if wanted["embeddings"]:
+    if wanted["embeddings"] or wanted["reranking"]:
         params.embedding = True
         params.n_batch = params.n_ubatch = wanted["ctx_per_slot"]  # an input must fit one batch
-        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+        pooling = xllamacpp.llama_pooling_type
+        # Without a classifier head, as in the demo's model, the score is the first element of the last hidden state.
+        params.pooling_type = pooling.LLAMA_POOLING_TYPE_RANK if wanted["reranking"] else pooling.LLAMA_POOLING_TYPE_MEAN
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.endpoint_props = True

@@ -19,8 +19,10 @@ from typing import Any
 
 from llama_load.errors import UsageError
 
-FORMAT = 3  # increment when older models must not be reused
+FORMAT = 4  # increment when older models must not be reused
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
+# What /infill puts before, between and after the code around a gap. They come last, so that they move no other token's id.
+INFILL = {"FIM_PRE_ID": "<|fim_prefix|>", "FIM_SUF_ID": "<|fim_suffix|>", "FIM_MID_ID": "<|fim_middle|>"}
 CHAT_TEMPLATE = (
     "{% for m in messages %}"
     "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
@@ -86,9 +88,11 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
         show_progress=False,
     )
     tokenizer.train_from_iterator(_texts(corpus), trainer)
+    tokenizer.add_special_tokens(list(INFILL.values()))
     tokenizer.save(str(tokenizer_file))
     trained = json.loads(tokenizer.to_str())["model"]
-    pieces = [token for token, _ in sorted(trained["vocab"].items(), key=lambda item: item[1])]
+    pieces = [token for token, _ in sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])]
+    special = {*SPECIAL, *INFILL.values()}
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in trained["merges"]]
 
     rng = np.random.default_rng(size.seed)
@@ -109,12 +113,14 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(pieces)
-    writer.add_token_types([gguf.TokenType.CONTROL if p in SPECIAL else gguf.TokenType.NORMAL for p in pieces])
+    writer.add_token_types([gguf.TokenType.CONTROL if p in special else gguf.TokenType.NORMAL for p in pieces])
     writer.add_token_merges(merges)
     writer.add_unk_token_id(0)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_eot_token_id(pieces.index("<|im_end|>"))
+    for key, piece in INFILL.items():
+        writer.add_uint32(getattr(gguf.Keys.Tokenizer, key), pieces.index(piece))
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
     writer.add_chat_template(CHAT_TEMPLATE)

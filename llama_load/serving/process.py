@@ -25,7 +25,7 @@ GGUF_MAGIC = b"GGUF"
 SERVER_KEY = "LLAMA_LOAD_SERVER_API_KEY"
 
 
-_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "shared_kv", "speculative", "embeddings")
+_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "shared_kv", "speculative", "embeddings", "reranking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class EmbeddedServer:
     shared_kv: bool = False  # one KV pool of slots * ctx_per_slot tokens for all slots
     speculative: str = ""  # method of drafting tokens, such as "ngram_simple"
     embeddings: bool = False  # serve /v1/embeddings
+    reranking: bool = False  # serve /v1/rerank
     projector: Path | None = None  # the vision projector (mmproj)
 
     @property

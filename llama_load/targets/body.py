@@ -8,9 +8,10 @@ from typing import Any
 
 from llama_load.targets.target import LLAMA_SERVER, VLLM, Target
 
-CHAT, COMPLETIONS, MESSAGES, RESPONSES, COMPLETION, INFILL = ENDPOINTS = (
+CHAT, COMPLETIONS, MESSAGES, RESPONSES, COMPLETION, INFILL, RERANK = ENDPOINTS = (
     *("chat", "completions"),
     *("messages", "responses", "completion", "infill"),
+    "rerank",
 )
 EMBEDDINGS = "embeddings"
 PATHS = {
@@ -21,6 +22,7 @@ PATHS = {
     COMPLETION: "/completion",
     INFILL: "/infill",
     EMBEDDINGS: "/v1/embeddings",
+    RERANK: "/v1/rerank",
 }
 WITH_TEMPLATE = (CHAT, MESSAGES, RESPONSES)  # the server puts the messages into its chat template
 # Anthropic's API refuses a request that does not limit its answer.
@@ -102,7 +104,8 @@ def request_body(
     max_tokens: int | None,
     model: str | None = None,
 ) -> dict[str, Any]:
-    """The JSON body of a request to `target`: `content` is a text, (chat) a list of messages, or (embeddings) a list of texts.
+    """The JSON body of a request to `target`: `content` is a text, (chat) a list of messages, or (embeddings) a list of texts;
+    (rerank) a query and the documents to be ranked for it, in this order.
 
     Chat and completions differ in `messages` against `prompt`; `max_tokens` is sent under that name, the one that all
     servers know.
@@ -112,6 +115,8 @@ def request_body(
         body["model"] = name
     if options.endpoint == EMBEDDINGS:
         return body | {"input": [content] if isinstance(content, str) else list(content)} | dict(options.extra)
+    if options.endpoint == RERANK:
+        return body | {"query": content[0], "documents": list(content[1:])} | dict(options.extra)
     body |= _content_fields(content, options.endpoint, max_tokens)
     if options.temperature is not None:
         body["temperature"] = options.temperature

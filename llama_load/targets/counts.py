@@ -22,8 +22,9 @@ LONGEST_REASONING = 2**20
 class Bounds:
     """What the counts of one request cannot exceed; None where nothing is known of it.
 
-    `asked_tokens` is what all choices together may hold (max_tokens times n). `sent_bytes` is the request's body: a token takes
-    a byte of it at least. None with images, whose tokens are not to be seen there. `received_bytes` is the answer's body.
+    `asked_tokens` is what all choices together may hold (max_tokens times n). `sent_bytes` is the request's body (rerank:
+    for each document once): a token takes a byte of it at least. None with images, whose tokens are not to be seen there.
+    `received_bytes` is the answer's body.
     """
 
     asked_tokens: int | None = None

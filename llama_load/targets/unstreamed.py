@@ -1,4 +1,4 @@
-"""Answers that come as one JSON body: chat and completions without streaming, and embeddings. No token has a time of its own."""
+"""Answers that come as one JSON body: chat and completions without streaming, embeddings, and rerankings. No token has a time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from llama_load.targets.answer import AnswerReader, Said, is_something
 from llama_load.targets.counts import Bounds, Counts
+from llama_load.targets.failures import Count
 from llama_load.targets.usage import Timings, Usage, without_odd_values
 
 if TYPE_CHECKING:
@@ -34,9 +35,15 @@ class _Embedding(msgspec.Struct):
     embedding: msgspec.Raw
 
 
+class _Ranked(msgspec.Struct):
+    index: Count
+    relevance_score: float
+
+
 class _Body(msgspec.Struct):
     choices: list[_Choice] = msgspec.field(default_factory=list)
     data: list[_Embedding] = msgspec.field(default_factory=list)
+    results: list[_Ranked] = msgspec.field(default_factory=list)
     usage: Usage | None = None
     timings: Timings | None = None
 
@@ -45,7 +52,8 @@ _decode = msgspec.json.Decoder(_Body).decode
 
 
 class JsonAnswer(AnswerReader):
-    """Reads an answer that is not streamed. `wanted` is the number of embeddings that were asked for; None: a generated text."""
+    """Reads an answer that is not streamed. `wanted` is the number of results that were asked for (embeddings, or documents
+    ranked); None: a generated text."""
 
     streams = False
 
@@ -68,7 +76,7 @@ class JsonAnswer(AnswerReader):
             except (ValueError, RecursionError):
                 self.bad_event = str(error)
                 return
-        self.usage, self.timings, self._got = body.usage, body.timings, len(body.data)
+        self.usage, self.timings, self._got = body.usage, body.timings, len(body.data) or len({each.index for each in body.results})
         for choice in body.choices:
             self._take(choice)
 
@@ -86,7 +94,7 @@ class JsonAnswer(AnswerReader):
             self._called |= is_something(message.tool_calls) or is_something(message.function_call)
 
     def counts(self, bounds: Bounds | None = None) -> Counts:
-        """See `AnswerReader.counts`; embeddings generate nothing."""
+        """See `AnswerReader.counts`; embeddings and rerankings generate nothing."""
         found = super().counts(bounds)
         return found if self._wanted is None else replace(found, output_tokens=None, token_source=None, reasoning_tokens=None)
 
@@ -98,7 +106,7 @@ class JsonAnswer(AnswerReader):
         if self._wanted is not None:
             if self._got == self._wanted:
                 return None
-            return "bad_body", f"{self._wanted} embeddings were asked for, {self._got} came"
+            return "bad_body", f"{self._wanted} results were asked for, {self._got} came"
         if self.generated or self._called or (self.usage is not None and self.usage.completion_tokens):
             return None
         return "empty_answer", f"no token was generated (finish_reason {self.finish_reason})"

@@ -10,7 +10,7 @@ import gevent
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.targets.body import CHAT, EMBEDDINGS, WITH_TEMPLATE
+from llama_load.targets.body import CHAT, EMBEDDINGS, RERANK, WITH_TEMPLATE
 from llama_load.workloads.prompt import Image, Message, Prompt
 
 Messages = Sequence[Mapping[str, Any]]
@@ -23,17 +23,25 @@ Content = str | Messages | Sequence[str]
 def content_of(prompt: str | Messages | Prompt, endpoint: str, history: Sequence[Message], prefix: str) -> Content:
     """The content for this endpoint, from a workload's prompt or the locustfile's own; `prefix` goes in front. UsageError,
     a message without a subject: the endpoint does not accept such content."""
+    if endpoint == RERANK:
+        return _query_and_documents(prompt, prefix)
     if not isinstance(prompt, Prompt):
         return _prefixed(prompt, prefix)
     if endpoint == EMBEDDINGS:
         return [prefix + text for text in prompt.inputs or (prompt.text,)]
     if prompt.inputs:
-        raise UsageError("brings batches of texts: write self.embed() in the task")
+        raise UsageError("brings batches of texts: write self.embed() or self.rerank() in the task")
     if prompt.images and endpoint != CHAT:
         raise UsageError("sends images, for which only the chat endpoint is supported")
     if endpoint in WITH_TEMPLATE:
         return _chat_content(prompt, history, prefix)
     return prefix + "\n\n".join([*(message.text for message in history), prompt.text])  # a history is text too
+
+
+def _query_and_documents(prompt: str | Messages | Prompt, prefix: str) -> Sequence[str]:
+    if not isinstance(prompt, Prompt) or not prompt.text or not prompt.inputs:
+        raise UsageError("brings no query with documents: use locustfiles/rerank.py, or write self.rerank(query, documents)")
+    return [prefix + prompt.text, *prompt.inputs]
 
 
 def _chat_content(prompt: Prompt, history: Sequence[Message], prefix: str) -> str | Messages:

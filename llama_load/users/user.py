@@ -26,6 +26,7 @@ from llama_load.targets.body import (
     INFILL,
     MESSAGES,
     PATHS,
+    RERANK,
     RESPONSES,
     BodyOptions,
     asked_choices,
@@ -108,7 +109,7 @@ _STREAM_READERS: Mapping[str, type[AnswerReader]] = {
 
 
 def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader:
-    """The reader of this API's answers; `inputs` is the number of texts to embed. May raise UsageError."""
+    """The reader of this API's answers; `inputs` is the number of texts to embed or rank. May raise UsageError."""
     if streams and inputs is None:
         return _STREAM_READERS.get(endpoint, AnswerReader)()
     if endpoint in _STREAM_READERS:
@@ -118,7 +119,7 @@ def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader
 
 class LlamaUser(HttpUser):
     """Base class of every LLM user. Subclass it, write a `@task` that calls `self.chat(…)`, `self.document(…)`, `self.vision(…)`,
-    `self.complete(…)` or `self.embed(…)`.
+    `self.complete(…)`, `self.embed(…)` or `self.rerank(…)`.
 
     `workload` names the requests in reports and in Locust's statistics, and provides prompts when a task gives none: a class
     from `llama_load.workloads`, or None for tasks with their own prompts. All of Locust's HttpUser still works, including
@@ -200,6 +201,11 @@ class LlamaUser(HttpUser):
         texts = (inputs,) if isinstance(inputs, str) else inputs
         return self._ask(None if texts is None else Prompt("", inputs=tuple(texts)), EMBEDDINGS, None, name, body)
 
+    def rerank(self, query: str | None = None, documents: Sequence[str] = (), *, name: str | None = None, **body: Any) -> Answer:
+        """Send one request to /v1/rerank: how relevant is each document to the query? Without a query both come from the workload.
+        `Answer.text` is empty: the scores are counted, not kept."""
+        return self._ask(None if query is None else Prompt(query, inputs=tuple(documents)), RERANK, None, name, body)
+
     def _ask(
         self,
         prompt: str | Messages | Prompt | None,
@@ -267,11 +273,11 @@ class LlamaUser(HttpUser):
     ) -> tuple[SentRequest, Request, AnswerReader]:
         """The request for a prompt, the facts for its record, and the reader of its answer. May raise UsageError."""
         planned = prompt if isinstance(prompt, Prompt) else None
-        embeds = options.endpoint == EMBEDDINGS
         try:
             content = content_of(prompt, options.endpoint, conversation.history, conversation.prefix)
         except UsageError as error:
             raise UsageError(f"{self.workload_name()} {error}") from None
+        inputs = {EMBEDDINGS: len(content), RERANK: len(content) - 1}.get(options.endpoint)  # the query is not an input
         max_tokens = options.max_tokens or (planned.max_tokens if planned is not None else None)
         target = conversation.ticket.target
         payload = request_body(content, target, options, max_tokens, conversation.model) | self._body_of(planned) | body
@@ -289,17 +295,18 @@ class LlamaUser(HttpUser):
             model=conversation.model,
             text=text,
             digest=in_thread_if_long(text_digest, text),
-            inputs=len(content) if embeds else None,
+            inputs=inputs,
             prefixed=bool(conversation.prefix),
             max_tokens=asked_tokens(payload),
             prompt=planned,
             choices=asked_choices(payload),
-            sent_bytes=len(encoded) if is_text(payload) else None,
+            # Each document to be ranked is computed with the whole query before it.
+            sent_bytes=len(encoded) * (inputs or 1 if options.endpoint == RERANK else 1) if is_text(payload) else None,
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
         headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", sent.request_id))
         pieces = with_images(encoded, planned.images) if planned is not None and planned.images else encoded
-        reader = _reader(options.endpoint, len(content) if embeds else None, streams=bool(payload.get("stream")))
+        reader = _reader(options.endpoint, inputs, streams=bool(payload.get("stream")))
         return sent, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(sent)), reader
 
     def _body_of(self, planned: Prompt | None) -> dict[str, Any]:

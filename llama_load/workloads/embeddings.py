@@ -1,11 +1,12 @@
-"""Inputs of embeddings requests: batches of passages from text files, or of questions from ShareGPT conversations."""
+"""Inputs of embeddings and rerank requests: batches of passages from text files, or of questions from ShareGPT conversations."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import CHARS_PER_TOKEN
@@ -25,7 +26,7 @@ _SAMPLE_PASSAGES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFacts(DataFacts):
-    """Texts to embed: the number of different ones, and how many per request."""
+    """Texts to embed or rank: the number of different ones, and how many per request."""
 
     texts: int
     batch_size: int
@@ -39,6 +40,7 @@ class TextBatches:
     """
 
     name = "embeddings"
+    queries: ClassVar[int] = 0  # texts at the start of a batch that are not its inputs: 0 or 1
 
     def plan(self, wanted: PlanRequest) -> Plan:
         """Choose the batches of a run. UsageError: the data cannot be read or has too few texts for one batch."""
@@ -50,19 +52,20 @@ class TextBatches:
         batch: list[tuple[str, int]] = []
         too_long = found = 0
         for text, tokens in counted(_without_repeats(source.texts), wanted.counter):
-            if wanted.fits is not None and not wanted.fits(tokens, 0):
+            # A query and a document share a slot.
+            if wanted.fits is not None and not wanted.fits((1 + self.queries) * tokens, 0):
                 too_long += 1
                 continue
             found += 1
             batch.append((text, tokens))
-            if len(batch) < size:
+            if len(batch) < self.queries + size:
                 continue
-            prompts.append(Prompt("", sum(count for _, count in batch), inputs=tuple(text for text, _ in batch)))
+            prompts.append(self._prompt(batch))
             batch = []
             if len(prompts) == wanted.num_prompts + wanted.warmup:
                 break
         if not prompts:
-            raise UsageError(_too_few(source.path, found, too_long, size))
+            raise UsageError(_too_few(source.path, found, too_long, size, self.queries))
         measured, warmup = prompts[: wanted.num_prompts], prompts[wanted.num_prompts :]
         distinct = len(measured)
         if wanted.fill and distinct < wanted.num_prompts:
@@ -74,7 +77,31 @@ class TextBatches:
             repeated=len(measured) - distinct,
             replaced=too_long,
         )
-        return Plan(measured, warmup + _made_up(wanted.warmup - len(warmup), size), facts)
+        return Plan(measured, warmup + self._made_up(wanted.warmup - len(warmup), size), facts)
+
+    def _prompt(self, batch: Sequence[tuple[str, int]]) -> Prompt:
+        texts, tokens = zip(*batch, strict=True)
+        queries = self.queries
+        # The server computes each document with the query before it.
+        total = sum(tokens[queries:]) + sum(tokens[:queries]) * len(texts[queries:])
+        return Prompt("".join(texts[:queries]), total, inputs=tuple(texts[queries:]))
+
+    def _made_up(self, count: int, size: int) -> list[Prompt]:
+        """Warm-up batches for data that has none to spare."""
+        return [
+            Prompt(
+                f"Warm-up query {number}" if self.queries else "",
+                inputs=tuple(f"Warm-up text {number}.{part}" for part in range(size)),
+            )
+            for number in range(count)
+        ]
+
+
+class Queries(TextBatches):
+    """Queries, each with `--batch-size` documents to be ranked for it, drawn like the texts of `TextBatches`."""
+
+    name = "rerank"
+    queries = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +158,12 @@ def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
             yield text
 
 
-def _made_up(count: int, size: int) -> list[Prompt]:
-    """Warm-up batches for data that has none to spare."""
-    return [Prompt("", inputs=tuple(f"Warm-up text {number}.{part}" for part in range(size))) for number in range(count)]
-
-
-def _too_few(path: Path, found: int, too_long: int, size: int) -> str:
+def _too_few(path: Path, found: int, too_long: int, size: int, queries: int) -> str:
     if too_long and not found:
+        slot = "half a slot" if queries else "a slot"
         return (
-            f"all {too_long} texts of {path} are longer than a slot of the server; start it with a larger context, or give "
+            f"all {too_long} texts of {path} are longer than {slot} of the server; start it with a larger context, or give "
             "shorter texts"
         )
-    return f"{path} has {found} different usable texts, too few for a batch of {size}; lower --batch-size or give more"
+    batch = f"a batch of {size}{' and a query' if queries else ''}"
+    return f"{path} has {found} different usable texts, too few for {batch}; lower --batch-size or give more"

@@ -46,7 +46,8 @@ class Prompt:
 
     `prompt_tokens` counts all its text, history included, without chat template; None if not counted. `history` goes before the
     text (system prompt, recorded exchanges), `answer` is the recorded answer, `more` the number of turns of this conversation that
-    follow in the plan. `inputs` are the texts of an embeddings request. `task` names the request in reports of a mixture.
+    follow in the plan. `inputs` are the texts of an embeddings request, or the documents to rank for the query `text`. `task`
+    names the request in reports of a mixture.
     """
 
     text: str
@@ -106,7 +107,7 @@ class Traffic:
     images_per_request: int = 1
     # a mixture: weight by task
     weights: Mapping[str, float] = field(default_factory=dict)
-    # embeddings
+    # embeddings, reranking
     batch_size: int = 1
     # synthetic
     input_len: int | None = None

@@ -37,10 +37,14 @@ def _eighty_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def datasets(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
     """What the command prints: stdout when it succeeds, the one sentence of stderr when it is refused."""
-    assert main(["datasets", *map(str, arguments)]) == code
+    try:
+        found: object = main(["datasets", *map(str, arguments)])
+    except SystemExit as ended:  # argparse
+        found = ended.code
+    assert found == code
     said = capsys.readouterr()
     if code:
-        assert said.err.startswith("llama-load: ")
+        assert said.err.startswith("llama-load")
         assert said.err.count("\n") == 1
         return said.err
     return said.out
@@ -288,6 +292,16 @@ def test_inspect_asks_the_server(capsys: pytest.CaptureFixture[str], llama_serve
         ('[{"conversations": [', (), "not valid JSON"),
         ("[]", (), "no conversation of two turns"),
         ('{"a": 1}', (), "no conversation of two turns"),
+        (
+            '[{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}]',
+            ("--output-len", "0"),
+            "argument --output-len: must be a whole number from 1 to",
+        ),
+        (
+            '[{"conversations": []}]',
+            ("--ctx-per-slot", "-4"),
+            "argument --ctx-per-slot: must be a whole number from 1 to 10000000, got '-4'",
+        ),
         ('[{"conversations": []}]', ("--host", "ftp://x"), "--host"),
         ('[{"conversations": []}]', ("--tokenizer", "nowhere"), "no tokenizer.json"),
     ],
@@ -350,6 +364,8 @@ def test_the_shortest_made_up_texts_are_still_usable(capsys: pytest.CaptureFixtu
         ("there.json", (), "is not overwritten"),
         ("data.txt", (), "must end in .json"),
         ("data.jsonl", ("--turns", "2"), "need a .json file"),
+        ("data.json", ("--turns", "0"), "argument --turns: must be a whole number from 1 to"),
+        ("data.json", ("--conversations", "-1"), "argument --conversations: must be a whole number from 1 to"),
         ("data.json", ("--input-len", "3"), "must be 4 tokens or more"),
         ("nowhere/data.json", (), "cannot be written"),
     ],

@@ -36,7 +36,7 @@ def test_a_run_whose_tokens_are_counted_by_events(
     assert records.equals("connection_reused", True).sum() > 0
     text = " ".join((done.err + done.out).split())
     assert "one request at a time" in text
-    assert "output tokens of 12 requests are counted events" in text
+    assert "output tokens of 12 requests were counted as stream events" in text
 
 
 def test_two_models_that_are_swapped_on_demand(

@@ -128,6 +128,9 @@ def test_flags_of_vllm_bench_serve_are_explained() -> None:
     assert "--input-len, with -f" in str(in_our_words("unrecognized arguments: --random-input-len 512"))
     backend = "argument --backend: invalid choice: 'openai-chat' (choose from 'vllm')"
     assert in_our_words(backend) == "--backend openai-chat of vllm bench serve: write --endpoint chat"
+    assert in_our_words(backend.replace("openai-chat", "vllm-rerank")) == (
+        "--backend vllm-rerank of vllm bench serve: use -f locustfiles/rerank.py"
+    )
     assert in_our_words("unrecognized arguments: --foo") is None
     ours = {flag.name for flag in FLAGS}
     assert not ours & set(EQUIVALENTS), "what has the same name needs no explanation"

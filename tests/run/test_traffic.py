@@ -36,6 +36,13 @@ def embedding_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory)
         yield running
 
 
+@pytest.fixture(scope="module")
+def ranking_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    log = tmp_path_factory.mktemp("ranking") / "server.log"
+    with embedded_llama_server(EmbeddedServer(tiny_model, alias="ranks", reranking=True), log) as running:
+        yield running
+
+
 def rows(done: Finished) -> list[dict[str, Any]]:
     """The measured records in order of their starts."""
     return sorted(done.records.measured().table.to_pylist(), key=lambda row: row["started_mono_ns"])
@@ -254,6 +261,35 @@ def test_embeddings(embedding_server: Running, run_locust: Run) -> None:
     assert "TTFT" not in block
     assert "generated" not in block
     assert "Mean E2EL (ms):" in block
+
+
+OWN_RANKING = """
+from locust import task
+from llama_load import LlamaUser
+
+
+class OwnRanking(LlamaUser):
+    @task
+    def rank(self):
+        assert self.rerank("x " * 300, [str(number) for number in range(32)]).ok
+"""
+
+
+def test_reranking(ranking_server: Running, run_locust: Run, tmp_path: Path) -> None:
+    """A query and four documents: the documents are the inputs. The server's tokens are those of the query with each of them: more
+    than the request has bytes, where the query is long and the documents are short."""
+    own = tmp_path / "own.py"
+    own.write_text(OWN_RANKING)
+    arguments = ("--num-prompts", "6", "-u", "2", "--batch-size", "4", "--endpoint", "rerank", "--fail-if", "failed>0")
+    done = run_locust(ranking_server.url, *arguments, locustfile=f"{FILES / 'rerank.py'},{own}")
+    assert done.code == 0, done.err
+    found = {(row["workload"], row["endpoint"], row["inputs"], row["prompt_token_source"]) for row in rows(done)}
+    assert found == {("rerank", "rerank", 4, "usage"), ("OwnRanking", "rerank", 32, "usage")}
+    assert all(row["prompt_tokens"] > 32 * 300 for row in rows(done) if row["workload"] == "OwnRanking")
+    assert done.summary["endpoint_type"] == "vllm-rerank"
+    assert "6 rerank requests from" in " ".join(done.err.split())
+    assert "Input throughput (inputs/s):" in done.out
+    assert "TTFT" not in done.out.partition("More from the Client")[0]
 
 
 def test_completions(llama_server: Running, run_locust: Run) -> None:

@@ -129,7 +129,7 @@ def test_a_number_of_users_below_one_is_refused(run_locust: Run, users: str) -> 
     """In one sentence, before anything is asked of a server."""
     done = run_locust("http://127.0.0.1:9", "-u", users)
     assert done.code == 2
-    assert f"-u must be a whole number of at least 1, got {users}" in done.err
+    assert f"-u must be a whole number of at least 1 and at most 1,000,000, got {users}" in done.err
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["alone", "swarm"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.workloads.embeddings import TextBatches, passages
+from llama_load.workloads.embeddings import Queries, TextBatches, passages
 from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
 
 
@@ -26,10 +26,10 @@ class Pieces:
         return [len(re.findall(r"[\u4e00-\u9fff]|\w+", text)) for text in texts]
 
 
-def plan(*, num_prompts: int = 5, warmup: int = 1, seed: int = 0, **flags: object) -> Plan:
+def plan(*, num_prompts: int = 5, warmup: int = 1, seed: int = 0, workload: TextBatches | None = None, **flags: object) -> Plan:
     known = {name: flags.pop(name) for name in ("fill", "fits", "dataset_path") if name in flags}
     wanted = {"num_prompts": num_prompts, "fill": True, "warmup": warmup, "seed": seed, "counter": Pieces()}
-    return TextBatches().plan(PlanRequest(**wanted | known, traffic=Traffic(**flags)))
+    return (workload or TextBatches()).plan(PlanRequest(**wanted | known, traffic=Traffic(**flags)))
 
 
 def questions(folder: Path, count: int, words: int = 6) -> str:
@@ -57,6 +57,27 @@ def test_a_batch_has_this_many_texts_and_the_sum_of_their_tokens(tmp_path: Path)
     assert [(len(prompt.inputs), prompt.prompt_tokens, prompt.text, prompt.max_tokens) for prompt in found.measured] == [
         (3, 18, "", None)
     ] * 5
+
+
+def test_a_query_comes_with_documents_and_is_computed_with_each(tmp_path: Path) -> None:
+    """Nine texts in requests of a query and two documents: two measured and one to warm up, then one that is made up."""
+    found = plan(workload=Queries(), num_prompts=2, batch_size=2, dataset_path=questions(tmp_path, 9))
+    texts = [text for prompt in found.measured + found.warmup for text in (prompt.text, *prompt.inputs)]
+    assert (len(set(texts)), len(found.warmup)) == (9, 1)
+    assert [(len(prompt.inputs), prompt.prompt_tokens) for prompt in found.measured] == [(2, 6 + 6 + 2 * 6)] * 2
+    assert found.facts.dataset.batch_size == 2
+    (made_up,) = plan(workload=Queries(), num_prompts=3, batch_size=2, dataset_path=questions(tmp_path, 9)).warmup
+    assert made_up.text
+    assert len(made_up.inputs) == 2
+
+
+def test_a_query_and_a_document_fit_a_slot_together(tmp_path: Path) -> None:
+    path = questions(tmp_path, 9)
+    assert plan(workload=Queries(), dataset_path=path, fits=lambda tokens, _: tokens <= 12).facts.replaced == 0
+    with pytest.raises(UsageError, match=r"all 9 texts of .* are longer than half a slot"):
+        plan(workload=Queries(), dataset_path=path, fits=lambda tokens, _: tokens <= 11)
+    with pytest.raises(UsageError, match="too few for a batch of 9 and a query"):
+        plan(workload=Queries(), batch_size=9, dataset_path=path)
 
 
 def test_no_text_is_asked_for_twice_before_all_have_been(tmp_path: Path) -> None:
