@@ -100,7 +100,7 @@ def make(file: Path, recipe: Recipe) -> int:
     if recipe.conversations < 1 or recipe.turns < 1:
         raise UsageError("--conversations and --turns must be 1 or more")
     if lines and recipe.turns > 1:
-        raise UsageError(f"a .jsonl file has one prompt a line; conversations of {recipe.turns} turns need a .json file")
+        raise UsageError(f"a .jsonl file has one prompt per line; conversations of {recipe.turns} turns need a .json file")
     if min(recipe.input_len, recipe.output_len) < MIN_TOKENS:
         raise UsageError(f"--input-len and --output-len must be {MIN_TOKENS} tokens or more: shorter texts are left out of a run")
     text = _jsonl(recipe) if lines else json.dumps(list(_conversations(recipe)), ensure_ascii=False, indent=1) + "\n"

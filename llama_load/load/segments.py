@@ -248,7 +248,7 @@ def _within(stage: Stage, ramp: RateRamp | None) -> int:
 def _check_size(count: float) -> None:
     if count > MOST_ARRIVALS:
         raise UsageError(
-            f"a schedule holds {MOST_ARRIVALS:,} requests at most, got {count:,.0f}: lower the rate, the time or the number"
+            f"a schedule has room for {MOST_ARRIVALS:,} requests, got {count:,.0f}: lower the rate, the time or the number"
         )
 
 

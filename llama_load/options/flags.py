@@ -24,7 +24,7 @@ from llama_load.workloads.synthetic import INPUT_TOKENS
 
 # Same as `vllm bench serve`: the requests of a headless run without --num-prompts and without -t.
 DEFAULT_NUM_PROMPTS = 1000
-# Where the web page listens unless --web-host says otherwise.
+# Default address of the web UI.
 LOOPBACK = "127.0.0.1"
 EXTRA_BODY = "--extra-body"
 CANCEL, WAIT = "cancel", "wait"

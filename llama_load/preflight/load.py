@@ -55,7 +55,7 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
     if options.trace is not None:
         model = replace(model, arrivals=load_trace(options.trace, speed=options.speed))
     of_each_stage = options.num_prompts
-    shaped = environment.shape_class is not None and not model.stages  # a LoadTestShape that says when the run ends
+    shaped = environment.shape_class is not None and not model.stages  # a LoadTestShape ends the run
     if of_each_stage is None and run_time_s is None and headless and not model.arrivals and not shaped:
         of_each_stage = DEFAULT_NUM_PROMPTS
     segments = plan_segments(model, of_each_stage, run_time_s)

@@ -70,7 +70,7 @@ class DataSet:
         found = (image for row in self.rows([column]) for image in _pictures(row[column]))
         pool = list(islice(found, max(count, IMAGE_POOL)))
         if not pool:
-            raise UsageError(f"the column {column} of the data set {self.spec} holds no images")
+            raise UsageError(f"the column {column} of the data set {self.spec} contains no images")
         random.Random(seed).shuffle(pool)
         return [self._file(image) for image in pool[:count]]
 

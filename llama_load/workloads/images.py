@@ -35,7 +35,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif"})
 # Pillow's names of the formats that every server reads; MPO is a phone's JPEG with a second image after it.
 SENT_AS_THEY_ARE = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png"}
 
-# Pillow reads more formats, some by running other programs (Ghostscript for EPS), whatever a file's name.
+# Pillow reads more formats, some with other programs (Ghostscript for EPS), and ignores a file name's suffix.
 READ = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 # Decoding an image of this many pixels takes 160 to 270 MB; cameras make 12 to 60 million.
 MOST_PIXELS = 64 * 2**20
@@ -100,7 +100,7 @@ def files(path: Path) -> list[Maker]:
         raise UsageError(f"there are no images at {path}; --images takes a file, a folder or hf:REPO")
     found = sorted(file for file in path.rglob("*") if _is_image_file(file))
     if not found:
-        raise UsageError(f"the folder {path} holds no images; recognized suffixes are {', '.join(sorted(SUFFIXES))}")
+        raise UsageError(f"the folder {path} contains no images; recognized suffixes are {', '.join(sorted(SUFFIXES))}")
     return [partial(_read, file) for file in found]
 
 

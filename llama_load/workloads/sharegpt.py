@@ -99,7 +99,7 @@ class Conversations:
         outlines = (self._file.decode(place, _OUTLINE) for place in range(len(self._file)))
         self._places = array("Q", (place for place, outline in enumerate(outlines) if outline.turns >= 2))
         if not self._places:
-            raise UsageError(f"the data set {path} holds no conversation of two turns or more; is it {LAYOUT}?")
+            raise UsageError(f"the data set {path} contains no conversation of two turns or more; is it {LAYOUT}?")
 
     def __len__(self) -> int:
         return len(self._places)

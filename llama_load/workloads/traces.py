@@ -23,7 +23,7 @@ import msgspec
 from llama_load.errors import UsageError
 from llama_load.workloads.text_files import decoded
 
-MOONCAKE = 'Mooncake\'s layout ({"timestamp": ms, "input_length": …, "output_length": …, "hash_ids": […]}, one a line)'
+MOONCAKE = 'Mooncake\'s layout ({"timestamp": ms, "input_length": …, "output_length": …, "hash_ids": […]}, one per line)'
 BURSTGPT = "BurstGPT's layout (CSV with the columns Timestamp in s, Request tokens and Response tokens)"
 LAYOUTS = f"{MOONCAKE}, {BURSTGPT} or a run folder of llama-load"
 SHOWN = 120  # characters of a file quoted in a message

@@ -256,9 +256,9 @@ def test_loads_of_both_kinds_go_one_after_the_other() -> None:
         ("0.6/s:1s", "stage 0.6/s: at 0.6 requests per second none arrives within 1 s"),  # rounded it would be one, at 1.67 s
         ("0.1/s-0.2/s:1s", "at 0.2 requests per second no request arrives within 1 s"),
         ("soak:0.1/s:6s", "stage 0.1/s 1/6: at 0.1 requests per second none arrives within 6 s"),
-        ("1000000/s:1000s", "a schedule holds 100,000,000 requests at most, got 1,000,000,000"),
-        ("1000000/s-1/s:1000s", "a schedule holds 100,000,000 requests at most, got 1,000,000,000"),
-        (f"1/s:{MOST_ARRIVALS + 1}", "a schedule holds 100,000,000 requests at most, got 100,000,001"),
+        ("1000000/s:1000s", "a schedule has room for 100,000,000 requests, got 1,000,000,000"),
+        ("1000000/s-1/s:1000s", "a schedule has room for 100,000,000 requests, got 1,000,000,000"),
+        (f"1/s:{MOST_ARRIVALS + 1}", "a schedule has room for 100,000,000 requests, got 100,000,001"),
     ],
 )
 def test_what_makes_no_schedule_is_reported_in_a_sentence(text: str, sentence: str) -> None:

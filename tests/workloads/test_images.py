@@ -187,7 +187,7 @@ def test_damaged_images_are_read_or_refused_in_a_sentence(garbage: bytes, at: in
 def test_missing_paths_and_empty_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there are no images at .*nothing; --images takes"):
         images_at(tmp_path / "nothing")
-    with pytest.raises(UsageError, match="holds no images"):
+    with pytest.raises(UsageError, match="contains no images"):
         images_at(tmp_path)
     (tmp_path / "notes.txt").write_text("no image")
     with pytest.raises(UsageError, match=r"notes\.txt cannot be read: its format is not one of"):
