@@ -105,7 +105,7 @@ def test_a_cell_opens_no_file_outside_of_its_data_set(tmp_path: Path, path: str)
         DataSet(str(folder / "x.parquet")).images(1, 0)
 
 
-def test_a_cell_opens_a_file_of_its_own_data_set(tmp_path: Path) -> None:
+def test_a_cell_opens_only_files_of_its_data_set(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

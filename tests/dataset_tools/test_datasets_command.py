@@ -51,7 +51,7 @@ def datasets(capsys: pytest.CaptureFixture[str], *arguments: object, code: int =
 
 
 def spawned(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, from the repository's root, where a folder is named datasets as the package is."""
+    """The command in a separate process, from the repository's root, where a folder is named datasets as the package is."""
     return subprocess.run(
         [sys.executable, "-m", "llama_load.cli", "datasets", *map(str, arguments)],
         capture_output=True,
@@ -72,7 +72,7 @@ def narrow(text: str, *but: object) -> bool:
 
 
 def conversations(path: Path, lengths: list[tuple[int, int]], turns: int = 1) -> Path:
-    """A ShareGPT file with questions and answers of so many characters."""
+    """A ShareGPT file with questions and answers of this many characters."""
     entries = []
     for number, (question, answer) in enumerate(lengths):
         said = [{"from": "human", "value": "q" * question}, {"from": "gpt", "value": "a" * answer}] * turns
@@ -232,7 +232,7 @@ def test_inspect_counts_a_sample_of_a_large_file_and_says_so(capsys: pytest.Capt
     assert narrow(said, file)
 
 
-def test_inspect_tells_prompts_of_ones_own_from_conversations(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_inspect_distinguishes_prompts_from_conversations(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     question, answer = {"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "It is a question."}
     lines = {
         "custom": [

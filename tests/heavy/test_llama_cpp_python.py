@@ -23,7 +23,7 @@ PATIENT = ("--interrupt_requests", "false", "--n_ctx", "2048")
 def test_a_run_whose_tokens_are_counted_by_events(
     run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Running]
 ) -> None:
-    """It never tells usage; one request at a time; connections are used again."""
+    """It never reports usage; one request at a time; connections are used again."""
     server = start_llama_cpp_python(*PATIENT)
     done = run_locust(server.url, "--num-prompts", "12", "-u", "3", "--max-tokens", "20", "--fail-if", "failed>0")
     assert done.code == 0, done.err

@@ -139,7 +139,7 @@ def test_embeddings_and_reranking(run_locust: Callable[..., Finished], embedding
 
 def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], start_vllm: Callable[..., Running]) -> None:
     """--stream-interval 5: usage counts all, and with every event: it places the tokens, the first alone and then about five at a
-    time. TPOT divides by tokens while ITL counts events. Speculation is told too."""
+    time. TPOT divides by tokens while ITL counts events. Speculation is reported too."""
     speculative = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1})
     server = start_vllm("--stream-interval", "5", "--speculative-config", speculative)
     done = run_locust(server.url, "--num-prompts", "8", "-u", "2", "--max-tokens", "61", "--ignore-eos", "--temperature", "0")

@@ -57,7 +57,7 @@ def lag_1(values: NDArray[np.float64]) -> float:
 
 
 def dispersion(arrivals: NDArray[np.float64], windows: int) -> float:
-    """Variance / mean of the counts in so many windows of equal length."""
+    """Variance / mean of the counts in this many windows of equal length."""
     counts, _ = np.histogram(arrivals, bins=windows, range=(0, arrivals[-1]))
     return float(counts.var(ddof=1) / counts.mean())
 

@@ -46,7 +46,7 @@ def test_a_closed_loop_has_what_the_flags_say(num_prompts: int | None, run_time_
 
 
 def test_a_stage_without_an_amount_takes_that_of_the_flags() -> None:
-    """One with an amount of its own takes nothing from them: neither the count nor the time."""
+    """One with its own amount takes nothing from them: neither the count nor the time."""
     found = staged("1,8:128,16:30s", 64, 600.0)
     assert [(segment.total, segment.seconds) for segment in found] == [(64, 600.0), (128, None), (None, 30.0)]
     assert [segment.first_stage for segment in found] == [0, 1, 2]
@@ -201,7 +201,7 @@ def test_every_arrival_is_within_the_stage_it_belongs_to(text: str, process: dic
 
 
 def test_stages_at_the_same_rate_have_schedules_of_their_own() -> None:
-    """Each is drawn by a seed of its own; the whole course again comes out the same."""
+    """Each is drawn by its own seed; the whole course again comes out the same."""
     first, second = staged("2/s:50,2/s:50", seed=3)
     assert not np.array_equal(first.scheduled_s, second.scheduled_s)
     again, _ = staged("2/s:50,2/s:50", seed=3)
@@ -261,12 +261,12 @@ def test_loads_of_both_kinds_go_one_after_the_other() -> None:
         (f"1/s:{MOST_ARRIVALS + 1}", "a schedule has room for 100,000,000 requests, got 100,000,001"),
     ],
 )
-def test_what_makes_no_schedule_is_told_in_a_sentence(text: str, sentence: str) -> None:
+def test_what_makes_no_schedule_is_reported_in_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=f"^{re.escape(sentence)}"):
         staged(text)
 
 
-def test_a_rate_without_an_end_is_told() -> None:
+def test_a_rate_without_an_end_is_reported() -> None:
     with pytest.raises(UsageError, match="a request rate needs an end: give --num-prompts or -t"):
         plan_segments(LoadModel(rate_rps=2.0), None, None)
 
@@ -362,7 +362,7 @@ def test_flags_that_say_different_things_are_refused(given_: dict, sentence: str
     assert line.startswith(sentence)
 
 
-def test_all_pairs_that_do_not_go_together_are_told_at_once() -> None:
+def test_all_conflicting_pairs_are_reported_at_once() -> None:
     with pytest.raises(UsageError) as raised:
         options(request_rate="2", stages="1,8", on_limit="drop", speed="3")
     assert len(str(raised.value).splitlines()) == 3

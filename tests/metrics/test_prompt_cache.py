@@ -172,8 +172,8 @@ def test_prompts_of_earlier_runs_are_named_with_the_run() -> None:
     assert "60 of 64 prompts were sent to this server in earlier runs (20261121-101500-sharegpt; prompts 0, 1, 2)" in (
         found["earlier_prompt_ratio"].text
     )
-    told = [prompt(number) for number in range(64)]
-    assert bad(checked(told, CacheEvidence(sent_before=before))) == []  # the server says that none was cached
+    records = [prompt(number) for number in range(64)]
+    assert bad(checked(records, CacheEvidence(sent_before=before))) == []  # the server says that none was cached
 
 
 # ------------------------------------------------------------------ what the server counts

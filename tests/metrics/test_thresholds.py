@@ -234,7 +234,7 @@ def test_a_failure_says_which_way_the_limit_was_passed(text: str, value: float, 
     assert message(read(replace(results(), thresholds=[ThresholdResult(parse_threshold(text), value, True)])), text) == sentence
 
 
-def test_an_incomplete_run_is_an_error_that_tells_what_is_missing() -> None:
+def test_an_incomplete_run_is_an_error_that_names_what_is_missing() -> None:
     """Not what else failed."""
     checks = [Check("missing_records", 1, 0, False, "one is missing"), Check("loop_lag_p99_ms", 9, 5, False, "lag")]
     assert message(read(replace(BASE, verdict=Verdict("INCOMPLETE", checks, ["INCOMPLETE"], ""))), COMPLETE) == "one is missing"

@@ -107,7 +107,7 @@ def test_nonsense_is_refused_in_a_sentence(given: dict, sentence: str) -> None:
     assert sentence in str(raised.value)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(UsageError) as raised:
         options(num_prompts="0", extra_body="x", seed="y")
     assert len(str(raised.value).splitlines()) == 3

@@ -1,4 +1,4 @@
-"""What is told before the run: budgets, pools, limits of the machine, changes since the last run."""
+"""What is reported before the run: budgets, pools, limits of the machine, changes since the last run."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_limits_of_this_process_are_raised_and_read() -> None:
     assert limits.local_ports is None or limits.local_ports > 1000
 
 
-def test_what_changed_since_the_last_run_with_this_label_is_told(tmp_path: Path) -> None:
+def test_what_changed_since_the_last_run_with_this_label_is_reported(tmp_path: Path) -> None:
     about = {"build": "b1", "slots": 4, "ctx_per_slot": 4096, "url": "http://a"}
     before = manifest(label="nightly", targets=[about], options={"seed": "0", "run_dir": "x"}, date="20261120-120000")
     older = manifest(label="nightly", targets=[about], date="20261119-120000")
@@ -108,8 +108,8 @@ def values(plan: Plan, *, open_ended: bool = False) -> dict[str, str]:
     return {row.name: row.value for row in plan_rows(plan, Budget(4096, 10), open_ended=open_ended)}
 
 
-def test_documents_that_were_cut_are_told_with_both_lengths_whatever_else_is_sent() -> None:
-    """Alone, in a mixture with images, and beside prompts that do not fit."""
+def test_cut_documents_are_reported_with_both_lengths_whatever_else_is_sent() -> None:
+    """Alone, in a mixture with images, and with prompts that do not fit."""
     cut = "8 of 8 documents cut from 11,000 to 3,960 tokens to fit a slot (--keep-long-prompts)"
     texts = [Prompt(f"p{n}", 3900, 100) for n in range(8)]
     assert cut in values(Plan(texts, [], documents())).values()

@@ -131,7 +131,7 @@ def test_the_completions_endpoint_of_the_real_server(llama_server: Running, run_
 
 
 def test_every_flag_about_the_request_is_in_the_request(run_locust: Run, tiny_model: Path) -> None:
-    """As a scripted server got it. (It answers everything with the same stream, so --backend and --tokenizer are told.)"""
+    """As a scripted server got it. (It answers everything with the same stream, so --backend and --tokenizer are given.)"""
     flags = ["--temperature", "0.5", "--ignore-eos", "--cache-prompt", "off", "--extra-body", '{"top_k": 1, "seed": 7}']
     flags += ["--max-tokens", "9", "--model", "m", "--api-key", "k", "--header", "X-A: b", "--bust-prefix-cache"]
     with ScriptedServer(GOOD_STREAM) as server:
@@ -152,7 +152,7 @@ def test_every_flag_about_the_request_is_in_the_request(run_locust: Run, tiny_mo
     }  # fmt: skip
 
 
-def test_a_repeated_prompt_is_told_and_a_random_prefix_helps(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_a_repeated_prompt_is_reported_and_a_random_prefix_helps(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
     """One prompt, 8 times: the cache answers, so the run is NOT COMPARABLE; --bust-prefix-cache makes it comparable."""
     value = "Tell me about the history of the bicycle and of those who rode it. " * 6
     entry = {"conversations": [{"from": "human", "value": value}, {"from": "gpt", "value": "Once upon a time."}]}

@@ -202,7 +202,7 @@ def test_documents_longer_than_a_slot_are_cut_to_it(llama_server: Running, run_l
 
 @pytest.mark.parametrize("image_format", ["jpeg", "png"])
 def test_vision(seeing_server: Running, run_locust: Run, image_format: str) -> None:
-    """Two made-up pictures a request; what they cost in prompt tokens is told."""
+    """Two made-up pictures a request; what they cost in prompt tokens is reported."""
     arguments = ("--num-prompts", "6", "-u", "2", "--max-tokens", "8", "--images-per-request", "2", "--image-size", "112x84")
     done = run_locust(seeing_server.url, *arguments, "--image-format", image_format, locustfile=FILES / "vision.py")
     assert done.code == 0, done.err
@@ -240,7 +240,7 @@ def test_a_mixture_of_documents_and_images(seeing_server: Running, run_locust: R
 
 
 def test_what_an_image_costs_does_not_hang_on_random_text_before_it(seeing_server: Running, run_locust: Run) -> None:
-    """It is not told then, rather than told wrongly."""
+    """It is not reported then, rather than reported wrongly."""
     arguments = ("--num-prompts", "2", "--max-tokens", "4", "--image-size", "112x112", "--bust-prefix-cache")
     done = run_locust(seeing_server.url, *arguments, locustfile=FILES / "vision.py")
     assert done.code == 0, done.err
@@ -345,7 +345,7 @@ def test_requests_spread_over_several_models(llama_server: Running, run_locust: 
 
 
 def test_several_user_classes_in_one_run(llama_server: Running, run_locust: Run) -> None:
-    """-f with two files: a summary overall and one a workload, each with prompts of its own from its first on."""
+    """-f with two files: a summary overall and one a workload, each with its own prompts from the first on."""
     both = f"{FILES / 'sharegpt_chat.py'},{FILES / 'synthetic.py'}"
     arguments = ["-f", both, "--num-prompts", "24", "-u", "4", "--max-tokens", "6", "--input-len", "50"]
     done = run_locust(llama_server.url, *arguments)

@@ -57,7 +57,7 @@ class Swarm:
         gevent.sleep(0.02)
 
     def pong(self, round_trip_ms: float, **holds: Any) -> None:
-        """An answer to a ping that was so long under way, all of it on the way there."""
+        """An answer to a ping that was under way this long, all of it on the way there."""
         now_ns = time.monotonic_ns()
         self.hear(messages.PONG, asked_ns=now_ns - round(round_trip_ms * MS), worker_ns=now_ns + AHEAD_NS, **holds)
 
@@ -157,7 +157,7 @@ def test_an_old_reading_gives_way_to_a_worse_new_one() -> None:
     assert clock.best.offset_ns == 10 * MS
 
 
-def test_a_clock_that_has_jumped_is_read_anew() -> None:
+def test_a_clock_that_has_jumped_is_read_again() -> None:
     """The worker's machine was suspended for 5 s: its clock is behind by that from now on, and a poorer reading counts."""
     second = 1000 * MS
     clock = WorkerClock()

@@ -1,4 +1,4 @@
-"""Servers that tell odd things of themselves: what is not as expected is not told, and nothing raises."""
+"""Servers that report odd values: unexpected values are ignored, and nothing raises."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GOOD = {"/health": {}, "/v1/models": {"data": [{"id": "m", "owned_by": "llamacpp
         {"/apply-template": {"prompt": "question"}, "/tokenize": {"tokens": None}},
     ],
 )
-def test_odd_values_are_not_told(odd: dict[str, Any]) -> None:
+def test_odd_values_are_not_reported(odd: dict[str, Any]) -> None:
     with json_server(GOOD | odd) as server:
         target = Probe(Wanted(server.url)).ask()
     assert target.model == "m"
@@ -89,7 +89,7 @@ def test_a_gateway_that_hides_everything_but_the_api_is_fine() -> None:
         ({}, "is not an LLM server"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_a_sentence(answers: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_used_is_reported_in_a_sentence(answers: dict[str, Any], sentence: str) -> None:
     with json_server(answers) as server, pytest.raises(UsageError, match=sentence.replace("(", r"\(").replace(")", r"\)")):
         Probe(Wanted(server.url)).ask()
 
@@ -111,7 +111,7 @@ def test_an_answer_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch
         Probe(Wanted(server.url)).ask()
 
 
-def test_a_name_that_does_not_resolve_is_told_in_a_sentence() -> None:
+def test_a_name_that_does_not_resolve_is_reported_in_a_sentence() -> None:
     with pytest.raises(UsageError, match="cannot be resolved"):
         Probe(Wanted("http://no-such-host.invalid:1"))
 

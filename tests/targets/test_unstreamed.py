@@ -112,8 +112,8 @@ def test_every_document_is_ranked_once() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_usage_with_every_event_is_asked_of_vllm_alone(backend: str) -> None:
     target = Target(ADDRESS, backend, "m")
-    told = request_body("hi", target, BodyOptions(), 8)["stream_options"]
-    assert told == {"include_usage": True} | ({"continuous_usage_stats": True} if backend == VLLM else {})
+    options = request_body("hi", target, BodyOptions(), 8)["stream_options"]
+    assert options == {"include_usage": True} | ({"continuous_usage_stats": True} if backend == VLLM else {})
     assert "stream_options" not in request_body("hi", target, BodyOptions(stream=False), 8)
 
 

@@ -174,7 +174,7 @@ def test_a_plan_beyond_the_memory_bound_repeats_prompts_in_turn(monkeypatch: pyt
     assert len({prompt.text for prompt in found.warmup} - {prompt.text for prompt in found.measured}) == 2
 
 
-def test_what_the_manifest_is_told(tmp_path: Path) -> None:
+def test_what_the_manifest_receives(tmp_path: Path) -> None:
     path = file(tmp_path, "a.txt", "words " * 100)
     facts = plan(document=path, document_tokens=64).facts
     assert (facts.dataset.path, facts.dataset.files, facts.dataset.cache) == (str(path), 1, "different")

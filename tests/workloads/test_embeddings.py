@@ -52,7 +52,7 @@ def test_the_questions_of_the_sample_conversations_are_the_default() -> None:
     assert found.facts.dataset.path.endswith("sharegpt_sample.json")
 
 
-def test_a_batch_has_so_many_texts_and_their_tokens_together(tmp_path: Path) -> None:
+def test_a_batch_has_this_many_texts_and_the_sum_of_their_tokens(tmp_path: Path) -> None:
     found = plan(batch_size=3, dataset_path=questions(tmp_path, 30))
     assert [(len(prompt.inputs), prompt.prompt_tokens, prompt.text, prompt.max_tokens) for prompt in found.measured] == [
         (3, 18, "", None)
@@ -87,7 +87,7 @@ def test_no_text_is_asked_for_twice_before_all_have_been(tmp_path: Path) -> None
     assert (len(inputs), len(set(inputs))) == (30, 30)
 
 
-def test_batches_that_run_out_are_repeated_and_told(tmp_path: Path) -> None:
+def test_batches_that_run_out_are_repeated_and_reported(tmp_path: Path) -> None:
     path = questions(tmp_path, 8)
     found = plan(num_prompts=10, batch_size=2, dataset_path=path)
     assert (len(found.measured), found.facts.distinct, found.facts.repeated) == (10, 4, 6)
@@ -144,7 +144,7 @@ def test_passages_together_are_the_text(text: str, chars: int) -> None:
     assert all(0 < len(piece) <= chars for piece in pieces)
 
 
-def test_too_few_texts_for_a_batch_are_told_in_a_sentence(tmp_path: Path) -> None:
+def test_too_few_texts_for_a_batch_are_reported_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has 3 different usable texts, too few for a batch of 8"):
         plan(batch_size=8, dataset_path=questions(tmp_path, 3))
     with pytest.raises(UsageError, match="must be 1 text or more, got 0"):

@@ -91,7 +91,7 @@ def test_what_cannot_be_drawn_is_refused_in_a_sentence(size: tuple[int, int], ki
         drawn(1, size, kind, 0)
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     ready: list[int] = []
     drawn(70, (16, 16), "png", 0, ready.append)
     assert ready == [32, 64, 70]

@@ -127,7 +127,7 @@ def test_when_nothing_fits_the_sentence_names_the_room() -> None:
         plan(**fits)
 
 
-def test_prompts_too_short_to_differ_are_repeated_and_told() -> None:
+def test_prompts_too_short_to_differ_are_repeated_and_reported() -> None:
     """Two tokens are one short word, of which there are not 1000; warm-up prompts are still none of the measured."""
     found = plan(num_prompts=1000, input_len=2)
     assert len(found.measured) == 1000
