@@ -1,1 +1,1 @@
-"""Benchmarks. Each prints its figures beside a baseline measured in the same run."""
+"""Benchmarks. Each prints its figures with a baseline measured in the same run."""

@@ -1,9 +1,9 @@
-"""Poisson arrivals as the server gets them: asked for 40 a second, with answers that take a second.
+"""Poisson arrivals as the server receives them: scheduled at 40/s, with answers that take 1 s.
 
-A Poisson process has gaps with a coefficient of variation of 1 and no autocorrelation, and counts whose variance is their mean.
+The gaps of a Poisson process have a coefficient of variation of 1 and no autocorrelation; the variance of its counts is their mean.
 
-A second table has constant arrivals at rates of 5 to 300/s with answers of 0.1 to 10 s, on 1, 3 and 10 workers: how far from its
-scheduled instant the server received each request, from the first on; beside it those of another checkout, if one is named.
+A second table has constant arrivals at 5 to 300/s with answers of 0.1 to 10 s, on 1, 3 and 10 workers: the time from each request's
+scheduled instant to its receipt by the server, also for another checkout, if one is given.
 
 .venv/bin/python -m benchmarks.arrivals [CHECKOUT]
 """
@@ -30,7 +30,7 @@ COUNTED_S = 0.5  # counts are taken in windows of this length
 
 
 def row(name: str, server: Bench, late: str = "") -> None:
-    """What the server's log says of the middle 90 % of the requests."""
+    """The middle 90 % of the requests, from the server's log."""
     received_s = np.sort([entry["received_mono_ns"] for entry in server.truth()]) / 1e9
     received_s = received_s[len(received_s) // 20 : -len(received_s) // 20]
     gaps = np.diff(received_s)
@@ -41,7 +41,7 @@ def row(name: str, server: Bench, late: str = "") -> None:
 
 
 def baseline() -> None:
-    """Users who wait, which is the nearest thing in Locust alone."""
+    """Users with a random wait_time, the closest that Locust offers."""
     words = [sys.executable, "-m", "locust", "-f", str(bundled("benchmarks/poisson_users.py")), "--headless"]
     with bench(*SERVER) as server:
         words += [
@@ -61,7 +61,7 @@ def baseline() -> None:
 
 
 def command(workers: int, rate: int, seconds: int, *flags: str, checkout: Path = HERE) -> list[str]:
-    """An open loop on so many workers."""
+    """An open loop on this many workers."""
     words = [sys.executable, "-m", "locust", "-f", str(checkout / "locustfiles" / "sharegpt_chat.py"), "--headless", *flags]
     words += ["--request-rate", str(rate), "-t", f"{seconds}s", "--max-tokens", "2", "--loglevel", "ERROR"]
     port = str(free_port())
@@ -78,7 +78,7 @@ def ours(workers: int) -> None:
 
 
 def offsets_ms(workers: int, rate: int, answer_s: float, checkout: Path) -> np.ndarray:
-    """Of each request of a run: how long after its scheduled instant the server received it."""
+    """For each request: the time from its scheduled instant to its receipt by the server."""
     with bench("--first-token-ms", str(int(answer_s * 1000) - 20), "--interval-ms", "20") as server:
         folder = server.folder / "run"
         words = command(workers, rate, CELL_S, "--arrival", "constant", checkout=checkout)

@@ -1,10 +1,10 @@
-"""Client cost and truth, side by side: gevent that only counts, plain Locust HttpUser, llama-load through Locust.
+"""CPU cost and timing error of three clients: plain gevent that only counts bytes, Locust's HttpUser, llama-load.
 
     make bench                    # 64, 400 and 800 streams of 50 tokens/s, best of three
     .venv/bin/python -m benchmarks.clients --streams 400 --repeat 1
 
-All against the simulated server on the same machine; TTFT and ITL are held against its log. CPU a token is the client
-process's user and system time, once from the first request on, once with start-up and report.
+All run against the simulated server on the same machine; TTFT and ITL are compared with its log. CPU per token is the client
+process's user and system time, once from the first request on, once including start-up and report.
 """
 
 from __future__ import annotations

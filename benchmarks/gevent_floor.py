@@ -1,4 +1,4 @@
-"""The floor of gevent: a socket a greenlet, receive, count bytes. No HTTP, no events, no clock."""
+"""The minimum cost with gevent: one socket per greenlet, receive, count bytes. No HTTP, no events, no clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One client against a fresh simulated server: what it cost, and what the server's log says of the same requests."""
+"""Runs one client against a fresh simulated server: the client's cost, and the server's log of the same requests."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Cost:
 
 @dataclass
 class Bench:
-    """A server under load: its URL and log, and a folder for what the client leaves."""
+    """A server under load: its URL and log, and a folder for the client's files."""
 
     server: Running
     log: Path
     folder: Path
 
     def run(self, command: list[str], env: Mapping[str, str] | None = None) -> Cost:
-        """Run the client to its end."""
+        """Run the client until it ends."""
         began = time.monotonic_ns()
         with (self.folder / "client.out").open("wb") as out:
             process = subprocess.Popen(command, env=os.environ | dict(env or {}), stdout=out, stderr=out, cwd=self.folder)
@@ -56,13 +56,12 @@ class Bench:
         return Cost(usage.ru_utime + usage.ru_stime, memory_mib, (first - began) / 1e9)
 
     def truth(self) -> list[dict[str, Any]]:
-        """What the server logged, a dict a request."""
+        """The server's log: one dict per request."""
         return list(read_log(self.log))
 
 
 def ended(pid: int) -> tuple[int, Any, float]:
-    """Wait for it: status, usage and the most memory it has had, MiB. (ru_maxrss would also count what this process had
-    when it forked.)"""
+    """Wait for it: status, resource usage and peak memory in MiB. (ru_maxrss would include this process's memory at the fork.)"""
     deadline = time.monotonic() + ENDS_WITHIN_S
     most = 0.0
     while time.monotonic() < deadline:

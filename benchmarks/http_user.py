@@ -1,4 +1,4 @@
-"""What people write today: a Locust HttpUser that reads the stream with iter_lines and json.loads."""
+"""The usual locustfile for LLM servers: an HttpUser that reads the stream with iter_lines and json.loads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What prompts of 100 000 tokens and images of 4 MB do to the other streams of the same worker, beside short prompts.
+"""The effect of prompts of 100 000 tokens and images of 4 MB on other streams of the same worker, compared with short prompts.
 
 .venv/bin/python -m benchmarks.large_prompts
 """

@@ -1,4 +1,4 @@
-"""llama-load's own chat user, with its CPU time from the start of the test written down."""
+"""llama-load's chat user; it also writes its CPU time since the start of the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cpu_s() -> float:
 @events.llm_request.add_listener
 def on_request(record: object, **_: object) -> None:
     if not marks:
-        marks.append(cpu_s())  # the warm-up request: the measurement begins now
+        marks.append(cpu_s())  # the warm-up request has ended: the measurement begins
 
 
 @events.test_stopping.add_listener

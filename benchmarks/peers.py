@@ -1,9 +1,9 @@
-"""llama-load beside other load generators, each in a virtual environment of its own, against a known schedule.
+"""llama-load compared with other load generators, each in its own virtual environment, on a known token schedule.
 
     make bench-peers              # vllm bench serve, aiperf, guidellm; 64 and 400 streams of 50 tokens/s
 
-Each sends twice as many requests as streams, as many at a time as streams. TTFT and ITL are what the tool itself reports;
-the truth is the simulated server's log of the same run. CPU is the tool's user and system time, start-up and report included.
+Each tool sends 2 x streams requests at a concurrency of `streams`. TTFT and ITL are the tool's own figures; the truth is the
+simulated server's log of the same run. CPU is the tool's user and system time, including start-up and report.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What people write today for Poisson arrivals: Locust users that wait for exponentially distributed times between
-their requests."""
+"""The usual locustfile for Poisson arrivals: users with an exponentially distributed wait_time."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ USERS, RATE = int(os.environ["BENCH_USERS"]), float(os.environ["BENCH_RATE"])
 
 
 class Waiting(HttpUser):
-    """One of so many users who together are to make the rate."""
+    """One of `USERS` users that together should reach the rate."""
 
     def wait_time(self) -> float:
         return random.expovariate(RATE / USERS)

@@ -1,4 +1,4 @@
-"""What the report of a long run costs, beside reading the same records and letting numpy take percentiles of their gaps.
+"""CPU and memory of the report of a long run, compared with numpy computing percentiles of the same ITLs.
 
 .venv/bin/python -m benchmarks.reports
 """
@@ -33,7 +33,7 @@ print(np.mean(gaps), np.median(gaps), np.std(gaps), np.percentile(gaps, 99))
 
 
 def fill(folder: Path, requests: int) -> None:
-    """A run folder of 2000 requests a second, as it is when the run has ended."""
+    """A finished run folder, with 2000 requests per second."""
     writer = RunWriter(folder, Manifest("0", "20260101-000000", "Chat", [], {}, "chat", "openai", None, num_prompts=requests))
     rng = np.random.default_rng(0)
     for first in range(0, requests, BATCH):
@@ -57,7 +57,7 @@ def fill(folder: Path, requests: int) -> None:
 
 
 def row(name: str, requests: int, command: list[str]) -> None:
-    """Run it and print its line."""
+    """Run it and print its row."""
     status, usage, memory_mib = ended(subprocess.Popen(command, stdout=subprocess.DEVNULL).pid)
     if status:
         raise SystemExit(f"{' '.join(command)} failed")

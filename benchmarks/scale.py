@@ -1,4 +1,4 @@
-"""Workers that add up: the same closed loop takes as long with one, two and five; two processes carry twice one's streams.
+"""Scaling over workers: a closed loop takes the same time on one, two and five; two processes carry twice the streams of one.
 
 .venv/bin/python -m benchmarks.scale
 """
@@ -24,7 +24,7 @@ STREAMS_EACH = 150  # two cores have to carry both clients and both servers
 
 
 def run(folder: Path, servers: list[Bench], workers: int, *load: str) -> Run:
-    """One run of so many worker processes against these servers."""
+    """One run with this many worker processes against these servers."""
     command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
     command += ["--host", ",".join(server.server.url for server in servers), "--max-tokens", str(TOKENS), "--loglevel", "ERROR"]
     command += ["--run-dir", str(folder / "run"), *load]
@@ -43,7 +43,7 @@ def span_s(found: Run) -> float:
 
 
 def durations() -> None:
-    """The same prompts, users and server with more and more workers."""
+    """The same prompts, users and server with an increasing number of workers."""
     print(f"| workers | duration of {PROMPTS} requests, {USERS} at a time (s) | to one worker's | requests of each worker |")
     print("|---:|---:|---:|---|")
     alone: float | None = None
@@ -57,7 +57,7 @@ def durations() -> None:
 
 
 def streams() -> None:
-    """Streams of one process, and twice as many of two."""
+    """Streams on one process, and twice as many on two."""
     print(f"\n| processes | streams x {TOK_PER_S} tok/s | tokens/s | TTFT error p50 / p99 (ms) | ITL error p50 / p99 (ms) |")
     print("|---:|---:|---:|---:|---:|")
     for processes in (1, 2):

@@ -1,9 +1,9 @@
-"""What a swarm costs its master: 50 workers' worth of records at 2000 requests/s with 200 ITLs each.
+"""CPU and memory of a swarm's master: records of 50 workers at 2000 requests/s with 200 ITLs each.
 
     .venv/bin/python -m benchmarks.swarm [--seconds 20]
 
-The master is a real Locust master with llama-load; its workers are one process that speaks Locust's protocol for all of them and
-makes its records up: it asks for leases, and answers each with a record 0.1 s later.
+The master is a real Locust master with llama-load. One process simulates all workers with Locust's protocol: it requests leases, and
+sends a made-up record for each 0.1 s later.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Sender:
-    """One made-up worker."""
+    """One simulated worker."""
 
     def __init__(self, number: int, port: int) -> None:
         self.name = f"made-up_{number:032x}"

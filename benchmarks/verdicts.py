@@ -1,7 +1,7 @@
-"""Does the verdict say CLIENT-BOUND where the client's figures are wrong, and only there?
+"""Whether the verdict is CLIENT-BOUND where the client's figures are wrong, and only there.
 
-The same load on an idle machine and beside processes that burn CPU, client and server on the same cores. For each run: by how
-much mean and p99 of TTFT and E2EL differ from what the server's log says, and the words of the verdict.
+The same load on an idle machine and together with processes that burn CPU; client and server share the cores. For each run: the
+error of mean and p99 of TTFT and E2EL against the server's log, and the verdict.
 
 .venv/bin/python -m benchmarks.verdicts
 """
@@ -19,14 +19,14 @@ from benchmarks.harness import bench, heading
 from llama_load.bundled import bundled
 from llama_load.runs import load_run
 
-# First token after, gap between tokens (ms), tokens: a CPU-only server with answers of seconds, a fast one.
+# First token (ms), interval (ms), tokens: a CPU-only server whose answers take seconds, and a fast one.
 SERVERS = {"answers of seconds": (500, 20, 50), "answers of half a second": (50, 10, 30)}
 BURNERS = (0, 2, 4, 8)
 USERS, SLOTS, REQUESTS = 8, 4, 120
 
 
 def row(name: str, burners: int) -> str:
-    """One run beside so many processes that burn CPU."""
+    """One run together with this many processes that burn CPU."""
     first_ms, interval_ms, tokens = SERVERS[name]
     schedule = ("--first-token-ms", str(first_ms), "--interval-ms", str(interval_ms), "--slots", str(SLOTS))
     with bench(*schedule) as server, ExitStack() as stack:

@@ -1,7 +1,6 @@
-"""Load tests for LLM servers, with Locust, whose numbers can be trusted.
+"""Load tests for LLM servers, based on Locust.
 
-In a locustfile: `from llama_load import LlamaUser`. Everything is loaded on first use, so that reading reports needs
-neither Locust nor gevent.
+In a locustfile: `from llama_load import LlamaUser`. Imports are lazy, so that reading reports needs neither Locust nor gevent.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from llama_load.users.user import Answer, LlamaUser
     from llama_load.workloads.custom import Custom
     from llama_load.workloads.documents import Documents
-    from llama_load.workloads.embeddings import TextBatches
+    from llama_load.workloads.embeddings import Queries, TextBatches
     from llama_load.workloads.mixed import Mixed
     from llama_load.workloads.replay import Replay
     from llama_load.workloads.sharegpt import ShareGPT
@@ -31,6 +30,7 @@ __all__ = [
     "Documents",
     "LlamaUser",
     "Mixed",
+    "Queries",
     "Ramp",
     "Replay",
     "ShareGPT",
@@ -48,6 +48,7 @@ _WORKLOADS = {
     "Custom": "custom",
     "Documents": "documents",
     "Mixed": "mixed",
+    "Queries": "embeddings",
     "Replay": "replay",
     "ShareGPT": "sharegpt",
     "Synthetic": "synthetic",
@@ -70,7 +71,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")
 
 
-if "locust.main" in sys.modules:  # as early as can be: Ctrl-C may come while the rest is being imported
+if "locust.main" in sys.modules:  # as early as possible: Ctrl-C may come during the other imports
     from llama_load.swarm.signals import SIGNALS, is_locust_process
     from llama_load.terminal import make_output_safe
 

@@ -1,4 +1,4 @@
-"""pyarrow, loaded while nothing is measured yet, and without pandas."""
+"""Imports pyarrow before anything is measured, and without pandas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _NoPandas(MetaPathFinder):
-    """An import hook that finds no pandas."""
+    """An import hook that makes `import pandas` fail."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
         if fullname == "pandas":
@@ -18,11 +18,11 @@ class _NoPandas(MetaPathFinder):
 
 @cache
 def load_arrow() -> None:
-    """Import what encoding, moving and storing records needs, so that none of it is imported while requests are in flight.
+    """Import everything that encoding and storing records needs, so that no import happens while requests are in flight.
 
-    The first `pa.array` of a process looks for pandas, and imports it wherever it is installed: 0.3 s of CPU (several s on a
-    busy machine) for a check whether a list is a pandas.Series. It looks once; what really needs pandas (`Table.to_pandas`)
-    looks again. So pandas is hidden for this one call, unless the locustfile has imported it already.
+    The first `pa.array` of a process imports pandas if it is installed: 0.3 s of CPU (seconds on a busy machine), to check whether
+    a list is a pandas.Series. So pandas is hidden during that call, unless it is loaded already. `Table.to_pandas` imports it
+    again when needed.
     """
     import pyarrow as pa
     import pyarrow.compute

@@ -1,4 +1,4 @@
-"""The `llama-load` command. Thin: each subcommand is one function that calls a floor below."""
+"""The `llama-load` command: one function per subcommand, which calls the package that does the work."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from llama_load.version import __version__
 if TYPE_CHECKING:
     from llama_load.workloads.counting import TokenCounter
 
-# Errors that the path given has, not the disk.
+# Errors caused by the path the user gave, not by the disk.
 NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 DEMO_USERS = 8
 DEMO_PROMPTS = 64
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, dispatch, and turn our errors into one sentence and an exit code."""
+    """Run a subcommand; turn errors into one sentence on stderr and an exit code."""
     make_output_safe()
     parser = _parser()
     arguments, further = parser.parse_known_args(argv)
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LlamaLoadError as error:
         print(f"llama-load: {printable_lines(str(error))}", file=sys.stderr)
         return error.exit_code
-    except OSError as error:  # a disk or a file that fails where nothing better can be said
+    except OSError as error:  # a disk or file error without a more specific message
         place = f" {str(error.filename)[:100]}:" if error.filename else ""
         print(f"llama-load:{place} {error.strerror or error}; make room or check the path, then try again", file=sys.stderr)
         return UsageError.exit_code if error.errno in NO_SUCH_PATH else RunError.exit_code
@@ -84,6 +84,7 @@ def _parser() -> Parser:
     )
     serve.add_argument("--vision", action="store_true", help="add a small random vision projector, to accept images")
     serve.add_argument("--embeddings", action="store_true", help="serve /v1/embeddings instead of chat")
+    serve.add_argument("--reranking", action="store_true", help="serve /v1/rerank instead of chat")
     serve.add_argument(
         "--simulated", action="store_true", help="no model: send tokens on a known schedule, for tests of timing and faults"
     )
@@ -272,7 +273,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
         command += ["--host", server.url, "-u", str(DEMO_USERS), "--num-prompts", str(DEMO_PROMPTS), "--loglevel", "WARNING"]
         command += ["--label", "demo", *arguments.locust_args]
-        # Locust is in our process group and gets Ctrl-C itself; we wait for its report. (Not SIG_IGN: it would inherit that.)
+        # Locust is in our process group and also receives Ctrl-C; we wait for its report. (Not SIG_IGN: Locust would inherit it.)
         previous = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             return subprocess.call(command)
@@ -304,10 +305,11 @@ def _serve_embedded(arguments: argparse.Namespace) -> int:
         threads=arguments.threads,
         api_key=arguments.api_key or os.environ.get(SERVER_KEY, ""),
         embeddings=arguments.embeddings,
+        reranking=arguments.reranking,
         projector=cached_projector(ModelSize().dim) if arguments.vision else None,
     )
     command = server.command(arguments.port or free_port(arguments.host))
-    os.execve(command[0], command, os.environ | server.env)  # noqa: S606 - the server takes this process over, signals and output included
+    os.execve(command[0], command, os.environ | server.env)  # noqa: S606 - the server replaces this process, so it gets its signals and output
 
 
 def _serve_simulated(arguments: argparse.Namespace) -> int:
@@ -354,28 +356,28 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     from llama_load.preflight.calibration import TOK_PER_S, Step, save
 
     load = parse_load(arguments.load) if arguments.load else None
-    print(f"More and more streams of {TOK_PER_S} tokens/s on one worker, against a server with a known schedule (some minutes):")
+    print(f"Increasing numbers of {TOK_PER_S} tokens/s streams on one worker, with a simulated server (takes some minutes):")
     print(f"{'streams':>8} {'tokens/s':>9} {'TTFT error p99 (ms)':>20} {'core':>6} {'others':>7}", flush=True)
 
-    def tell(step: Step) -> None:
+    def show(step: Step) -> None:
         core, others = ("" if share is None else f"{share:.0%}" for share in (step.core_busy, step.others_busy))
         print(f"{step.streams:>8} {step.streams * TOK_PER_S:>9} {step.ttft_error_p99_ms:>20.2f} {core:>6} {others:>7}", flush=True)
 
-    found = calibrate(tell)
+    found = calibrate(show)
     for limit_ms in LIMITS_MS:
         streams = found.carried(limit_ms)
-        print(f"within {limit_ms:g} ms: {streams} streams, {streams * TOK_PER_S} tokens/s a worker")
+        print(f"{streams} streams ({streams * TOK_PER_S} tokens/s) per worker with a TTFT error within {limit_ms:g} ms")
     if load is not None:
         workers = found.workers_for(*load)
         enough = (
             f"need {workers} workers"
             if workers
-            else f"are not carried here: {found.steps[0].streams} streams on one worker were too many"
+            else f"are too many for this machine: one worker did not carry even {found.steps[0].streams} streams"
         )
         print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms {enough}")
         if workers and workers > (found.cores or 1):
-            print(f"this machine has {found.cores} cores: spread them over machines like it with --master and --worker")
-    print(f"Kept in {save(found)}; the preflight uses it.")
+            print(f"this machine has {found.cores} cores: use several machines, with --master and --worker")
+    print(f"Saved to {save(found)}; the preflight of runs uses it.")
     return 0
 
 
@@ -403,7 +405,7 @@ def _report(arguments: argparse.Namespace) -> int:
     from llama_load.reports.again import report_again
 
     if arguments.add and len(arguments.runs) > 1:
-        raise UsageError("--add brings a worker's records into one run; name that run alone")
+        raise UsageError("--add adds a worker's records to one run; name only that run")
     return max(report_again(path, arguments.add) for path in arguments.runs)
 
 
@@ -412,7 +414,7 @@ def _runs(arguments: argparse.Namespace) -> int:
     from llama_load.reports.run_list import COLUMNS, run_rows
 
     if not arguments.folder.is_dir():
-        raise UsageError(f"there is no folder {arguments.folder}; name the one that holds the run folders")
+        raise UsageError(f"there is no folder {arguments.folder}; give the folder that contains the run folders")
     rows = run_rows(arguments.folder)
     if not rows:
         print(f"No run folder in {arguments.folder}.")
@@ -460,14 +462,11 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
     from llama_load.preflight.checks import GUESSED_TEMPLATE_TOKENS
     from llama_load.workloads.counting import EstimatedCounter, LocalCounter
 
-    for flag, value in (("--ctx-per-slot", arguments.ctx_per_slot), ("--output-len", arguments.output_len)):
-        if value is not None and value < 1:
-            raise UsageError(f"{flag} must be 1 token or more, got {value}")
     contexts: Sequence[int] = CONTEXTS if arguments.ctx_per_slot is None else [arguments.ctx_per_slot]
     overhead = GUESSED_TEMPLATE_TOKENS
     counter: TokenCounter = EstimatedCounter()
     if arguments.host is not None:
-        server_context, overhead, counter = _asked(arguments.host)
+        server_context, overhead, counter = _probed(arguments.host)
         contexts = CONTEXTS if server_context is None else [server_context]
     if arguments.tokenizer is not None:
         counter = LocalCounter(arguments.tokenizer)
@@ -477,8 +476,8 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(host: str) -> tuple[int | None, int, TokenCounter]:
-    """Context of a slot (None: it does not tell), tokens of the chat template, and how to count, by asking the server."""
+def _probed(host: str) -> tuple[int | None, int, TokenCounter]:
+    """From the server: context of a slot (None: not reported), tokens of the chat template, token counter."""
     from llama_load.preflight.checks import slot_budget
     from llama_load.targets.body import CHAT
     from llama_load.targets.probe import Probe, Wanted

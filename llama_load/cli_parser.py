@@ -1,4 +1,4 @@
-"""How the command line of `llama-load` is read: bounds of numbers, and one sentence for what is wrong."""
+"""The argument parser of `llama-load`: bounded numbers, and one-sentence errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST_SEED = 2**63 - 1
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, but what is wrong is one sentence without the usage."""
+    """argparse's parser, but errors are one sentence without the usage."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """The type of a whole number from `least` to `most`."""
+    """An argparse type: a whole number from `least` to `most`."""
 
     def read(text: str) -> int:
         try:
@@ -36,14 +36,14 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def number(least: float, most: float) -> Callable[[str], float]:
-    """The type of a number from `least` to `most`."""
+    """An argparse type: a number from `least` to `most`."""
 
     def read(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = least - 1
-        if not least <= value <= most:  # so no NaN
+        if not least <= value <= most:  # also rejects NaN
             raise argparse.ArgumentTypeError(f"must be a number from {least:g} to {most:g}, got {_short(text)}")
         return value
 

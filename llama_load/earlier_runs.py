@@ -1,4 +1,4 @@
-"""Which prompts of a run had been sent to the same server in earlier runs of the same folder: their hashes are on disk."""
+"""Finds prompts of a run that earlier runs sent to the same server, by the prompt hashes in neighbouring run folders."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from llama_load.metrics.prompt_cache import EMBEDDINGS, MOST_NAMED, SentBefore
+from llama_load.metrics.prompt_cache import MOST_NAMED, NOT_CACHED, SentBefore
 from llama_load.metrics.records import Records
 from llama_load.record import schema
 from llama_load.runs import TABLE
 
-# Bounds on what is read: the newest runs of so many entries of the folder, and of their tables so much. A hash takes 70 bytes.
+# At most MOST_RUNS newest runs among MOST_ENTRIES entries of the folder, and MOST_BYTES of their tables. A hash takes 70 bytes.
 MOST_RUNS, MOST_ENTRIES, MOST_BYTES = 20, 5000, 64 * 1024 * 1024
 COLUMNS = ("prompt_sha256", "host", "endpoint", "model", "started_wall_ns")
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost", "0.0.0.0"))  # noqa: S104  (a name that is compared, not bound)
 
-# What a cache can know a prompt by: server, endpoint, model and text.
+# What identifies a prompt for a cache: server, endpoint, model, and hash of the text.
 _Key = tuple[str, str, str | None, str]
 
 
 def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] = {}) -> SentBefore:
-    """Of the measured prompts in `records`, run in `folder`, those that a run beside it had sent to the same server.
+    """The measured prompts in `records` (of the run in `folder`) that a run next to it sent to the same server.
 
-    Only first turns count: what follows repeats them; embeddings leave nothing in a cache. `started_s` is, by host, when the
-    server was started (Unix time), where that is known: what was sent before that is in no cache. A run that cannot be read is
-    passed over.
+    Only first turns count, because later turns repeat them; embeddings and rerankings are not cached. `started_s`: when the
+    server was started (Unix time), by host, if known; prompts sent before that are in no cache. Unreadable runs are skipped.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     measured = records.measured()
     turns = measured.numbers("turn")
-    measured = measured.where(~(turns >= 2) & ~measured.equals("endpoint", EMBEDDINGS))
+    measured = measured.where(~(turns >= 2))
+    for endpoint in NOT_CACHED:
+        measured = measured.where(~measured.equals("endpoint", endpoint))
     own: dict[_Key, list[int]] = {}
     for *row, _, index in _rows(measured.table, (*COLUMNS, "prompt_index")):
         if row[0] is not None:
@@ -44,7 +45,7 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
         return SentBefore()
     first_ns = min(measured.strings("started_wall_ns"))
     began_ns = {_server(host): int(at_s * 1e9) for host, at_s in started_s.items()}
-    wanted = pa.array({key[-1] for key in own}, pa.string())
+    own_hashes = pa.array({key[-1] for key in own}, pa.string())
     found: set[_Key] = set()
     runs: list[str] = []
     left = MOST_BYTES
@@ -53,7 +54,7 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
         left -= size
         if table is None:
             continue
-        sent = _rows(table.filter(pc.is_in(table["prompt_sha256"], value_set=wanted)), COLUMNS)
+        sent = _rows(table.filter(pc.is_in(table["prompt_sha256"], value_set=own_hashes)), COLUMNS)
         keys = ((_key(*row), at_ns) for *row, at_ns in sent)
         known = {key for key, at_ns in keys if key in own and began_ns.get(key[0], 0) < at_ns < first_ns}
         if known:
@@ -65,7 +66,7 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
 
 
 def _newest(folder: Path) -> Iterator[Path]:
-    """The other runs in the folder that this one is in, the last written first."""
+    """The other runs next to this one, the last written first."""
     ages: list[tuple[int, Path]] = []
     folder = folder.absolute()
     with os.scandir(folder.parent) as entries:
@@ -77,7 +78,7 @@ def _newest(folder: Path) -> Iterator[Path]:
 
 
 def _columns(file: Path, most_bytes: int) -> tuple[Any, int]:
-    """These columns of a run's table, and how many bytes that were; None where it is no such table, or too large."""
+    """The columns of a run's table and their size in bytes; None if it is not such a table or larger than `most_bytes`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -104,7 +105,7 @@ def _key(digest: str, host: str, endpoint: str, model: str | None) -> _Key:
 
 
 def _server(url: str | None) -> str:
-    """A server's URL, the names of this machine's loopback alike."""
+    """A server's URL, with every loopback name replaced by localhost."""
     try:
         parts = urlsplit(url or "")
         host = "localhost" if parts.hostname in LOOPBACK else parts.hostname

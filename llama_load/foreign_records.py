@@ -1,7 +1,7 @@
-"""Records that somebody else packed: checked in full before any of them is looked at.
+"""Validates record batches from other processes before they are used.
 
-Arrow believes the offsets and lengths in a message: one that points outside of its buffers ends the process, and a compressed
-batch of 52 kB can become 1.5 GB.
+Arrow trusts the offsets and lengths in a message: one that points outside its buffers crashes the process, and a compressed
+batch of 52 kB can expand to 1.5 GB.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from llama_load.record import schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A worker sends some dozens of records at a time. With a million token gaps each they take 4 MB.
+# A worker sends a few dozen records at a time; with a million token gaps each they take 4 MB per record.
 MOST_BYTES = 64 * 1024 * 1024
 MOST_ROWS = 100_000
-# No count and no instant in ns (146 years) is larger; sums of them and shifts by a clock's offset stay within 64 bits.
+# Larger than any count or instant in ns (146 years); sums and clock shifts of such values stay within 64 bits.
 MOST_INTEGER = 2**62
-# The place of RecordBatch's field `compression` and of Message's field `header` in their vtables (Arrow's Message.fbs).
+# Indices of Message's field `header` and RecordBatch's field `compression` in their vtables (Arrow's Message.fbs).
 _HEADER, _COMPRESSION = 2, 3
 
 
 class BadRecords(RunError):
-    """These bytes are no batch of records."""
+    """These bytes are not a valid batch of records."""
 
 
 def read_batch(data: bytes) -> pa.RecordBatch:
-    """A batch as `RecordBatch.serialize` packs it, of the columns of `schema`. Raises BadRecords."""
+    """Read a batch with the columns of `schema`, packed by `RecordBatch.serialize`. Raises BadRecords."""
     import pyarrow as pa
 
     if len(data) > MOST_BYTES:
@@ -45,7 +45,7 @@ def read_batch(data: bytes) -> pa.RecordBatch:
 
 
 def unpacked(message: pa.Message, columns: pa.Schema) -> pa.RecordBatch:
-    """The batch in an IPC message, if it is plain and what the schema says. Raises BadRecords, or pyarrow's exceptions."""
+    """The batch in an IPC message, if it is uncompressed and fits the schema. Raises BadRecords, or pyarrow's exceptions."""
     import pyarrow as pa
 
     try:
@@ -53,14 +53,14 @@ def unpacked(message: pa.Message, columns: pa.Schema) -> pa.RecordBatch:
     except (struct.error, IndexError):
         plain = False
     if not plain:
-        raise BadRecords("a message is no plain batch of records")
+        raise BadRecords("a message is not an uncompressed batch of records")
     batch = pa.ipc.read_record_batch(message, columns)
     batch.validate(full=True)
     return batch
 
 
 def check_integers(columns: Any) -> None:
-    """Raises BadRecords where an integer is out of all bounds."""
+    """Raises BadRecords if an integer exceeds `MOST_INTEGER`."""
     import numpy as np
     import pyarrow as pa
 
@@ -76,7 +76,7 @@ def check_integers(columns: Any) -> None:
 
 
 def _is_compressed(metadata: memoryview) -> bool:
-    """Whether the batch in this metadata, a flatbuffer, says that its buffers are compressed."""
+    """Whether this metadata (a flatbuffer) declares compressed buffers."""
     start = 8 if bytes(metadata[:4]) == b"\xff\xff\xff\xff" else 0  # the length in front of an encapsulated message
     table = metadata[start:]
     message = struct.unpack_from("<I", table)[0]
@@ -88,10 +88,10 @@ def _is_compressed(metadata: memoryview) -> bool:
 
 
 def _field(table: memoryview, place: int, number: int) -> int | None:
-    """Where a field of the table at `place` lies; None where it is absent."""
+    """The offset of a field of the table at `place`; None if it is absent."""
     vtable = place - struct.unpack_from("<i", table, place)[0]
     if vtable < 0:
-        raise IndexError("a table lies outside of its buffer")
+        raise IndexError("a table is outside its buffer")
     size = struct.unpack_from("<H", table, vtable)[0]
     at = 4 + 2 * number
     offset = struct.unpack_from("<H", table, vtable + at)[0] if at + 2 <= size else 0

@@ -1,7 +1,7 @@
-"""The record of one request: the one type that every floor of the suite shares.
+"""The record of one request, shared by all rooms of the package.
 
-Instants are integer ns of the monotonic clock of the worker's machine (`…_mono_ns`; a swarm's are shifted to the
-master's), except `started_wall_ns`. Latencies are float ms, computed once when the request ends, by the functions in
+Instants are integer ns of the worker machine's monotonic clock (`…_mono_ns`; in a swarm, shifted to the master's),
+except `started_wall_ns`. Latencies are float ms, computed once when the request ends, by the functions in
 `llama_load.metrics.latencies`. What was not measured is None, never 0.
 """
 
@@ -25,7 +25,7 @@ CANCELLED = "cancelled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """One request, from the moment the load model wanted it to its end. Field names are the columns of requests.parquet."""
+    """One request, from its scheduled time to its end. Field names are the columns of requests.parquet."""
 
     # who and what
     request_id: str
@@ -38,7 +38,7 @@ class RequestRecord:
     endpoint: str
     model: str | None = None
     warmup: bool = False
-    prompt_index: int | None = None  # place in the plan, 0…N-1
+    prompt_index: int | None = None  # position in the plan, 0…N-1
     conversation: str | None = None
     turn: int | None = None
     max_tokens: int | None = None
@@ -57,13 +57,13 @@ class RequestRecord:
     sent_mono_ns: int | None = None
     headers_mono_ns: int | None = None
     first_token_mono_ns: int | None = None
-    first_answer_mono_ns: int | None = None  # first token that is no reasoning
+    first_answer_mono_ns: int | None = None  # first token that is not reasoning
     last_token_mono_ns: int | None = None
     ended_mono_ns: int
     started_wall_ns: int
 
     # how long
-    client_queue_ms: float | None = None  # after it was scheduled; only of what was
+    client_queue_ms: float | None = None  # wait after its scheduled instant; open loop only
     late_ms: float | None = None  # the client's own share of that
     queue_ms: float | None = None
     connect_ms: float | None = None
@@ -78,20 +78,20 @@ class RequestRecord:
 
     # how much
     prompt_tokens: int | None = None
-    # "usage", "timings" or "refusal" of the server, else "plan": counted before the run, or "plan+template": with what the chat
-    # template adds
+    # "usage", "timings" or "refusal": from the server. "plan": counted before the run; "plan+template": plus the chat template
+    # tokens
     prompt_token_source: str | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
-    reasoning_tokens: int | None = None  # of them, where usage says how many
+    reasoning_tokens: int | None = None  # part of the output tokens, if usage reports it
     token_events: int = 0
-    event_tokens: Sequence[int] = ()  # output tokens of each token event; empty where not known, or where each has one
+    event_tokens: Sequence[int] = ()  # output tokens of each token event; empty if unknown, or if each has one
     first_event_tokens: int | None = None  # output tokens up to the first token event, hidden reasoning included
     output_chars: int = 0
     prompt_chars: int = 0
     images: int | None = None
-    image_tokens: int | None = None  # of prompt_tokens: those of all images together
-    inputs: int | None = None  # texts of an embeddings request
+    image_tokens: int | None = None  # part of prompt_tokens: all images together
+    inputs: int | None = None  # texts of an embeddings request, documents of a rerank request
     prompt_sha256: str | None = None
     output_sha256: str | None = None
     prompt_text: str | None = None  # with --save-texts only
@@ -99,15 +99,15 @@ class RequestRecord:
 
     # how well it was measured
     token_source: str | None = None  # "usage", "timings" or "events"
-    count_doubt: str | None = None  # counts of the server that cannot be, and were not believed
+    count_doubt: str | None = None  # impossible counts of the server, which were ignored
     clock_source: str = "kernel"  # or "user" (no kernel stamps), "mixed"
-    merged_events: int = 0  # token events that shared their read with a later one
+    merged_events: int = 0  # token events read together with a later one
     first_merged: bool = False
-    connection_reused: bool = False  # it was open already: connect_ms and tls_ms are None
-    connection_reopened: bool = False  # it was open, but dead; connect_ms is that of the fresh one
-    answered_by: str | None = None  # Server and Via of the answer's head
+    connection_reused: bool = False  # it was already open: connect_ms and tls_ms are None
+    connection_reopened: bool = False  # the open one was dead; connect_ms is that of the new one
+    answered_by: str | None = None  # the answer's Server and Via headers
 
-    # what the server said of itself
+    # reported by the server
     server_prompt_tokens: int | None = None  # processed, without the cached ones
     server_prompt_ms: float | None = None
     server_predict_ms: float | None = None
@@ -120,7 +120,7 @@ INSTANTS = frozenset(item.name for item in fields(RequestRecord) if item.name.en
 
 @cache
 def schema() -> pa.Schema:
-    """The Arrow schema of records: a column a field, in the dataclass's order."""
+    """The Arrow schema of records: one column per field, in the dataclass's order."""
     load_arrow()
     import pyarrow as pa
 
@@ -132,15 +132,15 @@ def schema() -> pa.Schema:
             (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
         if hint in arrow:
             return arrow[hint]
-        # Gaps as float32 take half the bytes, and are still exact to a hundred ns at 1 s.
+        # Gaps as float32 take half the bytes and are exact to a hundred ns at 1 s.
         return pa.list_(pa.int64() if typing.get_args(hint) == (int,) else pa.float32())
 
     return pa.schema([(item.name, of(hints[item.name])) for item in fields(RequestRecord)])
 
 
 def aligned(table: pa.Table) -> pa.Table:
-    """The table with exactly the columns of `schema`: what an older version did not write is null. Raises pa.ArrowInvalid
-    where a column holds something else."""
+    """The table with exactly the columns of `schema`; missing ones (older files) are null. pa.ArrowInvalid: a column has another
+    type."""
     import pyarrow as pa
 
     wanted = schema()

@@ -1,5 +1,6 @@
-"""stdout and stderr that no print can fail on: a pipe that was closed, a full disk behind a redirection, an encoding without our
-characters. Everything that prints profits: our own lines, rich's tables, Locust's log and tables.
+"""stdout and stderr on which printing never fails: not with a closed pipe, a full disk, or an encoding without our characters.
+
+This covers everything that prints: our own lines, rich's tables, Locust's log and tables.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import unicodedata
 from typing import Any
 
 ERRORS = "llama_load_ascii"
-# What stands in reports, tables and messages beyond ASCII, and what is written where the encoding has no such character.
+# Replacements for the non-ASCII characters of our reports, tables and messages, for encodings that lack them.
 _PLAIN = {
     **{"…": "...", "–": "-", "—": "-", "−": "-", "·": "-", "•": "*", "✓": "+", "✗": "x", "×": "x", "→": "->", "←": "<-"},
     **{"±": "+/-", "≤": "<=", "≥": ">=", "≈": "~", "≠": "!=", "µ": "u", "μ": "u", "½": "1/2", "’": "'", "‘": "'"},
@@ -22,15 +23,15 @@ _PLAIN = {
 
 
 class SafeOutput(io.FileIO):
-    """A file descriptor to which everything can be written: what its other end does not take is dropped, and the first time that
-    this is no closed pipe, stderr says why."""
+    """A file descriptor on which writing never fails: after the first error output is dropped. stderr reports the error, except for
+    a closed pipe."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "w", closefd=False)
         self._is_lost = False
 
     def write(self, data: Any) -> Any:
-        """Write it, or drop it."""
+        """Write the data, or drop it after an error."""
         size = memoryview(data).nbytes
         if self._is_lost:
             return size
@@ -44,7 +45,7 @@ class SafeOutput(io.FileIO):
 
 
 def complain(sentence: str) -> None:
-    """A line on stderr, past all buffers: also a signal handler may call this."""
+    """Write a line to stderr, unbuffered. Safe in signal handlers."""
     try:
         os.write(2, f"llama-load: {sentence}\n".encode("ascii", "replace"))
     except OSError:
@@ -52,7 +53,7 @@ def complain(sentence: str) -> None:
 
 
 def make_output_safe() -> None:
-    """Put `SafeOutput` below this process's stdout and stderr, unless somebody has replaced them already."""
+    """Put `SafeOutput` below this process's stdout and stderr, unless they have been replaced already."""
     codecs.register_error(ERRORS, _as_ascii)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -79,14 +80,14 @@ def _safe(stream: Any) -> Any:
 
 
 def _as_ascii(error: UnicodeError) -> tuple[str, int]:
-    """A codec error handler: plain characters in place of those that the encoding does not have."""
+    """A codec error handler: replaces characters that the encoding lacks by ASCII."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(map(_plain, error.object[error.start : error.end])), error.end
 
 
 def _plain(character: str) -> str:
-    """Closest ASCII: from the table, by decomposition (é: e), # for blocks of a bar, else a question mark."""
+    """The closest ASCII: from the table, # for blocks of a bar, by decomposition (é: e), else a question mark."""
     if character in _PLAIN:
         return _PLAIN[character]
     if "▀" <= character <= "▟":

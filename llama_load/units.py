@@ -1,4 +1,4 @@
-"""Conversions between the units that the suite uses: integer ns for instants, float ms for latencies."""
+"""Conversions between the package's units: integer ns for instants, float ms for latencies."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def s_to_ns(seconds: float) -> int:
 
 
 def quantity(count: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: `1 request`, `3 requests`; `many` where an s does not make it."""
+    """A number with its noun: `1 request`, `3 requests`; `many` is an irregular plural."""
     return f"{count} {one if count == 1 else many or one + 's'}"

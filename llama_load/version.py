@@ -1,4 +1,4 @@
-"""The version of llama-load, in run folders and between master and workers."""
+"""The version of llama-load, recorded in run folders and compared between master and workers."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""Write what the documentation quotes from the code: docs/flags.md and docs/metrics.md. (tests/test_docs.py holds it to that.)"""
+"""Generate docs/flags.md and docs/metrics.md from the code. tests/test_docs.py compares them."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Draw docs/pictures/coordinated-omission.svg: the same stall of a server, seen by a closed loop and by an open one.
+"""Draw docs/pictures/coordinated-omission.svg: the same server stall, measured by a closed loop and by an open loop.
 
     make pictures
 
-Four users ask a simulated server whose answers take 200 ms, so 20 requests a second come of it; then a schedule asks 20 times a
-second; then it does so again with at most 5 in flight. Each time the server, a fresh one, sends nothing for 2 s. The figures go
-into coordinated-omission.json and into the table of docs/load-models.md. Takes two minutes; wants a machine that does nothing else.
+Three runs against a simulated server whose answers take 200 ms and that stalls for 2 s: four users (20 requests/s); an open loop of
+20 requests/s; the same with at most 5 in flight. Each run has a fresh server. The figures go into coordinated-omission.json and
+the table of docs/load-models.md. Takes two minutes on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ PICTURES = REPOSITORY / "docs" / "pictures"
 PAGE = REPOSITORY / "docs" / "load-models.md"
 BEGIN, END = "<!-- from scripts/make_pictures.py -->", "<!-- to here -->"
 
-ANSWER_MS = 200  # an answer is a single token: nothing but the wait for it is to be seen
-JITTER_MS = 30  # or the users of the closed loop would go in step, and their dots lie on each other
+ANSWER_MS = 200  # an answer is a single token, so the picture shows only its latency
+JITTER_MS = 30  # else the users of the closed loop would synchronize, and their dots overlap
 SLOW_MS = 2 * ANSWER_MS
 STALL_AT_S, STALL_S = 10, 2
-REQUESTS = 600  # so many that four slow ones are less than one in a hundred
+REQUESTS = 600  # enough that four slow ones are less than 1 %
 RATE_RPS, USERS, LIMIT = 20, 4, 5
 COMMON = (
     "--num-prompts",
@@ -69,7 +69,7 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one way of counting says of a run, E2EL in ms; the percentiles are summary.json's, `slow` took over `SLOW_MS`."""
+    """E2EL of a run in ms, by one way of measuring it. Percentiles as in summary.json; `slow` requests took over `SLOW_MS`."""
 
     what: str
     flags: str
@@ -83,8 +83,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A run's requests: when each was wanted, s on an axis where the stall begins at `STALL_AT_S`; how long it took from then, and
-    from its start, ms."""
+    """A run's requests: scheduled time in s, on an axis where the stall begins at `STALL_AT_S`; latency in ms from the scheduled
+    time, and from the start."""
 
     at_s: NDArray[np.float64]
     wanted_ms: NDArray[np.float64]
@@ -94,7 +94,7 @@ class Measured:
     verdict: str
 
     def seen(self, what: str, *, from_start: bool = False) -> Seen:
-        """Its figures, from the instant when each request was wanted or from that when it was sent."""
+        """Its figures, from the scheduled time of each request or from its start."""
         values, key = (self.started_ms, "e2el") if from_start else (self.wanted_ms, self._wanted_key)
         median, p99 = self.summary[f"p50_{key}_ms"], self.summary[f"p99_{key}_ms"]
         slow = int((values > SLOW_MS).sum())
@@ -106,13 +106,13 @@ class Measured:
 
 
 def measure(*flags: str) -> Measured:
-    """A run with these flags against a server of its own. Raises SystemExit if the machine is too busy to measure anything."""
+    """A run with these flags against a fresh server. Raises SystemExit if the machine is too busy to measure."""
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory() as folder:
             measured = _measure(Path(folder), flags)
         if measured.verdict not in (CLIENT_BOUND, INCOMPLETE):
             return measured
-        print(f"{measured.verdict}, once more …", file=sys.stderr)
+        print(f"{measured.verdict}, repeating …", file=sys.stderr)
     raise SystemExit("this machine is too busy: let it do nothing else, and run make pictures again")
 
 
@@ -141,7 +141,7 @@ def _measure(folder: Path, flags: Sequence[str]) -> Measured:
 
 
 def draw(panels: Sequence[tuple[str, Measured, Seen, str]]) -> Figure:
-    """A panel for each title, run and colour: every request as a dot, at the instant when it was wanted."""
+    """One panel per (title, run, colour): every request is a dot at its scheduled time."""
     figure = Figure(figsize=(8, 5.4), facecolor="white", layout="constrained")
     axes: list[Axes] = list(figure.subplots(len(panels), 1, sharex=True, sharey=True))
     for place, (title, measured, seen, colour) in zip(axes, panels, strict=True):
@@ -167,7 +167,7 @@ def draw(panels: Sequence[tuple[str, Measured, Seen, str]]) -> Figure:
 
 
 def _dots(place: Axes, measured: Measured, colour: str) -> None:
-    """A dot a request, as one line of round ends: markers would take three times the bytes."""
+    """One dot per request, drawn as a line with round ends: markers would take three times the bytes."""
     gap = np.full(len(measured.at_s), np.nan)
     across = np.column_stack([measured.at_s, measured.at_s + 1e-3, gap]).ravel()
     up = np.column_stack([measured.wanted_ms, measured.wanted_ms, gap]).ravel()

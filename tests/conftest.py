@@ -153,7 +153,7 @@ class Simulated:
     log: Path
 
     def has_answered(self, requests: int) -> Callable[[], bool]:
-        """Whether it has come to the end of so many."""
+        """Whether it has come to the end of this many."""
         return lambda: self.log.exists() and self.log.read_bytes().count(b"\n") >= requests
 
 

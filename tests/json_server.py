@@ -11,11 +11,11 @@ from typing import Any
 
 
 class JsonServer(http.server.ThreadingHTTPServer):
-    """Answers paths with what is told: a text, another JSON value, (status, text, JSON value or bytes, headers), or a
-    function of the request's JSON that gives one of these. Whatever is not told is 404."""
+    """Serves the given answers by path: a text, another JSON value, (status, text, JSON value or bytes, headers), or a
+    function of the request's JSON that gives one of these. Other paths are 404."""
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self.answers = told
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.answers = answers
         self.headers: list[dict[str, str]] = []
         self.date_s: float | None = None  # what its clock shows; None: the time
         self.bodies: list[tuple[str, Any]] = []  # path and JSON of each POST
@@ -51,8 +51,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def json_server(told: Mapping[str, Any]) -> Iterator[JsonServer]:
-    server = JsonServer(told)
+def json_server(answers: Mapping[str, Any]) -> Iterator[JsonServer]:
+    server = JsonServer(answers)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield server

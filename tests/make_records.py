@@ -72,7 +72,7 @@ def table(*records: RequestRecord) -> Records:
 
 
 def manifest(**changed: Any) -> Manifest:
-    """A manifest of a run that ended by itself."""
+    """A manifest of a run that completed."""
     fields: dict[str, Any] = {
         "version": "1",
         "date": "20261120-120000",

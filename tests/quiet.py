@@ -81,7 +81,7 @@ def others_s() -> float:
 def undisturbed(run: Callable[[Path], T], check: Callable[[T], None], folder: Path) -> None:
     """Check what was timed in a run; repeat it if the check fails and the machine was not quiet meanwhile.
 
-    What must hold on any machine is asserted in `run`, which is never repeated because of a failure of its own.
+    What must hold on any machine is asserted in `run`, which is never repeated because of its own failure.
     """
     for number in range(1, TRIES + 1):
         with Watch() as watch:

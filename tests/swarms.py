@@ -1,4 +1,4 @@
-"""Real swarms on this machine: a master and workers, each a Locust process of its own."""
+"""Real swarms on this machine: a master and workers, each a separate Locust process."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def swarm(
     locustfile: Path = SHAREGPT,
     web_port: int | None = None,
 ) -> Iterator[Swarm]:
-    """Start a master, with its web UI if that has a port, and so many workers."""
+    """Start a master, with its web UI if that has a port, and this many workers."""
     folder.mkdir(exist_ok=True)
     port = free_port()
     command = [sys.executable, "-m", "locust", "-f", str(locustfile), "--master", "--host", host]

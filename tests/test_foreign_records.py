@@ -33,7 +33,7 @@ def test_a_compressed_batch_is_refused_before_it_is_unpacked(codec: str) -> None
     reader.read_next_message()
     data = reader.read_next_message().serialize().to_pybytes()
     before = pa.total_allocated_bytes()
-    with pytest.raises(BadRecords, match="no plain batch"):
+    with pytest.raises(BadRecords, match="not an uncompressed batch"):
         read_batch(data)
     assert pa.total_allocated_bytes() - before < 1_000_000
 

@@ -20,7 +20,7 @@ def commands(target: str) -> list[str]:
 
 @pytest.mark.parametrize("target", ["demo", "install"])
 def test_what_is_installed_is_compiled(target: str) -> None:
-    """Else every start compiles it anew where PYTHONDONTWRITEBYTECODE is set, as in Docker: 4 s."""
+    """Else every start compiles it again where PYTHONDONTWRITEBYTECODE is set, as in Docker: 4 s."""
     found = commands(target)
     (installed,) = (place for place, line in enumerate(found) if "pip" in line and "install" in line)
     (compiled,) = (place for place, line in enumerate(found) if "compileall" in line)

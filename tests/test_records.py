@@ -166,7 +166,7 @@ def test_a_quoted_prompt_is_kept_out_of_the_error() -> None:
     ]
     for quote in quotes:
         kept = _without_prompt(prompt, f"HTTP 422: input {quote} is bad")
-        assert kept == "HTTP 422: … (the server quotes the prompt; --save-texts keeps that)"
+        assert kept == "HTTP 422: … (the server quotes the prompt; --save-texts stores it)"
     assert _without_prompt(prompt, "HTTP 500: out of memory on device 0, try again").endswith("try again")
     assert _without_prompt("hi", "HTTP 500: hi is no good") == "HTTP 500: hi is no good"
 

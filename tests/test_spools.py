@@ -74,9 +74,9 @@ def test_a_run_that_had_ended_keeps_its_end(tmp_path: Path) -> None:
 
 def test_a_spool_whose_clock_is_unknown_is_refused(tmp_path: Path) -> None:
     run = load_run(run_of(tmp_path / "run", record(0)))
-    with pytest.raises(UsageError, match="before the worker knew the master's clock"):
+    with pytest.raises(UsageError, match="has no clock offset"):
         add_spool(run, spool(tmp_path / "spool", record(1), clock_offset_ns=None))
-    with pytest.raises(UsageError, match="is no spool of a worker"):
+    with pytest.raises(UsageError, match="is not a worker's spool"):
         add_spool(run, tmp_path)
 
 
@@ -94,4 +94,4 @@ def test_a_journal_that_lost_records_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "run" / JOURNAL).exists()
     verdict = analyze(load_run(tmp_path / "run")).verdict
     assert verdict.word == "INCOMPLETE"
-    assert "requests.arrows is damaged in 1 place (100 bytes cannot be read), 2 records of it are missing" in verdict.headline
+    assert "requests.arrows is damaged in 1 place (100 bytes cannot be read), 2 records are missing" in verdict.headline

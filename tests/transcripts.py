@@ -26,7 +26,7 @@ class Capture:
 
     @property
     def steps(self) -> list[Step]:
-        """The same answer for a `ScriptedServer`: each event in a chunk of its own."""
+        """The same answer for a `ScriptedServer`: each event in a separate chunk."""
         names = {line.partition(":")[0].lower() for line in self.head}
         lines = [line for line in self.head if not line.lower().startswith("content-length")]
         if "transfer-encoding" not in names:

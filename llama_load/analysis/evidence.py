@@ -1,4 +1,4 @@
-"""What the verdict of a run or of a stage rests on, from its records and its manifest."""
+"""The evidence for the verdict of a run or of a stage, from its records and its manifest."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
 
 
 def evidence_of_stage(run: Run, of_stage: Records, figures: Summary, number: int, record: StageRecord) -> Evidence:
-    """The evidence of a stage: its requests, those included that ended after it, and the figures to be judged."""
+    """The evidence of a stage: its requests, including those that ended after it, and its figures."""
     manifest = run.manifest
     is_open = record.rate_rps is not None
     begun_ns, ended_ns = record.begun_mono_ns, record.ended_mono_ns
@@ -72,7 +72,7 @@ def evidence_of_stage(run: Run, of_stage: Records, figures: Summary, number: int
 
 
 def cut_ns(manifest: Manifest, measured: Records) -> int | None:
-    """When a time or a person ended the load, with requests in flight; None where everything ended that had begun."""
+    """When the load was ended by time or by hand, with requests in flight; None where every request ended normally."""
     cancelled = measured.cancelled()
     if manifest.end == "complete" and not len(cancelled):
         return None
@@ -88,11 +88,11 @@ def _mean_gap_ms(records: Records) -> float | None:
 
 
 def _slots(manifest: Manifest) -> int | None:
-    """The slots of all replicas; None where one does not say how many it has."""
+    """The slots of all replicas; None where one does not report them."""
     slots = [each for target in manifest.targets if isinstance(each := target.get("slots"), int)]
     return sum(slots) if slots and len(slots) == len(manifest.targets) else None
 
 
 def _length_means_full(manifest: Manifest) -> bool:
-    """llama-server goes on to the end of its context where no length is asked for."""
+    """Whether all servers are llama-server, which generates to the end of its context where max_tokens is not set."""
     return bool(manifest.targets) and all(target.get("backend") == "llama-server" for target in manifest.targets)

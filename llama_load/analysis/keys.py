@@ -28,12 +28,12 @@ def threshold_keys(percentiles: Sequence[float]) -> set[str]:
 def flat_result(
     manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False
 ) -> dict[str, Any]:
-    """vLLM's keys for these figures, plus `failure_ratio`, `dropped`, how many values each latency has, and in an open loop the
-    latencies from the scheduled instants. None where nothing was measured, and for a percentile of too few values. `is_part`: the
-    figures are those of a workload, a host, a model or a turn among others, to which no dropped arrival belongs: it was never
-    sent."""
+    """vLLM's keys for these figures, plus `failure_ratio`, `dropped`, the count of each latency, and in an open loop the latencies
+    from the scheduled instants. None where nothing was measured, and for a percentile with too few values.
+
+    `is_part`: the figures are of one workload, host, model or turn; dropped arrivals were never sent and belong to none."""
     most, rate = configured_load(manifest, stage)
-    pauses = bool(manifest.stages) and stage is None  # between stages, and warm-ups: rates over the whole of it say nothing
+    pauses = bool(manifest.stages) and stage is None  # and warm-ups between stages: rates over the whole run are meaningless
     flat: dict[str, Any] = {
         "date": manifest.date,
         "endpoint_type": _endpoint_type(manifest, figures),
@@ -80,16 +80,16 @@ def configured_load(manifest: Manifest, stage: StageFigures | None = None) -> tu
 
 
 def _endpoint_type(manifest: Manifest, figures: Summary) -> str:
-    """vLLM's name of where most requests went."""
+    """vLLM's name of the endpoint of most requests."""
     most = next(iter(figures.endpoints), manifest.endpoint)
-    return {"chat": "openai-chat", "embeddings": "openai-embeddings"}.get(most, "openai")
+    return {"chat": "openai-chat", "embeddings": "openai-embeddings", "rerank": "vllm-rerank"}.get(most, "openai")
 
 
 def speculation_of(
     manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False
 ) -> Speculation | None:
-    """What is known of speculative decoding: the servers' counters over this stage or the whole run, else what llama-server says
-    in every answer. Of a part (a workload, a host, a model, a turn) the servers count nothing by itself."""
+    """Speculative decoding: the servers' counters over this stage or the whole run, else llama-server's timings in each answer. The
+    counters cannot be split by part (workload, host, model, turn)."""
     counters = manifest.counters if stage is None else stage.counters
     counted = None if counters is None or is_part else counters.speculation
     return counted if counted is not None and counted.draft_tokens else figures.speculation

@@ -1,4 +1,4 @@
-"""A run and everything worked out from its records: what every report is made of."""
+"""A run and everything computed from its records: the input of every report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Results:
     by_model: dict[str, Summary]
     by_turn: dict[int, Summary]
     stages: list[StageFigures]
-    repeated_prompts: int  # in a stage after that in which they were sent first
+    repeated_prompts: int  # requests with a prompt of an earlier stage
     verdict: Verdict
     thresholds: list[ThresholdResult]
     others: OtherTraffic
@@ -45,13 +45,13 @@ class Results:
 
     @property
     def token_imbalance(self) -> float | None:
-        """The same for output tokens, which is the work that was done."""
+        """How unevenly output tokens were spread over the replicas."""
         return imbalance([part.known_output_tokens for part in self.by_host.values()])
 
     @property
     def exit_code(self) -> int:
-        """1 the run was aborted by a threshold, 3 it is incomplete or not in its folder, 1 a threshold came true, Locust's
-        --exit-code-on-error where other requests failed or tasks raised exceptions, else 0."""
+        """The first that applies: 1 the run was aborted by a threshold; 3 it is incomplete or could not be written; 1 a threshold
+        failed; Locust's --exit-code-on-error where other requests failed or tasks raised exceptions; else 0."""
         if self.run.manifest.aborted_by is not None:
             return 1
         if self.verdict.word == INCOMPLETE or self.run.unwritten is not None:
@@ -78,7 +78,7 @@ def analyze(run: Run) -> Results:
         }
 
     stages = [_stage(run, measured, slos, number, record) for number, record in enumerate(manifest.stages)]
-    hosts = [str(target["url"]) for target in manifest.targets]  # also one that never got a request
+    hosts = [str(target["url"]) for target in manifest.targets]  # including one that got no request
     groups = {
         "workload": grouped("workload"),
         "host": grouped("host", hosts),
@@ -109,7 +109,7 @@ def _thresholds(
     stages: Sequence[StageFigures],
     verdict: Verdict,
 ) -> list[ThresholdResult]:
-    """Each --fail-if, held against the figures of the run, of a part or of a stage, or against the verdict; and the --abort-if that
+    """Each --fail-if, evaluated against the figures of the run, a part or a stage, or against the verdict; and the --abort-if that
     ended the run."""
     flat = {
         group: {str(name): flat_result(manifest, part, is_part=part is not total) for name, part in parts.items()}

@@ -1,1 +1,1 @@
-"""Data sets: listed, fetched, inspected, made up."""
+"""Lists, downloads, inspects and generates data sets."""

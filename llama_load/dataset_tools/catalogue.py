@@ -1,4 +1,4 @@
-"""Which data sets are at hand: those that come with llama-load, and those in Hugging Face's cache; and how one gets there."""
+"""The available data sets: those included with llama-load and those in Hugging Face's cache; and downloads to the cache."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from llama_load.errors import UsageError
 from llama_load.workloads.huggingface import DEFAULT_SPLIT, HUB, DataSet
 from llama_load.workloads.sharegpt import Conversations
 
-# Under these names the package keeps what it made of local files; they are no data sets of the Hub.
+# The package `datasets` stores local files under these names; they are not data sets of the Hub.
 _FROM_FILES = frozenset(("arrow", "csv", "json", "parquet", "text", "generator", "imagefolder", "pandas"))
 _REPOSITORY = re.compile(r"hf://datasets/([^@]+)@")
 
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """A data set that needs no network: what --dataset-path takes, what it holds in words, its size on disk in bytes."""
+    """A data set that needs no network: its --dataset-path, its contents in words, its size on disk in bytes."""
 
     name: str
     holds: str
@@ -31,13 +31,13 @@ class Available:
 
 
 def samples() -> list[Available]:
-    """What comes with llama-load, by name."""
+    """The data sets included with llama-load, by name."""
     files = [file for file in sorted(bundled("datasets").iterdir()) if file.name != "README.md" and file.is_file()]
     return [Available(_short(file), _contents(file), file.stat().st_size) for file in files]
 
 
 def hf_cache_folder() -> Path:
-    """The folder of the package `datasets`, found as it does, without importing it: that takes a second."""
+    """The folder of the package `datasets`, found by its rules without importing it, which takes a second."""
     if folder := os.environ.get("HF_DATASETS_CACHE"):
         return Path(folder).expanduser()
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
@@ -45,7 +45,7 @@ def hf_cache_folder() -> Path:
 
 
 def cached() -> list[Available]:
-    """The data sets of the Hub in the cache of the package `datasets`, a split each, by name."""
+    """The Hub's data sets in the cache of the package `datasets`, by name, one entry per split."""
     found: dict[str, Available] = {}
     for file in sorted(hf_cache_folder().glob("*/*/*/*/dataset_info.json"), key=lambda file: file.stat().st_mtime):
         if file.parents[3].name not in _FROM_FILES:
@@ -54,9 +54,9 @@ def cached() -> list[Available]:
 
 
 def fetch(spec: str) -> tuple[int, list[str]]:
-    """Download a data set of the Hub into the package's cache; how many rows it has, and which columns.
+    """Download a data set of the Hub into the package's cache; returns its number of rows and its columns.
 
-    Raises UsageError with a sentence when it is not of the Hub, cannot be reached, or does not exist.
+    UsageError: it is not a Hub spec, cannot be reached, or does not exist.
     """
     source, _, split = spec.removeprefix(HUB).partition(":")
     if not spec.startswith(HUB) or Path(source).expanduser().exists():
@@ -66,9 +66,9 @@ def fetch(spec: str) -> tuple[int, list[str]]:
 
     try:
         rows = datasets.load_dataset(source, split=split or DEFAULT_SPLIT)
-    except Exception as error:  # the package lets through whatever the Hub, Arrow or the disk raise
+    except Exception as error:  # the Hub's, Arrow's and the disk's errors pass through the package
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UsageError(f"the data set {spec} could not be downloaded: {said}; what has come is kept, fetch it again") from None
+        raise UsageError(f"the data set {spec} could not be downloaded: {said}; fetch it again, finished parts are kept") from None
     return len(rows), data.columns
 
 
@@ -86,10 +86,10 @@ def _splits(file: Path) -> Iterator[Available]:
         info: dict[str, Any] = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
         sources = " ".join(info.get("download_checksums") or ())
         folder = file.parents[3].name
-        # The folder's name is in lower case, the addresses that it came from are not.
+        # The folder's name is in lower case, its sources keep their case.
         repository = match[1] if (match := _REPOSITORY.search(sources)) else folder.replace("___", "/")
         for split, about in (info.get("splits") or {}).items():
             name = f"{HUB}{repository}" + ("" if split == DEFAULT_SPLIT else f":{split}")
             yield Available(name, f"{about['num_examples']:,} rows", about["num_bytes"])
     except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
-        return  # a data set that is being written, or was not written to its end
+        return  # an incomplete data set

@@ -1,4 +1,4 @@
-"""Made-up data sets: readable nonsense in English and Chinese, for trying things out where no data set is at hand."""
+"""Generated data sets: readable nonsense in English and Chinese, for trials without a data set."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from llama_load.errors import UsageError
 from llama_load.workloads.counting import CHARS_PER_TOKEN, DENSE_TOKENS_PER_CHAR
 from llama_load.workloads.sharegpt import MIN_TOKENS
 
-# Spread of the lengths: with 0.7 nine texts in ten have between a quarter and two and a half times the mean.
+# Spread of the lengths: at 0.7, nine texts in ten have between a quarter and two and a half times the mean.
 SIGMA = 0.7
-# One conversation in so many is in Chinese.
+# One conversation in this many is in Chinese.
 CHINESE_EVERY = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to make: conversations of so many turns (a question and its answer), mean lengths in estimated tokens."""
+    """What to generate: conversations with this many turns (a question and its answer), mean lengths in estimated tokens."""
 
     conversations: int = 200
     turns: int = 1
@@ -37,7 +37,7 @@ class _Language:
     space: str
     full_stop: str
     questions: tuple[str, ...]
-    parts: tuple[tuple[str, ...], ...]  # a sentence takes one of each
+    parts: tuple[tuple[str, ...], ...]  # a sentence has one of each
 
 
 _ENGLISH = _Language(
@@ -90,19 +90,17 @@ _CHINESE = _Language(
 
 
 def make(file: Path, recipe: Recipe) -> int:
-    """Write such a data set and return how many entries it has: ShareGPT's layout, or custom lines if the file ends in .jsonl.
+    """Write such a data set and return its number of entries: ShareGPT's layout, or custom lines if the file ends in .jsonl.
 
-    Raises UsageError when the file is there already or cannot be written, and for lengths and numbers that are none.
+    UsageError: the file exists or cannot be written, or a length or number is invalid.
     """
     lines = file.suffix.lower() == ".jsonl"
     if not lines and file.suffix.lower() != ".json":
-        raise UsageError(f"{file} must end in .json (ShareGPT's layout) or .jsonl (a prompt a line)")
+        raise UsageError(f"{file} must end in .json (ShareGPT's layout) or .jsonl (one prompt per line)")
     if recipe.conversations < 1 or recipe.turns < 1:
         raise UsageError("--conversations and --turns must be 1 or more")
     if lines and recipe.turns > 1:
-        raise UsageError(
-            f"a .jsonl file has one prompt a line; for conversations of {recipe.turns} turns let the file end in .json"
-        )
+        raise UsageError(f"a .jsonl file has one prompt per line; conversations of {recipe.turns} turns need a .json file")
     if min(recipe.input_len, recipe.output_len) < MIN_TOKENS:
         raise UsageError(f"--input-len and --output-len must be {MIN_TOKENS} tokens or more: shorter texts are left out of a run")
     text = _jsonl(recipe) if lines else json.dumps(list(_conversations(recipe)), ensure_ascii=False, indent=1) + "\n"
@@ -110,7 +108,7 @@ def make(file: Path, recipe: Recipe) -> int:
         with file.open("x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError:
-        raise UsageError(f"{file} is there already and is not overwritten; choose another name") from None
+        raise UsageError(f"{file} exists and is not overwritten; choose another name") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from None
     return recipe.conversations
@@ -145,7 +143,7 @@ def _length(draw: random.Random, mean: int) -> int:
 
 
 def _question(draw: random.Random, language: _Language, mean: int) -> str:
-    """A story and a question about it, if there is room for both."""
+    """A story and a question about it, if both fit."""
     tokens = _length(draw, mean)
     question = language.space + draw.choice(language.questions)
     left = tokens - round(len(question) / language.chars_per_token)
@@ -153,14 +151,14 @@ def _question(draw: random.Random, language: _Language, mean: int) -> str:
 
 
 def _sentences(draw: random.Random, language: _Language, tokens: int) -> str:
-    """Sentences of about so many estimated tokens; the last one is cut where its time has come."""
+    """Sentences with about this many estimated tokens; the last one is cut at the limit."""
     room = (tokens - 1) * language.chars_per_token
     text = ""
     while len(text) < room:
         sentence = language.space.join(draw.choice(words) for words in language.parts)
         text += (language.space if text else "") + sentence + language.full_stop
     room = max(1, round(room) - len(language.full_stop))
-    # English is cut behind the word that the room ends in: shorter ones would fall out of vLLM's rule.
+    # English is cut after the word at the limit: shorter texts would fail vLLM's rule.
     end = text.find(language.space, room) if language.space else room
     cut = text if end < 0 else text[:end]
     return cut.rstrip(" ,.。") + language.full_stop

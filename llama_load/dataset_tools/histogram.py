@@ -10,18 +10,18 @@ from itertools import chain, count, pairwise
 ROWS = 12
 BAR_CHARS = 36
 QUANTILES = (50, 90, 99)
-# Lengths whose longest is more than so many times their shortest get bins that grow: 1, 2, 5, 10, 20, 50, …
+# If the longest is more than this many times the shortest, bins grow: 1, 2, 5, 10, 20, 50, …
 EVEN_UP_TO = 10
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def quantile(ordered: Sequence[int], percent: float) -> int:
-    """The smallest length that so many percent of the lengths do not exceed (nearest rank). They are in ascending order."""
+    """The smallest length that this percentage of the sorted lengths do not exceed (nearest rank)."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def histogram(lengths: Sequence[int]) -> list[str]:
-    """Lines of text: a bar a bin, about 12, and p50, p90, p99, max and mean under them; one line if there are no lengths."""
+    """Lines of text: about 12 bars, one per bin, then p50, p90, p99, max and mean; one line if there are no lengths."""
     if not lengths:
         return ["  none"]
     ordered = sorted(lengths)
@@ -41,7 +41,7 @@ def histogram(lengths: Sequence[int]) -> list[str]:
 
 
 def _edges(shortest: int, longest: int) -> list[int]:
-    """The bins' first lengths, and the one behind the last bin."""
+    """The bins' first lengths, and the end of the last bin."""
     if longest <= EVEN_UP_TO * shortest:
         step = next(step for step in _round_numbers() if longest // step - shortest // step < ROWS)
         return [step * number for number in range(shortest // step, longest // step + 2)]
@@ -51,7 +51,7 @@ def _edges(shortest: int, longest: int) -> list[int]:
         if edge > longest:
             break
     first = bisect_right(edges, shortest) - 1
-    # Of a very wide spread the shortest lengths share a bin.
+    # In a very wide spread, the shortest lengths share a bin.
     return [edges[first], *edges[max(first + 1, len(edges) - ROWS) :]]
 
 
@@ -60,7 +60,7 @@ def _round_numbers() -> chain[int]:
 
 
 def _bar(part: float) -> str:
-    """A bar of 0 to 36 characters; whatever is there shows."""
+    """A bar of 0 to 36 characters; any value above 0 is visible."""
     eighths = max(round(part * BAR_CHARS * 8), part > 0)
     full, rest = divmod(eighths, 8)
     return _EIGHTHS[8] * full + (_EIGHTHS[rest] if rest else "")

@@ -1,4 +1,4 @@
-"""What is in a data set: its turns and lengths, how much of it a run would use, and how much fits a server's slots."""
+"""Inspects a data set: its turns and lengths, how much of it a run would use, and how much fits a server's slots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from llama_load.workloads.sharegpt import (
     valid,
 )
 
-# Counted of a large data set: p99 is then known to within a tenth of a percent of the ranks.
+# Entries counted of a large data set: this puts p99 within a tenth of a percent of the ranks.
 SAMPLE = 20_000
 CONTEXTS = (2048, 4096, 8192, 16384)
 LAYOUT = "a conversation or a prompt"
@@ -38,10 +38,10 @@ LAYOUT = "a conversation or a prompt"
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The lengths in a data set, in tokens: `prompts[i]` and the length `answers[i]` that request i would ask for.
+    """The lengths in a data set, in tokens: `prompts[i]`, and `answers[i]`, the length that request i would ask for.
 
-    `facts` are lines about what it is. `by_rule` says whether vLLM's rule chooses among the prompts, as it does among
-    conversations; `output_given` whether the answers' length is the user's. `counted_by` is the counter's source.
+    `facts` are lines that describe it. `by_rule`: vLLM's rule selects the prompts, as it does for conversations.
+    `output_given`: the user set the answers' length. `counted_by` is the counter's name.
     """
 
     facts: list[tuple[str, str]]
@@ -53,22 +53,22 @@ class Inspection:
 
     @property
     def usable(self) -> list[bool]:
-        """Which prompts a run would take if the server's context had no end."""
+        """The prompts that a run would use if the server's context were unlimited."""
         pairs = zip(self.prompts, self.answers, strict=True)
         return [not self.by_rule or valid(*pair, output_given=self.output_given) for pair in pairs]
 
     def fitting(self, context: int, overhead: int) -> tuple[int, int]:
-        """How many prompts fit a slot of `context` tokens with answer and `overhead` tokens of template: all, usable ones."""
+        """Prompts that fit a slot of `context` tokens with answer and `overhead` tokens of template: all, usable ones."""
         needs = (prompt + answer + overhead <= context for prompt, answer in zip(self.prompts, self.answers, strict=True))
         fits = list(zip(needs, self.usable, strict=True))
         return sum(fit for fit, _ in fits), sum(fit and usable for fit, usable in fits)
 
 
 def inspect(source: str, counter: TokenCounter, *, output_len: int | None = None, tell: Callable[[str], None]) -> Inspection:
-    """Read and count a data set: a file, or hf:REPO[:split]. `tell` hears how far it is.
+    """Read and count a data set: a file, or hf:REPO[:split]. `tell` is called with progress messages.
 
-    Conversations (ShareGPT's or messages) are counted by their first question and answer, custom prompts as they stand; of
-    more than 20 000 so many. Raises UsageError when the data set cannot be read.
+    Conversations (ShareGPT's or messages) are counted by their first question and answer, custom prompts unchanged. Of more than
+    20 000, only 20 000 are counted. UsageError: the data set cannot be read.
     """
     watched = _Watched(counter, tell)
     tell(f"Reading {source}")
@@ -85,7 +85,7 @@ def inspect(source: str, counter: TokenCounter, *, output_len: int | None = None
 
 
 def report(found: Inspection, contexts: Sequence[int], overhead: int) -> str:
-    """The inspection as text, 80 columns wide: what it is, histograms, and what fits slots of these contexts."""
+    """The inspection as text, 80 columns wide: facts, histograms, and what fits slots of these contexts."""
     count = len(found.prompts)
     usable = sum(found.usable)
     by = found.counted_by
@@ -101,7 +101,7 @@ def report(found: Inspection, contexts: Sequence[int], overhead: int) -> str:
     lines = [f"{name + ':' if name else '':<19}{value}" for name, value in facts]
     lines += ["", "Prompts by their tokens", *histogram(found.prompts), ""]
     if found.output_given:
-        lines.append(f"Answers: {found.answers[0]:,} tokens each, as asked for with --output-len")
+        lines.append(f"Answers: {found.answers[0]:,} tokens each, set by --output-len")
     else:
         lines += ["Answers by their tokens", *histogram(found.answers)]
     lines += ["", f"Prompts that fit a slot with their answers and {overhead} tokens of chat template"]
@@ -118,7 +118,7 @@ def _share(part: int, whole: int) -> str:
 
 
 class _Entry(msgspec.Struct):
-    """What tells the layouts apart."""
+    """The fields that distinguish the layouts."""
 
     prompt: str | None = None
     messages: list[Turn] | None = None
@@ -127,7 +127,7 @@ class _Entry(msgspec.Struct):
 
 
 def _custom(file: DataFile) -> bool:
-    """Whether these are prompts of one's own. Messages are when they end with a question, or say how long the answer is to be."""
+    """Whether these are custom prompts. Messages are if they end with a question, or set the answer's length."""
     if not len(file):
         return False
     entry = file.decode(0, msgspec.json.Decoder(_Entry))
@@ -145,7 +145,7 @@ def _prompts(source: str, total: int, counter: TokenCounter, output_len: int | N
     prompts = plan.measured
     facts = [
         ("Data set", source),
-        ("Layout", "prompts of your own, for locustfiles/custom.py"),
+        ("Layout", "custom prompts, for locustfiles/custom.py"),
         ("Prompts", _sampled(total, "the first ones")),
     ]
     tokens, asked = [prompt.prompt_tokens or 0 for prompt in prompts], [prompt.max_tokens or 0 for prompt in prompts]
@@ -165,15 +165,13 @@ def _conversations(file: Path, source: str, rows: str, counter: TokenCounter, ou
         prompts += counts[::2]
         answers += counts[1::2]
     if not prompts:
-        raise UsageError(
-            f"in no conversation of {source} is a question answered; llama-load datasets make FILE writes one that works"
-        )
+        raise UsageError(f"no conversation of {source} has an answer; llama-load datasets make FILE generates a valid data set")
     facts = [
         ("Data set", source),
         ("Layout", "conversations, for locustfiles/sharegpt_chat.py"),
         *([("Rows read", rows)] if rows else []),
         ("Conversations", _sampled(len(data), "drawn at random")),
-        ("Turns", f"{sum(turns):,} questions with answers, {sum(turns) / len(turns):.1f} a conversation, {max(turns)} at most"),
+        ("Turns", f"{sum(turns):,} questions with answers, {sum(turns) / len(turns):.1f} per conversation (max {max(turns)})"),
     ]
     if output_len is not None:
         answers = [output_len] * len(prompts)
@@ -181,7 +179,7 @@ def _conversations(file: Path, source: str, rows: str, counter: TokenCounter, ou
 
 
 def _exchanges(data: Conversations, numbers: Iterable[int]) -> Iterator[tuple[Conversation, int]]:
-    """Each conversation as a run without --turns sends it, and how many exchanges it has in all."""
+    """Each conversation's prompt in a run without --turns, and its number of exchanges."""
     for number in numbers:
         first = data.read(number, first_only=True)
         whole = data.read(number, first_only=False)
@@ -190,7 +188,7 @@ def _exchanges(data: Conversations, numbers: Iterable[int]) -> Iterator[tuple[Co
 
 
 def _written(data: DataSet, file: Path, tell: Callable[[str], None]) -> int:
-    """Write rows of a data set to a file, 20 000 at most, and return how many: read like this they take no memory, twice."""
+    """Write up to 20 000 rows of a data set to a file and return their number. Two passes over a file take no memory."""
     column = data.first_of(COLUMNS)
     count = 0
     with file.open("wb") as out:
@@ -207,7 +205,7 @@ def _sampled(total: int, which: str) -> str:
 
 
 class _Watched:
-    """A counter that tells how far it is."""
+    """A counter that reports its progress."""
 
     def __init__(self, counter: TokenCounter, tell: Callable[[str], None]) -> None:
         self._counter = counter

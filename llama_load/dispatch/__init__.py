@@ -1,1 +1,1 @@
-"""Who sends what when: leases, phases, the dispatcher. Pure: no Locust, no gevent, no network."""
+"""Assigns requests to workers: leases, phases, the dispatcher. Pure: no Locust, no gevent, no network."""

@@ -1,9 +1,9 @@
-"""Who sends which request and when, for one worker or fifty: phase after phase, every prompt index exactly once.
+"""Assigns requests to workers, phase after phase, every prompt index exactly once.
 
-Pure bookkeeping: nothing here knows gevent, Locust or a network. Workers ask for leases as their users become free; a lease
-brings its prompt, so that a worker needs no data of its own. What a lost worker had not begun goes to others, and so does a
-lease that was lost on its way. In an open loop nobody asks: a lease says when its request is scheduled, and goes out a moment
-before that to the worker with the fewest, which makes a user for it if none is free. Every lease names its replica.
+Pure bookkeeping, without gevent, Locust or a network. In a closed loop, workers request leases as their users become free; a
+lease contains its prompt, so workers need no data. In an open loop, a lease is sent shortly before its scheduled time to the
+worker with the fewest requests, which starts a user for it if none is free. Leases that a lost worker had not begun, and
+leases lost on their way, go to other workers. Every lease names its replica.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from llama_load.targets.balance import Balancer
 from llama_load.units import NS_PER_S
 from llama_load.workloads.prompt import Plan
 
-# Lease a request this long before its scheduled time: longer than a message is on its way, so short that few users wait for that.
+# Lease a request this long before its scheduled time: longer than a message takes, short enough that few users wait.
 AHEAD_NS = NS_PER_S // 2
-# Workers say what they have begun ten times a second.
+# A worker may have begun requests this long after its last message: it reports them ten times a second.
 UNSAID_NS = NS_PER_S // 4
 
 
 class Courier(Protocol):
-    """The way to the workers."""
+    """Sends leases to workers."""
 
     def deliver(self, worker: str, leases: list[Lease]) -> None:
-        """Bring these leases to this worker, at once or later, those of an earlier call first."""
+        """Send these leases to this worker, in the order of the calls."""
 
 
 class Dispatcher:
-    """Hands out the leases of a run by its courier, and counts them back in."""
+    """Hands out the leases of a run through its courier, and counts their ends."""
 
     def __init__(
         self,
@@ -50,23 +50,23 @@ class Dispatcher:
         self._balancer = balancer or Balancer()
         self._now_ns = now_ns
         self._phases: list[Phase] = []
-        self._phase_over: Callable[[], None] | None = None  # for the end of the present phase; None: it is over
+        self._phase_over: Callable[[], None] | None = None  # called at the end of the present phase; None: it has ended
         self._closed = False
         self._plan_indices: defaultdict[tuple[bool, str], IndexPool] = defaultdict(lambda: IndexPool(None))
         self._workers = Workers()
         self._wants = Wants()
         self._full = False  # the next request waits for the limit
         self._room_ns = 0  # when it last stopped to
-        self.in_flight = 0  # users with leases, whose request may not be due yet, and what workers that are back were lost with
+        self.in_flight = 0  # users with leases, and requests that returned workers still have in flight
         self.lost: list[LostWorker] = []
-        # Of each worker that took part and went away: when it was last heard of, and when that was noticed, ns.
+        # For each worker that was lost or left: when it was last heard of, and when that was noticed, ns.
         self.departures: list[tuple[int, int]] = []
 
     # ------------------------------------------------------------------ phases
 
     def begin(self, phase: Phase, over: Callable[[], None], begun_ns: int | None = None) -> None:
-        """Lease requests of this phase from now on; its instants count from `begun_ns`, or from now. `over` is called once,
-        when its last request has ended."""
+        """Start leasing requests of this phase. Its instants are relative to `begun_ns` (None: now). `over` is called once, when
+        its last request has ended."""
         phase.begun_ns = self._now_ns() if begun_ns is None else begun_ns
         earlier = [each.pool.next for each in self._phases if each.warmup == phase.warmup]
         phase.pool = IndexPool(phase.total, max(earlier, default=0))
@@ -79,7 +79,7 @@ class Dispatcher:
         self._check_phase_over()
 
     def close_phase(self) -> None:
-        """The time of the present phase is over: it ends when everything has ended that is leased."""
+        """End the time of the present phase: it is over when all leased requests have ended."""
         self.phase.pool.close()
         self._check_phase_over()
 
@@ -120,7 +120,7 @@ class Dispatcher:
 
     @property
     def under_way(self) -> int:
-        """How many users with leases have a request that is due."""
+        """How many users with leases have a request whose scheduled time has come."""
         now_ns = self._now_ns()
         return self.in_flight - sum(1 for entry in self._workers.held if (entry.lease.scheduled_ns or now_ns) > now_ns)
 
@@ -133,10 +133,10 @@ class Dispatcher:
         self._closed = True
         self._wants.clear()
 
-    # ------------------------------------------------------------------ what workers say
+    # ------------------------------------------------------------------ messages from workers
 
     def expect(self, worker: str) -> None:
-        """This worker has its orders: it will join."""
+        """This worker got its run configuration: it will join."""
         self._workers[worker].is_gone = self._workers[worker].has_left
 
     def join(self, worker: str) -> None:
@@ -145,13 +145,13 @@ class Dispatcher:
         holder.is_ready, holder.is_gone = not holder.has_left, holder.has_left
 
     def want(self, worker: str, workload: str, count: int) -> None:
-        """So many of a worker's users could send a request (or begin a conversation) of this workload."""
+        """`count` users of a worker wait for a request (or conversation) of this workload."""
         self._queue(worker, workload, count)
         self.serve()
 
     def reconcile(self, worker: str, delivered: int, holds: Iterable[Key], wants: Mapping[str, int]) -> None:
-        """What a worker holds and how many more leases of each workload its users wait for, after `delivered` deliveries had
-        reached it or were lost. What of those it does not hold was lost on its way, and goes to whoever asks next."""
+        """The leases that a worker holds after `delivered` deliveries (received or lost), and how many more of each workload its
+        users wait for. Leases of these deliveries that it does not hold were lost on their way, and are given out again."""
         self.join(worker)
         holder, holds = self._workers[worker], set(holds)
         strays = {key for key in holds if self._loss_of(worker, key) is not None}
@@ -174,7 +174,7 @@ class Dispatcher:
             self._let_stray_go(worker, key)
 
     def give_back(self, worker: str, keys: Iterable[Key]) -> None:
-        """Leases that were not used, or whose request was cancelled: somebody else may have them."""
+        """Take back leases that were not used, or whose request was cancelled; others may get them."""
         for key in keys:
             if (entry := self._workers[worker].held.pop(key, None)) is not None:
                 self._let_go(entry)
@@ -183,12 +183,12 @@ class Dispatcher:
         self.serve()
 
     def counts(self, worker: str, key: Key) -> bool:
-        """Whether a record of this request by this worker is the one that counts: it holds the lease, or was given up for lost
-        with it and nobody has repeated the request."""
+        """Whether this worker's record of this request counts: it holds the lease, or it was lost with it and the request was not
+        repeated."""
         return key in self._workers[worker].held or self._loss_of(worker, key) is not None
 
     def end(self, worker: str, key: Key, *, refused: bool = False) -> None:
-        """The record of a leased request that `counts` has come."""
+        """The record of a leased request has arrived, and it `counts`."""
         if (entry := self._workers[worker].held.pop(key, None)) is not None:
             self._drop_overdue()
             self._let_go(entry, refused=refused)
@@ -200,9 +200,9 @@ class Dispatcher:
             self._let_stray_go(worker, key)
 
     def lose(self, worker: str, started: Iterable[Key], heard_ns: int | None = None, *, may_return: bool = False) -> None:
-        """The worker, last heard of at `heard_ns`, is gone. What it had `started`, or could have begun without having said so yet,
-        may have been sent and is not sent again; the rest goes to others. Of one that `may_return` nothing does: it would send
-        it, too."""
+        """The worker, last heard of at `heard_ns`, is lost. Requests that it had `started`, or could have begun unreported,
+        may have been sent and are not repeated; the others go to other workers. If it `may_return`, none is repeated: it would send
+        them, too."""
         self._note_departure(worker, heard_ns)
         held = self._workers[worker].held
         sent = {key for key in started if key in held}
@@ -220,7 +220,7 @@ class Dispatcher:
         self.serve()
 
     def leave(self, worker: str) -> None:
-        """The worker has delivered everything and takes no more leases. What was on its way to it goes to others."""
+        """The worker has delivered all records and takes no more leases. Leases on their way to it go to others."""
         self._workers[worker].has_left = True
         self._note_departure(worker, None)
         self._release(worker)
@@ -233,7 +233,7 @@ class Dispatcher:
             self.departures.append((now_ns if heard_ns is None else heard_ns, now_ns))
 
     def _release(self, worker: str) -> None:
-        """Nothing more for this worker, and back what it held."""
+        """Give this worker no more leases, and take back those that it holds."""
         holder = self._workers[worker]
         holder.is_ready, holder.is_gone = False, True
         self._wants.forget(worker)
@@ -246,7 +246,7 @@ class Dispatcher:
         held.clear()
 
     def _let_go(self, entry: HeldLease, *, refused: bool = False) -> None:
-        """Its user has one request less before it."""
+        """The request of this lease is over, or will not be sent: its user has one less to send."""
         if entry.is_over:
             return
         entry.is_over = True
@@ -291,7 +291,8 @@ class Dispatcher:
     # ------------------------------------------------------------------ handing out
 
     def serve(self) -> None:
-        """Hand out what may be sent now or soon, one request or conversation a worker in turn: so nobody hoards the last ones."""
+        """Hand out requests that may be sent now or soon, one request or conversation per worker in turn, so that no worker gets
+        all of the last ones."""
         found: dict[str, list[Lease]] = {}
         while self._phase_over is not None and not self._closed and (given := self._next()):
             worker, leases = given
@@ -305,8 +306,8 @@ class Dispatcher:
             self._courier.deliver(worker, leases)
 
     def _next(self) -> tuple[str, list[Lease]] | None:
-        """The next request with the further turns of its conversation, and the worker that gets it; None when there is none, or
-        it may not be sent yet."""
+        """The next request with the further turns of its conversation, and its worker; None when there is none, or it may not be
+        sent yet."""
         phase, now_ns = self.phase, self._now_ns()
         index = phase.pool.peek()
         if index is None:
@@ -369,7 +370,7 @@ class Dispatcher:
         return self.phase.stage_of(number, (self._now_ns() - self.phase.begun_ns) / NS_PER_S)
 
     def _drop_overdue(self) -> None:
-        """Called while the limit is reached, and before anything ends: what is due by now is too late, and is never sent."""
+        """Drop requests whose scheduled time has come while the limit is reached. Called before a request ends."""
         phase = self.phase
         if not phase.drops or phase.scheduled_ns is None or phase.workload_of is None:
             return

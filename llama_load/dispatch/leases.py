@@ -1,7 +1,7 @@
-"""Who may send which request: one pool for the whole swarm, exact at any number of users and workers.
+"""Leases of requests, from one pool for all workers: every request is sent once, at any number of users and workers.
 
-Indices are leased in small batches on demand. A static split would be exact in set but not in time: 8 users on 5 workers
-take 53 % longer than one client, and with fewer users than workers a stripe is never sent.
+Indices are leased on demand. With a static split, 8 users on 5 workers would take 53 % longer than one client, and with fewer
+users than workers some requests would never be sent.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ from dataclasses import dataclass
 
 from llama_load.workloads.prompt import Prompt
 
-Key = tuple[bool, int]  # what tells a request from all others of the run: (warm-up?, place in the plan)
+Key = tuple[bool, int]  # identifies a request of the run: (warm-up?, index)
 
-# More users are not made for a schedule that a server cannot keep up with: its requests are late then, and the verdict reports it.
+# The most users per process for a schedule that the server cannot keep up with; then requests are late, and the verdict reports it.
 MOST_USERS_A_PROCESS = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Permission to send one request of a phase, and its prompt if the workload brings one.
+    """Permission to send one request of a phase, with its prompt if the workload has prompts.
 
     `index` counts the run's requests, `plan_index` those of its workload (the same, unless a run has several).
-    `follows` says that it is a further turn of the conversation that the lease before it is of. `scheduled_ns` is when
-    the request is scheduled (None: now), and `allowed_ns` since when the limit of requests in flight allowed it, if
-    that was later. `replica` is the server's number among the run's targets. `unasked`: no user asked for it; the
-    worker makes one if none is free.
+    `follows`: it is a further turn of the previous lease's conversation. `scheduled_ns`: when the request is scheduled (None:
+    now); `allowed_ns`: when the limit of requests in flight allowed it, if later. `replica`: the server's number among the
+    run's targets. `unasked`: no user waits for it; the worker starts one if none is free.
     """
 
     index: int
@@ -54,12 +53,12 @@ class IndexPool:
         self.first = first
         self.total = total
         self.ended = 0
-        self.next = first  # the lowest that nobody ever had
+        self.next = first  # the lowest that was never leased
         self._returned: list[int] = []  # ascending
         self._closed = False
 
     def peek(self) -> int | None:
-        """The lowest index that nobody holds; None when all are leased."""
+        """The lowest free index; None when all are leased."""
         if self._closed:
             return None
         if self._returned:
@@ -67,7 +66,7 @@ class IndexPool:
         return None if self._all_given else self.next
 
     def take(self, count: int) -> list[int]:
-        """Up to `count` indices that nobody holds, lowest first; empty when all are leased."""
+        """Take up to `count` free indices, lowest first; empty when all are leased."""
         if self._closed:
             return []
         batch = self._returned[:count]
@@ -78,13 +77,13 @@ class IndexPool:
         return batch
 
     def take_run(self, length: Callable[[int], int]) -> list[int]:
-        """The lowest index that nobody holds, and the `length(index) - 1` after it that belong to it, if nobody holds them."""
+        """Take the lowest free index, and the `length(index) - 1` indices after it that belong to it, if they are free."""
         run = self.take(1)
         for _ in range(length(run[0]) - 1 if run else 0):
             following = run[-1] + 1
             if following == self.next and not self._all_given:
                 self.next += 1
-            elif self._returned[:1] == [following]:  # it has just been the next lowest
+            elif self._returned[:1] == [following]:  # free, and now the lowest one
                 del self._returned[0]
             else:
                 break
@@ -92,11 +91,11 @@ class IndexPool:
         return run
 
     def end(self) -> None:
-        """A leased request has ended well or badly."""
+        """A leased request has ended, successfully or not."""
         self.ended += 1
 
     def give_back(self, index: int) -> None:
-        """A leased request will not be carried to its end by its holder: somebody else may send it."""
+        """Return the index of a request that its holder will not send: another may lease it."""
         insort(self._returned, index)
 
     @property
@@ -106,11 +105,11 @@ class IndexPool:
 
     @property
     def is_closed(self) -> bool:
-        """Whether its time was over."""
+        """Whether it was closed: its time is over."""
         return self._closed
 
     def close(self) -> None:
-        """Time is over: nobody gets any more, and what is leased now is all that will end."""
+        """Lease no more; only the requests leased now will end."""
         self._closed = True
 
     @property

@@ -1,4 +1,4 @@
-"""What a run consists of, as the dispatcher sees it: a warm-up, a measurement, perhaps another warm-up, and so on."""
+"""The phases of a run, as the dispatcher sees them: warm-ups and measurements."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from llama_load.dispatch.leases import IndexPool
 
 @dataclass(slots=True, kw_only=True)
 class Phase:
-    """A part of the run: a warm-up, or the measurement of stages that go on without a pause.
+    """A part of the run: a warm-up, or the measurement of stages without a pause between them.
 
-    `total` requests (None: until it is closed). `scheduled_ns`: when each is scheduled, after the begin, ascending;
-    None: as soon as possible. `limit_at` says how many may be in flight so many s after the begin (None: as many as
-    there are users), `stage_of` to which stage a request belongs, by its number in the phase and the s after the begin,
-    `workload_of` of which workload it is: the workers get requests in turn, and make users for them (None: requests go
-    to users that ask, of their workload). `drops`: what is scheduled while the limit is reached is never sent.
-    `repeats`: it sends the same prompts as the phase before it.
+    `total`: number of requests (None: until it is closed). `scheduled_ns`: scheduled time of each request since the begin,
+    ascending; None: as soon as possible. `limit_at(s)`: the limit of requests in flight at this time since the begin (None: the
+    number of users). `stage_of(number, s)`: the stage of request `number`, sent at this time. `workload_of(number)`: its
+    workload; workers get requests in turn and start users for them (None: requests go to waiting users of the workload).
+    `drops`: requests scheduled while the limit is reached are never sent. `repeats`: same prompts as the phase before.
     """
 
     total: int | None

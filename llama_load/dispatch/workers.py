@@ -1,4 +1,4 @@
-"""What the workers of a run hold, as the dispatcher knows it, and which of their users wait."""
+"""The leases that the workers of a run hold, as the dispatcher knows them, and how many of their users wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llama_load.metrics.evidence import LostWorker
 
 @dataclass(slots=True)
 class Holder:
-    """A user of a worker that has leases: one, or those of a conversation. Its first request goes to this replica."""
+    """A user that has leases: one, or those of a conversation. `replica` gets its first request; `left` are not over."""
 
     left: int
     worker: WorkerLeases
@@ -21,7 +21,7 @@ class Holder:
 
 @dataclass(slots=True)
 class HeldLease:
-    """A lease that a worker holds, with the number of the delivery that brought it, and since when it may be used."""
+    """A lease that a worker holds, with the number of its delivery, and from when on it may be used."""
 
     lease: Lease
     delivery: int
@@ -32,19 +32,19 @@ class HeldLease:
 
 @dataclass(slots=True)
 class WorkerLeases:
-    """What one worker holds."""
+    """The leases of one worker, and its state."""
 
     held: dict[Key, HeldLease] = field(default_factory=dict)
     deliveries: int = 0
     holders: int = 0  # users with leases
-    turn: int = 0  # when it was last given an arrival: a smaller number is longer ago
+    turn: int = 0  # when it last got an arrival: a smaller number is longer ago
     is_ready: bool = False  # it takes arrivals
     is_gone: bool = False  # lost, perhaps for a while, or it has left
     has_left: bool = False
-    strays: set[Key] = field(default_factory=set)  # what it was lost with and still has in flight, now that it is back
+    strays: set[Key] = field(default_factory=set)  # requests that it had in flight when it was lost, and still has after its return
 
     def hold(self, leases: list[Lease], now_ns: int) -> None:
-        """One of its users gets these with the next delivery."""
+        """Give these leases to one of its users, with the next delivery."""
         holder = Holder(len(leases), self, leases[0].replica)
         number = self.deliveries + 1
         self.held |= {lease.key: HeldLease(lease, number, holder, max(now_ns, lease.scheduled_ns or 0)) for lease in leases}
@@ -52,7 +52,7 @@ class WorkerLeases:
 
 
 class Workers:
-    """What each worker holds, by its name. One that is asked for and was not known holds nothing."""
+    """The leases of each worker, by name; an unknown worker has none."""
 
     def __init__(self) -> None:
         self._by_name: defaultdict[str, WorkerLeases] = defaultdict(WorkerLeases)
@@ -72,7 +72,7 @@ class Workers:
         return all(worker.is_ready or worker.is_gone for worker in self._by_name.values())
 
     def idlest(self) -> str | None:
-        """The worker for the next arrival: the one with the fewest requests, of several the one whose turn is longest ago."""
+        """The worker for the next arrival: the one with the fewest requests; of several, the one that waited longest."""
         ready = [
             (each.holders, each.turn, name)
             for name, each in self._by_name.items()
@@ -87,7 +87,7 @@ class Workers:
 
 
 class Wants:
-    """How many users wait for leases, by worker and workload, in the order in which they get one."""
+    """How many users wait for leases, by worker and workload, in the order in which they get them."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], int] = {}
@@ -99,7 +99,7 @@ class Wants:
 
     @property
     def next(self) -> tuple[str | None, str]:
-        """Worker and workload of the user that is next; no worker if none waits."""
+        """Worker and workload of the next user; no worker if none waits."""
         return next(iter(self._waiting), (None, ""))
 
     def add(self, worker: str, workload: str, count: int) -> None:
@@ -108,27 +108,27 @@ class Wants:
             self._waiting[worker, workload] = self._waiting.get((worker, workload), 0) + count
 
     def satisfied(self, worker: str, workload: str) -> None:
-        """One user less waits there; those of other workers are next."""
+        """One user got its lease; the users of other workers are next."""
         if (count := self._waiting.pop((worker, workload), 0)) > 1:
             self._waiting[worker, workload] = count - 1
 
     def forget(self, worker: str) -> None:
-        """Nobody waits there."""
+        """Forget the waiting users of this worker."""
         self._waiting = {key: count for key, count in self._waiting.items() if key[0] != worker}
 
     def clear(self) -> None:
-        """Nobody waits anywhere."""
+        """Forget all waiting users."""
         self._waiting.clear()
 
 
 def possibly_sent(lost: LostWorker, key: Key) -> list[int]:
-    """The list of what a lost worker may have sent that this request belongs to."""
+    """The lost worker's list of possibly sent requests that this request belongs to: warm-up or measured."""
     return lost.possibly_sent_warmup if key[0] else lost.possibly_sent
 
 
 def could_have_begun(held: Mapping[Key, HeldLease], begun: Set[Key], until_ns: int) -> set[Key]:
-    """What of these a worker could have begun by then without having said so: any request that was to be sent by then, and the
-    turn of a conversation after one that has ended or is being sent (whose answer may have come meanwhile)."""
+    """The held requests that a worker could have begun by `until_ns` without reporting it: those that could be sent by then, and in
+    a conversation the turn after one that has ended or may be in flight (its answer may have arrived)."""
     first: set[Key] = set()
     next_turns: set[Key] = set()
     before: dict[int, Key] = {}  # of each user (its holder): the turn before

@@ -1,1 +1,1 @@
-"""Plans of several runs: how much this machine carries."""
+"""Experiments of several runs: how much load this machine carries."""

@@ -1,9 +1,9 @@
-"""How many streams one worker on this machine carries truthfully: more and more of them against the simulated server.
+"""How many streams one worker on this machine times accurately: increasing numbers against the simulated server.
 
-The server's log says when it received each request and when it sent each token; a client is true while the p99 of its TTFT
-error stays small. Server and client share the machine here, which a real test does not do: the result is a lower bound.
-Other programs can only make the error larger. So the machine must be quiet before the first step, a step that is off is
-measured again, and the best of its readings counts; one that others may have spoilt each time is not kept.
+The server logs when it received each request and sent each token; a client is accurate while the p99 of its TTFT error stays
+small. Server and client share the machine here, unlike in a real test: the result is a lower bound. Other programs can only
+increase the error. So the machine must be quiet before the first step, a step beyond the limit is repeated, and its best reading
+counts; a step that other programs may have disturbed each time is discarded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STREAMS = (25, 50, 100, 200, 400, 600, 800, 1200, 1600)
 LIMITS_MS = (1.0, LOOSE_MS)
 ENDS_WITHIN_S = 120
 READINGS = 3
-# Share of all cores that other programs may use, before the first step and in a reading that is believed to be off.
+# Share of all cores that other programs may use, before the first step and in a reading beyond the limit.
 QUIET = 0.1
 QUIET_WITHIN_S = 30.0
 LOOK_S = 2.0
@@ -47,21 +47,21 @@ def calibrate(
     read: Callable[[int], Step] | None = None,
     busy: Callable[[], float] | None = None,
 ) -> Calibration:
-    """Measure until a step is off by more than the loose limit. `on_step` hears of every reading; `read` takes one, `busy` says
-    how much of the machine others use (0 to 1).
+    """Measure until a step exceeds the loose limit. `on_step` gets every reading; `read` takes one; `busy` returns the share of the
+    machine that other programs use (0 to 1).
 
-    Raises RunError where the machine is not quiet, or nothing could be found out because of other programs.
+    RunError: the machine is not quiet, or other programs made every result uncertain.
     """
     wait_for_quiet(busy or others_busy)
     calibration = Calibration(time.strftime("%Y%m%d-%H%M%S"), platform.node(), os.cpu_count(), TOK_PER_S)
     for count in streams:
         step, is_sure = best_of(count, read or measure, on_step)
         if not is_sure:
-            if calibration.steps:  # what was carried so far is sure; that no more is carried is not
+            if calibration.steps:  # earlier steps are certain; that this one fails is not
                 break
             raise RunError(
-                f"other programs used {step.others_busy or 0:.0%} of this machine while it was calibrated: nothing is certain, so "
-                "nothing is kept; stop them and calibrate again"
+                f"other programs used {step.others_busy or 0:.0%} of this machine during the calibration, so no result was certain "
+                "or kept; stop them and repeat it"
             )
         calibration.steps.append(step)
         if step.ttft_error_p99_ms > LOOSE_MS:
@@ -83,23 +83,23 @@ def best_of(streams: int, read: Callable[[int], Step], on_step: Callable[[Step],
 
 
 def wait_for_quiet(busy: Callable[[], float]) -> None:
-    """Wait until others use little of the machine. Raises RunError if they go on for too long."""
+    """Wait until other programs use little of the machine. RunError: they continue for too long."""
     deadline = time.monotonic() + QUIET_WITHIN_S
     while (share := busy()) > QUIET:
         if time.monotonic() > deadline:
             raise RunError(
-                f"other programs use {share:.0%} of this machine, so a calibration would not be of this machine; stop them and "
+                f"other programs use {share:.0%} of this machine, which would distort the calibration; stop them and "
                 "calibrate again"
             )
 
 
 def others_busy() -> float:
-    """The share of all cores' time that is used now, 0 to 1, over two seconds."""
+    """The share of all cores' time used, 0 to 1, measured over two seconds."""
     return float(psutil.cpu_percent(LOOK_S)) / 100
 
 
 def measure(streams: int) -> Step:
-    """Two requests a stream. Raises RunError if the run fails."""
+    """Two requests per stream. RunError: the run fails."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         port, log = free_port(), folder / "truth.jsonl"
@@ -126,7 +126,7 @@ def measure(streams: int) -> Step:
 
 
 def others_share(health: WorkerHealth) -> float | None:
-    """Of all cores' time: what was used, without the client's and the server's part; None where it is not known."""
+    """Share of all cores' time used by neither client nor server; None if unknown."""
     if health.machine_busy is None or health.own_share is None or health.server_share is None:
         return None
     return max(0.0, health.machine_busy - health.own_share - health.server_share)
@@ -136,7 +136,7 @@ MOST_STREAMS, MOST_TOK_PER_S = 10**7, 1e6
 
 
 def parse_load(text: str) -> tuple[int, float]:
-    """Read `2000x50`: streams, and tokens per second of each. Raises UsageError with a sentence."""
+    """Read `2000x50`: streams, and tokens per second of each. UsageError: another format."""
     streams, _, speed = text.lower().partition("x")
     try:
         found = int(streams), float(speed or TOK_PER_S)
@@ -144,4 +144,4 @@ def parse_load(text: str) -> tuple[int, float]:
             return found
     except ValueError:
         pass
-    raise UsageError(f"--for wants STREAMSxTOKENS_PER_SECOND, such as 2000x50, got {text!r}")
+    raise UsageError(f"--for must be STREAMSxTOKENS_PER_SECOND, such as 2000x50, got {text!r}")

@@ -1,1 +1,1 @@
-"""When requests are sent: stages, schedules, segments. Pure: nothing here sends, waits or knows Locust."""
+"""When requests are scheduled: stages, schedules, segments. Pure functions: no sending, no waiting, no Locust."""

@@ -1,16 +1,16 @@
-"""Arrival schedules for open-loop load: the instants at which a run wants its requests, decided before it starts.
+"""Arrival schedules for open-loop load: the instants at which requests are scheduled, computed before the run starts.
 
 With a mean gap of m_i = 1/rate before arrival i and gaps x_i drawn from Gamma(shape b, scale m_i/b), arrival i comes at
 
     t_i = (x_0 + … + x_i) / (x_0 + … + x_{N-1}) * (m_0 + … + m_{N-1})
 
-so that N arrivals take N/rate whatever the seed: the first comes after the first gap, the last at N/rate. As in
-`vllm bench serve`, which leaves the sum of the gaps as drawn where the rate ramps up; here a ramp takes its time, too.
+so that N arrivals take N/rate for every seed: the first comes after the first gap, the last at N/rate. `vllm bench serve`
+does the same, except that it keeps the drawn sum of gaps while the rate ramps up; here a ramp also takes its exact time.
 
     process     gaps                     coefficient of variation
     poisson     exponential (b = 1)      1
     gamma       Gamma(b)                 1/sqrt(b): bursts for b < 1, more even for b > 1
-    constant    all alike                0
+    constant    all equal                0
 
 Source: vLLM benchmarks/serve.py, get_request.
 """
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SEEDS = 2**32  # numpy takes no others
-ROUNDING = 1e-9  # a schedule that is longer by no more than this fraction still fits
+SEEDS = 2**32  # numpy's limit
+ROUNDING = 1e-9  # a schedule longer by at most this fraction still fits
 
 
 @dataclass(frozen=True, slots=True)
 class RateRamp:
-    """A rate that goes from `start_rps` at the first arrival to `end_rps` at the last, by its place among the arrivals.
+    """A rate that changes from `start_rps` at the first arrival to `end_rps` at the last, by arrival number.
 
-    At place p = i/(N-1): linear start + (end - start) p, exponential start (end/start)^p. From 1 to 4 requests per second
-    in three arrivals: 1, 2.5, 4 and 1, 2, 4. Raises UsageError for a rate that is not positive.
+    At position p = i/(N-1): linear start + (end - start) p, exponential start (end/start)^p. From 1 to 4 requests per second
+    in three arrivals: 1, 2.5, 4 and 1, 2, 4. UsageError: a rate that is not positive.
     """
 
     kind: str  # linear or exponential
@@ -58,7 +58,7 @@ class RateRamp:
         return np.asarray(self.start_rps * (self.end_rps / self.start_rps) ** place)
 
     def span_s(self, count: int) -> float:
-        """How long `count` arrivals take: the sum of their mean gaps."""
+        """Duration of `count` arrivals in s: the sum of their mean gaps."""
         return float((1 / self.rates_rps(count)).sum())
 
 
@@ -71,10 +71,10 @@ def arrivals_s(
     seed: int,
     ramp: RateRamp | None = None,
 ) -> NDArray[np.float64]:
-    """When each of `count` requests is wanted, in s from the start of the run, ascending; see the formula above.
+    """When each of `count` requests is scheduled, in s from the start of the run, ascending; formula above.
 
     `burstiness` is the shape b of gamma gaps. A ramp must end at the rate. The same seed gives the same instants on every
-    machine and with every version of numpy, up to the last digits. Raises UsageError for parameters that make no schedule.
+    machine and with every numpy version, up to the last digits. UsageError: invalid parameters.
     """
     import numpy as np
 
@@ -82,27 +82,27 @@ def arrivals_s(
     if count < 1:
         raise UsageError(f"a schedule needs at least one request, got {count}")
     if not 0 < burstiness < math.inf:
-        raise UsageError(f"--burstiness must be a number greater than 0, got {burstiness:g}; for even gaps take --arrival constant")
+        raise UsageError(f"--burstiness must be a number greater than 0, got {burstiness:g}; use --arrival constant for even gaps")
     if burstiness != 1 and process != "gamma":
-        raise UsageError(f"--burstiness {burstiness:g} makes gamma arrivals, not {process}: leave out the one or the other")
+        raise UsageError(f"--burstiness {burstiness:g} and --arrival {process} conflict: use --arrival gamma")
     if ramp is not None and ramp.end_rps != rate_rps:
         raise UsageError(f"the ramp ends at {ramp.end_rps:g} requests per second, but the request rate is {rate_rps:g}")
     mean_gaps = 1 / (np.full(count, rate_rps) if ramp is None else ramp.rates_rps(count))
     gaps = mean_gaps
     if process != "constant":
-        # The stream of RandomState is frozen; that of numpy's newer generators may change with a version.
+        # RandomState's random numbers are frozen; those of numpy's newer generators may change with a version.
         gaps = np.random.RandomState(seed % SEEDS).gamma(burstiness, mean_gaps / burstiness)
     arrivals = np.cumsum(gaps)
-    if arrivals[-1] > 0:  # extreme bursts: all gaps may be too small for a float
+    if arrivals[-1] > 0:  # with extreme bursts all gaps may underflow to 0
         arrivals = arrivals / arrivals[-1] * mean_gaps.sum()
     return np.asarray(arrivals)
 
 
 def for_time(rate_rps: float, seconds: float, *, ramp: RateRamp | None = None) -> int:
-    """How many requests a run of so many seconds sends: round(rate x seconds); with a ramp, as many as it brings by then.
+    """Number of requests in a run of `seconds`: round(rate x seconds); with a ramp, those that arrive by then.
 
-    10 requests per second for 60 s: 600; with a linear ramp from 1 to 10 that takes these 60 s: 233. Raises UsageError if
-    that is none at all.
+    10 requests per second for 60 s: 600; with a linear ramp from 1 to 10 that takes these 60 s: 233. UsageError: the number
+    is 0.
     """
     _check_rate(rate_rps)
     if not 0 < seconds < math.inf:
@@ -113,7 +113,7 @@ def for_time(rate_rps: float, seconds: float, *, ramp: RateRamp | None = None) -
         most = math.ceil(max(ramp.start_rps, ramp.end_rps) * seconds)
         count = bisect(range(1, most + 1), seconds * (1 + ROUNDING), key=ramp.span_s)
     if count < 1:
-        raise UsageError(f"at {rate_rps:g} requests per second no request comes within {seconds:g} s; raise one of the two")
+        raise UsageError(f"at {rate_rps:g} requests per second no request arrives within {seconds:g} s; raise the rate or the time")
     return count
 
 

@@ -1,7 +1,7 @@
-"""The segments of a run: which requests are scheduled when, stage by stage. Decided before the run, from flags alone.
+"""The segments of a run: which requests are scheduled when, stage by stage. Computed before the run, from flags alone.
 
-A run is a sequence of segments. Within a segment the load may change, but nothing stops: a ramp, a spike, or a single stage.
-Between two segments everything ends that was in flight, and the next one's warm-up is sent.
+A run is a sequence of segments. Within a segment (a ramp, a spike, or a single stage) the load may change without a pause.
+Between two segments all requests in flight end, and the next segment's warm-up is sent.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from llama_load.workloads.traces import Arrival
 POISSON, CONSTANT, GAMMA, TRACE = ARRIVALS = ("poisson", "constant", "gamma", "trace")
 LINEAR, EXPONENTIAL = RAMPS = ("linear", "exponential")
 QUEUE, DROP = ON_LIMITS = ("queue", "drop")
-LONGEST_S = 1e8  # three years: instants in ns stay far from what 64 bits hold
-MOST_ARRIVALS = 10**8  # of a stage: their instants take 0.8 GB
+LONGEST_S = 1e8  # three years: instants in ns stay far below 64 bits
+MOST_ARRIVALS = 10**8  # per stage: their instants take 0.8 GB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadModel:
-    """When requests are sent, as the flags say it. Without a rate, a trace or stages: a closed loop of as many as there are
-    users.
+    """When requests are sent, according to the flags. Without a rate, a trace or stages: a closed loop with all users.
 
-    `max_in_flight` limits an open loop; what waits then is queued, or dropped. `arrivals` are a trace's.
+    `max_in_flight` limits an open loop; further arrivals are queued or dropped. `arrivals` are a trace's.
     """
 
     rate_rps: float | None = None
@@ -49,17 +48,17 @@ class LoadModel:
 
     @property
     def is_open(self) -> bool:
-        """Whether any of it is sent by a schedule."""
+        """Whether any part of it is an open loop."""
         return self.rate_rps is not None or bool(self.arrivals) or any(stage.rate_rps is not None for stage in self.stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Stages that follow each other without a pause: `total` requests, or as many as fit `seconds`, or both: what comes first.
+    """Stages that follow each other without a pause: `total` requests, or `seconds`, or both: whichever is reached first.
 
-    `scheduled_s` are the instants at which requests are scheduled, in s from its begin, one a request, and
-    `stage_index` says of each to which of the stages it belongs (0 is the first here); None: a closed loop, in which a
-    user asks again when it has its answer. `first_stage` is the number of its first stage in the run.
+    `scheduled_s` are the scheduled instants of the requests, in s from the segment's start, and `stage_index` is the stage of
+    each (0 is the first here). None: a closed loop, in which a user sends its next request when the previous one is answered.
+    `first_stage` is the number of its first stage in the run.
     """
 
     stages: tuple[Stage, ...]
@@ -72,39 +71,38 @@ class Segment:
 
     @property
     def starts_s(self) -> list[float]:
-        """When each of its stages begins, s from the segment's begin."""
+        """When each of its stages begins, in s from the segment's start."""
         return list(accumulate((stage.seconds or math.inf for stage in self.stages[:-1]), initial=0.0))
 
     @property
     def ends_s(self) -> list[float]:
-        """When each of its stages ends, if it ends by time; infinite where it does not."""
+        """When each of its stages ends if it ends by time; else infinite."""
         last = self.stages[-1].seconds or self.seconds or math.inf
         return [*self.starts_s[1:], self.starts_s[-1] + last]
 
     def stage_index_at(self, elapsed_s: float) -> int:
-        """Which of its stages is on so long after its begin: 0 the first."""
+        """The stage at this time after the segment's start: 0 is the first."""
         return max(0, bisect_right(self.starts_s, elapsed_s) - 1)
 
     def stage_of(self, number: int, elapsed_s: float) -> int:
-        """To which stage of the run its request `number` belongs: by the schedule, else by the time of its begin."""
+        """The stage of the run that request `number` belongs to: by the schedule, else by the time at which it begins."""
         return self.first_stage + (
             int(self.stage_index[number]) if self.stage_index is not None else self.stage_index_at(elapsed_s)
         )
 
     def stage_of_warmup(self, _number: int, _elapsed_s: float) -> int:
-        """To which stage its warm-up belongs: to its first one."""
+        """The stage that its warm-up belongs to: its first one."""
         return self.first_stage
 
     def users_to_begin(self, horizon_s: float) -> int:
-        """How many users it needs to begin: as many as it will ever have at once, or as its schedule wants in so many s. 0: as many
-        as there are."""
+        """Users needed at the start: the most it ever has at once, or the requests scheduled within `ahead_s`. 0: all there are."""
         if self.scheduled_s is None:
             return self.most_users or 0
         soon = int(np.searchsorted(self.scheduled_s, horizon_s, side="right"))
         return max(1, min(soon, self.max_in_flight or soon))
 
     def limit_at(self, elapsed_s: float) -> int | None:
-        """How many requests may be in flight then; None: no limit but the number of users."""
+        """Maximum requests in flight at this time; None: limited only by the number of users."""
         if self.scheduled_s is not None:
             return self.max_in_flight
         stage_index = self.stage_index_at(elapsed_s)
@@ -112,12 +110,12 @@ class Segment:
 
     @property
     def is_limited(self) -> bool:
-        """Whether anything but the number of users limits what is in flight."""
+        """Whether anything else than the number of users limits requests in flight."""
         return self.limit_at(0.0) is not None
 
     @property
     def most_users(self) -> int | None:
-        """How many users it needs at once; None: as many as there are (closed loop), or as its schedule turns out to need."""
+        """The users it needs at once; None: all there are (closed loop), or depends on the answers (open loop)."""
         if self.scheduled_s is not None:
             return None
         needed = [int(max(stage.users, stage.start or 0)) for stage in self.stages if stage.users is not None]
@@ -125,9 +123,9 @@ class Segment:
 
 
 def plan_segments(model: LoadModel, num_prompts: int | None, run_time_s: float | None) -> list[Segment]:
-    """The segments of a run; `num_prompts` and `run_time_s` are those of every stage that has no amount of its own.
+    """The segments of a run; `num_prompts` and `run_time_s` apply to every stage without an amount.
 
-    Raises UsageError for what makes no schedule.
+    UsageError: the load has no valid schedule.
     """
     if not model.stages:
         return [_single(model, num_prompts, run_time_s)]
@@ -141,11 +139,11 @@ def plan_segments(model: LoadModel, num_prompts: int | None, run_time_s: float |
 
 
 def _single(model: LoadModel, num_prompts: int | None, run_time_s: float | None) -> Segment:
-    """A run without stages is one of a single one, which has no name."""
+    """A run without stages has a single one, without a name."""
     if model.arrivals:
         scheduled_s = np.array([arrival.at_s for arrival in model.arrivals[:num_prompts]])
         if scheduled_s[-1] > LONGEST_S:
-            raise UsageError(f"the trace takes {scheduled_s[-1]:.3g} s: is its unit of time another one, or --speed too low?")
+            raise UsageError(f"the trace takes {scheduled_s[-1]:.3g} s: check its time unit, or raise --speed")
         return Segment(
             stages=(Stage(name=""),),
             total=len(scheduled_s),
@@ -176,12 +174,12 @@ def _closed(first: int, stages: tuple[Stage, ...], num_prompts: int | None, run_
 
 
 def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: int | None, run_time_s: float | None) -> Segment:
-    """The schedules of its stages, one after the other. A time alone says how many requests there are; all of them are sent and
-    answered, however long that takes."""
+    """The schedules of its stages, concatenated. A time alone determines the number of requests; all of them are sent and
+    answered, even after that time."""
     parts, stage_indices, begin_s, cut_s = [], [], 0.0, None
     for stage_index, together in _at_one_rate(stages):
         number, stage = first + stage_index, together[0]
-        if len(together) > 1:  # one schedule for all of them: of 1.5 a second, windows of a second would get one each
+        if len(together) > 1:  # one schedule for all: at 1.5/s, windows of one second would each get one request
             stage = replace(stage, seconds=sum(each.seconds or 0.0 for each in together))
         rate_rps = stage.rate_rps or 1.0
         ramp = _ramp(model, stage, rate_rps)
@@ -197,12 +195,10 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
         scheduled_s = arrivals_s(
             count, rate_rps, burstiness=model.burstiness, process=model.process, seed=model.seed + number, ramp=ramp
         )
-        if stage.seconds:  # the last may be late by rounding
+        if stage.seconds:  # rounding may make the last one late
             scheduled_s = np.minimum(scheduled_s, stage.seconds)
         if scheduled_s[-1] > LONGEST_S:
-            raise UsageError(
-                f"at {rate_rps:g} requests per second {count} of them take {scheduled_s[-1]:.3g} s: give a higher rate"
-            )
+            raise UsageError(f"at {rate_rps:g} requests per second {count} requests take {scheduled_s[-1]:.3g} s: raise the rate")
         parts.append(begin_s + scheduled_s)
         ends_s = list(accumulate(each.seconds or 0.0 for each in together[:-1]))
         stage_indices.append(stage_index + np.searchsorted(ends_s, scheduled_s, side="right"))
@@ -220,7 +216,7 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
 
 
 def _at_one_rate(stages: Sequence[Stage]) -> list[tuple[int, tuple[Stage, ...]]]:
-    """The stages, with the number of the first, those together that follow each other with a time each and the same rate."""
+    """The stages, each with the number of the first. Consecutive ones with a time each and the same rate form one group."""
 
     def goes_on(stage_index: int) -> bool:
         before, stage = stages[stage_index - 1], stages[stage_index]
@@ -231,20 +227,20 @@ def _at_one_rate(stages: Sequence[Stage]) -> list[tuple[int, tuple[Stage, ...]]]
 
 
 def _in_groups(stages: Sequence[Stage], goes_on: Callable[[int], bool]) -> list[tuple[int, tuple[Stage, ...]]]:
-    """The stages in groups, each with the number of its first: a stage (by its number) that goes on is in the group before it."""
+    """The stages in groups, each with the number of its first: a stage that continues the one before it joins its group."""
     starts = [stage_index for stage_index in range(len(stages)) if not (stage_index and goes_on(stage_index))]
     return [(start, tuple(stages[start:end])) for start, end in zip(starts, [*starts[1:], len(stages)], strict=True)]
 
 
 def _within(stage: Stage, ramp: RateRamp | None) -> int:
-    """How many requests come within a stage's own time. A last one that would come after it is none: where the next stage goes on
-    without a pause, that has begun by then. 2.5 a second for 3 s: 7."""
+    """Number of requests that arrive within the stage's time. One that would arrive later is left out, because the next stage may
+    have begun by then. 2.5 a second for 3 s: 7."""
     rate_rps, seconds = stage.rate_rps or 1.0, stage.seconds or 0.0
     if ramp is not None:
         return for_time(rate_rps, seconds, ramp=ramp)
     if (count := math.floor(rate_rps * seconds * (1 + ROUNDING))) < 1:
         raise UsageError(
-            f"stage {stage.name}: at {rate_rps:g} requests per second none comes within {seconds:g} s; raise one of the two"
+            f"stage {stage.name}: at {rate_rps:g} requests per second none arrives within {seconds:g} s; raise the rate or the time"
         )
     return count
 
@@ -252,7 +248,7 @@ def _within(stage: Stage, ramp: RateRamp | None) -> int:
 def _check_size(count: float) -> None:
     if count > MOST_ARRIVALS:
         raise UsageError(
-            f"a schedule holds {MOST_ARRIVALS:,} requests at most, got {count:,.0f}: lower the rate, the time or the number"
+            f"a schedule has room for {MOST_ARRIVALS:,} requests, got {count:,.0f}: lower the rate, the time or the number"
         )
 
 
@@ -265,7 +261,7 @@ def _ramp(model: LoadModel, stage: Stage, rate_rps: float) -> RateRamp | None:
 
 
 def stage_counts(segments: Sequence[Segment]) -> list[int] | None:
-    """How many requests each stage of the run sends; None if that is not known before it, as a time may end one of them."""
+    """Requests per stage of the run; None if unknown beforehand, because a time may end one of them."""
     counts: list[int] = []
     for segment in segments:
         if segment.total is None or segment.seconds is not None:
@@ -276,6 +272,6 @@ def stage_counts(segments: Sequence[Segment]) -> list[int] | None:
 
 
 def total_requests(segments: Sequence[Segment]) -> int | None:
-    """How many requests all of them send; None if that is not known before the run."""
+    """Requests in all segments; None if unknown before the run."""
     totals = [segment.total for segment in segments]
     return None if None in totals else sum(total or 0 for total in totals)

@@ -1,15 +1,15 @@
-"""Stages: a run in parts, each at a load of its own.
+"""Stages: a run in parts, each with its load.
 
-    1,8,16              so many requests in flight, one stage after the other
-    1:16,8:128          … with their own numbers of prompts
-    1:30s,8:2m          … or times
+    1,8,16              requests in flight, one stage after the other
+    1:16,8:128          the same with a number of prompts each
+    1:30s,8:2m          or a time each
     2/s,4/s:600         request rates (open loop)
-    1-16:60s            a ramp from 1 to 16 in flight within 60 s; 1/s-10/s:60s one of the rate
+    1-16:60s            a ramp from 1 to 16 in flight within 60 s; 1/s-10/s:60s is a ramp of the rate
     spike:4-32:30s      4 in flight, then 32, then 4 again, each for 30 s, without a pause between them
-    soak:8:1h           8 in flight for an hour, told in six windows, so that a drift can be seen
+    soak:8:1h           8 in flight for an hour, reported in six windows to show drift
 
-A stage without an amount of its own takes that of --num-prompts or -t. Before every stage but those that go on without a
-pause, what was in flight has ended, and a warm-up of its own is sent.
+A stage without an amount uses --num-prompts or -t. Before every stage, except one that continues the stage before it, all
+requests in flight end and a warm-up is sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 SOAK_WINDOWS = 6
-MOST = 10**9  # in flight, arrivals a second, prompts, s: more is a slip of the pen
+MOST = 10**9  # in flight, arrivals per second, prompts, s: more is a typo
 
 _TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 EXAMPLES = "1,8,16 or 1:16,8:128 or 2/s,4/s or 1-16:60s or spike:4-32:30s or soak:8:1h"
@@ -28,10 +28,10 @@ EXAMPLES = "1,8,16 or 1:16,8:128 or 2/s,4/s or 1-16:60s or spike:4-32:30s or soa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A part of a run at one load: `users` requests in flight, or `rate_rps` arrivals a second.
+    """A part of a run with one load: `users` requests in flight, or `rate_rps` arrivals per second.
 
-    `start` is where a ramp begins, in the same unit. `count` requests or so many `seconds`; None: what the run's flags say.
-    `goes_on`: it follows the stage before it without a pause.
+    `start` is where a ramp begins, in the same unit. It ends after `count` requests or `seconds`; None: after the run's amount.
+    `goes_on`: it follows the previous stage without a pause.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Stage:
     goes_on: bool = False
 
     def users_at(self, elapsed_s: float) -> int | None:
-        """How many requests may be in flight so long after the stage's begin; None with a rate, or where nothing was said.
+        """Maximum requests in flight at this time after the stage's start; None with a rate or without a limit.
 
         A ramp from 1 to 16 in 60 s: 1, after 30 s 9, at the end 16.
         """
@@ -54,7 +54,7 @@ class Stage:
 
 
 def parse_stages(text: str) -> tuple[Stage, ...]:
-    """Read what --stages takes (see above). Raises ValueError with a sentence. Names are unique: 8, 8 (2)."""
+    """Read the value of --stages (see above). ValueError has the message. Names are unique: 8, 8 (2)."""
     stages = [stage for element in text.split(",") for stage in _element(element.strip())]
     seen: Counter[str] = Counter()
     named = []
@@ -111,10 +111,10 @@ def _soak(text: str, rest: str) -> list[Stage]:
 def _at(
     text: str, level: str, name: str = "", *, count: int | None = None, seconds: float | None = None, goes_on: bool = False
 ) -> Stage:
-    """A stage at a level as it is written: 8 or 2.5/s."""
+    """A stage from its load as written: 8 or 2.5/s."""
     users, rate = None, None
     try:
-        if level.split() != [level]:  # float() takes space at the ends, which would come into the name
+        if level.split() != [level]:  # float() accepts surrounding space, which would get into the name
             raise ValueError
         if level.endswith("/s"):
             rate = float(level.removesuffix("/s"))
@@ -139,10 +139,10 @@ def _amount(text: str, amount: str) -> tuple[int | None, float | None]:
 
 
 def _parted(text: str, sign: str) -> tuple[str, str, str]:
-    """str.partition, without the space around the parts."""
+    """str.partition with stripped parts."""
     before, found, after = text.partition(sign)
     return before.strip(), found, after.strip()
 
 
 def _wrong(text: str, why: str) -> ValueError:
-    return ValueError(f"--stages wants {EXAMPLES}; {text!r} is none: {why}")
+    return ValueError(f"--stages {text!r} is not valid: {why}; write {EXAMPLES}")

@@ -1,4 +1,4 @@
-"""How many users an open loop may have at most."""
+"""The maximum number of users of an open loop."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from llama_load.dispatch.leases import MOST_USERS_A_PROCESS
 
 
 def most_users(processes: int) -> int:
-    """How many users so many processes may have at most."""
+    """The maximum number of users of this many processes."""
     return MOST_USERS_A_PROCESS * max(1, processes)

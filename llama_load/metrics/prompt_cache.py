@@ -24,7 +24,8 @@ from llama_load.metrics.records import Records
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.record import OK
 
-CHAT, EMBEDDINGS = "chat", "embeddings"
+CHAT, EMBEDDINGS, RERANK = "chat", "embeddings", "rerank"
+NOT_CACHED = (EMBEDDINGS, RERANK)  # servers keep nothing of their prompts
 # Without a chat template a prompt begins with one special token at most.
 BEGIN_TOKENS = 1
 # A shared prefix is tokenized alone. In a prompt some more tokens may match: at the border of its last word, and up to the end of
@@ -109,8 +110,7 @@ class _Prompts:
         self.is_reported = np.array([host in reporting for host in self.hosts], dtype=np.bool_)
         workloads, endpoints = records.strings("workload"), records.strings("endpoint")
         shared = [evidence.shared_tokens.get(workload, 0) for workload in workloads]
-        # Servers do not cache the prompts of embeddings.
-        self.generates = np.array([endpoint != EMBEDDINGS for endpoint in endpoints], dtype=np.bool_)
+        self.generates = np.array([endpoint not in NOT_CACHED for endpoint in endpoints], dtype=np.bool_)
         self.answered = records.equals("status", OK) & ~self.warmup
         if stage is not None:
             self.answered &= records.equals("stage", stage)

@@ -1,1 +1,1 @@
-"""What was asked: the flags, and their reading into values."""
+"""The flags, and their values as typed objects."""

@@ -1,4 +1,4 @@
-"""Reads flags as values, whether they come from a command line, the environment or a web page; collects what is wrong with them."""
+"""Reads flags as values, from the command line, the environment or the web UI, and collects their faults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Parsed = TypeVar("Parsed")
 
 
 class FlagReader:
-    """The flags of Locust's parsed options. What cannot be read is None, with a sentence in `faults`."""
+    """The flags of Locust's parsed options. An invalid value becomes None, with a message in `faults`."""
 
     def __init__(self, namespace: Any) -> None:
         self.raw = {flag.dest: getattr(namespace, flag.dest, flag.default) for flag in FLAGS}
@@ -20,7 +20,7 @@ class FlagReader:
             value = self.raw[flag.dest]
             for text in value if isinstance(value, list | tuple) else [value]:
                 if isinstance(text, str) and not _is_utf8(text):
-                    self.faults.append(f"{flag.name} holds bytes that are no UTF-8 text")
+                    self.faults.append(f"{flag.name} must be UTF-8 text")
 
     def text(self, name: str) -> str | None:
         """A text, None if it is empty."""
@@ -28,7 +28,7 @@ class FlagReader:
         return str(value).strip() or None if value is not None else None
 
     def lines(self, name: str, *, words: bool = False) -> list[str]:
-        """A repeated flag, or the lines (or words) of a text field."""
+        """The values of a repeated flag, or the lines (or words) of a text field."""
         value = self.raw[name] or []
         parts = value if isinstance(value, list | tuple) else str(value).splitlines()
         return [word for part in parts for word in (part.split() if words else [part.strip()]) if word]
@@ -47,12 +47,12 @@ class FlagReader:
         above: bool = False,
         other: str = "",
     ) -> Any:
-        """A number from `least` (or above it) to `most`; None if it is not given. `other` is the word that would also do."""
+        """A number from `least` (or above it) to `most`; None if not given. `other` is a word accepted as well, for the message."""
         given = self.text(name)
         if given is None:
             return None
         flag = "--" + name.replace("_", "-")
-        wanted = "a whole number" if kind is int else "a number"
+        a_number = "a whole number" if kind is int else "a number"
         bound = f"{'above' if above else 'of at least'} {least:g}"
         try:
             value = kind(given)
@@ -62,11 +62,11 @@ class FlagReader:
                 bound = f"of at most {most:,.0f}"
         except ValueError:
             pass
-        self.faults.append(f"{flag} must be {wanted} {bound}{f' or {other!r}' if other else ''}, got {given!r}")
+        self.faults.append(f"{flag} must be {a_number} {bound}{f' or {other!r}' if other else ''}, got {given!r}")
         return None
 
     def parsed(self, name: str, parse: Callable[[str], Parsed], *, words: bool = False) -> list[Parsed]:
-        """The lines (or words) of a flag as `parse` reads them; those that it refuses are left out."""
+        """The lines (or words) of a flag, parsed by `parse`; invalid ones are left out."""
         values = []
         for value in self.lines(name, words=words):
             try:
@@ -76,20 +76,20 @@ class FlagReader:
         return values
 
     def chosen(self, name: str, choices: tuple[str, ...]) -> str | None:
-        """One of several words; None if it is not given."""
+        """One of several words; None if not given."""
         given = self.text(name)
         if given is not None and given not in choices:
             self.faults.append(f"--{name.replace('_', '-')} must be one of {', '.join(c for c in choices if c)}, got {given!r}")
         return given
 
     def switched(self, name: str) -> bool | None:
-        """on or off; None if neither is said."""
+        """on or off; None if not given."""
         given = self.chosen(name, ("on", "off"))
         return None if given is None else given == "on"
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether it can be sent and written: what is no UTF-8 on a command line arrives as lone surrogates."""
+    """Whether it is valid UTF-8: invalid bytes on a command line arrive as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -22,9 +22,9 @@ from llama_load.workloads.images import FORMATS
 from llama_load.workloads.prompt import ANSWER_TOKENS, CACHES, Traffic
 from llama_load.workloads.synthetic import INPUT_TOKENS
 
-# As `vllm bench serve`: what a headless run without --num-prompts and without -t does.
+# Same as `vllm bench serve`: the requests of a headless run without --num-prompts and without -t.
 DEFAULT_NUM_PROMPTS = 1000
-# Where the web page listens unless --web-host says otherwise.
+# Default address of the web UI.
 LOOPBACK = "127.0.0.1"
 EXTRA_BODY = "--extra-body"
 CANCEL, WAIT = "cancel", "wait"
@@ -33,9 +33,9 @@ FRESH, SAME = PROMPTS = ("fresh", "same")
 ALL = "all"
 _TRAFFIC, _TIMEOUTS = Traffic(), Timeouts()
 DEFAULT_SIZE = "{}x{}".format(*_TRAFFIC.image_size)
-# With --at-end wait: what takes longer than the longest answer that anybody waits for is cut all the same.
+# With --at-end wait: requests still in flight after the longest timeout are cut.
 LONGEST_WAIT_S = 900.0
-# Beyond these a value is a slip of the keyboard, which no machine's memory or patience holds.
+# Larger values are typos: no machine has the memory or the time for them.
 MOST_REQUESTS = 10**7  # ten hours at 300 a second; their plan takes some GB
 MOST_USERS = 10**6
 MOST_TOKENS = 10**7  # of a prompt or an answer: ten times the longest contexts
@@ -58,12 +58,12 @@ class Flag:
 
     @property
     def dest(self) -> str:
-        """Its name on the parsed options."""
+        """Its attribute name on the parsed options."""
         return self.name.removeprefix("--").replace("-", "_")
 
     @property
     def help_with_choices(self) -> str:
-        """Its help, and the values that it takes where they are limited."""
+        """Its help with the allowed values, if limited."""
         return self.help + (f"; one of {', '.join(filter(None, self.choices))}" if self.choices else "")
 
 
@@ -110,12 +110,12 @@ FLAGS = (
     Flag("--image-format", _TRAFFIC.image_format, "encoding of generated images", FORMATS),
     Flag("--images-per-request", "1", "number of images per request"),
     Flag("--weights", "", "shares of the tasks of a mixture, such as document=3,vision=1 (default: equal)"),
-    Flag("--batch-size", "1", "number of texts per embeddings request"),
+    Flag("--batch-size", "1", "number of texts per embeddings request, documents per rerank request"),
     Flag(
         "--input-len",
         "",
         "prompt length in tokens, BOS included, chat template not "
-        f"(default: synthetic {INPUT_TOKENS}, embeddings {PASSAGE_TOKENS})",
+        f"(default: synthetic {INPUT_TOKENS}, embeddings and rerank {PASSAGE_TOKENS})",
     ),
     Flag(
         "--output-len",
@@ -141,7 +141,8 @@ FLAGS = (
     Flag(
         "--endpoint",
         CHAT,
-        "API to use: chat, completions, messages (Anthropic's), responses (OpenAI's), completion or infill (llama-server's)",
+        "API to use: chat, completions, messages (Anthropic's), responses (OpenAI's), completion or infill (llama-server's), "
+        "or rerank (with -f locustfiles/rerank.py)",
     ),
     Flag("--max-tokens", "", "maximum answer length in tokens, for every request (default: the workload's)"),
     Flag("--temperature", "", "sampling temperature (default: the server's)"),
@@ -219,7 +220,7 @@ _SECRET_DESTS = {flag.dest for flag in FLAGS if flag.secret}
 
 
 def declare(parser: Any) -> None:
-    """Add our flags to Locust's parser. (Not in an argument group: the web UI does not see into those.)"""
+    """Add our flags to Locust's parser. (Not in an argument group, because the web UI shows no groups.)"""
     for flag in FLAGS:
         settings: dict[str, Any] = {"help": flag.help, "env_var": f"LLAMA_LOAD_{flag.dest.upper()}"}
         if flag.switch:
@@ -237,11 +238,11 @@ def declare(parser: Any) -> None:
 
 
 def without_secrets(command: list[str]) -> list[str]:
-    """A command line with *** for keys, for headers, and for what looks like a secret in --extra-body."""
+    """A command line with *** for keys, headers, and values in --extra-body that look like secrets."""
     shown, hide, body = [], False, False
     for word in command:
         name, equals, value = word.partition("=")
-        # argparse takes any beginning of a flag for the flag.
+        # argparse accepts any abbreviation of a flag.
         secret = len(name) > len("--") and any(flag.startswith(name) for flag in _SECRET_FLAGS)
         if hide:
             shown.append(MASK)
@@ -260,7 +261,7 @@ def without_secrets(command: list[str]) -> list[str]:
 
 
 def without_keys(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Parsed options as they may travel to a worker, which has keys of its own or none."""
+    """Parsed options as sent to workers: without keys; each worker needs its own."""
     kept = {name: value for name, value in options.items() if name not in _SECRET_DESTS}
     body = kept.get("extra_body")
     if body and without_secret_values(body) != body:
@@ -269,7 +270,7 @@ def without_keys(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_secret_values(text: str) -> str:
-    """The JSON text of --extra-body, with *** for the values of keys that are named like secrets; as it is where it has none."""
+    """The JSON text of --extra-body, with *** for the values of keys with names of secrets; unchanged without any."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The flags that say what a result is judged by: objectives, thresholds, and the percentiles that are reported."""
+"""The flags for goals: objectives, thresholds, and reported percentiles."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from llama_load.options.flag_reader import FlagReader
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """What a result is judged by. Run folders have objectives and thresholds as texts, as they were given."""
+    """The criteria for a result. Run folders keep objectives and thresholds as text, as they were given."""
 
     slos: tuple[Slo, ...]
-    thresholds: tuple[Threshold, ...]  # the default one included, where it holds
+    thresholds: tuple[Threshold, ...]  # including the default one, if it applies
     percentiles: list[float]
     percentile_metrics: list[str]
     abort_if: tuple[Threshold, ...] = ()
 
 
 def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
-    """The goals of a run under this load. What is wrong goes into the reader's faults."""
+    """The goals of a run under this load. Faults go to the reader."""
     faults = flags.faults
     slos = flags.parsed("goodput", parse_slo, words=True)
     sections = _sections(flags.text("percentile_metrics") or "", faults)
@@ -35,7 +35,7 @@ def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
     for threshold in given:
         faults += _meaningless(threshold, percentiles, [stage.name for stage in load.stages])
     default = parse_threshold(DEFAULT)
-    # A threshold of a part does not take the default's place.
+    # A threshold of a part does not replace the default.
     replaced = any(threshold.key == default.key and threshold.group is None for threshold in given)
     thresholds = given if replaced else [*given, default]
     if flags.switch("no_stream"):
@@ -47,28 +47,28 @@ def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
 
 
 def _meaningless(threshold: Threshold, percentiles: list[float], stages: list[str]) -> Iterator[str]:
-    """A key that no result has, or that of no stage."""
+    """Keys that no result has, or that name an unknown stage."""
     text, key = threshold.text, threshold.key
     if key != VERDICT and key not in threshold_keys(percentiles):
-        yield f"--fail-if {text!r}: no result has a key {key!r} (percentiles other than 99: --metric-percentiles)"
+        yield f"--fail-if {text!r}: no result has the key {key!r} (for percentiles other than 99 give --metric-percentiles)"
     if stages and threshold.group != "stage" and key in RATES:
-        yield f"--fail-if {text!r}: of which stage? Write {key}{{stage={stages[0]}}}"
+        yield f"--fail-if {text!r} needs a stage: write {key}{{stage={stages[0]}}}"
     if threshold.group == "stage" and threshold.member not in stages:
-        yield f"--fail-if {text!r}: there is no stage {threshold.member!r}, but {', '.join(stages) or 'none at all'}"
+        yield f"--fail-if {text!r}: there is no stage {threshold.member!r}; stages: {', '.join(stages) or 'none'}"
 
 
 def _unmeasurable(slos: Sequence[Slo], thresholds: Sequence[Threshold]) -> Iterator[str]:
-    """Objectives and thresholds on what whole answers do not show."""
+    """Objectives and thresholds that whole answers (--no-stream) do not provide."""
     for slo in slos:
         if slo.metric in ("ttft", "tpot"):
             yield f"--goodput {slo.text}: whole answers (--no-stream) have no TTFT and no TPOT; write e2el:MILLISECONDS"
     for threshold in thresholds:
         if any(f"_{metric}_ms" in threshold.key for metric in ("ttft", "tpot", "itl")):
-            yield f"--fail-if {threshold.text!r}: whole answers (--no-stream) show E2EL alone"
+            yield f"--fail-if {threshold.text!r}: whole answers (--no-stream) have only E2EL"
 
 
 def _too_few(threshold: Threshold, num_prompts: int | None, load: LoadModel) -> Iterator[str]:
-    """A percentile that so few requests do not have."""
+    """Percentiles that need more requests."""
     if threshold.group == "stage":
         count = {stage.name: stage.count or num_prompts for stage in load.stages}.get(threshold.member or "")
     else:
@@ -76,14 +76,14 @@ def _too_few(threshold: Threshold, num_prompts: int | None, load: LoadModel) -> 
     needed = least_values(threshold.key)
     if needed is not None and count is not None and needed[0] != "itl" and count < needed[1]:
         text = f"--fail-if {threshold.text!r} needs {needed[1]} requests, got --num-prompts {count}"
-        yield f"{text}: send more, or gate a lower percentile"
+        yield f"{text}: raise --num-prompts, or use a lower percentile"
 
 
 def _sections(given: str, faults: list[str]) -> list[str]:
     names = [name.strip() for name in given.split(",") if name.strip()]
     for name in names:
         if name not in SECTION_KEYS:
-            faults.append(f"--percentile-metrics knows {', '.join(SECTION_KEYS)}, got {name!r}")
+            faults.append(f"--percentile-metrics must be of {', '.join(SECTION_KEYS)}, got {name!r}")
     return names
 
 
@@ -97,5 +97,5 @@ def _percentiles(given: str, faults: list[str]) -> list[float]:
         if 0 < value < 100:
             values.append(value)
         else:
-            faults.append(f"--metric-percentiles takes numbers between 0 and 100, such as 50,99, got {part.strip()!r}")
+            faults.append(f"--metric-percentiles must be numbers between 0 and 100, such as 50,99, got {part.strip()!r}")
     return values

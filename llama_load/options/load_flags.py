@@ -1,4 +1,4 @@
-"""The flags that say when requests are sent, as a load model; and those that do not go together."""
+"""The flags of the load model, and their conflicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llama_load.options.flags import MOST_USERS, PROMPTS, SAME
 
 
 def read_load(flags: FlagReader, seed: int) -> LoadModel:
-    """The load model, its trace not yet read. What is wrong goes into the reader's faults."""
+    """The load model, without its trace's arrivals. Faults go to the reader."""
     rate = None if (flags.text("request_rate") or "inf") == "inf" else flags.number("request_rate", float, 0, above=True)
     burstiness = flags.number("burstiness", float, 0, above=True) or 1.0
     arrival = flags.chosen("arrival", ARRIVALS)
@@ -38,7 +38,7 @@ def read_load(flags: FlagReader, seed: int) -> LoadModel:
 
 
 def stages_of(text: str, faults: list[str]) -> tuple[Stage, ...]:
-    """What --stages says; none if it is empty."""
+    """The stages of --stages; none if it is empty."""
     try:
         return parse_stages(text) if text else ()
     except ValueError as error:
@@ -47,37 +47,37 @@ def stages_of(text: str, faults: list[str]) -> tuple[Stage, ...]:
 
 
 def _conflicts(flags: FlagReader, model: LoadModel, arrival: str | None, *, is_open: bool, has_trace: bool) -> Iterator[str]:
-    """A sentence for each pair of flags that say different things, or nothing together."""
+    """A message for each pair of flags that conflict, and each flag without effect."""
     rate = model.rate_rps is not None
     if rate and model.stages:
-        yield f"--request-rate and stages ({flags.text('stages')}) say different things; rates of stages are written 2/s,4/s"
+        yield f"--request-rate and --stages ({flags.text('stages')}) conflict: write rates as stages, such as 2/s,4/s"
     if has_trace and (rate or model.stages):
-        yield f"--trace says when requests come; leave out --{'request-rate' if rate else 'stages'} (--speed plays it faster)"
+        yield f"--trace and --{'request-rate' if rate else 'stages'} conflict: a trace sets the arrivals (--speed plays it faster)"
     if arrival == TRACE and not has_trace:
         yield "--arrival trace needs a trace: give it with --trace FILE"
     if has_trace and arrival not in (None, TRACE):
-        yield f"--trace says when requests come; leave out --arrival {arrival}"
+        yield f"--trace and --arrival {arrival} conflict: a trace sets the arrivals"
     if not has_trace and (flags.number("speed", float, 0, above=True) or 1.0) != 1:
-        yield "--speed is that of a trace; give one with --trace FILE"
+        yield "--speed needs a trace: give it with --trace FILE"
     if not is_open and arrival not in (None, TRACE):
         yield f"--arrival {arrival} needs a rate: give --request-rate"
     if model.burstiness != 1 and (has_trace or not is_open):
         yield f"--burstiness {model.burstiness:g} needs a rate: give --request-rate, and no trace"
     if model.burstiness != 1 and arrival in (POISSON, CONSTANT):
-        yield f"--burstiness {model.burstiness:g} makes gamma arrivals, not {arrival}: leave out the one or the other"
+        yield f"--burstiness {model.burstiness:g} and --arrival {arrival} conflict: use --arrival gamma"
     if model.ramp is not None and not (rate or any(stage.start is not None and stage.rate_rps for stage in model.stages)):
-        yield f"--ramp {model.ramp} needs a rate to go to: give --request-rate"
+        yield f"--ramp {model.ramp} needs a final rate: give --request-rate"
     if rate and (model.ramp is None) != (model.ramp_start_rps is None):
         yield "a ramp needs both --ramp linear (or exponential) and --ramp-start-rps"
     if not rate and model.ramp_start_rps is not None:
-        yield "--ramp-start-rps is where --request-rate begins: give that, or write --stages 1/s-10/s:60s"
+        yield "--ramp-start-rps needs --request-rate: give it, or write --stages 1/s-10/s:60s"
     if flags.text("max_concurrency") is not None and any(stage.users is not None for stage in model.stages):
-        yield "--max-concurrency and --stages say different things: the stages say how many requests may be in flight"
+        yield "--max-concurrency and --stages both set concurrency: give only one"
     if model.drops and model.max_in_flight is None:
         yield f"--on-limit drop needs a limit{'' if is_open else ' and a rate'}: give --max-concurrency" + (
             "" if is_open else " and --request-rate"
         )
     if model.same_prompts and not model.stages:
-        yield "--stage-prompts is for --stages"
+        yield "--stage-prompts needs --stages"
     if model.same_prompts and not (flags.switch("bust_prefix_cache") or flags.text("cache_prompt") == "off"):
         yield ("--stage-prompts same would measure the prompt cache: add --cache-prompt off (llama-server) or --bust-prefix-cache")

@@ -1,4 +1,4 @@
-"""Our flags read back as one typed, checked object: the one place where texts become values. All faults are told at once."""
+"""Our flags as one typed, checked object: texts become values only here. All faults are reported at once."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class RunOptions:
 
     @property
     def output_len(self) -> int | None:
-        """The answer's length to ask for, by whichever of its two flags."""
+        """The requested answer length, from either of its two flags."""
         return self.traffic.output_len or self.sharegpt_output_len
 
     def body_options(self) -> BodyOptions:
-        """What the flags say of every request's body."""
+        """The flags that apply to every request's body."""
         return BodyOptions(
             endpoint=self.endpoint,
             max_tokens=self.max_tokens,
@@ -96,7 +96,7 @@ class RunOptions:
 
 
 def read_options(namespace: Any) -> RunOptions:
-    """Locust's parsed options as values. Raises UsageError with all faults, one a line."""
+    """Locust's parsed options as values. UsageError has all faults, one per line."""
     flags = FlagReader(namespace)
     faults = flags.faults
     keep_secret(secret_values(flags))
@@ -154,19 +154,19 @@ def read_options(namespace: Any) -> RunOptions:
 
 
 def _short(fault: str) -> str:
-    """The sentence without the middle of what was given, where that fills the screen."""
+    """The message, with the middle of a long value left out."""
     return fault if len(fault) <= LONGEST_FAULT else f"{fault[: LONGEST_FAULT // 2]} … {fault[-LONGEST_FAULT // 2 :]}"
 
 
 def secret_values(flags: FlagReader) -> list[str]:
-    """What was given as a key: by --api-key and --swarm-key, in headers and JSON fields that are named like secrets."""
+    """The values of keys: --api-key and --swarm-key, and headers and JSON fields with names of secrets."""
     keys = [value for flag in FLAGS if flag.secret and not flag.repeated and (value := flags.text(flag.dest))]
     headers = [value for name, value in _headers(flags.lines("header"), None, []) if is_secret_name(name)]
     return keys + headers + secrets_in(_extra_body(flags.text("extra_body"), []))
 
 
 def _given(flags: FlagReader) -> dict[str, Any]:
-    """Every flag as it was given, without secrets."""
+    """Every flag as given, without secrets."""
     given = {flag.dest: flags.raw[flag.dest] for flag in FLAGS if not flag.secret}
     body = flags.text("extra_body")
     return given if body is None else given | {"extra_body": without_secret_values(body)}
@@ -175,12 +175,12 @@ def _given(flags: FlagReader) -> dict[str, Any]:
 def _models(given: str | None, faults: list[str]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (given or "").split(","))
     if given is not None and not all(names):
-        faults.append(f"--model must be a name or several with commas between them, got {given!r}")
+        faults.append(f"--model must be one or more names separated by commas, got {given!r}")
     return names if given is not None else ()
 
 
 def _readable(given: str | None, faults: list[str]) -> Path | None:
-    """A file of authorities that OpenSSL can use."""
+    """A CA file that OpenSSL can use."""
     if given is None:
         return None
     path = Path(given)
@@ -208,7 +208,7 @@ def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:
 def _headers(given: list[str], api_key: str | None, faults: list[str]) -> tuple[tuple[str, str], ...]:
     headers = []
     for line in given:
-        separator = min((sign for sign in ":=" if sign in line), key=line.index, default=":")  # NAME=VALUE is vLLM's way
+        separator = min((sign for sign in ":=" if sign in line), key=line.index, default=":")  # vLLM writes NAME=VALUE
         name, found, value = line.partition(separator)
         sendable = line.isascii() and line.isprintable()
         if not found or not is_header_name(name) or not sendable:
@@ -217,13 +217,13 @@ def _headers(given: list[str], api_key: str | None, faults: list[str]) -> tuple[
         headers.append((name.strip(), value.strip()))
     if api_key is not None:
         if not (api_key.isascii() and api_key.isprintable()):
-            faults.append("--api-key holds characters that cannot be sent in a header")
+            faults.append("--api-key contains characters that cannot be sent in a header")
         headers.append(("Authorization", f"Bearer {api_key}"))
     return tuple(headers)
 
 
 def is_header_name(name: str) -> bool:
-    """Whether a text is a token of HTTP, which is what names of headers are."""
+    """Whether a text is an HTTP token, as header names must be."""
     return re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name.strip(), re.ASCII) is not None
 
 

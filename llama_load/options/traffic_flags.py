@@ -1,4 +1,4 @@
-"""The flags that say what is sent: conversations, documents, images, mixtures, made-up prompts."""
+"""The flags of the traffic: conversations, documents, images, mixtures, synthetic prompts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llama_load.workloads.prompt import CACHES, Traffic
 
 
 def read_traffic(flags: FlagReader) -> Traffic:
-    """What the flags say of the prompts. What is wrong goes into the reader's faults."""
+    """The flags that describe prompts. Faults go to the reader."""
     text, number, chosen = flags.text, flags.number, flags.chosen
     default = Traffic()
     return Traffic(
@@ -55,5 +55,5 @@ def _weights(given: str, faults: list[str]) -> dict[str, float]:
         if not 0 <= weights[name.strip()] < 1e9:
             faults.append(f"--weights must look like document=3,vision=1, got {part!r}")
     if weights and not any(weights.values()):
-        faults.append("--weights must leave something to send")
+        faults.append("--weights must give at least one task more than 0")
     return weights

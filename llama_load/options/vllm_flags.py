@@ -1,18 +1,18 @@
-"""What the flags of `vllm bench serve` are called here, for the message about a flag that is not known."""
+"""Equivalents of `vllm bench serve` flags, for the message about an unknown flag."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _SAMPLING = "--extra-body '{{\"{}\": …}}'"
-# Flags with another name here, and what to write instead. (The others have the same name.)
+# Flags with another name here, and their equivalents. (Others have the same name.)
 EQUIVALENTS = {
     "--dataset-name": "the locustfile: -f locustfiles/sharegpt_chat.py (sharegpt), synthetic.py (random), custom.py or replay.py",
     "--random-input-len": "--input-len, with -f locustfiles/synthetic.py",
     "--random-output-len": "--output-len, with -f locustfiles/synthetic.py",
     "--random-range-ratio": "--range-ratio, with -f locustfiles/synthetic.py",
     "--random-prefix-len": "--prefix-len, with -f locustfiles/synthetic.py",
-    "--random-batch-size": "--batch-size, with -f locustfiles/embeddings.py",
+    "--random-batch-size": "--batch-size, with -f locustfiles/embeddings.py or rerank.py",
     "--prefix-repetition-prefix-len": "--prefix-len, with -f locustfiles/synthetic.py",
     "--prefix-repetition-suffix-len": "--input-len, with -f locustfiles/synthetic.py",
     "--prefix-repetition-num-prefixes": "--num-prefixes, with -f locustfiles/synthetic.py",
@@ -41,28 +41,31 @@ EQUIVALENTS = {
     "--presence-penalty": _SAMPLING.format("presence_penalty"),
     "--repetition-penalty": _SAMPLING.format("repetition_penalty"),
 }
-# Values of its --backend, and the endpoint that they mean.
-_BACKENDS = {"openai": "completions", "openai-chat": "chat", "openai-embeddings": "embeddings"}
+# Values of vLLM's --backend, and the equivalent here.
+_BACKENDS = {
+    "openai": "--endpoint completions",
+    "openai-chat": "--endpoint chat",
+    "openai-embeddings": "-f locustfiles/embeddings.py",
+    "vllm-rerank": "-f locustfiles/rerank.py",
+}
 
 
 def in_our_words(message: str) -> str | None:
-    """What to write instead of what argparse has refused, if it is a flag of `vllm bench serve`; None if it is not."""
+    """The equivalents of flags of `vllm bench serve` that argparse refused; None if there is no such flag."""
     _, refused, words = message.partition("unrecognized arguments: ")
     flags = [word.partition("=")[0] for word in words.split()] if refused else []
     known = [f"{flag} of vllm bench serve: write {EQUIVALENTS[flag]}" for flag in flags if flag in EQUIVALENTS]
     if "argument --backend: invalid choice" in message:
         known += [
-            f"--backend {name} of vllm bench serve: write --endpoint {endpoint}"
-            if endpoint != "embeddings"
-            else f"--backend {name} of vllm bench serve: use -f locustfiles/embeddings.py"
-            for name, endpoint in _BACKENDS.items()
+            f"--backend {name} of vllm bench serve: {'write' if ours.startswith('--') else 'use'} {ours}"
+            for name, ours in _BACKENDS.items()
             if f"invalid choice: '{name}'" in message
         ]
     return "; ".join(known) or None
 
 
 def explain(parser: Any) -> None:
-    """Let this parser say so in the place of its own message."""
+    """Make this parser print the equivalents instead of its own message."""
     error = parser.error
 
     def explained(message: str) -> None:

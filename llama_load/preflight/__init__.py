@@ -1,1 +1,1 @@
-"""Does it fit? What is asked and planned before the first request."""
+"""What happens before the first request: query the servers, plan the prompts, check that they fit."""

@@ -1,4 +1,4 @@
-"""What `llama-load calibrate` found of this machine, and what it means for a run."""
+"""The results of `llama-load calibrate` on this machine, and whether they suffice for a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from llama_load.runs import PreflightRow
 from llama_load.serving.model_maker import cache_folder
 
-TOK_PER_S = 50  # of each stream: what one user of a good server sees
+TOK_PER_S = 50  # per stream: what one user of a fast server sees
 
 
 LOOSE_MS = 5.0
@@ -21,8 +21,8 @@ LOOSE_MS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One load and what came of it: p99 of the absolute TTFT error, ms; the client's core, 0 to 1; the share of all cores that
-    other programs used, None where it is not known."""
+    """One load and its results: p99 of the absolute TTFT error in ms; the client's share of a core, 0 to 1; the share of all cores
+    that other programs used, None if unknown."""
 
     streams: int
     ttft_error_p99_ms: float
@@ -32,7 +32,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was found, and where."""
+    """The results, and the machine."""
 
     date: str
     machine: str
@@ -41,7 +41,7 @@ class Calibration:
     steps: list[Step] = field(default_factory=list)
 
     def carried(self, limit_ms: float) -> int:
-        """The most streams up to which every step stayed within the limit; 0 if not even the first did."""
+        """The largest number of streams up to which every step stayed within the limit; 0 if the first step exceeded it."""
         good = 0
         for step in self.steps:
             if step.ttft_error_p99_ms > limit_ms:
@@ -50,32 +50,30 @@ class Calibration:
         return good
 
     def workers_for(self, streams: int, tok_per_s_each: float, limit_ms: float = LOOSE_MS) -> int | None:
-        """How many workers a load needs: tokens per second / what one worker carries; None if one carries nothing.
+        """Workers needed for a load: tokens per second / what one worker carries; None if one carries nothing.
 
-        400 streams of 50 tok/s carried are 20 000 tok/s; 2000 streams of 50 tok/s need 5 workers.
+        One worker carries 400 streams of 50 tok/s, 20 000 tok/s: 2000 streams of 50 tok/s need 5 workers.
         """
         carried = self.carried(limit_ms) * self.tok_per_s_each
         return math.ceil(streams * tok_per_s_each / carried) if carried else None
 
 
 def client_rows(calibration: Calibration | None, users: int | None, workers: int) -> list[PreflightRow]:
-    """Whether this machine's workers carry so many streams, if that was ever measured (`llama-load calibrate`)."""
+    """Whether this machine's workers carry this many streams; no row before `llama-load calibrate` was run."""
     if calibration is None or users is None:
         return []
     needed = calibration.workers_for(users, calibration.tok_per_s_each)
     if needed is None:
-        text = (
-            "the last calibration found no load that this machine carries: repeat it while nothing else runs (llama-load calibrate)"
-        )
+        text = "no load was carried in the last calibration: repeat llama-load calibrate while nothing else runs"
         return [PreflightRow("client", text, "note")]
-    carried = f"a worker here carries {calibration.carried(LOOSE_MS)} streams of {calibration.tok_per_s_each} tok/s truthfully"
+    carried = f"{calibration.carried(LOOSE_MS)} streams of {calibration.tok_per_s_each} tok/s measured accurately per worker"
     if needed <= workers:
         return [PreflightRow("client", carried)]
-    return [PreflightRow("client", f"{carried}: {workers} may be too few for {users}, use {needed} (--processes)", "note")]
+    return [PreflightRow("client", f"{carried}; {users} users need --processes {needed}", "note")]
 
 
 def save(calibration: Calibration) -> Path:
-    """Write it where the preflight looks for it."""
+    """Write it to the file that the preflight reads."""
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(calibration), indent=1))
@@ -83,7 +81,7 @@ def save(calibration: Calibration) -> Path:
 
 
 def last_calibration() -> Calibration | None:
-    """The last calibration of this machine, if there is one."""
+    """The last calibration of this machine; None without one."""
     try:
         found = msgspec.json.decode(_path().read_bytes(), type=Calibration)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Before the run: does what was asked fit the servers and this machine? Rows for the screen, the report and run.json."""
+"""Checks before the run: do the requests fit the servers and this machine? Rows for the screen, the report and run.json."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from llama_load.workloads.documents import DocumentFacts
 from llama_load.workloads.facts import PlanFacts
 from llama_load.workloads.prompt import Plan
 
-# Used where the server does not tell its chat template: templates of today's models add 10 to 40 tokens.
+# Assumed if the server does not report its chat template: current models' templates add 10 to 40 tokens.
 GUESSED_TEMPLATE_TOKENS = 40
-# What this process has open besides its connections: logs, the run folder, libraries' sockets.
+# Open files besides connections: logs, the run folder, libraries' sockets.
 OTHER_FILES = 64
-# What a server tells of itself that changes what a run means, and what it is called.
+# Server properties that affect results, and their names in messages.
 TRAITS = {
     "backend": "server",
     "build": "build",
@@ -36,37 +36,37 @@ TRAITS = {
 }
 # A server that has run for less than this may still compile kernels or fill its caches.
 JUST_STARTED_S = 60.0
-# Flags that name a run rather than change it.
+# Flags that name a run but do not change it.
 _NAMES = ("run_dir", "label")
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a request takes of a slot's context, in tokens. `context` is None where the server does not tell it.
+    """What a request takes of a slot's context, in tokens. `context` is None if the server does not report it.
 
-    `overhead` is chat template and random prefix, `answer` the answer's length if a flag sets it, whatever the prompt's own.
+    `overhead` is chat template and random prefix; `answer` is the answer's length if a flag sets it for all prompts.
     """
 
     context: int | None
     overhead: int
     answer: int | None = None
-    template: int = 0  # of the overhead: what the chat template adds
+    template: int = 0  # the chat template's part of the overhead
 
     def need(self, prompt_tokens: int, output_tokens: int) -> int:
         """prefix + template + prompt + answer."""
         return prompt_tokens + self.overhead + (self.answer or output_tokens)
 
     def fits(self, prompt_tokens: int, output_tokens: int) -> bool:
-        """Whether prompt and answer fit a slot. `-c` of llama-server is divided by its slots: 4096 over 16 leaves 256 a request."""
+        """Whether prompt and answer fit a slot. llama-server divides `-c` by its slots: 4096 over 16 leaves 256 per request."""
         return self.context is None or self.need(prompt_tokens, output_tokens) <= self.context
 
     def room(self, output_tokens: int) -> int | None:
-        """How many prompt tokens fit a slot beside such an answer; None if that is not known."""
+        """How many prompt tokens fit a slot with such an answer; None if unknown."""
         return None if self.context is None else max(0, self.context - self.need(0, output_tokens))
 
 
 def slot_budget(targets: Sequence[Target], endpoint: str, *, max_tokens: int | None = None, prefix_tokens: int = 0) -> Budget:
-    """The budget that holds on every replica."""
+    """The smallest budget of all replicas."""
     contexts = [target.ctx_per_slot for target in targets if target.ctx_per_slot is not None]
     template = 0
     if endpoint in WITH_TEMPLATE:
@@ -76,37 +76,37 @@ def slot_budget(targets: Sequence[Target], endpoint: str, *, max_tokens: int | N
 
 
 def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightRow]:
-    """What the servers said of themselves, and whether they have slots for so many concurrent requests."""
+    """What the servers reported, and whether they have enough slots for the concurrent requests."""
     first = targets[0]
     rows = [PreflightRow("server", _server(target)) for target in targets]
     for other in targets[1:]:
         if differing := differences(first.described(), other.described()):
-            rows.append(PreflightRow("replicas", f"not alike: {'; '.join(differing)}", "warning"))
+            rows.append(PreflightRow("replicas", f"they differ: {'; '.join(differing)}", "warning"))
     for target in targets:
         uptime_s = target.facts.uptime_s
         if uptime_s is not None and uptime_s < JUST_STARTED_S:
-            text = f"{target.address.url} was started {uptime_s:.0f} s ago; its first requests may be slow (a larger --warmup)"
+            text = f"{uptime_s:.0f} s at {target.address.url}: first requests may be slow (raise --warmup)"
             rows.append(PreflightRow("uptime", text, "note"))
     key = any(name.lower() == "authorization" for name, _ in first.headers)
-    rows.append(PreflightRow("key", "accepted" if key else "none given, none asked for"))
-    rows.append(PreflightRow("model", first.model or "the server names none"))
+    rows.append(PreflightRow("key", "accepted" if key else "none given, none required"))
+    rows.append(PreflightRow("model", first.model or "the server lists none"))
     if known := [target.slots for target in targets if target.slots is not None]:
         each = -(-(users or 1) // len(targets))
         waiting = sum(max(0, each - slots) for slots in known)
         row = PreflightRow("slots", " + ".join(map(str, known)))
         if users is not None and waiting:
             waits = quantity(waiting, "waits", "wait")
-            queue = f"{quantity(users, 'concurrent request')}: up to {waits} in a queue"
+            queue = f"{quantity(users, 'concurrent request')}: up to {waits} in the server's queue"
             row = PreflightRow("slots", f"{row.value} for {queue}", "note")
         rows.append(row)
     if any(target.backend == LLAMA_CPP_PYTHON for target in targets):
-        text = "one request at a time; unless started with --interrupt_requests false, it cuts one off when the next comes"
+        text = "1 at a time; start the server with --interrupt_requests false, or new requests cut off earlier ones"
         rows.append(PreflightRow("slots", text, "note"))
     context = min((target.ctx_per_slot for target in targets if target.ctx_per_slot is not None), default=None)
     if context is not None:
-        rows.append(PreflightRow("context", f"{context} tokens a request"))
+        rows.append(PreflightRow("context", f"{context} tokens per request"))
     else:
-        rows.append(PreflightRow("context", "not told by the server; prompts that are too long will fail", "note"))
+        rows.append(PreflightRow("context", "not reported by the server; prompts that are too long will fail", "note"))
     return rows
 
 
@@ -116,34 +116,35 @@ def _server(target: Target) -> str:
 
 
 def machine_rows(targets: Sequence[Target], users: int | None, limits: Limits) -> list[PreflightRow]:
-    """Whether this machine can hold so many connections open. Raises UsageError where it cannot."""
+    """Whether this machine can hold this many open connections. UsageError: it cannot."""
     if users is None:
         return []
-    # Connections that are used again wait with each replica.
+    # Reused connections stay open at each replica.
     files = users * sum(target.reuse for target in targets) or users
     if limits.open_files is not None and files + OTHER_FILES > limits.open_files:
         raise UsageError(
-            f"{users} concurrent requests need {files} open files, this process may have {limits.open_files}; "
-            f"raise the limit first: ulimit -n {files + 1000}"
+            f"{users} concurrent requests need {files} open files, the limit is {limits.open_files}; "
+            f"raise it first: ulimit -n {files + 1000}"
         )
     each = -(-users // len(targets))
     if limits.local_ports is not None and each > limits.local_ports:
         raise UsageError(
             f"{each} connections to one server need as many local ports, this machine has {limits.local_ports}; "
-            "widen them first: sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
+            "widen the range first: sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
         )
     if limits.local_ports is not None and each > limits.local_ports / 2:
-        return [PreflightRow("ports", f"{each} of {limits.local_ports} local ports are needed at a time", "note")]
+        return [PreflightRow("ports", f"{each} of {limits.local_ports} local ports needed", "note")]
     return []
 
 
 def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[PreflightRow]:
-    """What the prompts are, and whether they fit a slot."""
+    """The prompts' number and source, and whether they fit a slot."""
     if not plan.measured:
         return [PreflightRow("prompts", "written in the locustfile")]
     facts = plan.facts
     first = plan.measured[0]
-    what = "embeddings request" if first.inputs else "turn" if any(prompt.more for prompt in plan.measured) else "prompt"
+    batch = "rerank request" if first.text else "embeddings request"
+    what = batch if first.inputs else "turn" if any(prompt.more for prompt in plan.measured) else "prompt"
     source = f"from {facts.dataset.path}, tokens counted by {facts.counted_by}"
     rows = [PreflightRow("prompts", f"{quantity(len(plan.measured), what)} {source}")]
     if facts.counted_by == EstimatedCounter.source:
@@ -155,7 +156,7 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         what = "conversations without the turns that do not fit a slot" if what == "turn" else "prompts shortened to fit a slot"
         rows.append(PreflightRow("too long", f"{what}: {facts.shortened} (--keep-long-prompts)", "note"))
     if _sees(plan):
-        rows.append(PreflightRow("images", "what they cost in tokens is not known before the run", "note"))
+        rows.append(PreflightRow("images", "their number of tokens is not known before the run", "note"))
     if budget.context is not None and not first.inputs:
         rows += _fitting_rows(plan, budget)
     return rows
@@ -168,16 +169,16 @@ def _repeat_rows(facts: PlanFacts, *, open_ended: bool, is_generated: bool) -> l
     if repeated and not is_generated:
         return [PreflightRow("repeats", few, "note")]
     if repeated:
-        return [PreflightRow("repeats", f"{few}: the prompt cache will answer them (--bust-prefix-cache)", "warning")]
+        return [PreflightRow("repeats", f"{few} and will be cached (--bust-prefix-cache)", "warning")]
     if open_ended:
-        come = "it comes" if distinct == 1 else "they come"
-        text = f"after {quantity(distinct, 'different prompt')} {come} again, out of the prompt cache"
+        come = "it repeats" if distinct == 1 else "they repeat"
+        text = f"after {quantity(distinct, 'different prompt')} {come} and will be cached"
         return [PreflightRow("repeats", text, "note")]
     return []
 
 
 def _cut_rows(facts: PlanFacts) -> list[PreflightRow]:
-    """Documents that were cut to fit a slot, with both lengths; those of each task of a mixture."""
+    """Documents cut to fit a slot, with both lengths; for each task of a mixture."""
     rows = []
     for part in facts.tasks.values() if facts.tasks else [facts]:
         if part.cut and isinstance(part.dataset, DocumentFacts):
@@ -188,7 +189,7 @@ def _cut_rows(facts: PlanFacts) -> list[PreflightRow]:
 
 
 def _fitting_rows(plan: Plan, budget: Budget) -> list[PreflightRow]:
-    """Whether the prompts fit a slot with their answers; of those with images nobody knows."""
+    """Whether the prompts fit a slot with their answers; unknown for prompts with images."""
     facts = plan.facts
     texts = [prompt for prompt in plan.measured if not prompt.images]
     long = sum(not budget.fits(prompt.prompt_tokens or 0, prompt.max_tokens or 0) for prompt in texts)
@@ -204,7 +205,7 @@ def _fitting_rows(plan: Plan, budget: Budget) -> list[PreflightRow]:
 
 
 def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:
-    """Raises UsageError where images are to be sent to a server that says it cannot see."""
+    """UsageError: images would go to a server that reports no vision."""
     blind = [target for target in targets if target.is_blind]
     if blind and _sees(plan):
         raise UsageError(f"{blind[0].address.url} cannot see images; start llama-server with the model's --mmproj file")
@@ -213,9 +214,9 @@ def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:
 def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int | None, kv_pool: int | None) -> list[PreflightRow]:
     """Whether the longest prompts that may be in flight together fit the KV pool that the slots of a llama-server share.
 
-    llama-server without `-np` (or with --kv-unified) gives every slot the whole context and all of them one pool of that
-    size; when the pool is full, every stream ends in an error. It tells its slots but not whether they share: `kv_pool` is
-    what the user says; None: nothing is known of a pool.
+    llama-server without `-np` (or with --kv-unified) gives every slot the whole context, and all slots share one pool of that
+    size; when the pool is full, every stream ends in an error. It reports its slots but not the sharing, so `kv_pool` is the
+    user's value; None: no known pool.
     """
     counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
     slots = max((target.slots or 1 for target in targets if target.backend == LLAMA_SERVER), default=0)
@@ -226,9 +227,9 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
     most = sum(heapq.nlargest(at_a_time, needs))
     if most <= kv_pool:
         return [PreflightRow("KV pool", f"{most} of {kv_pool} tokens at most")]
-    longest = f"the {at_a_time} longest prompts with their answers need"
-    wanted = f"{'the longest prompt with its answer needs' if at_a_time == 1 else longest} {most} tokens"
-    text = f"{wanted}, the pool has {kv_pool}: when it is full all streams fail (fewer -u, larger -c)"
+    longest = f"by the {at_a_time} longest prompts with answers"
+    needed = f"{most} of {kv_pool} tokens needed {'by the longest prompt with its answer' if at_a_time == 1 else longest}"
+    text = f"{needed}: a full pool fails all streams (fewer -u, larger -c)"
     return [PreflightRow("KV pool", text, "warning")]
 
 
@@ -237,7 +238,7 @@ def _sees(plan: Plan) -> bool:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What two descriptions of a server do not have in common: `slots 4 -> 8`."""
+    """The differences between two descriptions of a server: `slots 4 -> 8`."""
     return [
         _change(name, before[trait], now[trait])
         for trait, name in TRAITS.items()
@@ -246,7 +247,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def change_rows(before: Manifest, now: Manifest) -> list[PreflightRow]:
-    """What differs from an earlier run with the same label: servers, flags, data, version, machine."""
+    """The differences from the last run with the same label: servers, flags, data, version, machine."""
     found = [] if before.version == now.version else [_change("llama-load", before.version, now.version)]
     if len(before.targets) != len(now.targets):
         found.append(_change("replicas", len(before.targets), len(now.targets)))

@@ -1,4 +1,4 @@
-"""The load of a run: its arrivals or users, phase by phase, and how many users Locust must have ready for it."""
+"""The load of a run: its arrivals or users, phase by phase, and how many users Locust must have ready."""
 
 from __future__ import annotations
 
@@ -16,58 +16,58 @@ from llama_load.options.flags import DEFAULT_NUM_PROMPTS
 from llama_load.options.options import RunOptions
 from llama_load.preflight.trace import load_trace
 
-# How many users an open loop needs is estimated from what is due within this time; so many are warmed up with at once.
+# The users of an open loop are estimated from the requests scheduled within this time; warm-up uses this many too.
 USERS_AHEAD_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """What is sent when: the load model, with its trace read, and its segments."""
+    """When requests are sent: the load model, with its trace read, and its segments."""
 
     model: LoadModel
     segments: list[Segment]
-    weights: Mapping[str, float]  # of the workloads among arrivals, by name
+    weights: Mapping[str, float]  # each workload's share of arrivals, by name
     run_time_s: float | None
-    workers: int  # processes that will send, as far as is known now
+    workers: int  # sending processes, as far as is known now
     users: int  # that Locust must start
-    busy: int  # of these at the beginning: those of an open loop are made when they are needed
+    busy: int  # those at the start; an open loop creates more on demand
 
     @property
     def num_prompts(self) -> int | None:
-        """Measured requests; None where the time alone ends a segment."""
+        """Measured requests; None if a time ends a segment."""
         return total_requests(self.segments)
 
     @property
     def distinct_prompts(self) -> int:
-        """How many different prompts it takes."""
-        asked = max((segment.total or 0 for segment in self.segments), default=0) if self.model.same_prompts else self.num_prompts
-        return asked or DEFAULT_NUM_PROMPTS
+        """The number of different prompts that it takes."""
+        counted = max((segment.total or 0 for segment in self.segments), default=0) if self.model.same_prompts else self.num_prompts
+        return counted or DEFAULT_NUM_PROMPTS
 
     @property
     def concurrency(self) -> int | None:
-        """Requests in flight at most; None without a limit. (Users that stand ready in an open loop are not the load.)"""
+        """Maximum requests in flight; None without a limit. (The users of an open loop are available users, not load.)"""
         return self.model.max_in_flight if self.model.is_open else self.users
 
 
 def planned_load(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> PlannedLoad:
-    """The load that the flags ask for. Raises UsageError for what would be ignored, or could not be kept."""
+    """The load that the flags ask for. UsageError: a flag has no effect, or the load is impossible."""
     model = options.load
     if options.trace is not None:
         model = replace(model, arrivals=load_trace(options.trace, speed=options.speed))
     of_each_stage = options.num_prompts
-    shaped = environment.shape_class is not None and not model.stages  # a LoadTestShape that says when the run ends
+    shaped = environment.shape_class is not None and not model.stages  # a LoadTestShape ends the run
     if of_each_stage is None and run_time_s is None and headless and not model.arrivals and not shaped:
         of_each_stage = DEFAULT_NUM_PROMPTS
     segments = plan_segments(model, of_each_stage, run_time_s)
-    asked, workers = environment.parsed_options.num_users, _workers(environment)
+    num_users, workers = environment.parsed_options.num_users, _workers(environment)
     load = PlannedLoad(
         model=model,
         segments=segments,
         weights=_weights(environment),
         run_time_s=run_time_s,
         workers=workers,
-        users=max(asked, *(segment.most_users or 0 for segment in segments)),
-        busy=max(asked, *(min(segment.users_to_begin(USERS_AHEAD_S), most_users(workers)) for segment in segments)),
+        users=max(num_users, *(segment.most_users or 0 for segment in segments)),
+        busy=max(num_users, *(min(segment.users_to_begin(USERS_AHEAD_S), most_users(workers)) for segment in segments)),
     )
     _refuse_what_makes_no_schedule(environment, options, load)
     return load
@@ -79,7 +79,7 @@ def _workers(environment: Any) -> int:
 
 
 def _weights(environment: Any) -> dict[str, float]:
-    """How often each workload is drawn where arrivals come by a schedule: by the weights of the user classes."""
+    """Each workload's share of scheduled arrivals, from the weights of the user classes."""
     weights: Counter[str] = Counter()
     for user in environment.user_classes:
         if hasattr(user, "workload_name"):  # not one of Locust's own
@@ -93,8 +93,8 @@ def _refuse_what_makes_no_schedule(environment: Any, options: RunOptions, load: 
         raise UsageError("a request rate needs a user class that sends: make one of the locustfile's classes a LlamaUser")
     fixed = [user.__name__ for user in environment.user_classes if user.fixed_count]
     if model.is_open and fixed:
-        raise UsageError(f"{fixed[0]} has a fixed_count, but a request rate needs as many users as come; give it a weight instead")
+        raise UsageError(f"{fixed[0]} has a fixed_count, but a request rate needs a variable number of users; use weight instead")
     amounts = [stage.count is not None or stage.seconds is not None for stage in model.stages]
     if amounts and all(amounts) and (load.run_time_s is not None or options.num_prompts is not None):
         what = "--num-prompts" if load.run_time_s is None else "-t"
-        raise UsageError(f"every stage has an amount of its own, so {what} says nothing: leave it out")
+        raise UsageError(f"{what} has no effect, because every stage has its own amount: leave it out")

@@ -1,4 +1,4 @@
-"""What a run's load is, in a sentence for people, before it starts."""
+"""The preflight rows about load."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ def _limit(model: LoadModel) -> str:
 def _stages(model: LoadModel, segments: list[Segment]) -> str:
     names = ", ".join(stage.name for stage in model.stages)
     total = total_requests(segments)
-    count = "as many prompts as fit their times" if total is None else f"{quantity(total, 'prompt')} in all"
-    which = "the same in every stage" if model.same_prompts else "fresh ones of like lengths in every stage as long as there are"
+    count = "as many prompts as fit its time each" if total is None else f"{quantity(total, 'prompt')} in all"
+    which = "the same in every stage" if model.same_prompts else "new ones of similar lengths in every stage while there are any"
     return f"{names}: {count}, {which}{_limit(model)}"

@@ -1,4 +1,4 @@
-"""The manifest of a run before its first request, and the folder that it goes to."""
+"""The manifest of a run before its first request, and its run folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_manifest(
     tokenizer: str,
     rows: list[PreflightRow],
 ) -> Manifest:
-    """What was asked, of whom and with what. `tokenizer` counted the prompts; user classes name a run without workloads."""
+    """The settings, the servers and the data. `tokenizer` counted the prompts; user classes name a run without workloads."""
     model = load.model
     facts = {name: plan.facts for name, plan in plans.items()}
     return Manifest(
@@ -77,13 +77,13 @@ _used_run_dirs: set[Path] = set()
 
 
 def run_dir(options: RunOptions, manifest: Manifest) -> Path:
-    """Where the run is to go."""
+    """The run folder's path."""
     name = _file_name(options.label or manifest.workload)
     return options.run_dir or Path("runs") / f"{manifest.date}-{name}"
 
 
 def run_writer(options: RunOptions, manifest: Manifest) -> RunWriter:
-    """Opens the run folder: --run-dir exactly at its first use, else with -2, -3, … where another run has it."""
+    """Opens the run folder: --run-dir exactly at first, then with -2, -3, … if it holds another run."""
     folder = run_dir(options, manifest)
     if options.run_dir is None or folder in _used_run_dirs:
         return open_run(folder, manifest)

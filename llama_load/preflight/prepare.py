@@ -1,4 +1,4 @@
-"""Everything that happens before the first request: ask the server, choose the prompts, show what was found."""
+"""Everything before the first request: query the servers, choose the prompts, print the preflight table."""
 
 from __future__ import annotations
 
@@ -39,37 +39,37 @@ from llama_load.workloads.prompt import Plan
 
 @dataclass(slots=True)
 class Prepared:
-    """A run that could start now."""
+    """A run that is ready to start."""
 
     options: RunOptions
     targets: list[Target]
-    probes: list[Probe]  # one a target, to ask it again
+    probes: list[Probe]  # one per target, for later queries
     body_options: BodyOptions
     plans: Mapping[str, Plan]
     model: LoadModel
     segments: list[Segment]
-    weights: Mapping[str, float]  # of the workloads among arrivals, by name
+    weights: Mapping[str, float]  # each workload's share of arrivals, by name
     users: int  # that Locust must start
     writer: RunWriter
     run_time_s: float | None
-    prefix_nonce: str | None  # what random prefixes are drawn from, if they are wanted
+    prefix_nonce: str | None  # seeds the random prefixes, if enabled
 
     @property
     def is_open(self) -> bool:
-        """Whether any of it is sent by a schedule."""
+        """Whether any part of it is an open loop."""
         return any(segment.scheduled_s is not None for segment in self.segments)
 
     @property
     def ends_matter(self) -> bool:
-        """Whether others may wait for the end of a request, or its replica's next request depends on it."""
+        """Whether a request's end can release another request or choose its replica."""
         balances = len(self.targets) > 1 and self.options.balance == LEAST_IN_FLIGHT
         return balances or any(segment.is_limited for segment in self.segments)
 
 
 def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
-    """Ask the target, plan the prompts, print the preflight table, open the run folder.
+    """Query the servers, plan the prompts, print the preflight table, open the run folder.
 
-    Raises UsageError for whatever does not fit.
+    UsageError: something does not fit.
     """
     hosts = hosts_of(environment)
     load = planned_load(environment, options, run_time_s, headless=headless)
@@ -109,7 +109,7 @@ def _rows(
     budget: Budget,
     counter: TokenCounter,
 ) -> list[PreflightRow]:
-    """What was found. Raises UsageError where this machine or a server cannot do what was asked."""
+    """The rows. UsageError: this machine or a server cannot do it."""
     rows = load_rows(load.model, load.segments)
     rows += target_rows(targets, load.concurrency) + machine_rows(targets, load.busy, raised_limits())
     rows += client_rows(last_calibration(), load.busy, load.workers)
@@ -118,7 +118,7 @@ def _rows(
         rows += plan_rows(plan, budget, open_ended=load.num_prompts is None)
         rows += pool_rows(plan, budget, targets, load.busy, options.kv_pool)
     if isinstance(counter, ServerCounter) and counter.why is not None and any(plan.measured for plan in plans.values()):
-        rows.append(PreflightRow("tokens", f"counted by estimate: {counter.why}; --tokenizer counts exactly", "note"))
+        rows.append(PreflightRow("tokens", f"estimated: {counter.why}; --tokenizer counts exactly", "note"))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""The prompts of a run: every workload of the locustfile plans its own."""
+"""The prompts of a run: every workload of the locustfile plans its prompts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gevent.threadpool import ThreadPoolExecutor  # the standard one's threads are greenlets here, on one core
+from gevent.threadpool import ThreadPoolExecutor  # the standard pool's threads are greenlets here, on one core
 
 from llama_load.errors import UsageError
 from llama_load.load.segments import stage_counts
@@ -24,7 +24,7 @@ from llama_load.workloads.stage_order import in_stages
 def plan_prompts(
     environment: Any, options: RunOptions, load: PlannedLoad, budget: Budget, counter: TokenCounter
 ) -> Mapping[str, Plan]:
-    """A plan by the name of each workload. Raises UsageError where the data does not allow one."""
+    """A plan by the name of each workload. UsageError: the data does not allow one."""
     wanted = PlanRequest(
         num_prompts=load.distinct_prompts,
         fill=load.num_prompts is not None,
@@ -49,14 +49,14 @@ def plan_prompts(
     }
     if not load.model.stages or load.model.same_prompts:
         return plans
-    # Which of several workloads sends how many in a stage is not known.
+    # The mix of several workloads within a stage is not known.
     counts = stage_counts(load.segments) if len(plans) == 1 else None
     alike = budget.answer is not None
     return {name: in_stages(plan, counts, options.seed, same_answers=alike) for name, plan in plans.items()}
 
 
 def _workloads(environment: Any) -> dict[str, Workload]:
-    """The workloads of the user classes by their names. Raises UsageError where two that are not alike have the same."""
+    """The workloads of the user classes by name. UsageError: two different ones have the same name."""
     found: dict[str, Workload] = {}
     for workload in (getattr(user, "workload", None) for user in environment.user_classes):
         if workload is None:
@@ -75,7 +75,7 @@ def _alike(one: Workload, other: Workload) -> bool:
 
 
 def _image_progress() -> Callable[[int], None]:
-    """Says on stderr how many images are ready, where that takes its time."""
+    """Prints to stderr how many images are ready, if that takes long."""
     said_s = time.monotonic()
 
     def tell(count: int) -> None:

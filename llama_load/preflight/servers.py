@@ -1,4 +1,4 @@
-"""The servers of a run, asked what they are."""
+"""The servers of a run, and what they report."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from llama_load.workloads.counting import LocalCounter, TokenCounter
 
 
 def hosts_of(environment: Any) -> list[str]:
-    """The base URLs of the servers: --host, else what the locustfile's classes say. Raises UsageError when nobody says."""
-    said = [environment.host, *(getattr(user, "host", None) for user in environment.user_classes)]
-    hosts = split_hosts(next((host for host in said if host), ""))
+    """The base URLs of the servers: --host, else the host of the locustfile's classes. UsageError: neither is set."""
+    given = [environment.host, *(getattr(user, "host", None) for user in environment.user_classes)]
+    hosts = split_hosts(next((host for host in given if host), ""))
     if not hosts:
-        raise UsageError("no server named; give its base URL with --host, such as --host http://127.0.0.1:8080")
+        raise UsageError("no server given; give its base URL with --host, such as --host http://127.0.0.1:8080")
     if twice := [host for host in dict.fromkeys(hosts) if hosts.count(host) > 1]:
         raise UsageError(f"--host names {shown_url(twice[0])} twice")
     return hosts
 
 
 def probe_targets(hosts: Sequence[str], options: RunOptions) -> tuple[list[Probe], list[Target]]:
-    """The servers, each with its probe. Raises UsageError where one cannot be used, or for what was asked."""
-    wanted = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
-    probes = [Probe(Wanted(host, *wanted)) for host in hosts]
+    """The servers, each with its probe. UsageError: one cannot be used, or not with these flags."""
+    settings = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
+    probes = [Probe(Wanted(host, *settings)) for host in hosts]
     targets = [probe.ask() for probe in probes]
-    if options.endpoint == CHAT and options.warmup:  # which allows for a request that generates
+    if options.endpoint == CHAT and options.warmup:  # --warmup 0 forbids a generating request
         targets = [
             probe.with_learned_template(target) if target.backend == LLAMA_CPP_PYTHON else target
             for probe, target in zip(probes, targets, strict=True)
@@ -40,19 +40,19 @@ def probe_targets(hosts: Sequence[str], options: RunOptions) -> tuple[list[Probe
     is_cached = not options.bust_prefix_cache and any(target.backend != LLAMA_SERVER for target in targets)
     if options.load.same_prompts and is_cached:
         raise UsageError(
-            "--stage-prompts same: --cache-prompt off is for llama-server alone, the cache of others would answer; add "
+            "--stage-prompts same: --cache-prompt off works only for llama-server, other servers would use their cache; add "
             "--bust-prefix-cache"
         )
     return probes, targets
 
 
 def token_counter(probe: Probe, options: RunOptions) -> TokenCounter:
-    """What counts prompt tokens: the tokenizer that was given, else the server."""
+    """The counter of prompt tokens: --tokenizer, else the server's."""
     return probe.counter() if options.tokenizer is None else LocalCounter(options.tokenizer)
 
 
 def budget_of(targets: list[Target], options: RunOptions) -> Budget:
-    """What of a slot the run's prompts and answers may take."""
+    """The part of a slot that prompts and answers may take."""
     return slot_budget(
         targets,
         options.endpoint,

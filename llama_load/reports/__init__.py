@@ -1,1 +1,1 @@
-"""From a run folder to what people read: the text block, summary.json, report.md. Knows no network, gevent or Locust."""
+"""Reports of a run folder: the text block, summary.json, report.md. Depends on no network, gevent or Locust."""

@@ -1,4 +1,4 @@
-"""Reports of a run that is on disk: written anew, or printed alone while the run goes on."""
+"""Reports of an existing run folder: written again, or only printed while the run goes on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llama_load.reports.block import block
 from llama_load.reports.write import try_to_write_reports
 from llama_load.runs import RUNNING, Run, add_spool, load_run, lock_folder, recover
 
-# How long another report, or the end of the run, may take; and how long a killed run that somebody else is just finishing.
+# How long to wait for the folder's lock: of another report or of a run that ends; and of a process that recovers a killed run.
 FINISHED_WITHIN_S = 60.0
 RECOVERED_WITHIN_S = 1.0
 
@@ -20,7 +20,7 @@ RECOVERED_WITHIN_S = 1.0
 def report_again(folder: Path, spools: Sequence[Path] = ()) -> int:
     """Print the block of a run and write its reports, finishing it if its process was killed; the exit code.
 
-    The folder of a run that goes on is left as it is. Raises UsageError and RunError.
+    The folder of a run in progress is not changed. Raises UsageError and RunError.
     """
     run = load_run(folder)
     try:
@@ -30,7 +30,7 @@ def report_again(folder: Path, spools: Sequence[Path] = ()) -> int:
     if lock is None:
         return _snapshot(folder, spools)
     try:
-        run = load_run(folder)  # as it is now that nobody else writes it
+        run = load_run(folder)  # again, now that no other process writes to it
         fault = _complete(run, spools)
         run = load_run(folder) if fault is None else run
         results, text = try_to_write_reports(analyze(run))
@@ -47,7 +47,7 @@ def report_again(folder: Path, spools: Sequence[Path] = ()) -> int:
 
 def _snapshot(folder: Path, spools: Sequence[Path]) -> int:
     if spools:
-        raise UsageError(f"the run in {folder} is still going on; add spools when it has ended")
+        raise UsageError(f"the run in {folder} is still in progress; add spools when it has ended")
     results = analyze(load_run(folder))
     print(block(results), end="")
     print(f"Run folder: {folder}. Another process is writing it: this is a snapshot, and nothing in the folder was changed.")
@@ -55,7 +55,7 @@ def _snapshot(folder: Path, spools: Sequence[Path]) -> int:
 
 
 def _complete(run: Run, spools: Sequence[Path]) -> str | None:
-    """Finish a killed run, bring in spools; a sentence where the folder cannot be written."""
+    """Recover a killed run and add spools; the error message where the folder cannot be written."""
     try:
         for spool in spools:
             print(f"{add_spool(run, spool)} requests added from {spool}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The summary block, in the layout of `vllm bench serve` 0.33, followed by our own sections in the same style."""
+"""The summary block in the layout of `vllm bench serve` 0.33, followed by llama-load's sections in the same style."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_ERRORS = 10
 
 
 def block(results: Results) -> str:
-    """The whole text: failures' first lines, vLLM's block, our sections. Ends with a newline."""
+    """The whole text: failures, vLLM's block, llama-load's sections. Ends with a newline."""
     manifest = results.run.manifest
     blocks = [line for stage in results.stages for line in _stage_block(manifest, stage)] or vllm_block(manifest, results.total)
     lines = [*error_lines(results.total), *blocks, *own_sections(results)]
@@ -32,7 +32,7 @@ def block(results: Results) -> str:
 
 
 def error_lines(figures: Summary) -> list[str]:
-    """What vLLM prints above the block when requests failed: here each class once, with its count."""
+    """vLLM's lines above the block when requests failed; here each failure class once, with its count."""
     if not figures.failures:
         return []
     lines = ["Failed requests during benchmark run detected (capping to 10):"]
@@ -43,29 +43,29 @@ def error_lines(figures: Summary) -> list[str]:
 
 def _stage_block(manifest: Manifest, stage: StageFigures) -> list[str]:
     if not stage.figures.completed + stage.figures.failed:
-        return [headline(f" Stage {stage.name} ", "="), "nothing was measured in it", "=" * WIDTH]
+        return [headline(f" Stage {stage.name} ", "="), "nothing was measured in this stage", "=" * WIDTH]
     return [headline(f" Stage {stage.name} ", "="), *vllm_block(manifest, stage.figures, stage)]
 
 
 def _notes(results: Results) -> Iterable[str]:
-    """What must be known to read the lines of the block rightly."""
+    """Notes that are needed to read the block correctly."""
     figures = results.total
     ended = figures.completed + figures.failed
     blocks = [stage.figures for stage in results.stages] or [figures]
     lacking = sorted({p for each in blocks for key in SECTION_KEYS for p in each.distributions[key].lacking})
     if lacking:
         needs = ", ".join(f"{percentile_word(p)} needs {least_count(p)}" for p in lacking)
-        yield f"{TOO_FEW} of too few values, so little else than their maximum: {needs}"
+        yield f"{TOO_FEW} too few values, close to their maximum: {needs}"
     if (figures.failure_ratio or 0) > LIMITS["failure_ratio"].limit and figures.completed:
-        yield f"latencies are of the {figures.completed} of {ended} requests that did not fail"
+        yield f"latencies are from the {figures.completed} of {ended} requests that did not fail"
     if any(check.name == "tokens_per_event" and not check.ok for check in results.verdict.checks):
         yield f"ITL is the time between events, which hold {figures.tokens_per_event.mean or 0:.2f} tokens each"
     if figures.cancelled:
-        yield f"{plural(figures.cancelled, 'request')} cut at the end: their tokens are in the throughputs, in no latency"
+        yield f"{plural(figures.cancelled, 'request')} cut at the end: their tokens count for throughput, not for latencies"
 
 
 def own_sections(results: Results) -> list[str]:
-    """What vLLM's block does not tell: failures by class, the server's side, each workload, the verdict."""
+    """The sections that vLLM's block does not have: failures by class, the server's figures, each workload, the verdict."""
     figures, manifest = results.total, results.run.manifest
     lines: list[str] = []
     if notes_below := list(_notes(results)):
@@ -107,7 +107,7 @@ def own_sections(results: Results) -> list[str]:
 
 
 def _more(figures: Summary) -> Iterable[str]:
-    """What we measured besides vLLM's lines."""
+    """Client figures that vLLM's block does not have."""
     yield headline("More from the Client", "-")
     if figures.total_output_tokens:
         yield number("Output characters per second:", figures.output_chars_per_s)
@@ -123,7 +123,7 @@ def _more(figures: Summary) -> Iterable[str]:
 
 
 def _details(figures: Summary, group: str) -> Iterable[str]:
-    """The means of these latencies; the median, too, of one that is set against another."""
+    """The means of these latencies; also the median of one that is compared with another latency."""
     for latency in of_group(group):
         sample = figures.distributions[latency.key]
         if latency.differs_from:
@@ -135,14 +135,14 @@ def _details(figures: Summary, group: str) -> Iterable[str]:
 
 
 def _stages(results: Results) -> Iterable[str]:
-    """A row a stage, and what all and one of the users get."""
+    """A row per stage, and output tokens/s of all users and of one."""
     if not results.stages:
         return
     yield headline("Stages", "-")
     yield f"Model: {results.run.manifest.model or 'n/a'}"
     yield from stage_lines(stage_rows(results.stages, results.run.manifest.model))
     which = describe_prompts(results.repeated_prompts, same=results.run.manifest.same_prompts)
-    yield f"(* the best of its column; prompts: {which})"
+    yield f"(* best of its column; prompts: {which})"
     for note in notes(results.stages):
         yield from textwrap.wrap(note, TEXT_WIDTH, subsequent_indent="  ")
     speeds = list(speed_lines(results.stages))
@@ -152,7 +152,7 @@ def _stages(results: Results) -> Iterable[str]:
 
 
 def _open_loop(manifest: Manifest, figures: Summary) -> Iterable[str]:
-    """Latencies from the instants at which the schedule wanted the requests, however late they left."""
+    """Latencies from the scheduled instants, including any delay before sending."""
     if not figures.distributions["client_queue"].count:
         return
     yield headline("Open Loop: from the Scheduled Instant", "-")
@@ -164,7 +164,7 @@ def _open_loop(manifest: Manifest, figures: Summary) -> Iterable[str]:
 
 
 def _server_side(figures: Summary) -> Iterable[str]:
-    """What the server says of itself, if it does."""
+    """The server's own figures, if it reports any."""
     known = (figures.server_prompt_tok_per_s, figures.server_predict_tok_per_s, figures.total_cached_tokens)
     if known == (None, None, None):
         return
@@ -175,7 +175,7 @@ def _server_side(figures: Summary) -> Iterable[str]:
 
 
 def _replicas(results: Results) -> Iterable[str]:
-    """A row a replica, and how unevenly the work was spread."""
+    """A row per replica, and how unevenly the work was spread."""
     parts = results.by_host
     if len(parts) < 2:
         return
@@ -186,7 +186,7 @@ def _replicas(results: Results) -> Iterable[str]:
 
 
 def _rows(parts: Mapping[str, Summary]) -> Iterable[str]:
-    """A row a replica, or a model."""
+    """A row per replica, or per model."""
     width = max(map(len, parts))
     yield f"{'':<{width}} {'req':>6} {'failed':>6} {'tok/s':>9} {'TTFT (ms)':>9} {'TPOT (ms)':>9}"
     for name, part in parts.items():
@@ -196,7 +196,7 @@ def _rows(parts: Mapping[str, Summary]) -> Iterable[str]:
 
 
 def _turns(parts: Mapping[int, Summary]) -> Iterable[str]:
-    """A row a turn: how the history grows, and what of it the server's cache saves."""
+    """A row per turn: the growth of the history, and how much of it came from the server's cache."""
     yield f"{'turn':>4} {'req':>6} {'prompt':>9} {'cached':>9} {'cached %':>9} {'TTFT (ms)':>9}"
     for turn, part in parts.items():
         prompt, cached, count = part.total_input_tokens, part.total_cached_tokens, part.completed or 1
@@ -219,7 +219,7 @@ def _part(figures: Summary) -> Iterable[str]:
 
 
 def verdict_lines(results: Results) -> list[str]:
-    """The words, a line a check (those that are not ok first), a line a threshold; wrapped for a terminal of 80 columns."""
+    """The words, a line per check (those that are not ok first), a line per threshold; wrapped for a terminal of 80 columns."""
     lines = [whole("Verdict:", results.verdict.word)]
     if others := results.verdict.words[1:]:
         lines.append(whole("", f"also {', '.join(others)}"))

@@ -1,12 +1,12 @@
-"""JUnit XML of a run's gates: a test case a threshold and one for the run's completeness, for CI to show.
+"""JUnit XML of a run's thresholds, for CI: a test case per threshold and one for the run's completeness.
 
     testsuites
     └── testsuite   "llama-load", with the verdict and the name of the run folder as properties
         ├── testcase    "run is complete": an error when the verdict is INCOMPLETE
-        └── testcase    one a threshold: a failure when it came true or had nothing to look at
+        └── testcase    one per threshold: a failure when the threshold was exceeded or had no value
 
 Times are the run's duration in s, with three decimals. Source: junit-10.xsd of Jenkins' xUnit plugin, which GitHub's and
-GitLab's readers agree with.
+GitLab's parsers accept.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def junit(results: Results) -> str:
 
 
 def _missing(checks: Sequence[Check]) -> str:
-    """What makes a run incomplete; that the client was busy, say, is another matter."""
+    """The checks that make the run incomplete."""
     return "; ".join(check.text for check in checks if not check.ok and check.word == INCOMPLETE)
 
 
 def _timestamp(date: str) -> dict[str, str]:
-    """When the run began, as ISO 8601 in the local time of the manifest; nothing where that has another form."""
+    """When the run began, as ISO 8601 in the local time of the manifest; empty where the manifest's date cannot be parsed."""
     try:
         return {"timestamp": datetime.strptime(date, "%Y%m%d-%H%M%S").isoformat()}
     except ValueError:
@@ -94,14 +94,14 @@ def _why(result: ThresholdResult) -> str:
     if threshold.group is not None:
         what += f" of {threshold.group} {threshold.member}"
     if result.value is None and result.why is not None:
-        return f"{what} is {result.why}, so nothing shows that it keeps the limit of {threshold.limit:.9g}"
+        return f"{what} is {result.why}, so the limit of {threshold.limit:.9g} cannot be checked"
     if result.value is None:
-        return f"{what} was not measured, so nothing shows that it keeps the limit of {threshold.limit:.9g}"
+        return f"{what} was not measured, so the limit of {threshold.limit:.9g} cannot be checked"
     return f"{what} was {_value(result.value, threshold)}, {_PASSED_BY[threshold.sign]} the limit of {threshold.limit:.9g}"
 
 
 def _value(value: float, threshold: Threshold) -> str:
-    """Nine digits (a ns in a second), or all where the ninth does not tell the value from the limit."""
+    """Nine digits (a ns in a second), or all where nine do not distinguish the value from the limit."""
     short = f"{value:.9g}"
     return repr(value) if value != threshold.limit and short == f"{threshold.limit:.9g}" else short
 

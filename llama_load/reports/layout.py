@@ -1,4 +1,4 @@
-"""The lines of a terminal of 80 columns: headlines, figures behind their names, tables."""
+"""Lines for a terminal of 80 columns: headlines, named figures, tables."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def number(name: str, value: float | None) -> str:
 
 
 def shown(value: int | None, known: int = 0) -> object:
-    """A count; n/a, or at least `known`, where it is not known of all."""
+    """A count; n/a, or "at least `known`", where it is not known for all requests."""
     return value if value is not None else f"at least {known}" if known else "n/a"
 
 
 def in_columns(rows: Sequence[Sequence[str]], gap: str = " ") -> Iterable[str]:
-    """Cells below each other: the first of a row to the left, the others to the right, with `gap` between them."""
+    """Rows with aligned columns: the first column left-aligned, the others right-aligned, with `gap` between them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
         cells = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))]

@@ -11,7 +11,7 @@ from llama_load.reports.layout import TEXT_WIDTH, in_columns
 
 
 def traffic_lines(traffic: OtherTraffic) -> Iterable[str]:
-    """A table of the requests, what the first failure of each row said, a line an exception."""
+    """A table of the requests, the first failure's text of each row, and a line per exception."""
     rows = [
         (_name(row.method, row.name), str(row.requests), str(row.failures), f"{row.mean_ms:.2f}", f"{row.longest_ms:.2f}")
         for row in traffic.requests

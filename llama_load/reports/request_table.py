@@ -1,4 +1,4 @@
-"""The table with a row a request, for runs small enough to be read that way (reference: mixed documents and images)."""
+"""The table with a row per request, for small runs of several workloads."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Cells = tuple[str, ...]
 
 
 def request_table(measured: Records) -> list[Cells]:
-    """A row of cells a successful request, in order of their starts: task, s, tok/s three times, tokens twice; empty for runs of
-    more than 64 requests. Speeds are the server's own where it tells them, else worked out from TTFT and E2EL."""
+    """A row of cells (`COLUMNS`) per successful request, in order of their starts; empty for runs of more than 64 requests. Speeds
+    are the server's own where it reports them, else computed from TTFT and E2EL."""
     ok = measured.ok()
     if not 0 < len(ok) <= MOST_ROWS:
         return []
     order = np.argsort(ok.instants("started_mono_ns"), kind="stable")
     names = ok.strings("workload")
-    wanted = (
+    needed = (
         "e2el_ms",
         "ttft_ms",
         "prompt_tokens",
@@ -33,10 +33,10 @@ def request_table(measured: Records) -> list[Cells]:
         "server_prompt_ms",
         "server_predict_ms",
     )
-    columns = {name: [None if np.isnan(value) else float(value) for value in ok.numbers(name)] for name in wanted}
+    columns = {name: [None if np.isnan(value) else float(value) for value in ok.numbers(name)] for name in needed}
     rows: list[Cells] = []
     for row in order:
-        e2el, ttft, prompt, output, server_prompt, server_prompt_ms, server_predict_ms = (columns[name][row] for name in wanted)
+        e2el, ttft, prompt, output, server_prompt, server_prompt_ms, server_predict_ms = (columns[name][row] for name in needed)
         after_first_ms = None if e2el is None or ttft is None else e2el - ttft
         rows.append((
             names[row],
@@ -51,7 +51,7 @@ def request_table(measured: Records) -> list[Cells]:
 
 
 def request_lines(rows: Sequence[Cells]) -> Iterable[str]:
-    """The rows for a terminal of 80 columns, the column names above each other where they are long."""
+    """The rows for a terminal of 80 columns, with long column names on two lines."""
     heads = (("", "Elapse", "Tokens", "Prompt", "Predict", "", ""), ("Task", "(s)", "per s", "per s", "per s", "Prompt", "Predict"))
     return in_columns([*heads, *rows], gap="  ")
 

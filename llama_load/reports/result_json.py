@@ -1,4 +1,4 @@
-"""summary.json: the keys of `vllm bench serve`'s result file at the top level, ours under "llama_load"."""
+"""summary.json: the keys of `vllm bench serve`'s result file at the top level, llama-load's own under "llama_load"."""
 
 from __future__ import annotations
 

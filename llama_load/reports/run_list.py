@@ -1,4 +1,4 @@
-"""The run folders in a folder, a row each: from run.json and summary.json alone, whatever version wrote them."""
+"""A row per run folder, from run.json and summary.json of any version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _row(folder: Path) -> tuple[str, ...]:
     manifest = _read(folder / MANIFEST)
     if manifest is None:
         return (printable(folder.name), "", "", "", "", "", "", "", f"broken: {MANIFEST} cannot be read")
-    told = [
+    about = [
         printable(folder.name),
         printable(str(manifest.get("date") or "")),
         printable(str(manifest.get("label") or manifest.get("workload") or "")),
@@ -37,9 +37,9 @@ def _row(folder: Path) -> tuple[str, ...]:
     if summary is None:
         ended = manifest.get("end") != "running"
         why = f"broken: {SUMMARY} cannot be read" if ended else "still running, or killed: llama-load report writes its results"
-        return (*told, "", "", "", "", why)
+        return (*about, "", "", "", "", why)
     figures = ("completed", "output_throughput", "median_ttft_ms", "p99_ttft_ms")
-    return (*told, *(_cell(summary.get(key)) for key in figures), _verdict(summary))
+    return (*about, *(_cell(summary.get(key)) for key in figures), _verdict(summary))
 
 
 def _urls(manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The table with a row a stage (reference: vLLM against llama.cpp), and what more load costs the single user."""
+"""The table with a row per stage, and output tokens/s of all users against those of one user."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from llama_load.reports.layout import in_columns
 COLUMNS = ("Model", "Concurrency", "Duration (s)", "Req/s", "Output Tok/s", "Total Tok/s", "Mean TTFT (ms)", "Mean TPOT (ms)")
 FAILED = "†"
 BAR_CHARS = 30
-MOST_UNLIKE = 0.02  # a longer prompt takes longer: rows are not ranked over a larger difference
-MOST_DIGITS = len("99999.99")  # in a terminal: larger figures stand without decimals
+MOST_UNLIKE = 0.02  # longer prompts take longer: rows are not ranked if mean lengths differ by more
+MOST_DIGITS = len("99999.99")  # in a terminal: larger figures are shown without decimals
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ Row = tuple[Cell, ...]
 
 
 def stage_name(stage: StageFigures) -> str:
-    """What stands under Concurrency: c=8 as the reference has it, the rate in an open loop; marked where requests failed."""
+    """The cell under Concurrency: c=8, or the rate in an open loop; marked if the row is not ranked."""
     plain = stage.users is not None and stage.name == str(stage.users)
     return (f"c={stage.name}" if plain else stage.name) + ("" if stage.is_comparable else f" {FAILED}")
 
 
 def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
-    """A row a stage: model, concurrency, and six figures. The best of each column is marked, out of the rows that may be ranked, if
-    their prompts and answers are alike; the duration only where all sent the same number of requests."""
+    """A row per stage: model, concurrency, and six figures. The best of each column is marked among the comparable rows, if their
+    prompts and answers have similar lengths; the duration only if all sent the same number of requests."""
     names = ("duration_s", "request_throughput", "output_throughput", "total_token_throughput")
     figures = [
         [
@@ -65,8 +65,8 @@ def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
             Cell(model or "n/a"),
             Cell(stage_name(stage)),
             *(
-                Cell("n/a" if value is None else f"{value:.2f}", stage.is_comparable and value is not None and value == wanted)
-                for value, wanted in zip(row, best, strict=True)
+                Cell("n/a" if value is None else f"{value:.2f}", stage.is_comparable and value is not None and value == top)
+                for value, top in zip(row, best, strict=True)
             ),
         )
         for row, stage in zip(figures, stages, strict=True)
@@ -74,7 +74,7 @@ def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
 
 
 def are_alike(stages: Sequence[StageFigures]) -> bool:
-    """Whether the mean lengths of prompts and answers differ by at most 2 % between the stages that may be ranked."""
+    """Whether the mean lengths of prompts and answers differ by at most 2 % between the comparable stages."""
     lengths = [stage.mean_lengths for stage in stages if stage.is_comparable]
     for each in zip(*lengths, strict=True):
         known = [length for length in each if length]
@@ -84,10 +84,10 @@ def are_alike(stages: Sequence[StageFigures]) -> bool:
 
 
 def describe_prompts(repeated: int, *, same: bool) -> str:
-    """Which prompts the stages had."""
+    """Which prompts the stages used."""
     if same:
-        return "the same in every stage, no cache knew them"
-    return f"{repeated} were sent in an earlier stage, too" if repeated else "fresh ones in every stage"
+        return "the same in every stage, not cached"
+    return f"{repeated} were also sent in an earlier stage" if repeated else "new ones in every stage"
 
 
 def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
@@ -95,16 +95,16 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
     for stage in stages:
         figures = stage.figures
         if not stage.is_whole:
-            yield f"{FAILED} {stage.name}: it did not come to its end"
+            yield f"{FAILED} {stage.name}: the stage did not run to its end"
         elif not stage.is_reached:
             yield f"{FAILED} {stage.name}: at most {stage.peak} requests were in flight"
         elif stage.lost:
-            yield f"{FAILED} {stage.name}: {stage.lost} of the workers went away while it ran"
+            yield f"{FAILED} {stage.name}: {stage.lost} of the workers were lost during the stage"
         elif not figures.completed + figures.failed:
-            yield f"{FAILED} {stage.name}: no request began and ended in it; give it more time"
+            yield f"{FAILED} {stage.name}: no request began and ended in the stage; make it longer"
         elif not stage.is_comparable:
             dropped = f", {plural(stage.dropped, 'arrival')} dropped" if stage.dropped else ""
-            unsent = f", {plural(stage.unsent, 'arrival')} not sent in its time" if stage.unsent else ""
+            unsent = f", {plural(stage.unsent, 'arrival')} not sent before its end" if stage.unsent else ""
             failed = f"{figures.failed} of {plural(figures.completed + figures.failed, 'request')} failed"
             bad = [check.text for check in stage.bad if check.name not in ("failure_ratio", "unanswered_ratio")]
             spoilt = figures.failed or stage.dropped or stage.unsent
@@ -131,7 +131,7 @@ def _short(figure: str) -> str:
 
 
 def speed_lines(stages: Sequence[StageFigures]) -> Iterable[str]:
-    """All users' throughput against what one of them sees: a bar each, in tokens/s."""
+    """Output tokens/s of all users and of one user, each as a bar."""
     known = [(stage, stage.figures.output_throughput, stage.tok_per_s_per_user) for stage in stages]
     rows = [(stage_name(stage), total, each) for stage, total, each in known if total and each]
     if len(rows) < 2:

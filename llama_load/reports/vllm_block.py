@@ -1,4 +1,4 @@
-"""The block of `vllm bench serve` 0.33, line by line; its figures and latencies are those of `llama_load.metrics.definitions`."""
+"""The block of `vllm bench serve` 0.33, line by line, from the figures and latencies in `llama_load.metrics.definitions`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OUTCOME = ("completed", "failed")  # above the load, all others below it
 
 
 def vllm_block(manifest: Manifest, figures: Summary, stage: StageFigures | None = None) -> list[str]:
-    """The lines of vLLM's block; for embeddings those that mean something there."""
+    """The lines of vLLM's block; for embeddings and rerankings only those that apply."""
     if figures.total_inputs is not None and not figures.total_output_tokens:
         return _embeddings_block(manifest, figures, stage)
     left_out = OUTCOME if manifest.goodput else (*OUTCOME, "request_goodput")
@@ -36,7 +36,7 @@ def vllm_block(manifest: Manifest, figures: Summary, stage: StageFigures | None 
 
 
 def _head(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> Iterable[str]:
-    """What became of the requests, and the load."""
+    """The numbers of successful and failed requests, and the load."""
     yield headline(" Serving Benchmark Result ", "=")
     for key in OUTCOME:
         yield _line(FIGURE_BY_KEY[key], figures)
@@ -59,7 +59,7 @@ def _section(latency: Latency, figures: Summary) -> list[str]:
 
 
 def distribution_lines(name: str, sample: Distribution) -> list[str]:
-    """Mean, median and the reported percentiles; those of too few values are marked."""
+    """Mean, median and the reported percentiles; percentiles with too few values are marked."""
     lines = [number(f"Mean {name} (ms):", sample.mean), number(f"Median {name} (ms):", sample.median)]
     for p, value in sample.percentiles.items():
         mark = f" {TOO_FEW}" if value is not None and sample.percentile(p) is None else ""
@@ -78,7 +78,7 @@ def _client_queue(manifest: Manifest, figures: Summary, stage: StageFigures | No
 
 
 def _embeddings_block(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> list[str]:
-    # As many a request as those that were successful had.
+    # Inputs per request, taken from the successful ones.
     inputs, requests_per_s = figures.total_inputs, figures.request_throughput
     known = inputs is not None and requests_per_s is not None and figures.completed
     inputs_per_s = (inputs or 0) / figures.completed * (requests_per_s or 0.0) if known else None
@@ -98,7 +98,7 @@ def _embeddings_block(manifest: Manifest, figures: Summary, stage: StageFigures 
 
 
 def _speculative(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> Iterable[str]:
-    """vLLM's section, from the servers' counters, else from what llama-server says in every answer."""
+    """vLLM's section, from the servers' counters, else from llama-server's timings in each answer."""
     known = speculation_of(manifest, figures, stage)
     if known is None:
         return

@@ -36,18 +36,18 @@ def write_reports(results: Results) -> str:
 
 
 def try_to_write_reports(results: Results) -> tuple[Results, str]:
-    """The same where the disk may refuse: `Run.unwritten` of the results says so."""
+    """Like `write_reports`, but a failure to write is reported in `Run.unwritten` of the results."""
     try:
         return results, write_reports(results)
     except OSError as error:
         folder = results.run.path
         why = error.strerror or error
-        fault = f"the reports could not be written to {folder}: {why}; once they can, run 'llama-load report {folder}'"
+        fault = f"the reports could not be written to {folder}: {why}; fix that, then run 'llama-load report {folder}'"
         return replace(results, run=replace(results.run, unwritten=results.run.unwritten or fault)), block(results)
 
 
 def write_junit(results: Results, file: Path) -> None:
-    """Write the thresholds as JUnit XML. Raises OSError where that cannot be."""
+    """Write the thresholds as JUnit XML. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     _put(file, junit(results))
 
@@ -79,8 +79,8 @@ def _load(manifest: Manifest) -> str:
     if manifest.stages:
         return f"{len(manifest.stages)} stages"
     if manifest.request_rate is not None:
-        return f"{manifest.request_rate:g} a second"
-    return f"{manifest.users} at a time" if manifest.arrival is None else "as a trace has them"
+        return f"{manifest.request_rate:g} per second"
+    return f"{manifest.users} at a time" if manifest.arrival is None else "replayed from a trace"
 
 
 @cache

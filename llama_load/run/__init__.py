@@ -1,1 +1,1 @@
-"""One run, in one process or on the master: its controller and phases; on a worker's side its sender and lease client."""
+"""One run. In one process or on the master: controller and phases. In one process or on a worker: sender and lease client."""

@@ -1,7 +1,7 @@
-"""The users that arrivals need: made where they are needed, in the process that got the lease, without a word to Locust's master.
+"""Users for scheduled arrivals, started in the process that received the lease.
 
-Locust starts users from its master alone: a message to every worker, a report from each, and whatever holds either up delays the
-schedule. And it stops users beyond the number that it has asked for. These are users of the same classes in a group of our own:
+Locust starts users only from its master: it sends a message to every worker and waits for each to report, which can delay the
+schedule. It also stops users above its target count. The users here have the same classes but belong to a separate group, so
 Locust neither counts nor stops them.
 """
 
@@ -17,21 +17,21 @@ from llama_load.dispatch.leases import MOST_USERS_A_PROCESS
 
 
 class ArrivalUsers:
-    """Users of one process beside those that Locust has started. Like those, they go on until the run is over."""
+    """Users of one process in addition to those that Locust has started. They run until the run ends."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
         self._group = Group()
 
     def add(self, workload: str) -> None:
-        """Start a user that sends requests of this workload, soon: in a greenlet of its own, since its class may do anything."""
+        """Start a user of this workload in a new greenlet, because its constructor may block."""
         classes = [user for user in self._environment.user_classes if _sends(user, workload)]
         if classes and len(self._group) < MOST_USERS_A_PROCESS:
             (chosen,) = random.choices(classes, [user.weight for user in classes])
             self._group.spawn(self._start, chosen)
 
     def stop(self, within_s: float) -> None:
-        """Kill those that are still there. (One of them may be who ends the run.)"""
+        """Kill the users that still run, except the calling greenlet: a user may be the one that ends the run."""
         gevent.killall([each for each in self._group if each is not gevent.getcurrent()], timeout=within_s)
 
     def _start(self, user_class: Any) -> None:

@@ -1,5 +1,4 @@
-"""The controlling side of a run: who sends what, what has come in, when it is over, and the report. In one process or
-on the master."""
+"""The controlling side of a run, in one process or on the master: dispatching, progress, the end of the run, the report."""
 
 from __future__ import annotations
 
@@ -30,16 +29,16 @@ from llama_load.runs import Aborted, Run, StageRecord, write_manifest
 from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import read_counters
 
-# A run in which nobody has sent anything for so long never will: its tasks do not call self.chat. With -t: so long after that time.
+# A run without a request after this time is aborted: its tasks do not call self.chat. With -t: this long after the run time.
 FIRST_REQUEST_WITHIN_S = 60.0
 FIRST_REQUEST_AFTER_TIME_S = 5.0
-# Arrivals that nobody begins to send for so long, although the instants of all have passed and a time was given, are given up.
+# With a run time: arrivals that no user has taken this long after the last scheduled instant are given up.
 ARRIVALS_TAKEN_WITHIN_S = 5.0
 WATCH_EVERY_S = 0.5
 JUDGE_EVERY_S = 2.0
 # How long servers may take to report their counters between two measurements.
 COUNTERS_WITHIN_S = 6.0
-# How long a server may take at the end to say what it is.
+# Time limit for probing the servers again at the end.
 IDENTITY_WITHIN_S = 5.0
 
 
@@ -64,18 +63,18 @@ class RunController:
         self._figures = RunningFigures()
 
     def open(self) -> None:
-        """Let the workers begin."""
+        """Begin the first phase."""
         self._greenlets.append(gevent.spawn(self._watch))
         if self._abort_if:
             self._greenlets.append(gevent.spawn(self._watch_thresholds))
         self.phase_over()
 
     def phase_over(self) -> None:
-        """See `PhaseListener.phase_over`. (A user's greenlet, which calls this, may be killed, or have a timeout.)"""
+        """See `PhaseListener.phase_over`. (Spawned, because the calling user's greenlet may be killed or have a timeout.)"""
         self._greenlets.append(gevent.spawn(self._phase_runner.next_phase))
 
     def heard(self, status: str, output_tokens: int | None, latencies_ms: Sequence[float | None], *, warmup: bool) -> None:
-        """A record has come in: what the progress display counts, and what --abort-if looks at (see `RunningFigures`)."""
+        """Count a record for the progress display and for --abort-if (see `RunningFigures`)."""
         if self._abort_if and not warmup:
             self._figures.add(status, latencies_ms)
         self._seen += 1
@@ -83,28 +82,27 @@ class RunController:
         self._output_tokens += output_tokens or 0
 
     def end(self, reason: str) -> None:
-        """The run is over, for this reason, unless it already was for another."""
+        """End the run. Only the first reason counts."""
         if self.end_reason is None:
             self.end_reason = reason
-            gevent.spawn(self._host.stop)  # not from a user's own greenlet, which stopping would kill half-way
+            gevent.spawn(self._host.stop)  # stopping would kill the calling user's greenlet half-way
 
     def abort(self, sentence: str) -> None:
-        """The run makes no sense: end it, and say why."""
+        """End the run because it cannot work; `finish` raises this sentence as a UsageError."""
         if self._fault is None:
             self._fault = sentence
             self.end("stopped")
 
     def stopping(self, reason: str) -> None:
-        """The users are being stopped, for this reason unless the run was over for another: nobody gets any more to send."""
+        """The users are being stopped: hand out no more leases. The reason counts only if the run has none yet."""
         self.end_reason = self.end_reason or reason
         self._phase_runner.stopping()
         self.dispatcher.close()
 
     def finish(self, health: Sequence[WorkerHealth]) -> tuple[Results, str]:
-        """Everything has come in: write the folder. The results and the text of the block.
+        """Write the run folder once all records have arrived; return the results and the text of the report.
 
-        Where the folder cannot be written, that is said, and `Run.unwritten` of the results says so. Raises UsageError if the
-        locustfile made the run impossible.
+        If the folder cannot be written, a message is printed and `Run.unwritten` is set. Raises UsageError after `abort`.
         """
         for greenlet in self._greenlets:
             greenlet.kill(block=False)
@@ -133,11 +131,11 @@ class RunController:
         self._since, self._failed, self._output_tokens = time.monotonic(), 0, 0
 
     def after_measuring(self, stages: Sequence[StageRecord]) -> None:
-        """A measurement is over, and all its requests with it: what the servers counted in it. A warm-up may follow."""
+        """A measurement and all its requests have ended: read what the servers counted during it."""
         before, after = self._counters_before, self._counters() if self._counters_before is not None else None
         found = None if before is None or after is None else after.since(before)
         if before is not None and after is not None and found is None:
-            self.prepared.writer.manifest.server_changes.append("restarted while requests were measured: its counters began anew")
+            self.prepared.writer.manifest.server_changes.append("restarted while requests were measured: its counters were reset")
         if len(stages) == 1:
             stages[0].counters = found
         manifest = self.prepared.writer.manifest
@@ -149,17 +147,17 @@ class RunController:
             manifest.counters = None if found is None or total is None else total.plus(found)
 
     def _look_at_earlier_runs(self, run: Run) -> None:
-        """Note in the manifest which of the prompts had been sent before. A folder that cannot be read changes no run."""
+        """Note in the manifest which prompts were sent before. An unreadable folder is reported and otherwise ignored."""
         started = {target.address.url: target.facts.started_s for target in self.prepared.targets}
         known = {url: at_s for url, at_s in started.items() if at_s is not None}
         try:
             run.manifest.prompts_sent_before = in_thread(lambda: sent_before(self.prepared.writer.path, run.records, known))
             in_thread(lambda: write_manifest(run.path, run.manifest))
         except Exception as error:
-            print(f"earlier runs beside {run.path} were not looked at: {error}", file=sys.stderr)
+            print(f"earlier runs next to {run.path} cannot be read: {error}", file=sys.stderr)
 
     def _server_changes(self) -> list[str]:
-        """What the servers are now that they were not before the run."""
+        """What has changed on the servers since before the run."""
         probes, targets = self.prepared.probes, self.prepared.targets
         jobs = [gevent.spawn(changes_since, probe, target) for probe, target in zip(probes, targets, strict=True)]
         gevent.joinall(jobs, timeout=IDENTITY_WITHIN_S)
@@ -173,7 +171,7 @@ class RunController:
         ]
 
     def _counters(self) -> ServerCounters | None:
-        """What the targets have counted so far; None unless all of them count."""
+        """The sum of the servers' counters; None unless every server has reported them."""
         targets = self.prepared.targets
         if not all(target.has_counters for target in targets):
             return None
@@ -199,19 +197,19 @@ class RunController:
         )
 
     def _watch_thresholds(self) -> None:
-        """Ends the run as soon as an --abort-if has come true."""
+        """End the run as soon as an --abort-if condition is true."""
         while self.end_reason is None:
             gevent.sleep(JUDGE_EVERY_S)
             so_far = self._figures.so_far()
             result = gevent.get_hub().threadpool.apply(so_far.judge, (self._abort_if,))
             if result is not None and self.end_reason is None:
                 self.prepared.writer.manifest.aborted_by = Aborted(result.text, result.value or 0.0)
-                text = f"--abort-if {result.text}: {result.value:g} after {so_far.ended} requests, so the run ends"
+                text = f"--abort-if {result.text}: {result.value:g} after {so_far.ended} requests; the run ends"
                 print(text, file=sys.stderr, flush=True)
                 self.end("aborted")
 
     def _watch(self) -> None:
-        """Ends a run in which nobody sends anything (any more), so that it does not go on for ever."""
+        """End a run in which no user sends requests (any more), which would otherwise never end."""
         run_time_s = self.prepared.run_time_s
         first = self.prepared.segments[0].scheduled_s
         patience_s = FIRST_REQUEST_WITHIN_S if run_time_s is None else run_time_s + FIRST_REQUEST_AFTER_TIME_S

@@ -1,5 +1,4 @@
-"""What a worker notices of itself while it measures: how late its event loop runs, how busy its core is, and who takes the rest
-of the machine's CPU."""
+"""A worker's health while it measures: the lag of its event loop, the load of its core, and who uses the rest of the CPU."""
 
 from __future__ import annotations
 
@@ -19,22 +18,23 @@ from llama_load.units import NS_PER_S
 from llama_load.wire.address import Address
 
 BUSY_WINDOW_S = 1.0
-# Which lags are kept with their instants: shorter ones are never over a limit (see `metrics.check`), more would fill run.json.
+# Lags above LATE_MS are kept with their instants: shorter ones exceed no limit (see `metrics.check`). At most MOST_LATE of them,
+# to keep run.json small.
 LATE_MS, MOST_LATE = 5.0, 1000
-# Two clocks that are read one after the other differ by less; no machine is suspended for so short a time.
+# Below this a difference between the two clocks is the time between reading them, not a suspension.
 SUSPENDED_AT_LEAST_NS = NS_PER_S // 20
 
 
 def _asleep_ns() -> int | None:
-    """For how long this machine has been suspended since its start: CLOCK_MONOTONIC stands still meanwhile, CLOCK_BOOTTIME does
-    not. None where there is no such clock."""
+    """How long this machine has been suspended since boot: CLOCK_BOOTTIME - CLOCK_MONOTONIC, which stands still during a suspend.
+    None where there is no CLOCK_BOOTTIME."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return None if clock is None else time.clock_gettime_ns(clock) - time.monotonic_ns()
 
 
 @dataclass(slots=True)
 class _Counters:
-    """Where the clocks and counters stand."""
+    """Readings of clocks and CPU counters at one instant."""
 
     asleep_ns: int | None = field(default_factory=_asleep_ns)
     own_s: float = field(default_factory=time.process_time)
@@ -42,7 +42,7 @@ class _Counters:
 
 
 class HealthMonitor:
-    """Samples from `start` to `stop`. One lag every 20 ms, one CPU share a second. `servers` are the addresses under test."""
+    """Samples from `start` to `stop`: the lag every 20 ms, the CPU share every second. `servers` are the addresses under test."""
 
     def __init__(self, worker: str, servers: Sequence[Address] = ()) -> None:
         self._health = WorkerHealth(worker)
@@ -65,20 +65,19 @@ class HealthMonitor:
         self._greenlet = gevent.spawn(self._run)
 
     def stop(self) -> None:
-        """Stop sampling; a last, shorter window counts if there is no whole one."""
+        """Stop sampling. A shorter CPU window counts if there is no whole one."""
         if self._greenlet is None:
             return
         self._greenlet.kill(block=False)
         self._greenlet = None
-        if time.monotonic_ns() - self._woke_ns > LAG_EVERY_NS:  # it stands still at this moment
+        if time.monotonic_ns() - self._woke_ns > LAG_EVERY_NS:  # the loop is late at this moment
             self._note_lag()
         if not self._busy:
             self._close_window(0.2)
         self._compare(self._begin, _Counters())
 
     def health(self) -> WorkerHealth:
-        """The loop's lag in ms (p99 and maximum), the core's share in its busiest seconds (95 % quantile), and what `stop`
-        found."""
+        """Event loop lag in ms (p99 and maximum), CPU share of the core (p95 of the seconds), and the differences from `stop`."""
         health = self._health
         health.loop_lag_p99_ms = float(np.percentile(self._lags_ms, 99)) if self._lags_ms else None
         health.loop_lag_max_ms = max(self._lags_ms, default=None)
@@ -110,7 +109,7 @@ class HealthMonitor:
             self._window = (now, cpu)
 
     def _compare(self, begin: _Counters, end: _Counters) -> None:
-        """What the clocks and counters say of the time from `begin` to `end`."""
+        """Compute suspension and CPU shares from the readings at `begin` and `end`."""
         health = self._health
         if begin.asleep_ns is not None and end.asleep_ns is not None:
             asleep_ns = end.asleep_ns - begin.asleep_ns

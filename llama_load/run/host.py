@@ -1,4 +1,4 @@
-"""What a run needs of where it happens."""
+"""The interface between a run and Locust."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from llama_load.dispatch.dispatcher import Courier
 
 
 class RunHost(Courier, Protocol):
-    """Locust with its users, in this process or at a master's workers."""
+    """Locust with its users, in this process or on the master's workers."""
 
     def users_asked(self) -> int:
-        """How many users Locust has been asked for."""
+        """Locust's target number of users."""
 
     def sending(self) -> int:
-        """How many requests have begun and not ended."""
+        """Requests in flight."""
 
     def add_users(self, count: int) -> None:
-        """Start this many more users for stages, soon."""
+        """Start this many more users for stages. Does not block."""
 
     def stop(self) -> None:
-        """Stop the users and end the run: it has come to its end. Blocks; called once."""
+        """Stop the users and end Locust's test. Blocks; called once."""

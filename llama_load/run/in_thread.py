@@ -1,4 +1,4 @@
-"""What may block (disks) in a thread, while the event loop goes on."""
+"""Blocking calls (disk) in a thread, so that the event loop keeps running."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 def in_thread(function: Callable[[], T]) -> T:
-    """Call it in a thread, blocking the calling greenlet alone. What it raises is raised here. (gevent's thread pool would print a
-    traceback, too.)"""
+    """Call it in a thread; only the calling greenlet blocks. Its exceptions are raised here (without the traceback that gevent's
+    thread pool prints)."""
 
     def attempt() -> tuple[list[T], Exception | None]:
         try:

@@ -1,4 +1,4 @@
-"""The run as the users of one process see it: tickets in, records out. The link knows where the dispatcher is."""
+"""The users' side of a run in one process: users take tickets and return records. A link leads to the dispatcher."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from llama_load.users.content import PREFIX_DIGITS
 from llama_load.users.session import SessionSettings, Ticket
 from llama_load.wire.timer import FINE_NS, sleep_until
 
-# A lease whose request has been scheduled this long ago and that no user has taken gets one more user: the one that was made for it
-# may have died, or be doing something else.
+# A lease that no user has taken this long after its scheduled time gets another user: the one started for it may have died or be
+# busy.
 OVERDUE_NS = NS_PER_S
 
 
 class DispatcherLink(Protocol):
-    """The way to the dispatcher: a call in one process, messages in a swarm. Nothing here blocks."""
+    """The connection to the dispatcher: calls in one process, messages in a swarm. Nothing here blocks."""
 
     def want(self, workload: str, count: int) -> None:
-        """So many users of this workload could send; leases come by `LeaseClient.receive`, at once or later."""
+        """Request `count` leases of this workload; they arrive through `LeaseClient.receive`, at once or later."""
 
     def started(self, lease: Lease) -> None:
-        """A user sends this request now."""
+        """A user begins to send this request."""
 
     def give_back(self, leases: Sequence[Lease]) -> None:
-        """Nobody here will send these."""
+        """Return leases that will not be sent from here."""
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
-        """The request is over: well, badly, or cancelled."""
+        """The request has ended: succeeded, failed or cancelled."""
 
     def abort(self, sentence: str) -> None:
-        """A user says that the run makes no sense."""
+        """A user found that the run cannot work: end it with this sentence."""
 
 
 def was_refused(record: RequestRecord) -> bool:
-    """Whether there was no connection to the server."""
+    """Whether the connection to the server failed."""
     return record.status.startswith("connect_")
 
 
@@ -55,7 +55,7 @@ class _LeaseQueue:
     """Where the users of one workload wait for leases."""
 
     stock: deque[list[Lease]] = field(default_factory=deque)  # each with the further turns of its conversation
-    asked: int = 0  # such lists that were asked for and have not come
+    requested: int = 0  # lists requested from the dispatcher and not yet received
     waiting: int = 0
     ready: Semaphore = field(default_factory=lambda: Semaphore(0))
 
@@ -64,9 +64,9 @@ class _LeaseQueue:
 class LeaseClient:
     """A `Session` (see `llama_load.users.session`).
 
-    No lease that users asked for is kept when none waits any more: it goes back, so that another worker can send it.
-    For one that nobody asked for `more_users` is called with its workload. `measuring` is called with the first
-    measured lease, `heard` with every record.
+    A lease that users requested goes back when none of them waits any more, so that another worker can send it. For a lease
+    that no user requested (a scheduled arrival), `more_users` is called with its workload. `measuring` is called with the
+    first measured lease, `heard` with every record.
     """
 
     link: DispatcherLink
@@ -78,13 +78,13 @@ class LeaseClient:
     heard: Callable[[RequestRecord], None]
     in_flight: int = 0
     _queues: dict[str, _LeaseQueue] = field(default_factory=dict)
-    _leases: dict[Key, Lease] = field(default_factory=dict)  # of the tickets that users hold, and of those that follow them
+    _leases: dict[Key, Lease] = field(default_factory=dict)  # of the tickets that users hold, and of their follow-up turns
     _measuring: bool = False
     _closing: bool = False
     _closed: Event = field(default_factory=Event)
 
     def receive(self, leases: Sequence[Lease]) -> None:
-        """Leases have come."""
+        """Queue leases from the dispatcher."""
         if self._closing:
             self.link.give_back(leases)
             return
@@ -97,7 +97,7 @@ class LeaseClient:
                 queue.stock[-1].append(lease)
                 continue
             queue.stock.append([lease])
-            queue.asked = max(0, queue.asked - 1)
+            queue.requested = max(0, queue.requested - 1)
             queue.ready.release()
             if lease.unasked and len(queue.stock) > queue.waiting:
                 self.more_users(lease.workload)
@@ -105,17 +105,17 @@ class LeaseClient:
             self._return_surplus(queue)
 
     def see_to_overdue(self) -> None:
-        """Called once a second: see `OVERDUE_NS`."""
+        """Start a user for each overdue lease (see `OVERDUE_NS`). Called once a second."""
         before_ns = time.monotonic_ns() - OVERDUE_NS
         for workload, queue in self._queues.items():
             for _ in range(sum((leases[0].scheduled_ns or 0) < before_ns for leases in queue.stock) - queue.waiting):
                 self.more_users(workload)
 
     def wants(self) -> dict[str, int]:
-        """How many leases of each workload users wait for, in all: for the dispatcher, to whom single wishes may have got lost."""
+        """Leases that users wait for, by workload. The dispatcher compares: single requests for leases may have got lost."""
         for queue in self._queues.values():
-            queue.asked = 0 if self._closing else max(0, queue.waiting - len(queue.stock))
-        return {workload: queue.asked for workload, queue in self._queues.items()}
+            queue.requested = 0 if self._closing else max(0, queue.waiting - len(queue.stock))
+        return {workload: queue.requested for workload, queue in self._queues.items()}
 
     def close(self) -> None:
         """Begin no more requests; users that wait for a lease stop."""
@@ -135,7 +135,7 @@ class LeaseClient:
         queue.waiting += 1
         try:
             while not self._closing:
-                self._ask(workload, queue)
+                self._request_missing(workload, queue)
                 queue.ready.acquire()
                 if queue.stock:
                     leases = queue.stock.popleft()
@@ -180,16 +180,16 @@ class LeaseClient:
         lease = self._leases.pop((ticket.warmup, ticket.index))
         try:
             self.heard(record)
-        finally:  # whatever a listener raises, the run must go on and come to its end
+        finally:  # also if a listener raises: else the run would never end
             self.link.ended(lease, record)
 
     def _queue_of(self, workload: str) -> _LeaseQueue:
         return self._queues.setdefault(workload, _LeaseQueue())
 
-    def _ask(self, workload: str, queue: _LeaseQueue) -> None:
-        missing = queue.waiting - len(queue.stock) - queue.asked
+    def _request_missing(self, workload: str, queue: _LeaseQueue) -> None:
+        missing = queue.waiting - len(queue.stock) - queue.requested
         if missing > 0:
-            queue.asked += missing
+            queue.requested += missing
             self.link.want(workload, missing)
 
     def _return_surplus(self, queue: _LeaseQueue) -> None:
@@ -200,20 +200,20 @@ class LeaseClient:
             self.link.give_back(surplus)
 
     def _wait_until_scheduled(self, leases: Sequence[Lease]) -> None:
-        """Sleep until the first of these is wanted; if the run ends meanwhile, or this user does, they go back."""
+        """Sleep until the first lease is scheduled. If the run or this user ends first, the leases go back."""
         scheduled_ns = leases[0].scheduled_ns
-        is_due = False
+        has_come = False
         try:
             while scheduled_ns is not None and not self._closing and (left_ns := scheduled_ns - time.monotonic_ns()) > 0:
                 if left_ns > FINE_NS:
                     self._closed.wait((left_ns - FINE_NS) / NS_PER_S)
                 else:
                     sleep_until(scheduled_ns)
-            is_due = not self._closing
+            has_come = not self._closing
         finally:
-            if not is_due:
+            if not has_come:
                 self.link.give_back(leases)
-        if not is_due:
+        if not has_come:
             raise StopUser
 
     def _ticket(self, leases: Sequence[Lease]) -> Ticket:

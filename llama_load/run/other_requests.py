@@ -7,9 +7,9 @@ from typing import Any, Final
 from llama_load.foreign_text import printable
 from llama_load.metrics.other_requests import OtherTraffic
 
-# The context of the request events that LLM requests fire, by which they are told apart from all others.
+# The context of the request events that LLM requests fire. It distinguishes them from all others.
 OF_LLM: Final[dict[str, Any]] = {}
-# A name for each session or id would fill the report: what comes after this many names is counted together.
+# URLs with ids in them would fill the report: requests beyond this many names share one row.
 MOST_ROWS = 200
 OTHERS = "(further names)"
 LONGEST_TEXT = 200
@@ -25,7 +25,7 @@ class OtherRequestsCounter:
         self._events.user_error.add_listener(self._raised)
 
     def close(self) -> OtherTraffic:
-        """What was counted; nothing is any more."""
+        """Stop counting; return the counts."""
         self._events.request.remove_listener(self._requested)
         self._events.user_error.remove_listener(self._raised)
         return self.found

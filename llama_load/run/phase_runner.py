@@ -1,4 +1,4 @@
-"""Leads a run through its phases: a warm-up and a measurement for each of its segments, and the users that they need."""
+"""Runs the phases of a run: a warm-up and a measurement per segment, with the users they need."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from llama_load.units import NS_PER_S, s_to_ns
 
 # How often scheduled requests, ramps and users are checked.
 TICK_S = 0.05
-# Stages begin when the users are there that they need, schedules when all workers are; after this time with fewer.
+# Stages begin when their users are waiting, schedules when all workers have joined. After this time they begin anyway.
 READY_WITHIN_S = 10.0
-# How long users may be missing between measurements before others are started: Locust may just be starting them.
+# Users may be missing this long between measurements before more are started: Locust may still be starting them.
 SHORT_S = 2.0
 # The first arrival is scheduled late enough to be leased first.
 LEAD_NS = NS_PER_S // 4
 
 
 class PhaseListener(Protocol):
-    """Who hears of a run's phases."""
+    """Receives the events of a run's phases."""
 
     def before_measuring(self) -> None:
         """A measurement comes next."""
 
     def after_measuring(self, stages: Sequence[StageRecord]) -> None:
-        """A measurement is over, and all its requests with it; these are its stages, if the run has any."""
+        """A measurement and all its requests have ended; `stages` are its stages, if the run has any."""
 
     def phase_over(self) -> None:
-        """The last request of a phase has ended: `PhaseRunner.next_phase` is to be called, soon."""
+        """The last request of a phase has ended: call `PhaseRunner.next_phase`."""
 
     def end(self, reason: str) -> None:
-        """The last phase is over, or the time."""
+        """The last phase or the run time is over."""
 
 
 class PhaseRunner:
-    """Begins one phase after the other, each when the one before is over. What it does is heard by its listener."""
+    """Runs the phases one after the other and reports to its listener."""
 
     def __init__(self, prepared: Prepared, dispatcher: Dispatcher, host: RunHost, listener: PhaseListener) -> None:
         self._prepared = prepared
@@ -61,12 +61,12 @@ class PhaseRunner:
         self._segment: Segment | None = None
         self._measured: tuple[Segment, Phase] | None = None  # what is being measured
         self._stopped_ns: int | None = None
-        self._short_since_s: float | None = None  # since when users have been missing that a phase needs to begin or go on
+        self._short_since_s: float | None = None  # since when a phase has lacked users
         self._timer: gevent.Greenlet | None = None
         self._ticker: gevent.Greenlet | None = None
 
     def next_phase(self) -> None:
-        """The phase before has ended, or there was none: begin the next one."""
+        """Record the end of the present phase, if any, and begin the next one."""
         if self._timer is not None:
             self._timer.kill(block=False)
             self._timer = None
@@ -84,14 +84,14 @@ class PhaseRunner:
             self._ticker = gevent.spawn(self._tick)
 
     def stopping(self) -> None:
-        """The users are being stopped: no stage goes on from now, however long it takes until everything has come in."""
+        """The users are being stopped: the present stage ends now, although records still arrive."""
         self._stopped_ns = self._stopped_ns or time.monotonic_ns()
         manifest = self._prepared.writer.manifest
         if self._measured is not None and manifest.cut_mono_ns is None:
             manifest.cut_mono_ns = self._stopped_ns
 
     def close(self) -> None:
-        """The run is over, perhaps before its course was."""
+        """The run is over, perhaps before its last phase."""
         for greenlet in (self._timer, self._ticker):
             if greenlet is not None:
                 greenlet.kill(block=False)
@@ -99,7 +99,7 @@ class PhaseRunner:
 
     @property
     def what(self) -> str:
-        """What is going on, in a few words."""
+        """The present phase in a few words: `stage 8 measuring`."""
         if self._segment is None:
             return "preparing"
         what = "measuring" if self._measured else "warm-up"
@@ -111,7 +111,7 @@ class PhaseRunner:
 
     @property
     def left_s(self) -> float | None:
-        """How long this measurement goes on: until its time is over, or at the rate at which its requests have ended so far."""
+        """Seconds left of this measurement: from its time limit, or estimated from the rate at which requests have ended."""
         if self._measured is None:
             return None
         segment, phase = self._measured
@@ -123,7 +123,7 @@ class PhaseRunner:
             return scheduled_s or None
         return max(scheduled_s, elapsed_s / ended * (segment.total - ended))
 
-    # ------------------------------------------------------------------ the course
+    # ------------------------------------------------------------------ phases
 
     def _plan(self) -> Iterator[tuple[Segment, Phase]]:
         warmup, model, weights = self._prepared.options.warmup, self._prepared.model, self._prepared.weights
@@ -145,7 +145,7 @@ class PhaseRunner:
                 Phase(
                     total=segment.total,
                     scheduled_ns=None if segment.scheduled_s is None else (segment.scheduled_s * NS_PER_S).astype(int).tolist(),
-                    limit_at=self._limit_asked if self._is_plain else segment.limit_at,
+                    limit_at=self._limit_of_locust if self._is_plain else segment.limit_at,
                     stage_of=segment.stage_of,
                     workload_of=workload_of,
                     drops=model.drops,
@@ -155,17 +155,17 @@ class PhaseRunner:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the run is a closed loop of as many users as Locust was asked for: no stages, no schedule."""
+        """Whether the run is a closed loop with Locust's number of users: no stages, no schedule."""
         return not self._prepared.model.stages and not self._prepared.is_open
 
-    def _limit_asked(self, _elapsed_s: float) -> int:
-        """However many users there are, when workers were taken for lost and have come back: no more in flight than asked for."""
+    def _limit_of_locust(self, _elapsed_s: float) -> int:
+        """Locust's target number of users. There can be more users than that after a lost worker has come back."""
         return self._host.users_asked()
 
     def _limit_of_warmup(self, segment: Segment) -> Callable[[float], int | None]:
-        """Of a schedule: as many as it will soon have in flight."""
+        """The limit of requests in flight during a warm-up. For a schedule: as many as it will soon have in flight."""
         if self._is_plain:
-            return self._limit_asked
+            return self._limit_of_locust
         limit = None if segment.scheduled_s is None else segment.users_to_begin(USERS_AHEAD_S)
         return lambda _: limit
 
@@ -187,7 +187,7 @@ class PhaseRunner:
             self._timer = gevent.spawn_later(max(0.0, left_s), self._time_over, phase)
 
     def _time_over(self, phase: Phase) -> None:
-        if self._prepared.model.stages:  # what is in flight ends: it is part of the stage's throughput
+        if self._prepared.model.stages:  # requests in flight are completed: they are part of the stage's throughput
             self._dispatcher.close_phase()
             return
         manifest, now_ns = self._prepared.writer.manifest, time.monotonic_ns()
@@ -197,13 +197,13 @@ class PhaseRunner:
         self._listener.end("time")
 
     def give_up_arrivals(self) -> None:
-        """No user has begun to send what is left. If all of it was to be sent by now, the run ends as one that a time ends."""
+        """No user takes the remaining arrivals: if all were scheduled before now, end the run as its run time would."""
         phase = self._measured[1] if self._measured is not None else None
         if phase is not None and phase.scheduled_ns and phase.begun_ns + phase.scheduled_ns[-1] < time.monotonic_ns():
             self._time_over(phase)
 
     def _record_end(self) -> None:
-        """Say in the manifest when the stages of the segment that is over have ended."""
+        """Write into the manifest when the stages of the segment that is over ended."""
         if self._measured is None:
             return
         (segment, phase), self._measured = self._measured, None
@@ -218,21 +218,21 @@ class PhaseRunner:
         with suppress(OSError):  # it is written again at the end
             in_thread(self._prepared.writer.write_manifest)
 
-    def _note_stages(self, segment: Segment, phase: Phase, told: Sequence[StageRecord], now_ns: int) -> None:
+    def _note_stages(self, segment: Segment, phase: Phase, records: Sequence[StageRecord], now_ns: int) -> None:
         manifest = self._prepared.writer.manifest
         by_time = segment.seconds is not None and phase.pool.is_closed
         manifest.cut += (segment.total or 0) - phase.pool.taken if by_time and segment.total else 0
-        is_timed = (by_time and segment.scheduled_s is None) or len(told) > 1
+        is_timed = (by_time and segment.scheduled_s is None) or len(records) > 1
         over_ns = None
         if phase.pool.finished:
             over_ns = phase.begun_ns + s_to_ns(segment.ends_s[-1]) if is_timed else now_ns
         begins = [phase.begun_ns + s_to_ns(start_s) for start_s in segment.starts_s]
         ends = [*begins[1:], over_ns]
-        for number, (each, begun_ns, end_ns) in enumerate(zip(told, begins, ends, strict=True), start=segment.first_stage):
+        for number, (each, begun_ns, end_ns) in enumerate(zip(records, begins, ends, strict=True), start=segment.first_stage):
             each.begun_mono_ns = begun_ns if begun_ns < now_ns else None
-            # What has been sent and answered before its time was over is whole, too.
-            is_whole = end_ns is not None and (end_ns <= now_ns or (phase.pool.finished and self._stopped_ns is None))
-            each.ended_mono_ns = end_ns if is_whole else None
+            # A stage whose requests were all answered before its time was over is complete, too.
+            is_complete = end_ns is not None and (end_ns <= now_ns or (phase.pool.finished and self._stopped_ns is None))
+            each.ended_mono_ns = end_ns if is_complete else None
             each.is_timed = is_timed
             each.dropped = phase.dropped[number]
             over_ns = now_ns if end_ns is None else end_ns
@@ -248,13 +248,13 @@ class PhaseRunner:
     def _elapsed_s(self) -> float:
         return (time.monotonic_ns() - self._dispatcher.phase.begun_ns) / NS_PER_S
 
-    # ------------------------------------------------------------------ as time goes by
+    # ------------------------------------------------------------------ regular checks
 
     def _tick(self) -> None:
         while True:
             gevent.sleep(TICK_S)
-            self._note_what_is_asked()
-            self._dispatcher.serve()  # what has become due, and where a limit has risen
+            self._note_target_users()
+            self._dispatcher.serve()  # arrivals whose time has come, and requests that a higher limit allows
             if self._measured is None:
                 self._replace_missing_users()
                 continue
@@ -263,8 +263,8 @@ class PhaseRunner:
             if segment.most_users is not None and present < segment.most_users:  # some may have gone with a worker
                 self._host.add_users(segment.most_users - present)
 
-    def _note_what_is_asked(self) -> None:
-        """Write down how many users a plain closed loop was asked for: an Edit in the web page, or a LoadTestShape."""
+    def _note_target_users(self) -> None:
+        """Record a changed number of users in a plain closed loop: the web UI's Edit or a LoadTestShape sets it."""
         if not self._is_plain:
             return
         manifest, users = self._prepared.writer.manifest, self._host.users_asked()
@@ -273,8 +273,8 @@ class PhaseRunner:
         manifest.users = max(manifest.users, users) if self._dispatcher.measuring else users
 
     def _replace_missing_users(self) -> None:
-        """Between measurements: users that a stage needs may be in a long wait_time. Others come in their place, after a while in
-        which those that are just being started come."""
+        """Between measurements: replace users that a stage needs and that may be in a long wait_time. Wait a while first, because
+        users that are just being started arrive in it."""
         needed = (self._segment.most_users or 0) if self._segment is not None else 0
         missing = needed - self._dispatcher.in_flight - self._dispatcher.waiting
         now_s = time.monotonic()
@@ -288,7 +288,7 @@ class PhaseRunner:
 
 
 def _unsent(segment: Segment, place: int, taken: int, offered_s: float) -> int:
-    """How many arrivals of one of a segment's stages were scheduled within `offered_s` and not leased. (Leases are in order.)"""
+    """Arrivals of one stage of the segment that were scheduled within `offered_s` and not leased. (Leases are in order.)"""
     assert segment.scheduled_s is not None
     assert segment.stage_index is not None
     rest = slice(taken, None)
@@ -296,7 +296,7 @@ def _unsent(segment: Segment, place: int, taken: int, offered_s: float) -> int:
 
 
 def drawn_by_weight(weights: Mapping[str, float], seed: int) -> Callable[[int], str]:
-    """Of which workload arrival i is: drawn by the weights of the user classes, the same at every question."""
+    """A function from arrival number to workload, drawn by the weights of the user classes; deterministic."""
     names, shares = list(weights), list(weights.values())
     if len(names) == 1:
         return lambda _: names[0]

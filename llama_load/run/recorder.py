@@ -1,4 +1,4 @@
-"""From records in memory to the run folder: twice a second, in batches small enough not to hold up the event loop."""
+"""Writes records to the run folder twice a second, in batches small enough not to hold up the event loop."""
 
 from __future__ import annotations
 
@@ -18,37 +18,36 @@ from llama_load.run.in_thread import in_thread
 logger = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 0.5
-# Encoding a record takes some 60 us: this many keep the loop for 2 ms, 400 of them would for longer than a token gap.
+# Encoding a record takes about 60 us: this many block the loop for 2 ms; 400 would block it for longer than a token gap.
 BATCH_RECORDS = 32
-# What waits for a disk that refuses, at most: 100 MB with answers of 500 tokens.
+# Records kept for a disk that refuses writes, at most: 100 MB with answers of 500 tokens.
 MOST_IN_MEMORY = 8_000
 PAUSE_S = 0.002
 
 
 class Sink(Protocol):
-    """Where records go: the run folder, or a worker's outbox. `path` is what to call it."""
+    """Where records go: the run folder or a worker's outbox. Messages name it by `path`."""
 
     path: Path
 
     def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
-        """Take records. Raises OSError when the disk refuses. `anywhere`: they cannot wait any longer for the disk where they
-        belong, and another will do."""
+        """Store records. Raises OSError when the disk refuses. `anywhere`: write to another disk rather than wait."""
 
 
 class InThread:
-    """A sink whose disk may be slow: records are appended in a thread, while the event loop goes on."""
+    """A sink that appends in a thread, because its disk may be slow."""
 
     def __init__(self, sink: Sink) -> None:
         self.path = sink.path
         self._sink = sink
 
     def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
-        """See Sink.append. Blocks the calling greenlet alone."""
+        """See Sink.append. Blocks only the calling greenlet."""
         in_thread(lambda: self._sink.append(records, anywhere=anywhere))
 
 
 class Recorder:
-    """Buffers records and appends them to a sink. What cannot be written is kept and tried again, up to `MOST_IN_MEMORY`."""
+    """Buffers records and appends them to a sink. Refused records are kept and tried again, up to `MOST_IN_MEMORY`."""
 
     def __init__(self, writer: Sink, every_s: float = FLUSH_EVERY_S) -> None:
         self._writer = writer
@@ -56,29 +55,29 @@ class Recorder:
         self._buffer: list[RequestRecord] = []
         self._closing = Event()
         self._greenlet = gevent.spawn(self._run)
-        self._said = False  # that the disk refuses
+        self._reported = False  # that the disk refuses
 
     def add(self, record: RequestRecord) -> None:
         """Take a record. Does not block."""
         self._buffer.append(record)
 
     def _write(self) -> bool:
-        """Write the next batch; False if the disk refused (the records are kept). Others may come while it is being written."""
+        """Write the next batch; False if the disk refused it (the records are kept). `add` may be called meanwhile."""
         batch = self._buffer[:BATCH_RECORDS]
         try:
             self._writer.append(batch, anywhere=self._closing.is_set() or len(self._buffer) > MOST_IN_MEMORY)
         except OSError as error:
-            if not self._said:
+            if not self._reported:
                 print(
                     f"cannot write to {self._writer.path}: {error.strerror}; records are kept in memory and tried again",
                     file=sys.stderr,
                 )
-            self._said = True
+            self._reported = True
             return False
         except Exception:  # a record that Arrow refuses must not take the others with it
-            logger.exception("a record cannot be stored and is left out: please report this")
+            logger.exception("a record cannot be stored and is left out; please report this")
             self._one_by_one(batch)
-        self._said = False
+        self._reported = False
         del self._buffer[: len(batch)]
         return True
 
@@ -88,7 +87,7 @@ class Recorder:
                 self._writer.append([record], anywhere=True)
 
     def close(self) -> list[RequestRecord]:
-        """Stop the regular flushing and write the rest; what no disk took."""
+        """Stop the regular flushing and write the rest. Returns the records that could not be written."""
         self._closing.set()
         self._greenlet.join()  # not killed: it may be in the middle of a batch
         while self._buffer:

@@ -1,4 +1,4 @@
-"""The users' side of a run in one process: their session, the wire, and how busy this process is."""
+"""The sending side of a run in one process: lease client, connections, health of the process."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from llama_load.targets.target import Target
 from llama_load.users.session import SessionSettings
 from llama_load.wire.transport import Transport
 
-# How long users that were stopped may take to write down what they were doing.
+# Time limit for stopped users to write their last records.
 LAST_RECORDS_WITHIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class SenderConfig:
-    """What a sender must know of a run."""
+    """The settings of a run that a sender needs."""
 
     targets: Sequence[Target]
     options: RunOptions
@@ -60,22 +60,22 @@ class SenderRuntime:
         Transport.of_this_process().trust(options.tls)
 
     def stop_monitor(self) -> None:
-        """What comes now is no part of the measurement: stopping keeps Locust busy for some 70 ms."""
+        """End the health measurement before users are stopped: that keeps Locust busy for about 70 ms."""
         self._monitor.stop()
 
     def drain(self, wait_s: float) -> None:
-        """Begin nothing more, and wait so long for what is in flight."""
+        """Begin no more requests, and wait up to `wait_s` for those in flight."""
         self.lease_client.close()
         with gevent.Timeout(wait_s, False) if wait_s else nullcontext():
             while wait_s and self.lease_client.in_flight > 0 and not self._is_cut:
                 gevent.sleep(0.01)
 
     def cut(self) -> None:
-        """Whoever waits for what is in flight waits no longer."""
+        """End the wait of `drain`."""
         self._is_cut = True
 
     def finish(self, wait_s: float = 0) -> WorkerHealth:
-        """Drain, cut what is still in flight, and wait until every record is written down."""
+        """Drain, cancel the requests still in flight, and wait for their records."""
         self.drain(wait_s)
         self._monitor.stop()
         for exchange in tuple(Transport.of_this_process().active):
@@ -95,7 +95,7 @@ class SenderRuntime:
 
 
 def settle() -> None:
-    """Spare the event loop full garbage collections over all that is loaded, which take some tens of ms each. To be called
-    before anything is measured; in a worker before it reports to the master."""
+    """Exclude everything loaded so far from garbage collection: a full collection over it blocks the event loop for tens of ms.
+    To be called before anything is measured; in a worker before it reports to the master."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""How much CPU the server under test takes, where it runs on this machine: found by the ports that it listens at."""
+"""CPU use of the server under test if it runs on this machine. Its processes are found by the ports they listen on."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import psutil
 
 from llama_load.wire.address import Address
 
-# A server's workers and engines are counted with it; more processes than these are not looked at, to stay quick.
+# Child processes of a server are counted with it, up to this many, to keep a reading cheap.
 MOST_PROCESSES = 64
 
 
 class ServerCpu:
-    """Looks for the servers' processes in a thread as soon as it is made. What cannot be seen (another machine, another user's
-    process, a container) is unknown, and never a fault."""
+    """Looks for the servers' processes in a thread as soon as it is created. Processes that cannot be seen (another machine,
+    another user, a container) are unknown, never an error."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._processes: list[psutil.Process] = []
@@ -27,7 +27,7 @@ class ServerCpu:
             gevent.spawn(self._look, ports)
 
     def start(self) -> None:
-        """Count from now on, or from when the processes are found."""
+        """Count from now on, or from the time the processes are found."""
         self._since, self._total_since_s = self._cpu_s(), machine_cpu_s()[1]
 
     def share(self) -> float | None:
@@ -52,7 +52,7 @@ class ServerCpu:
 
 
 def machine_cpu_s() -> tuple[float, float, float]:
-    """CPU seconds of all cores of this machine since its start: (idle, all together, taken by the hypervisor for others)."""
+    """CPU seconds of all cores since boot: (idle, total, stolen by the hypervisor)."""
     times = psutil.cpu_times()
     guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # contained in user and nice
     return times.idle + getattr(times, "iowait", 0.0), sum(times) - guests, getattr(times, "steal", 0.0)
@@ -68,7 +68,7 @@ def _is_here(address: Address) -> bool:
 
 
 def _listening(ports: Iterable[int]) -> list[psutil.Process]:
-    """The processes that listen at these ports, and all that they have started."""
+    """The processes that listen on these ports, and their descendants."""
     try:
         sockets = psutil.net_connections("tcp")
         pids = {each.pid for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr.port in ports}

@@ -1,4 +1,4 @@
-"""Whether a server is still the one that it was before the run: asked again at its end."""
+"""Whether a server has changed during the run: it is probed again at the end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from llama_load.targets.target import Target
 
 
 def changes_since(probe: Probe, before: Target) -> list[str]:
-    """What differs from the server that was asked before the run: `build b7522 -> b7600`, `restarted …`. Never raises for what
-    the server does."""
+    """What differs from the probe before the run: `build b7522 -> b7600`, `restarted …`. Raises nothing that the server causes."""
     try:
         now = probe.ask()
     except UsageError as error:

@@ -1,11 +1,10 @@
 """The run folder: written while the run goes on, read back afterwards, recovered after a crash.
 
     run.json            the manifest, rewritten as a whole whenever it changes
-    requests.arrows     the journal: record batches with checksums, appended to; gone once every record is in the table
-    requests.parquet    the journal's rows, written at the end
+    requests.arrows     the journal: record batches with checksums; deleted once every record is in the table
+    requests.parquet    the table of all records, written at the end
 
-The process that writes a folder holds its lock. Everything that reports a run reads it from here, whether it has just ended or
-was killed last week.
+The process that writes a folder holds its lock. All reports read the folder from here, also that of a run that was killed.
 """
 
 from llama_load.runs.folder_lock import FolderLock, lock_folder

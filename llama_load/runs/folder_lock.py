@@ -1,4 +1,4 @@
-"""Who writes a run folder holds its lock, until it has finished or died."""
+"""The lock of a run folder: held by the process that writes it, until that finishes or dies."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import weakref
 from pathlib import Path
 
 RETRY_S = 0.05
-# What flock says where the file system (some NFS) cannot lock a folder.
+# Errors of flock on file systems that cannot lock a folder (some NFS).
 _NO_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 
 
 class FolderLock:
-    """A lock on a folder (flock on the folder itself, so that nothing is left behind). It goes with the process, with this object,
-    or by `release`, which may be called again."""
+    """A lock on a folder (flock on the folder itself, so that no lock file remains). It ends with the process, with this object
+    or by `release`, which may be called twice."""
 
     def __init__(self, fd: int) -> None:
         self.release = weakref.finalize(self, os.close, fd)
 
 
 def lock_folder(path: Path, *, wait_s: float = 0.0) -> FolderLock | None:
-    """Lock a folder; None where somebody else has it and keeps it for `wait_s`. Raises OSError where there is no such folder.
+    """Lock a folder; None if another process still holds the lock after `wait_s`. Raises OSError if there is no such folder.
 
-    On a file system without locks that is said, and everybody gets one.
+    On a file system without locks it warns and returns a lock that excludes nobody.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     deadline = time.monotonic() + wait_s
@@ -37,7 +37,7 @@ def lock_folder(path: Path, *, wait_s: float = 0.0) -> FolderLock | None:
         except OSError as error:
             if error.errno in _NO_LOCKS:
                 print(
-                    f"{path} cannot be locked ({error.strerror}): start no other run or report in it before this one has ended",
+                    f"{path} cannot be locked ({error.strerror}): start no other run or report in it before this one ends",
                     file=sys.stderr,
                 )
                 return FolderLock(fd)

@@ -1,13 +1,13 @@
-"""The journal: record batches on disk as they come, each with a marker and a checksum, so that damage costs no batch but its own.
+"""The journal: record batches, each with a marker and a checksum, so that damage to one batch leaves the others readable.
 
 A frame is a header and an Arrow IPC message: the schema once, then record batches. The header, little-endian:
 
     8 bytes   the marker; its first byte is in no UTF-8 text
     u32       length of the message in bytes
-    u32       which schema the batch has: the CRC-32 of the schema's message
-    u32       CRC-32 of the two numbers before and of the message
+    u32       the batch's schema: CRC-32 of the schema's message
+    u32       CRC-32 of the two preceding numbers and of the message
 
-Journals of version 0.1 before frames are plain Arrow streams; they are read up to their first damage.
+Older journals of version 0.1 are plain Arrow streams without frames; they are read up to their first damage.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ _SUMMED = slice(8, 16)  # length and schema
 
 
 class Journal:
-    """A journal that is being written; what was appended survives `kill -9`, and the folder's removal while this is open."""
+    """A journal open for writing. Appended batches survive `kill -9`, and while it is open also the removal of its folder."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError when the file cannot be made, or is there already."""
+        """Raises OSError if the file cannot be created or exists."""
         self._fd = new_file(path, os.O_RDWR | os.O_APPEND)
         self._is_empty = True
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Add a batch; it is with the kernel when this returns. Raises OSError when the disk refuses; the journal is then
-        as it was before."""
+        """Add a batch; the kernel has it when this returns. Raises OSError if the disk refuses; the journal is then unchanged."""
         data = _frame(batch.serialize())
         if self._is_empty:
             data = _frame(_schema_message()) + data
@@ -59,7 +58,7 @@ class Journal:
         self._is_empty = False
 
     def read(self) -> JournalContents:
-        """What is in it, also where its file has been removed."""
+        """Its contents, also if the file has been removed."""
         data = bytearray()
         while piece := os.pread(self._fd, READ_BYTES, len(data)):
             data += piece
@@ -72,24 +71,24 @@ class Journal:
 
 @dataclass(slots=True)
 class JournalContents:
-    """The batches of a journal that can be read, as one table, and where it is damaged: (begin, end) of each place in bytes."""
+    """The readable batches of a journal as one table, and its damaged ranges: (begin, end) in bytes."""
 
     table: pa.Table
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def unreadable_bytes(self) -> int:
-        """How much of it cannot be read."""
+        """Bytes that cannot be read."""
         return sum(end - begin for begin, end in self.gaps)
 
 
 def read_journal(path: Path) -> JournalContents:
-    """A journal on disk; where there is none, an empty one. Raises OSError where it cannot be read at all."""
+    """The contents of a journal on disk; empty if there is no file. Raises OSError if the file cannot be read at all."""
     return parse(path.read_bytes() if path.is_file() else b"")
 
 
 def parse(data: bytes) -> JournalContents:
-    """The contents of a journal, whatever has happened to it."""
+    """The contents of a journal, however damaged."""
     import pyarrow as pa
 
     by_schema, gaps = _framed(data) if MARKER in data or not data else _unframed(data)
@@ -118,7 +117,7 @@ def _framed(data: bytes) -> tuple[list[list[pa.RecordBatch]], list[tuple[int, in
     """The batches by their schemas, and the gaps."""
     import pyarrow as pa
 
-    schemas: dict[int, pa.Schema] = {crc32(_schema_message()): schema()}  # should that frame be damaged
+    schemas: dict[int, pa.Schema] = {crc32(_schema_message()): schema()}  # in case the schema's frame is damaged
     batches: dict[int, list[pa.RecordBatch]] = {}
     gaps: list[tuple[int, int]] = []
     for begin, end, key, message in _frames(data):
@@ -141,7 +140,7 @@ def _framed(data: bytes) -> tuple[list[list[pa.RecordBatch]], list[tuple[int, in
 
 
 def _frames(data: bytes) -> Iterator[tuple[int, int, int, memoryview | None]]:
-    """Begin, end, schema and message of each frame; no message where there is none: reading goes on at the next marker."""
+    """Begin, end, schema and message of each frame. A damaged range has no message; reading continues at the next marker."""
     view = memoryview(data)
     at = 0
     while at < len(data):
@@ -160,7 +159,7 @@ def _frames(data: bytes) -> Iterator[tuple[int, int, int, memoryview | None]]:
 
 
 def _unframed(data: bytes) -> tuple[list[list[pa.RecordBatch]], list[tuple[int, int]]]:
-    """The same of a plain Arrow stream."""
+    """The same for a plain Arrow stream."""
     import pyarrow as pa
 
     batches: list[pa.RecordBatch] = []

@@ -1,4 +1,4 @@
-"""run.json: everything that must be known to read a run's records, and the small one of a spool."""
+"""run.json: settings, server, data set and outcome of a run; and the small manifest of a spool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUNNING = "running"
 
 @dataclass(slots=True)
 class PreflightRow:
-    """One line of what was asked of the server before the run. `level` is "ok", "note" or "warning"."""
+    """One line of the preflight. `level` is "ok", "note" or "warning"."""
 
     name: str
     value: str
@@ -32,11 +32,12 @@ class PreflightRow:
 
 @dataclass(slots=True)
 class StageRecord:
-    """What a stage was and when it ran: `users` requests in flight or `rate_rps` arrivals a second, from when to when
-    (the master's clock; None: it never began, or never ended), whether it ended by time, how many arrivals were dropped
-    at the limit, how many workers went away, and how many arrivals were scheduled before its end and not sent. `start`
-    is where a ramp begins. `counters` is what the servers counted in it; None where stages follow each other without a
-    pause, too.
+    """What a stage was and when it ran.
+
+    `users` requests in flight, or `rate_rps` arrivals per second; `start` is where a ramp begins. Instants are on the master's
+    clock; None: it never began or ended. `is_timed`: its time ended it. `dropped` arrivals at the limit in flight, `lost`
+    workers, `unsent` arrivals scheduled before its end. `counters` are the servers'; None if not read, as between stages
+    that follow each other without a pause.
     """
 
     name: str
@@ -54,7 +55,7 @@ class StageRecord:
 
 @dataclass(slots=True)
 class UsersAsked:
-    """From this instant on (the master's clock) so many users were asked for: a closed loop's limit of requests in flight."""
+    """Locust's target number of users from this instant on (master's clock): a closed loop's limit of requests in flight."""
 
     mono_ns: int
     users: int
@@ -62,7 +63,7 @@ class UsersAsked:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """The threshold that ended a run, as it was given, and the value that it was compared with."""
+    """The --abort-if threshold that ended a run, as given, and the measured value."""
 
     text: str
     value: float
@@ -70,7 +71,7 @@ class Aborted:
 
 @dataclass(slots=True)
 class Manifest:
-    """Everything that must be known to read the records: what was asked, of whom, with what, and how it ended."""
+    """Everything needed to interpret the records: settings, server, data set, and how the run ended."""
 
     version: str
     date: str
@@ -82,21 +83,21 @@ class Manifest:
     model: str | None
     label: str | None = None
     tokenizer: str | None = None
-    users: int = 1  # in a plain closed loop the most that were asked for while it was measured
-    users_asked: list[UsersAsked] = field(default_factory=list)  # in a plain closed loop: at its beginning, and each change
-    ramp_s: float | None = None  # users / spawn rate of a closed loop that Locust ramps up in over a second: part of the run
+    users: int = 1  # in a plain closed loop the largest target number of users during the measurement
+    users_asked: list[UsersAsked] = field(default_factory=list)  # in a plain closed loop: the target at its start, and each change
+    ramp_s: float | None = None  # users / spawn rate, for a closed loop that Locust ramps up for more than 1 s
     max_in_flight: int | None = None  # of an open loop
     request_rate: float | None = None
     burstiness: float = 1.0
     arrival: str | None = None  # "poisson", "gamma", "constant" or "trace"; None: a closed loop
     trace: dict[str, Any] | None = None
     ramp: dict[str, Any] | None = None
-    stages: list[StageRecord] = field(default_factory=list)  # none: the run is all of one
-    same_prompts: bool = False  # in every stage
+    stages: list[StageRecord] = field(default_factory=list)  # empty: the run has no stages
+    same_prompts: bool = False  # every stage sends the same prompts
     dropped: int = 0  # arrivals that were not sent because the limit was reached
-    due: int = 0  # arrivals whose instant had come when the time was over
-    cut_mono_ns: int | None = None  # when a time or a person ended the load; None: everything ended that had begun
-    cut: int = 0  # requests of stages that a time ended before all had been sent
+    due: int = 0  # arrivals scheduled before the run time was over
+    cut_mono_ns: int | None = None  # when a time limit or a person ended the load; None: every request was completed
+    cut: int = 0  # unsent requests of stages that a time limit ended
     num_prompts: int | None = None
     run_time_s: float | None = None
     seed: int = 0
@@ -106,9 +107,9 @@ class Manifest:
     fail_if: list[str] = field(default_factory=list)
     aborted_by: Aborted | None = None  # the --abort-if that ended the run
     exit_code_on_error: int = 1  # Locust's: where requests besides those of LLMs failed, or tasks raised exceptions
-    cache_meant: bool = False  # cached prompts are part of what is measured: --cache-prompt on
-    cache_off: bool = False  # every server was asked not to use its prompt cache
-    fixed_lengths: bool = False  # every answer was to have exactly the length asked for
+    cache_meant: bool = False  # caching is intended: --cache-prompt on
+    cache_off: bool = False  # every request turned the prompt cache off
+    fixed_lengths: bool = False  # every answer has exactly its max_tokens
     shared_tokens: dict[str, int | None] = field(default_factory=dict)  # by workload: see `CacheEvidence`
     prompts_sent_before: SentBefore | None = None  # in earlier runs; None: not known
     dataset: dict[str, Any] | None = None
@@ -118,28 +119,28 @@ class Manifest:
     host: dict[str, Any] = field(default_factory=dict)
     workers: list[WorkerHealth] = field(default_factory=list)
     lost: list[LostWorker] = field(default_factory=list)
-    counters: ServerCounters | None = None  # what the servers counted while requests were measured, warm-ups left out
-    server_changes: list[str] = field(default_factory=list)  # what the servers were at the end that they were not at the begin
-    damaged: list[DamagedJournal] = field(default_factory=list)  # of which not every record is in the table
+    counters: ServerCounters | None = None  # the servers' counters during measurements, without warm-ups
+    server_changes: list[str] = field(default_factory=list)  # differences between the servers before and after the run
+    damaged: list[DamagedJournal] = field(default_factory=list)  # journals with records that are not in the table
     end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted"
 
 
 @dataclass(slots=True)
 class SpoolManifest:
-    """Whose records a spool holds, and what must be added to their instants to bring them onto the master's clock."""
+    """The worker whose records a spool holds, and the offset of its clock: master's clock = worker's + offset."""
 
     worker: str
     clock_offset_ns: int | None = None
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Put the manifest on disk as it is now, whole or not at all."""
+    """Write the manifest, whole or not at all."""
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1).decode()
     write_whole(folder / MANIFEST, redacted(text).encode() + b"\n")
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a run folder. Raises UsageError when it is none, RunError when it is damaged."""
+    """The manifest of a run folder. Raises UsageError if the folder has none, RunError if it is damaged."""
     file = folder / MANIFEST
     if not file.is_file():
         raise UsageError(f"{folder} is no run folder: it has no {MANIFEST}")
@@ -158,7 +159,7 @@ def last_with_label(folder: Path, label: str) -> Manifest | None:
         try:
             manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue  # not ours, or damaged: nothing to compare with
+            continue  # another program's, or damaged
         if manifest.label == label:
             found.append(manifest)
     return max(found, key=lambda manifest: manifest.date, default=None)

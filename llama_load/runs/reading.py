@@ -1,4 +1,4 @@
-"""A run folder read back, finished after a crash, and completed by what workers could not deliver."""
+"""Reading a run folder, finishing it after a crash, and adding records that workers could not deliver."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from llama_load.runs.whole_file import whole_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Rows that are packed at once: 10 million tokens of long answers.
+# Rows of a Parquet row group: 10 million tokens of long answers.
 ROW_GROUP = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run read back: its folder, manifest and records. `recovered` if it was never finished properly; `unwritten` says why not
-    everything is in the folder that was asked for."""
+    """A run read from its folder. `recovered`: it was never finished; `unwritten`: a sentence why the folder is incomplete."""
 
     path: Path
     manifest: Manifest
@@ -37,14 +36,14 @@ class Run:
 
 
 def load_run(path: Path) -> Run:
-    """Read a run folder, finished or not. Raises UsageError when it is none, RunError when it is damaged."""
+    """Read a run folder, finished or not. Raises UsageError if it is not a run folder, RunError if it is damaged."""
     manifest = read_manifest(path)
     if not (path / TABLE).is_file():
         try:
             contents = read_journal(path / JOURNAL)
         except OSError as error:
             raise RunError(f"{path / JOURNAL} cannot be read: {error.strerror}") from None
-        if not (path / TABLE).is_file():  # else the run has just ended
+        if not (path / TABLE).is_file():  # else the run ended while the journal was read
             note_damage(manifest, JOURNAL, contents)
             return Run(path, manifest, Records(contents.table), recovered=True)
         manifest = read_manifest(path)
@@ -64,15 +63,15 @@ def _read_table(file: Path) -> pa.Table:
 
 
 def recover(run: Run) -> None:
-    """Finish a run whose process was killed: write the table that it could not write any more."""
+    """Finish a run whose process was killed: write its table and manifest."""
     if run.manifest.end == RUNNING:
         run.manifest.end = "interrupted"
     write_finished(run.path, run.manifest, run.records.table)
 
 
 def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
-    """The table, then the manifest, each whole or not at all. The journal goes unless records of it are missing from the table.
-    Raises OSError; nothing has gone then."""
+    """Write the table, then the manifest, each whole or not at all. Delete the journal if all its records are in the table.
+    Raises OSError; nothing is deleted then."""
     import pyarrow.parquet as pq
 
     with whole_file(folder / TABLE) as file:
@@ -83,8 +82,8 @@ def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
 
 
 def note_damage(manifest: Manifest, file: str, contents: JournalContents, written: int | None = None) -> None:
-    """Put into the manifest what of a journal could not be read. `written` is how many records were written, if that is known;
-    else what its writer knew to be missing stays."""
+    """Note in the manifest what could not be read of a journal. `written`: the number of records written to it, if known; else
+    the number that the manifest notes as missing stays."""
     noted = sum(damaged.records or 0 for damaged in manifest.damaged if damaged.file == file) or None
     missing = noted if written is None else max(0, written - contents.table.num_rows)
     manifest.damaged = [damaged for damaged in manifest.damaged if damaged.file != file]
@@ -93,10 +92,10 @@ def note_damage(manifest: Manifest, file: str, contents: JournalContents, writte
 
 
 def add_spool(run: Run, spool: Path) -> int:
-    """Bring what a worker could not deliver into the run's table, and say how many requests that were.
+    """Add the records of a worker's spool to the run's table; return how many were added.
 
-    A request that is on record already is left out, from whichever worker. Instants go onto the master's clock. Raises
-    UsageError when the folder is no spool, or does not say how far its clock was from the master's.
+    Requests that already have a record are left out. Instants are converted to the master's clock. Raises UsageError if the
+    folder is not a spool or has no clock offset.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -133,7 +132,9 @@ def _read_spool(spool: Path) -> tuple[SpoolManifest, JournalContents]:
         about = msgspec.json.decode(file.read_bytes() if file.is_file() else b"", type=SpoolManifest)
         contents = read_journal(spool / JOURNAL)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UsageError(f"{spool} is no spool of a worker: it has no {MANIFEST} that names one") from None
+        raise UsageError(f"{spool} is not a worker's spool: its {MANIFEST} is missing or names no worker") from None
     if about.clock_offset_ns is None:
-        raise UsageError(f"{spool} was written before the worker knew the master's clock: its records cannot be put in order")
+        raise UsageError(
+            f"{spool} has no clock offset (the worker had not yet synchronized with the master): its records cannot be added"
+        )
     return about, contents

@@ -1,4 +1,4 @@
-"""Records that could not go where they belong, kept in a folder until `llama-load report RUN --add SPOOL` brings them in."""
+"""A spool: a folder of records that could not be delivered, until `llama-load report RUN --add SPOOL` adds them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Spool:
-    """A folder of a journal and a manifest that says whose records they are. It is made with the first of them."""
+    """A folder with a journal and a manifest that names the worker. It is created with the first batch."""
 
     def __init__(self, path: Path, about: SpoolManifest) -> None:
         self.path = path
@@ -27,11 +27,11 @@ class Spool:
 
     @classmethod
     def in_temp_folder(cls, about: SpoolManifest) -> Spool:
-        """In a new folder of the system's temporary folder. Raises OSError where none can be made."""
+        """In a new folder below the system's temporary folder. Raises OSError."""
         return cls(temp_folder("spool"), about)
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Keep a batch. Raises OSError when the disk refuses; the spool is then as it was before."""
+        """Add a batch. Raises OSError if the disk refuses; the spool is then unchanged."""
         if self._journal is None:
             self.path.mkdir(0o700, parents=True, exist_ok=True)
             write_whole(self.path / MANIFEST, msgspec.json.encode(self.about))
@@ -40,12 +40,12 @@ class Spool:
         self.records += batch.num_rows
 
     def read(self) -> JournalContents:
-        """What is in it. (It holds something.)"""
+        """Its contents. Only after `append`."""
         assert self._journal is not None
         return self._journal.read()
 
     def discard(self) -> None:
-        """What is in it has arrived: it is of no more use."""
+        """Delete it: its records have arrived."""
         if self._journal is not None:
             self._journal.close()
         for name in (JOURNAL, MANIFEST):
@@ -55,5 +55,5 @@ class Spool:
 
 
 def temp_folder(what: str) -> Path:
-    """A new folder that only this user can read, where the system puts temporary files."""
+    """A new folder below the system's temporary folder, readable by this user only."""
     return Path(tempfile.mkdtemp(prefix=f"llama-load-{what}-"))

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, under names that nobody else uses meanwhile."""
+"""Files written whole or not at all, through a temporary name that no other process uses."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def new_file(path: Path, flags: int) -> int:
-    """The descriptor of a new file, as open to others as its folder is. Raises OSError where anything has that name already, a link
+    """The descriptor of a new file with its folder's read and write permissions. Raises OSError if the name exists, a link
     included."""
     return os.open(path, _NEW | flags, path.parent.stat().st_mode & 0o666)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when the block ends, and is on the disk then. Raises OSError, and leaves `path` as it
-    was, where that cannot be. Of several at once the last one stays."""
+    """A file that replaces `path` when the block ends, synced to disk. Raises OSError and leaves `path` unchanged if that fails.
+    Of several writers the last one wins."""
     unfinished = path.with_name(f"{path.name[:200]}.{secrets.token_hex(4)}.part")
     with os.fdopen(new_file(unfinished, os.O_WRONLY), "wb") as file:
         try:

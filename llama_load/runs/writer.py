@@ -1,4 +1,4 @@
-"""The run folder while the run goes on: locked, appended to, finished."""
+"""Writing a run folder: it is locked, appended to, finished."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ PUBLIC, PRIVATE = 0o750, 0o700
 
 
 class RunWriter:
-    """Writes one run folder, which it keeps locked. `append` as records come, `finish` once, then `release`.
+    """Writes one run folder, which it keeps locked. `append` as records arrive, `finish` once, then `release`.
 
-    What the folder's disk does not take can go to a spool in the system's temporary folder.
+    Records that the folder's disk refuses can go to a spool in the system's temporary folder.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        """Create the folder. Raises UsageError when it cannot be written, or holds a run already (FolderTaken)."""
+        """Create the folder. Raises UsageError if it cannot be written, FolderTaken if it holds a run or other files."""
         self.path = path
         self.manifest = manifest
         self.appended = 0
@@ -48,7 +48,7 @@ class RunWriter:
             self._make_folder()
             self._lock: FolderLock | None = lock_folder(path)
             if self._lock is None:
-                raise FolderTaken(f"another run is being written to {path}; choose another --run-dir or wait for its end")
+                raise FolderTaken(f"another run is being written to {path}; choose another --run-dir or wait until it ends")
             if any((path / name).exists() for name in (MANIFEST, JOURNAL, TABLE)):
                 raise FolderTaken(f"{path} already holds a run; choose another --run-dir or move it away")
             if any(path.iterdir()):
@@ -58,18 +58,18 @@ class RunWriter:
             raise UsageError(f"cannot write the run folder {path}: {error.strerror}; choose another --run-dir") from None
 
     def write_manifest(self) -> None:
-        """Put the manifest on disk as it is now, whole or not at all."""
+        """Write the manifest, whole or not at all."""
         write_manifest(self.path, self.manifest)
 
     def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
-        """Add records to the journal. Raises OSError when the disk refuses; `anywhere`: when the temporary folder does, too."""
+        """Add records to the journal. Raises OSError if the disk refuses; `anywhere`: only if the temporary folder does, too."""
         self.append_batch(to_batch(records), anywhere=anywhere)
 
     def append_batch(self, batch: pa.RecordBatch, *, anywhere: bool = False) -> None:
         """The same for packed columns."""
         try:
             if self._journal is None:
-                self._make_folder()  # should it have been removed
+                self._make_folder()  # it may have been removed
                 self._journal = Journal(self.path / JOURNAL)
             self._journal.append(batch)
         except OSError as error:
@@ -82,21 +82,21 @@ class RunWriter:
         if self._spool is None:
             self._spool = Spool.in_temp_folder(SpoolManifest("local", clock_offset_ns=0))
             print(
-                f"cannot write to {self.path}: {why.strerror}; records go to {self._spool.path}. If the run does not end well, "
-                f"bring them in with 'llama-load report {self.path} --add {self._spool.path}'",
+                f"cannot write to {self.path}: {why.strerror}; records go to {self._spool.path}. If the run is not finished, "
+                f"add them with 'llama-load report {self.path} --add {self._spool.path}'",
                 file=sys.stderr,
             )
         self._spool.append(batch)
 
     def keep(self, batch: pa.RecordBatch) -> None:
-        """Keep in memory until the end what no disk takes now."""
+        """Keep a batch that no disk takes in memory until `finish`."""
         self._kept.append(batch)
 
     def finish(self) -> Run:
-        """Write the table and the manifest for the last time, and return the run.
+        """Write the table and the final manifest, and return the run.
 
-        A journal of which records are missing is kept. Where the folder's disk refuses, the run is written to the system's
-        temporary folder, and `Run.unwritten` is the sentence that says so. Raises nothing: the records are in memory.
+        The journal is kept if the table lacks some of its records. If the folder's disk refuses, the run goes to the system's
+        temporary folder, and `Run.unwritten` is a sentence about it. Raises nothing: the records are in memory.
         """
         table = self._read_back()
         try:
@@ -108,7 +108,7 @@ class RunWriter:
         return Run(self.path, self.manifest, Records(table), recovered=False)
 
     def _make_folder(self) -> None:
-        """Readable by owner and group; where texts are saved, by the owner alone."""
+        """Readable by owner and group; with --save-texts only by the owner."""
         self.path.mkdir(PUBLIC, parents=True, exist_ok=True)
         if self.manifest.options.get("save_texts"):
             self.path.chmod(PRIVATE)
@@ -155,7 +155,7 @@ class RunWriter:
             self._spool.discard()
 
     def release(self) -> None:
-        """The folder is finished, or given up: others may have it."""
+        """Close the journal and unlock the folder."""
         if self._journal is not None:
             self._journal.close()
             self._journal = None
@@ -163,12 +163,12 @@ class RunWriter:
             self._lock.release()
 
 
-def open_run(wanted: Path, manifest: Manifest) -> RunWriter:
-    """A writer for `wanted`, or for wanted-2, -3, … while another run has that. Raises UsageError when it cannot be written."""
-    path, number = wanted, 1
+def open_run(first: Path, manifest: Manifest) -> RunWriter:
+    """A writer for the folder `first`, or if that is taken for first-2, -3, … Raises UsageError if it cannot be written."""
+    path, number = first, 1
     while True:
         try:
             return RunWriter(path, manifest)
         except FolderTaken:
             number += 1
-            path = wanted.with_name(f"{wanted.name}-{number}")
+            path = first.with_name(f"{first.name}-{number}")

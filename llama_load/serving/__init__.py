@@ -1,1 +1,1 @@
-"""Start, watch and stop servers: the embedded llama-server for the demo and the tests, the simulated one for timing."""
+"""Starts and stops servers: the embedded llama-server for the demo and tests, the simulated one for timing."""

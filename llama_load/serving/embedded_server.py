@@ -1,7 +1,7 @@
-"""The process in which the embedded llama-server lives: llama.cpp's own HTTP server from the package xllamacpp.
+"""The process of the embedded llama-server: llama.cpp's HTTP server from the package xllamacpp.
 
-Run as `python -m llama_load.serving.embedded_server '{"model": …}'`; see `llama_load.serving.process` for the
-fields, and the environment for the API key. It prints one line, the address it listens on, and ends with SIGTERM or SIGINT.
+Run as `python -m llama_load.serving.embedded_server '{"model": …}'`; the fields are in `llama_load.serving.process`, the API key
+in the environment. It prints one line, the address it listens on, and ends on SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 
 
 def main() -> None:
-    """Start the server as the JSON object in argv says, and wait for a signal."""
+    """Start the server with the JSON object in argv, and wait for a signal."""
     signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
@@ -31,10 +31,12 @@ def main() -> None:
     params.n_ctx = wanted["slots"] * wanted["ctx_per_slot"]
     params.cpuparams.n_threads = wanted["threads"]
     params.cpuparams_batch.n_threads = wanted["threads"]
-    if wanted["embeddings"]:
+    if wanted["embeddings"] or wanted["reranking"]:
         params.embedding = True
-        params.n_batch = params.n_ubatch = wanted["ctx_per_slot"]  # an input is computed in one piece
-        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+        params.n_batch = params.n_ubatch = wanted["ctx_per_slot"]  # an input must fit one batch
+        pooling = xllamacpp.llama_pooling_type
+        # Without a classifier head, as in the demo's model, the score is the first element of the last hidden state.
+        params.pooling_type = pooling.LLAMA_POOLING_TYPE_RANK if wanted["reranking"] else pooling.LLAMA_POOLING_TYPE_MEAN
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.endpoint_props = True

@@ -1,7 +1,7 @@
-"""Makes the demo's model: a small llama with random weights whose answers are real words in random order.
+"""Generates the demo's model: a small llama with random weights whose answers are real words in random order.
 
-The vocabulary is a byte-level BPE trained on the sample conversations, so that token counts are like those of a
-real model, in English and in Chinese. The weights are random; what they say is nonsense, at an honest speed.
+The vocabulary is a byte-level BPE trained on the sample conversations, so that token counts resemble a real model's, in
+English and in Chinese. With random weights the text is nonsense, but the speed is that of a real model of this size.
 
 End-of-text is never sampled, so an answer runs until max_tokens. How: every token embedding holds the same constant in
 dimension 0 and no layer writes to that dimension, so after the final norm the hidden state has a positive
@@ -19,8 +19,10 @@ from typing import Any
 
 from llama_load.errors import UsageError
 
-FORMAT = 3  # raise when a change here must not reuse models made before
+FORMAT = 4  # increment when older models must not be reused
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
+# What /infill puts before, between and after the code around a gap. They come last, so that they move no other token's id.
+INFILL = {"FIM_PRE_ID": "<|fim_prefix|>", "FIM_SUF_ID": "<|fim_suffix|>", "FIM_MID_ID": "<|fim_middle|>"}
 CHAT_TEMPLATE = (
     "{% for m in messages %}"
     "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
@@ -44,9 +46,9 @@ class ModelSize:
 
 
 def cached_model(size: ModelSize, corpus: Path) -> Path:
-    """The model file of this size, made on first use (about a second) and kept in the user's cache folder.
+    """The model file of this size, generated on first use (about a second) and kept in the user's cache folder.
 
-    Beside it lies `tokenizer.json`, the same tokenizer for local counting.
+    Next to it is `tokenizer.json`, the same tokenizer for local counting.
     """
     what = json.dumps([FORMAT, asdict(size)]).encode() + corpus.read_bytes()
     folder = cache_folder() / f"model-{hashlib.sha256(what).hexdigest()[:12]}"
@@ -62,7 +64,7 @@ def cached_model(size: ModelSize, corpus: Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where made models live: $XDG_CACHE_HOME/llama-load, else ~/.cache/llama-load."""
+    """The folder of generated models: $XDG_CACHE_HOME/llama-load, else ~/.cache/llama-load."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "llama-load"
 
@@ -86,9 +88,11 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
         show_progress=False,
     )
     tokenizer.train_from_iterator(_texts(corpus), trainer)
+    tokenizer.add_special_tokens(list(INFILL.values()))
     tokenizer.save(str(tokenizer_file))
     trained = json.loads(tokenizer.to_str())["model"]
-    pieces = [token for token, _ in sorted(trained["vocab"].items(), key=lambda item: item[1])]
+    pieces = [token for token, _ in sorted(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])]
+    special = {*SPECIAL, *INFILL.values()}
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in trained["merges"]]
 
     rng = np.random.default_rng(size.seed)
@@ -109,12 +113,14 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(pieces)
-    writer.add_token_types([gguf.TokenType.CONTROL if p in SPECIAL else gguf.TokenType.NORMAL for p in pieces])
+    writer.add_token_types([gguf.TokenType.CONTROL if p in special else gguf.TokenType.NORMAL for p in pieces])
     writer.add_token_merges(merges)
     writer.add_unk_token_id(0)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_eot_token_id(pieces.index("<|im_end|>"))
+    for key, piece in INFILL.items():
+        writer.add_uint32(getattr(gguf.Keys.Tokenizer, key), pieces.index(piece))
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
     writer.add_chat_template(CHAT_TEMPLATE)
@@ -157,7 +163,7 @@ def _texts(corpus: Path) -> list[str]:
 
 
 def _speakable(tokenizer: Any, index: int) -> bool:
-    """Whether a token may be sampled: whole characters that can be printed, and no special token."""
+    """Whether a token may be sampled: printable whole characters, no special token."""
     if index < len(SPECIAL):
         return False
     text: str = tokenizer.decode([index])

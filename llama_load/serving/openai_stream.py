@@ -13,7 +13,7 @@ def frame(data: bytes) -> bytes:
 
 
 def unframed(data: bytes) -> bytes:
-    """What whole chunks hold, for a client of HTTP/1.0, which knows no chunks."""
+    """The contents of whole chunks, for an HTTP/1.0 client, which has no chunked encoding."""
     pieces = []
     while data:
         length, _, data = data.partition(b"\r\n")
@@ -45,7 +45,7 @@ TOKEN = {chat: event(_chunk(chat, {"content": " tok"})) for chat in (True, False
 
 
 def tail(*, chat: bool, tokens: int, include_usage: bool, fault: str, finish: str = "length", cached_tokens: int = 0) -> bytes:
-    """Everything after the last token, as the fault wants it."""
+    """Everything after the last token, according to the fault."""
     parts = []
     if fault != "no-finish":
         parts.append(event(_chunk(chat, {}, finish)))

@@ -1,4 +1,4 @@
-"""Start a real server as a process of its own, wait until it is ready, stop it; its output goes to a log file."""
+"""Starts a real server as a separate process, waits until it is ready, stops it; its output goes to a log file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ GGUF_MAGIC = b"GGUF"
 SERVER_KEY = "LLAMA_LOAD_SERVER_API_KEY"
 
 
-_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "shared_kv", "speculative", "embeddings")
+_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "shared_kv", "speculative", "embeddings", "reranking")
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServer:
-    """What the embedded llama-server is started with. Port 0 takes a free one; `threads` are for computing."""
+    """Settings of the embedded llama-server. Port 0 takes a free one; `threads` are for computing."""
 
     model: Path
     host: str = "127.0.0.1"
@@ -41,13 +41,14 @@ class EmbeddedServer:
     alias: str = "demo"
     api_key: str = ""
     shared_kv: bool = False  # one KV pool of slots * ctx_per_slot tokens for all slots
-    speculative: str = ""  # how to draft tokens, such as "ngram_simple"
-    embeddings: bool = False  # answer /v1/embeddings
-    projector: Path | None = None  # what turns images into tokens (mmproj)
+    speculative: str = ""  # method of drafting tokens, such as "ngram_simple"
+    embeddings: bool = False  # serve /v1/embeddings
+    reranking: bool = False  # serve /v1/rerank
+    projector: Path | None = None  # the vision projector (mmproj)
 
     @property
     def env(self) -> dict[str, str]:
-        """What is added to its environment: the key, which every user of the machine could read in a command line."""
+        """Additions to its environment: the key, because every user of the machine can read command lines."""
         return {SERVER_KEY: self.api_key}
 
     def command(self, port: int) -> list[str]:
@@ -59,14 +60,14 @@ class EmbeddedServer:
 
 @dataclass(slots=True)
 class Running:
-    """A server that has been started: its process, base URL and log."""
+    """A running server: its process, base URL and log."""
 
     process: subprocess.Popen[bytes]
     url: str
     log: Path
 
     def stop(self) -> None:
-        """Ask the process to end, and end it if it does not; and whatever it has started (vLLM has workers)."""
+        """Terminate the process, kill it if it does not end; and its child processes (vLLM has workers)."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -87,11 +88,13 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def refuse_taken(host: str, port: int) -> None:
-    """Raises UsageError where a server could not listen."""
+    """UsageError: a server could not listen there."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: the last one's connections do not matter
+            sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+            )  # like servers: connections of an earlier server do not matter
             sock.bind(address)
     except (OSError, OverflowError) as error:
         why = error.strerror if isinstance(error, OSError) else "there is no such port"
@@ -99,18 +102,18 @@ def refuse_taken(host: str, port: int) -> None:
 
 
 def refuse_other_than_gguf(model: Path) -> None:
-    """Raises UsageError where there is no model file, or one that is no GGUF."""
+    """UsageError: there is no model file, or it is not GGUF."""
     if not model.is_file():
         raise UsageError(f"there is no model file {model}; --model takes the path of a .gguf file")
     with model.open("rb") as file:
         if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
-            raise UsageError(f"{model} is no GGUF file; --model takes the path of a .gguf file")
+            raise UsageError(f"{model} is not a GGUF file; --model takes the path of a .gguf file")
 
 
 def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health", env: Mapping[str, str] | None = None) -> Running:
     """Start `command` and wait until the path `ready` below `url` answers 200. `env` is added to the environment.
 
-    Raises RunError with the end of the log when it dies or is not ready in time.
+    RunError, with the end of the log: it ends or is not ready in time.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
@@ -121,7 +124,7 @@ def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health"
             stderr=subprocess.STDOUT,
             preexec_fn=_in_the_child,
             env=os.environ | dict(env or {}),
-            start_new_session=True,  # Ctrl-C in the terminal ends the client, and only then us
+            start_new_session=True,  # Ctrl-C in the terminal must end the client first, then this server
         )
     server = Running(process, url, log)
     deadline = time.monotonic() + READY_WITHIN_S
@@ -140,7 +143,7 @@ def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health"
 
 @contextmanager
 def embedded_llama_server(server: EmbeddedServer, log: Path) -> Iterator[Running]:
-    """The real llama-server, running while the block is."""
+    """The real llama-server, running inside the `with` block."""
     refuse_other_than_gguf(server.model)
     port = server.port or free_port(server.host)
     running = start(server.command(port), f"http://{server.host}:{port}", log, env=server.env)
@@ -151,8 +154,8 @@ def embedded_llama_server(server: EmbeddedServer, log: Path) -> Iterator[Running
 
 
 def _in_the_child() -> None:
-    """Leave a core to the client that measures us on the same machine, and give way to it on the others; and (Linux) die
-    with our parent, so that its kill -9 leaves nothing behind."""
+    """Leave one core to the client on the same machine, and yield to it on the others. On Linux, also die with the parent process,
+    so that `kill -9` leaves no server behind."""
     os.nice(NICE)
     if sys.platform.startswith("linux"):
         cores = sorted(os.sched_getaffinity(0))

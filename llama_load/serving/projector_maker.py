@@ -1,10 +1,10 @@
-"""Makes a vision projector for the demo's model: a small image encoder with random weights, as llama-server's mmproj.
+"""Generates a vision projector for the demo's model: a small image encoder with random weights, as llama-server's mmproj.
 
-Two kinds, by what an image costs in prompt tokens: Pixtral's grows with the resolution, one token a patch and one a row of
-patches; LLaVA's is the same for every image, which is scaled to one size.
+Two kinds, with different prompt tokens per image. Pixtral's number grows with the resolution: one per patch and one per row of
+patches. LLaVA's is constant, because it scales every image to one size.
 
-The text model takes dimension 0 of every embedding as a constant (see `llama_load.serving.model_maker`). So the last layer
-writes nothing there but that constant, or an image would let the model end its answer.
+The text model uses dimension 0 of every embedding as a constant (see `llama_load.serving.model_maker`), so the last layer writes
+only that constant there. Otherwise an image could end the answer.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.serving.model_maker import cache_folder
 
-FORMAT = 1  # raise when a change here must not reuse projectors made before
-IMAGE_SIDE = 56  # LLaVA: (56 / 14) ** 2 = 16 tokens an image
+FORMAT = 1  # increment when older projectors must not be reused
+IMAGE_SIDE = 56  # LLaVA: (56 / 14) ** 2 = 16 tokens per image
 PATCH_SIDE = 14
 DIM, FEED_FORWARD, LAYERS, HEADS = 32, 64, 2, 2
 CONSTANT = 4.0  # dimension 0 of the text model's embeddings
 
 
 def cached_projector(text_dim: int, *, dynamic: bool = True, seed: int = 0) -> Path:
-    """The projector for text models of this dimension, made on first use and kept in the user's cache folder."""
+    """The projector for text models of this dimension, generated on first use and kept in the user's cache folder."""
     what = json.dumps([FORMAT, text_dim, dynamic, seed]).encode()
     folder = cache_folder() / f"projector-{hashlib.sha256(what).hexdigest()[:12]}"
     projector = folder / "mmproj.gguf"

@@ -1,13 +1,12 @@
-"""A server with a known schedule, for tests and benchmarks of timing and of faults, and for nothing else.
+"""A server with a known schedule, only for tests and benchmarks of timing and of faults.
 
-It speaks the OpenAI stream (`/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health`): the first token T after the
-request has a slot, then one every I, n tokens in all. A request is received when the kernel received its last byte, and gets a
-slot then or, first come first served, when one was given back; every token is logged with the instant just before it is handed
-to the kernel. Since the monotonic clock is shared by all processes of a machine, the log is what a client is held against.
+It serves the OpenAI stream (`/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health`): the first token T after the
+request gets a slot, then one every I, n tokens in all. A request is received when the kernel has its last byte; it gets a slot
+then, or when one becomes free, first come first served. Every token is logged with the instant just before it is passed to the
+kernel. All processes of a machine share the monotonic clock, so a client's times can be compared with the log.
 
-One thread, one loop: sleep until the next token is due or a socket is ready, send, log. What a request does can be
-set for all by `Schedule`, or for one by a field `simulate` in its body, for example
-`{"simulate": {"tokens": 3, "fault": "cut", "fault_after": 2}}`.
+One thread, one loop: sleep until a token is scheduled or a socket is ready, send, log. `Schedule` sets the behaviour of all
+requests, a field `simulate` in the body that of one, for example `{"simulate": {"tokens": 3, "fault": "cut", "fault_after": 2}}`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ BACKLOG = 4096
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """One request that is being answered."""
+    """One request being answered."""
 
     connection: _Connection
     schedule: Schedule
@@ -56,7 +55,7 @@ class _Stream:
 
 
 class _Connection:
-    """A client's connection and the request being parsed on it (httptools calls the on_… methods)."""
+    """A client's connection and the request parsed on it (httptools calls the on_… methods)."""
 
     __slots__ = ("body", "close", "closing", "headers", "old", "parser", "path", "pending", "read_ns", "server", "sock", "stream")
 
@@ -91,7 +90,7 @@ class _Connection:
 
 
 class SimulatedServer:
-    """The server. `serve()` runs until `stop()` is called (from a signal handler, say)."""
+    """The server. `serve()` runs until `stop()` is called, for example by a signal handler."""
 
     def __init__(self, schedule: Schedule, host: str = "127.0.0.1", port: int = 0, log: Path | None = None) -> None:
         self.schedule = schedule
@@ -105,7 +104,7 @@ class SimulatedServer:
         self._connections: dict[int, _Connection] = {}
         self._due: list[tuple[int, int, int, _Stream]] = []
         self._queue: deque[_Stream] = deque()
-        self._free_ns = [0] * schedule.slots  # a heap: since when each free slot is free
+        self._free_ns = [0] * schedule.slots  # a heap: the instant at which each free slot became free
         self._stall_ns = (0, 0)  # beginning and end
         self._stalled = False
         self._count = 0
@@ -113,11 +112,11 @@ class SimulatedServer:
         self._running = True
 
     def stop(self) -> None:
-        """Leave `serve` at its next turn."""
+        """End `serve` at its next iteration."""
         self._running = False
 
     def serve(self) -> None:
-        """Accept, answer, log, until stopped."""
+        """Accept, answer and log until stopped."""
         epoll_fd = self._epoll.fileno()
         due = self._due
         while self._running:
@@ -138,7 +137,7 @@ class SimulatedServer:
             self._log.close()
 
     def _now(self) -> int:
-        """The instant (monotonic, ns). Notices the stall's beginning, and its end: then what was held back is sent."""
+        """The instant (monotonic, ns). Detects the stall's start and its end, when delayed tokens are sent."""
         now = time.monotonic_ns()
         begin, end = self._stall_ns
         was, self._stalled = self._stalled, begin <= now < end
@@ -234,7 +233,7 @@ class SimulatedServer:
     # ------------------------------------------------------------------ requests
 
     def request(self, connection: _Connection) -> None:
-        """A whole request has come in on this connection."""
+        """A complete request was received on this connection."""
         path = connection.path.decode("latin-1").partition("?")[0]
         if path == "/health":
             self._answer(connection, 200, {"status": "ok"})
@@ -285,13 +284,13 @@ class SimulatedServer:
     def _start_waiting(self) -> None:
         while self._queue and (self._free_ns or not self.schedule.slots):
             stream = self._queue.popleft()
-            if stream.connection.stream is stream:  # its client has not gone away
+            if stream.connection.stream is stream:  # its client is still connected
                 self._start(stream)
 
     def _start(self, stream: _Stream) -> None:
-        """The request gets a slot: its headers go out and its tokens are put on the schedule."""
+        """The request gets a slot: its headers are sent and its tokens scheduled."""
         schedule = stream.schedule
-        # A request may be read, late, after a slot became free that was not free when it was received.
+        # A request may be read after a slot became free that was in use when the request was received.
         free_ns = heapq.heappop(self._free_ns) if self.schedule.slots else 0
         stream.started_ns = max(stream.received_ns, free_ns)
         first, interval, jitter = (s_to_ns(s) for s in (schedule.first_token_s, schedule.interval_s, schedule.jitter_s))
@@ -304,7 +303,7 @@ class SimulatedServer:
         self._plan(stream, 0)
 
     def _plan(self, stream: _Stream, index: int) -> None:
-        """Put the piece that begins with token `index` on the schedule: it leaves when its last token is due."""
+        """Schedule the piece that begins with token `index` at the instant of its last token."""
         last = min(index + stream.schedule.merge, len(stream.offsets_ns)) - 1
         self._sequence += 1
         heapq.heappush(self._due, (stream.started_ns + stream.offsets_ns[last], self._sequence, index, stream))
@@ -339,7 +338,7 @@ class SimulatedServer:
             self._plan(stream, index + count)
 
     def _fault(self, stream: _Stream, index: int) -> bool:
-        """Carry out the stream's fault if it is time. True if the stream goes no further."""
+        """Apply the stream's fault if it is time. True if the stream ends."""
         if stream.fault not in ("cut", "reset", "stall", "error", "garbage") or index < stream.schedule.fault_after:
             return False
         connection = stream.connection
@@ -361,7 +360,7 @@ class SimulatedServer:
 
     def _end(self, stream: _Stream, outcome: str) -> None:
         connection = stream.connection
-        if connection.stream is not stream:  # the client went away while its last token was sent
+        if connection.stream is not stream:  # the client disconnected while its last token was sent
             return
         connection.stream = None
         ended_ns = time.monotonic_ns()
@@ -394,5 +393,5 @@ class SimulatedServer:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The server's log: a dict a request with `request_id`, `body_bytes`, `received_mono_ns`, `sent_mono_ns` (list), `outcome`…"""
+    """The server's log: a dict per request: `request_id`, `body_bytes`, `received_mono_ns`, `sent_mono_ns` (list), `outcome`…"""
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]

@@ -1,4 +1,4 @@
-"""What the simulated server is asked to do: when tokens leave, how many an answer has, and what goes wrong."""
+"""The simulated server's settings: when tokens are sent, how many an answer has, and which faults occur."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ FAULTS = {
     "reset": "resets the connection after `fault_after` tokens",
     "stall": "sends nothing more after `fault_after` tokens and keeps the connection open",
     "error": "sends an error event after `fault_after` tokens and ends the stream",
-    "garbage": "sends an event that is no JSON after `fault_after` tokens, then goes on",
+    "garbage": "sends an event that is not JSON after `fault_after` tokens, then goes on",
     "no-finish": "ends with [DONE] but without a finish_reason",
     "no-done": "ends without [DONE], but with a finish_reason",
     "empty": "ends well-formed, but without any token",
     "status": "answers with the HTTP status `status` and an error object",
 }
 LENGTHS = {
-    "asked": "max_tokens of the request, or `tokens` where it names none",
-    "geometric": "drawn from the geometric distribution of mean `tokens`, whatever the request asks for",
+    "asked": "max_tokens of the request, or `tokens` without one",
+    "geometric": "drawn from the geometric distribution of mean `tokens`, regardless of the request",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What every request gets, unless its body says otherwise. Times in seconds.
+    """The settings of every request unless its body overrides them. Times in seconds.
 
-    `slots` and the stall are the server's: a body cannot change them. Raises UsageError for what cannot be done.
+    `slots` and the stall belong to the server: a body cannot override them. UsageError: invalid settings.
     """
 
     first_token_s: float = 0.1  # from getting a slot to the first token
     interval_s: float = 0.02  # between tokens
     jitter_s: float = 0.0  # each token is moved by a uniform draw from [-jitter_s, +jitter_s]
     lengths: str = "asked"  # one of LENGTHS
-    tokens: int = 64  # asked: when the request names no max_tokens; geometric: the mean
-    merge: int = 1  # tokens handed to the kernel in one piece
-    slots: int = 0  # requests served at a time, the others queue; 0 is no limit
+    tokens: int = 64  # asked: for requests without max_tokens; geometric: the mean
+    merge: int = 1  # tokens sent in one piece
+    slots: int = 0  # requests served at a time, others queue; 0 is no limit
     fault: str = ""  # one of FAULTS
     fault_every: int = 1  # 1: every request has the fault; n: every n-th
     fault_after: int = 0
     status: int = 500  # for the fault "status"
     seed: int = 0
     cached_tokens: int = 0  # of a prompt, as usage reports them; negative: it reports none
-    stall_at_s: float = 0.0  # from the receipt of the first request for an answer to the stall
-    stall_s: float = 0.0  # so long nobody is sent anything; 0 is never
+    stall_at_s: float = 0.0  # from the receipt of the first request to the stall
+    stall_s: float = 0.0  # duration of the stall, when nothing is sent; 0: no stall
 
     def __post_init__(self) -> None:
         if self.lengths not in LENGTHS:
@@ -58,12 +58,12 @@ class Schedule:
             raise UsageError(f"a stall's beginning and duration must be 0 s or more, got {self.stall_at_s} and {self.stall_s}")
 
     def answer_tokens(self, number: int, max_tokens: int = 0) -> int:
-        """Tokens of the answer to request `number` (1 is the first), which names `max_tokens` (0: it names none).
+        """Tokens of the answer to request `number` (1 is the first) with `max_tokens` (0: not given).
 
         "geometric": 1 + floor(ln(1 - u) / ln(1 - 1/mean)), u uniform on [0, 1): P(n) = (1 - 1/mean)^(n - 1) / mean, with
         standard deviation sqrt(mean (mean - 1)). It is the memoryless distribution of whole numbers, near the exponential for
-        means of some tens. u is the first number of a stream of its own, which `seed` and `number` alone decide: the lengths of
-        a run are known beforehand. No max_tokens caps them, or they were not memoryless; the longest possible is 37 x mean.
+        means of some tens. u is the first number of a random stream seeded with `seed` and `number`, so a run's lengths are known
+        beforehand. max_tokens does not cap them, which would not be memoryless; the longest possible is 37 x mean.
         Source: inversion, Devroye, Non-Uniform Random Variate Generation, chapter X.2.
         """
         if self.lengths == "asked":
@@ -74,10 +74,10 @@ class Schedule:
         return 1 + math.floor(math.log1p(-uniform) / math.log1p(-1 / self.tokens))
 
     def stall_ns(self, first_received_ns: int) -> tuple[int, int]:
-        """The stall's beginning and end (monotonic ns), given the receipt of the first request; both the same if there is none."""
+        """The stall's start and end (monotonic ns), given the receipt of the first request; equal if there is none."""
         begin = first_received_ns + s_to_ns(self.stall_at_s)
         return begin, begin + s_to_ns(self.stall_s)
 
     def finish_reason(self, total: int, max_tokens: int = 0) -> str:
-        """Why an answer of `total` tokens ended: "stop" where its length was drawn and is below max_tokens (0: none named)."""
+        """Why an answer of `total` tokens ended: "stop" if its length was drawn and is below max_tokens (0: not given)."""
         return "stop" if self.lengths == "geometric" and (not max_tokens or total < max_tokens) else "length"

@@ -1,4 +1,4 @@
-"""Locust's log, without keys and control characters: it goes to the terminal, to a file, to the master and to the web page."""
+"""Removes keys and control characters from Locust's log, which goes to the terminal, a file, the master and the web page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CleanFormatter(logging.Formatter):
 
 
 def clean_logs() -> None:
-    """Make what the handlers of Locust and of the root write printable. To be called once Locust has set them up."""
+    """Wrap the formatters of Locust's and the root handlers. To be called after Locust has set them up."""
     for name in (None, "locust", "locust.stats_logger"):
         for handler in logging.getLogger(name).handlers:
             if not isinstance(handler.formatter, CleanFormatter):

@@ -1,12 +1,12 @@
 """Locust's events and what they do to a run: prepare, start, end, report.
 
-    init        flags are read; headless: the run is prepared now, so that a fault is told before anything starts
-    test_start  (web UI: prepare) the run begins
-    …           the last measured request, -t, Ctrl-C or the stop button end it
-    test_stop   flush, write the folder, print the block
-    quitting    the exit code
+    init        read the flags; headless: prepare the run, so that errors are reported before anything starts
+    test_start  web UI: prepare the run; begin it
+    …           the last measured request, -t, Ctrl-C or the stop button ends it
+    test_stop   flush, write the run folder, print the results
+    quitting    set the exit code
 
-Locust's own -t is taken over, because its clock starts before the warm-up and ours must not.
+Locust's -t is implemented here, because Locust's timer would include the warm-up.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from llama_load.swarm.user_scaler import UserScaler
 from llama_load.swarm.web_guard import WebGuard
 from llama_load.swarm.worker import WorkerLifecycle
 
-# Locust writes its CSV files once a second and not once more at the end.
+# Locust writes its CSV files once a second, and not again at the end.
 CSV_LAST_WRITE_S = 1.2
 REPORTED_WITHIN_S = 300.0
-# What Locust logs where its own option is empty, as it is once we have taken it over.
+# Locust's log message without -t, which is misleading here, because we have taken -t over.
 NO_RUN_TIME = "No run time limit set, use CTRL+C to interrupt"
 
 logger = logging.getLogger(__name__)
 
 
 def install() -> None:
-    """Hook ourselves into Locust, once per process.
+    """Register our listeners with Locust, once per process.
 
-    This happens while the locustfile is imported: before Locust forks (--processes), and before a worker says that it is ready.
-    So what is heavy to import is imported here, and never in a worker's loop.
+    Runs while the locustfile is imported: before Locust forks (--processes) and before a worker reports ready. Slow imports
+    belong here, so that they never block a worker's event loop.
     """
     events: Any = locust.events
     if hasattr(events, "llm_request"):
@@ -71,12 +71,12 @@ def install() -> None:
     events.llm_request = EventHook()
     events.init_command_line_parser.add_listener(_on_parser)
     events.init.add_listener(lambda environment, **_: _begin(environment))
-    # A worker asks for these once a flag (some 200) whenever users are started, at 3 ms each: its loop would stand still meanwhile.
+    # A worker calls this once per flag (about 200) whenever users are started, 3 ms each: that would block its event loop.
     argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
 
 
 def _on_parser(parser: Any, **_: Any) -> None:
-    """Locust is about to read the command line, for the first time before it forks."""
+    """Locust is about to parse the command line; the first time is before it forks."""
     declare(parser)
     explain(parser)
     choose_port(parser)
@@ -88,7 +88,7 @@ def _begin(environment: Any) -> Lifecycle | WorkerLifecycle:
 
 
 class Lifecycle:
-    """One Locust environment's runs, one after the other."""
+    """The runs of one Locust environment, one after the other."""
 
     def __init__(self, environment: Any) -> None:
         self.environment = environment
@@ -138,21 +138,23 @@ class Lifecycle:
             raise UsageError(f"-t must be a time above 0 s and at most {LONGEST_S:,.0f} s, got {run_time_s} s")
         is_open = given.load.is_open or given.trace is not None
         if not is_open and users is not None and most is not None and users != most:
-            raise UsageError(f"-u {users} and --max-concurrency {most} say different things: without a rate they are the same")
+            raise UsageError(f"-u {users} and --max-concurrency {most} both set concurrency: give only one")
         if given.load.stages and users is not None:
-            raise UsageError(f"-u {users} and --stages {self.options.stages} say different things: leave out -u")
+            raise UsageError(f"-u {users} and --stages {self.options.stages} both set concurrency: leave out -u")
         if self.options.spawn_rate is not None and (is_open or given.load.stages):
-            raise UsageError("-r is how fast Locust starts users, but with a request rate or stages they are there from the start")
+            raise UsageError(
+                "-r has no effect with a request rate or stages: users are started before the load begins; leave it out"
+            )
         self.options.num_users = users or (None if is_open else most) or 1
         if self.headless:
-            # The block takes the place of Locust's tables; --csv, --html and --json have them as ever.
+            # The result block replaces Locust's tables on the terminal; --csv, --html and --json still have them.
             logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
         if self.headless or self.options.autostart:
             self._take_over_run_time()
             self._announce_run_time()
 
     def _read(self) -> RunOptions:
-        """The flags, and what a load shape of ours in the locustfile says where they say nothing."""
+        """The flags; without --stages those of the locustfile's load shape, if it is one of ours."""
         if self._guard is not None:  # before any path in them is looked at
             self._guard.check()
         shape = self.environment.shape_class
@@ -160,20 +162,20 @@ class Lifecycle:
             if not self.options.stages:
                 self.options.stages = shape.text()
             if not self.options.stages:
-                raise UsageError(f"the load shape {type(shape).__name__} says nothing: write stages = '1,8,16' in it")
+                raise UsageError(f"the load shape {type(shape).__name__} has no stages: write stages = '1,8,16' in it")
         elif shape is not None and self.options.stages:
-            raise UsageError("--stages and the load shape of the locustfile both say how the load changes: leave out one of them")
+            raise UsageError("--stages and the locustfile's load shape both set the load: leave out one of them")
         return read_options(self.options)
 
     def _take_over_run_time(self) -> None:
-        """From Locust's options, or from the timer that its web UI has just set."""
+        """Take -t from Locust's options, and stop the timer that its web UI has just started."""
         self.run_time_s, self.options.run_time = self.options.run_time, None
         timer = getattr(self.environment.web_ui, "_run_time_greenlet", None)
         if timer is not None:
             timer.kill(block=False)
 
     def _announce_run_time(self) -> None:
-        """Log the limit in Locust's place, which would log that there is none."""
+        """Log the time limit; suppress Locust's message that there is none."""
         if self.run_time_s:
             logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
             logger.info("Run time limit set to %g seconds, counted from the end of the warm-up", self.run_time_s)
@@ -188,13 +190,13 @@ class Lifecycle:
     # ------------------------------------------------------------------ Locust's events
 
     def on_test_start(self, **_: Any) -> None:
-        """Begin a run; in the web UI also prepare it. A fault stops the test."""
+        """Begin a run; in the web UI prepare it first. An error stops the test."""
         if self.active is not None:
-            logger.error("the last run is still stopping; wait until its report is written, then start again")
+            logger.error("the previous run is still stopping; wait until its report is written, then start again")
             raise GreenletExit
         try:
             if self.prepared is None:
-                # The form is posted first and its timer set right after: look once that has happened.
+                # Locust's web UI starts its timer right after this event: wait for that.
                 gevent.sleep(0)
                 self._take_over_run_time()
                 self.prepared = self._prepare(self._read())
@@ -218,7 +220,7 @@ class Lifecycle:
 
     def _refuse(self, what: object, exit_code: int) -> NoReturn:
         self.exit_code = exit_code
-        logger.error("%s", what)  # the log is what the web UI shows
+        logger.error("%s", what)  # the web UI shows the log
         gevent.spawn(self.environment.runner.stop)
         raise GreenletExit  # ends the greenlet that would spawn the users, without a traceback
 
@@ -229,15 +231,15 @@ class Lifecycle:
             self.active.hear(msg.type, msg.node_id, msg.data)
 
     def on_test_stopping(self, **_: Any) -> None:
-        """Whoever waits for a ticket shall go."""
+        """The users are about to be stopped: hand out no more leases."""
         self._user_scaler.leave()
         if self.active is not None:
-            # A LoadTestShape that has come to its end stops the run from a greenlet of Locust's.
+            # A LoadTestShape that has ended stops the run from Locust's shape greenlet.
             is_shape = gevent.getcurrent() is self.environment.runner.shape_greenlet
             self.active.stopping("interrupted" if self._is_interrupted else "time" if is_shape else "stopped")
 
     def on_test_stop(self, **_: Any) -> None:
-        """All users are gone: write and print the results. Ctrl-C waits for that."""
+        """All users have stopped: write and print the results. Ctrl-C waits for this."""
         active = self.active
         if active is None or not self._reported.is_set():
             return
@@ -246,7 +248,7 @@ class Lifecycle:
         try:
             results, text = active.finish()
             self.exit_code = results.exit_code
-            out = sys.stderr if self.options.json else sys.stdout  # --json has stdout for itself
+            out = sys.stderr if self.options.json else sys.stdout  # stdout is reserved for --json
             print(text, end="", file=out, flush=True)
             print(f"Run folder: {results.run.path}", file=out, flush=True)
             self._write_junit(results)
@@ -259,11 +261,11 @@ class Lifecycle:
             _say(f"the results could not be written: {error.strerror or error}; make room and run 'llama-load report'")
         except Exception as error:
             logger.exception("the report failed")
-            _say(f"the report failed, the records are kept: {error!r}")
+            _say(f"the report failed, but the records are kept: {error!r}")
         finally:
             self.active = None
             self._reported.set()
-            if self.headless:  # also where Locust only stops: its last worker has gone
+            if self.headless:  # also where Locust only stops the test: when its last worker has left
                 gevent.spawn(self.environment.runner.quit)
 
     def _write_junit(self, results: Results) -> None:
@@ -273,24 +275,24 @@ class Lifecycle:
                 write_junit(results, file)
         except OSError as error:
             self.exit_code = 3
-            _say(f"the JUnit file {file} could not be written: {error.strerror}; the run folder has everything else")
+            _say(f"cannot write the JUnit file {file}: {error.strerror}; everything else is in the run folder")
 
     def _interrupted(self, count: int) -> None:
         """Ctrl-C or SIGTERM, for the first or second time (see `llama_load.swarm.signals`)."""
         active = self.active
         self._is_interrupted = self.headless or active is not None
-        if active is not None and (count > 1 or active.end_reason is not None):  # it is ending already: the next thing is to cut
+        if active is not None and (count > 1 or active.end_reason is not None):  # already ending: cancel requests in flight
             active.cut()
         if self.headless and self.prepared is not None:
             self.prepared = None
             _say(NOTHING_SENT)
             self.environment.runner.quit()
             SIGNALS.throw(SystemExit(EXIT_CODE))
-        elif not self._is_quitting:  # else Locust's main greenlet is on its way out, and catches nothing any more
+        elif not self._is_quitting:  # else Locust's main greenlet is ending and catches no exception any more
             SIGNALS.throw(KeyboardInterrupt())
 
     def on_quitting(self, environment: Any, **_: Any) -> None:
-        """Locust ends, without a reason or by Ctrl-C: end the run if there still is one, and set the exit code."""
+        """Locust quits: end the run if there still is one, and set the exit code."""
         self._is_quitting = True
         if self.active is not None and self._reported.is_set():
             self.active.stopping("interrupted")
@@ -306,8 +308,7 @@ class Lifecycle:
 
 
 def ramp_s(users: int, spawn_rate: float | None) -> float | None:
-    """How long Locust takes to start so many users at so many a second; None where that is below the second in which it starts its
-    first ones. 12 users at 1/s: 12.0."""
+    """Seconds that Locust takes to start all users: users / spawn_rate; None if all start in the first second. 12 at 1/s: 12.0."""
     return None if not spawn_rate or users <= spawn_rate else users / spawn_rate
 
 

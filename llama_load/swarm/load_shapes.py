@@ -1,12 +1,12 @@
-"""Locust load shapes for locustfiles: a class beside the user class says how the load changes.
+"""Locust load shapes for locustfiles: a class in the locustfile sets how the load changes.
 
     from llama_load import LlamaUser, ShareGPT, Spike
 
     class Load(Spike):
         level, peak, time = "4", "32", "30s"
 
-What `--stages` says on the command line goes before it. The users are there from the start, and how many of them send at a time is
-exact at every moment, in a swarm of any size; Locust alone would start and kill users for that, with what they have in flight.
+`--stages` on the command line overrides it. All users start at once, and the dispatcher limits how many requests are in flight,
+exactly and across workers. With Locust's own shapes users would be started and killed, with their requests in flight.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from locust import LoadTestShape
 
 
 class Stages(LoadTestShape):
-    """A row of stages, as `--stages` takes them (see `llama_load.load.stages`); `{cls.…}` in it are attributes of the class."""
+    """Stages as in `--stages` (see `llama_load.load.stages`); `{cls.…}` in the text is replaced by attributes of the class."""
 
     abstract: ClassVar[bool] = True
-    use_common_options: ClassVar[bool] = True  # -t holds
+    use_common_options: ClassVar[bool] = True  # -t applies
     stages: ClassVar[str] = ""
     users = 1  # set when a run is prepared
 
     @classmethod
     def text(cls) -> str:
-        """What `--stages` would say."""
+        """The equivalent value of `--stages`."""
         return cls.stages.format(cls=cls)
 
     def tick(self) -> tuple[int, float]:
-        """How many users Locust should have, and how many a second it may start. The run ends by itself."""
+        """Locust's target number of users and spawn rate. Never None: the controller ends the run."""
         return self.users, self.users
 
 
 class Ramp(Stages):
-    """From one load to another, evenly, within a time: "1" to "16" in flight, or "1/s" to "10/s" arrivals."""
+    """A linear ramp over `time`: from "1" to "16" in flight, or from "1/s" to "10/s" arrivals."""
 
     abstract: ClassVar[bool] = True
     start: ClassVar[str] = "1"
@@ -45,7 +45,7 @@ class Ramp(Stages):
 
 
 class Spike(Stages):
-    """A load, a much higher one, and the first again, each for a time, without a pause between them."""
+    """Base load, peak load, base load again: each for `time`, without a pause in between."""
 
     abstract: ClassVar[bool] = True
     level: ClassVar[str] = "4"
@@ -55,7 +55,7 @@ class Spike(Stages):
 
 
 class Soak(Stages):
-    """One load for a long time, told in windows, so that a drift can be seen."""
+    """A constant load for a long time, reported in windows to show a drift."""
 
     abstract: ClassVar[bool] = True
     level: ClassVar[str] = "8"

@@ -1,4 +1,4 @@
-"""A run in one process: controller and sender side by side."""
+"""A run in one process: controller and sender together."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class LocalRun(LocustHost):
         return self._controller.end_reason
 
     def open(self) -> None:
-        """Let the users begin."""
+        """Begin the first phase."""
         self._controller.open()
 
     def stopping(self, reason: str) -> None:
-        """Locust stops the users: for this reason, if the run had not come to its end by itself."""
+        """Locust is stopping the users, for this reason unless the run has ended already."""
         self._controller.stopping(reason)
         self._sender.drain(self._wait_s)
 
     def cut(self) -> None:
-        """Wait no longer for what is in flight."""
+        """Stop waiting for requests in flight."""
         self._sender.cut()
 
     def finish(self) -> tuple[Results, str]:
@@ -81,7 +81,7 @@ class LocalRun(LocustHost):
         self._controller.dispatcher.want(WORKER, workload, count)
 
     def started(self, lease: Lease) -> None:
-        """See `DispatcherLink.started`. (Nobody can get lost here.)"""
+        """See `DispatcherLink.started`. (Not needed: no worker can be lost here.)"""
 
     def give_back(self, leases: Sequence[Lease]) -> None:
         """See `DispatcherLink.give_back`."""

@@ -1,4 +1,4 @@
-"""Locust as the host of a run: its users come and go, and its test ends with the run."""
+"""Locust as the host of a run: starting users, and stopping Locust's test when the run ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llama_load.swarm.user_scaler import UserScaler
 
 
 class LocustHost:
-    """What `RunHost` asks of Locust; who is to bring leases to the users adds `deliver`."""
+    """`RunHost` implemented with Locust's runner, except `deliver`, which subclasses add."""
 
     def __init__(self, environment: Any, user_scaler: UserScaler) -> None:
         self._environment = environment

@@ -1,4 +1,4 @@
-"""Our requests in Locust's own statistics, so that its web UI, --csv and --html show them."""
+"""Reports LLM requests to Locust's statistics, so that its web UI, --csv and --html show them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from llama_load.run.other_requests import OF_LLM
 
 
 class RequestFailed(Exception):
-    """What Locust's failure table groups by: the failure class and its sentence."""
+    """Failure class and message of a request. Locust's failure table groups by it."""
 
 
 def published(environment: Any, add: Callable[[RequestRecord], None]) -> Callable[[RequestRecord], None]:
-    """Add a record, then hand it to the listeners of the locustfile and, unless it is of a warm-up, to Locust's statistics."""
+    """A function that adds a record, then passes it to listeners and, except in warm-ups, to Locust's statistics."""
 
     def heard(record: RequestRecord) -> None:
         add(record)
@@ -56,7 +56,7 @@ def report_request(environment: Any, record: RequestRecord, response_bytes: int)
 
 
 def log_many(entry: Any, values_ms: Sequence[float]) -> None:
-    """Log many values into a Locust StatsEntry at once; the same as `entry.log(value, 0)` for each, 50 times faster."""
+    """Log many values into a Locust StatsEntry: like `entry.log(value, 0)` for each, but 50 times faster."""
     now = time.time()
     second = int(now)
     count = len(values_ms)

@@ -1,4 +1,4 @@
-"""The master's side of a swarm: controls the run, hands out leases by message, takes records in, knows who is still there."""
+"""The master's side of a swarm: runs the controller, sends leases, receives records, detects lost workers."""
 
 from __future__ import annotations
 
@@ -39,39 +39,41 @@ logger = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.5
 PING_EVERY_S = 2.0
 SAY_AGAIN_EVERY_S = 2.0
-# How long nothing may come before the last records are given up. Requests in flight are cut first, so this is the time of network
-# and disk alone.
+# Without a new record for this long at the end, missing records are given up. Requests in flight are cancelled before, so this
+# covers only network and disk.
 FLUSHED_WITHIN_S = 30.0
 
 
 @dataclass(slots=True)
 class _WorkerState:
-    """What the master knows of one worker in this run."""
+    """The master's state of one worker in this run."""
 
     clock: WorkerClock = field(default_factory=WorkerClock)
     started: set[Key] = field(default_factory=set)
     received: set[int] = field(default_factory=set)
     last_word: messages.Flushed | None = None
     lost: bool = False
-    left: bool = False  # it has delivered everything, or was never fit
+    left: bool = False  # it has delivered everything, or cannot take part
     pinged_s: float = 0.0
     owes_pong: bool = False
     heard_ns: int = field(default_factory=time.monotonic_ns)
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it is asked for its clock as soon as it has answered, because nothing can be leased to it before that is known.
-        (Pings that wait for a worker that stands still would be answered all at once, and agree on a clock that is seconds off.)"""
+        """Whether to ping it right after its last pong: nothing can be leased to it before its clock is known.
+
+        Only one ping is outstanding: a stalled worker would answer several at once, and these would agree on a wrong clock.
+        """
         return not (self.clock.is_known or self.owes_pong or self.lost or self.left)
 
     @property
     def is_flushed(self) -> bool:
-        """Whether everything that it has sent has arrived."""
+        """Whether all its records have arrived."""
         return self.left or (self.last_word is not None and len(self.received) >= self.last_word.batches)
 
 
 class MasterRun(LocustHost):
-    """One run of a swarm, its `RunHost`, and who decides what of a delivery is written (`Receiver`)."""
+    """One run of a swarm: its `RunHost`, and the `Receiver` of its records."""
 
     def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
         super().__init__(environment, user_scaler)
@@ -101,14 +103,14 @@ class MasterRun(LocustHost):
         return self._controller.end_reason
 
     def open(self) -> None:
-        """Tell the workers that are there, and begin."""
+        """Send the configuration to the connected workers, and begin the first phase."""
         for client_id in list(self._runner.clients):
             self._welcome(client_id)
         self._watcher = gevent.spawn(self._watch)
         self._controller.open()
 
     def stopping(self, reason: str) -> None:
-        """Locust stops the users: nothing new begins, everything is to be sent."""
+        """Locust is stopping the users: begin no more requests, and have workers send all records."""
         self._controller.stopping(reason)
         self._ingest.hurry()
         self._say_end()
@@ -116,13 +118,13 @@ class MasterRun(LocustHost):
             self._await_last_words()
 
     def cut(self) -> None:
-        """Wait no longer for what is in flight."""
+        """Stop waiting for requests in flight."""
         if self._wait_s:
             self._wait_s = 0
             self._say_end()
 
     def finish(self) -> tuple[Results, str]:
-        """Wait for every worker's last word, then see `RunController.finish`."""
+        """Wait for every worker's FLUSHED message, then see `RunController.finish`."""
         self._wait_s = 0
         self._await_last_words()
         self._ingest.close()
@@ -144,7 +146,7 @@ class MasterRun(LocustHost):
                 arrived, heard_s = now, time.monotonic()
             elif time.monotonic() > max(begun_s + self._wait_s, heard_s + FLUSHED_WITHIN_S):
                 return
-            if time.monotonic() - said_s > SAY_AGAIN_EVERY_S:  # it, or the answer, may have been lost with a connection
+            if time.monotonic() - said_s > SAY_AGAIN_EVERY_S:  # the message or its answer may have been lost with a connection
                 said_s = time.monotonic()
                 self._say_end()
             gevent.sleep(0.02)
@@ -158,7 +160,7 @@ class MasterRun(LocustHost):
     # ------------------------------------------------------------------ messages of workers
 
     def hear(self, kind: str, client_id: str, data: dict[str, Any]) -> None:
-        """A worker said something."""
+        """Handle a worker's message."""
         if kind == messages.HELLO and self.end_reason is None:
             self._welcome(client_id)
         worker = self._workers.get(client_id)
@@ -168,7 +170,7 @@ class MasterRun(LocustHost):
         dispatcher = self._controller.dispatcher
         if kind == messages.WANT:
             self._hear_over(client_id, data["over"])
-            if worker.clock.is_known:  # else it comes again with the next answer to a ping
+            if worker.clock.is_known:  # else the next pong repeats it
                 dispatcher.want(client_id, data["workload"], data["count"])
         elif kind == messages.OVER:
             self._hear_over(client_id, data["over"])
@@ -183,7 +185,7 @@ class MasterRun(LocustHost):
         elif kind == messages.PONG:
             worker.owes_pong, was_known = False, worker.clock.is_known
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
-            if worker.is_fresh or (worker.clock.is_known and not was_known):  # then its spool gets to know its clock, too
+            if worker.is_fresh or (worker.clock.is_known and not was_known):  # the ping carries the offset for the worker's spool
                 self._ping(client_id, worker)
             if "holds" in data and not worker.lost and worker.clock.is_known:
                 dispatcher.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
@@ -201,20 +203,20 @@ class MasterRun(LocustHost):
     def _take_records(self, client_id: str, worker: _WorkerState, number: int, data: bytes) -> None:
         if number in worker.received:
             self._send(messages.ACK, {"number": number}, client_id)
-        elif worker.clock.is_known:  # else it comes again: no record is taken in that cannot be put on the master's axis
+        elif worker.clock.is_known:  # else its instants cannot be converted; the worker sends it again
             try:
                 batch = read_batch(data)
-            except BadRecords as error:  # it alone is left out
+            except BadRecords as error:  # only this batch is left out
                 logger.error("worker %s: %s", short_name(client_id), error)
                 return
             self._ingest.put(Delivery(client_id, number, batch, _rows(batch), len(data)))
 
     def admit(self, delivery: Delivery) -> Delivery:
-        """See `Receiver.admit`: what of a delivery counts, on the master's clock."""
+        """See `Receiver.admit`: the records that count, on the master's clock."""
         import pyarrow as pa
 
         worker, counts = self._workers[delivery.worker], self._controller.dispatcher.counts
-        worker.started.update(row.key for row in delivery.rows)  # should the worker get lost while they are being written
+        worker.started.update(row.key for row in delivery.rows)  # in case the worker is lost while they are written
         new = [row.status == CANCELLED or counts(delivery.worker, row.key) for row in delivery.rows]
         batch, rows = delivery.batch, delivery.rows
         if not all(new):
@@ -225,7 +227,7 @@ class MasterRun(LocustHost):
         """See `Receiver.stored`: it is acknowledged, and its requests have ended."""
         worker, dispatcher = self._workers[delivery.worker], self._controller.dispatcher
         worker.received.add(delivery.number)
-        # Before anything of it is leased again, so that the worker does not take the new lease for the acknowledged one.
+        # Before any of its requests is leased again: else the worker would take the new lease for the acknowledged one.
         self._send(messages.ACK, {"number": delivery.number}, delivery.worker)
         worker.started.difference_update(row.key for row in delivery.rows)
         for key, status, output_tokens, latencies_ms in admitted.rows:
@@ -236,7 +238,7 @@ class MasterRun(LocustHost):
                 dispatcher.end(delivery.worker, key)
 
     def _refused(self, client_id: str, worker: _WorkerState, sentence: str) -> None:
-        """A worker is not fit for this run. One that came late is left out; else the run would not be what was asked for."""
+        """A worker cannot take part. A late one is left out; before measuring the run is aborted."""
         if self._controller.dispatcher.measuring and any(not other.left for other in self._workers.values() if other is not worker):
             print(f"{sentence} (the run goes on without it)", file=sys.stderr)
             worker.left = True
@@ -244,10 +246,10 @@ class MasterRun(LocustHost):
         else:
             self._controller.abort(sentence)
 
-    # ------------------------------------------------------------------ what the master does by itself
+    # ------------------------------------------------------------------ workers
 
     def _welcome(self, client_id: str) -> None:
-        """A worker is there, perhaps late: it gets the run's configuration."""
+        """Send the run's configuration to a worker, which may have joined late."""
         worker = self._workers.setdefault(client_id, _WorkerState())
         self._controller.dispatcher.expect(client_id)
         self._send(messages.RUN, {"config": self._config, "master": introduction()}, client_id)
@@ -269,7 +271,7 @@ class MasterRun(LocustHost):
         while True:
             self._find_lost()
             now = time.monotonic()
-            for client_id, worker in tuple(self._workers.items()):  # another may come while a message is sent
+            for client_id, worker in tuple(self._workers.items()):  # a copy: a worker may join while a message is sent
                 if not worker.lost and not worker.left and (worker.is_fresh or now - worker.pinged_s > PING_EVERY_S):
                     self._ping(client_id, worker)
             gevent.sleep(WATCH_EVERY_S)
@@ -284,24 +286,24 @@ class MasterRun(LocustHost):
     def _find_lost(self) -> None:
         for client_id, worker in self._workers.items():
             node = self._runner.clients.get(client_id)
-            # Locust has no entry of a worker that has quit, nor, for a moment, of one that was stopped and has said its last word.
+            # Locust has no entry for a worker that has quit, nor, for a moment, for one that was stopped and has sent FLUSHED.
             gone = worker.last_word is None if node is None else node.state == STATE_MISSING
-            if worker.is_flushed and not worker.left:  # in the middle of a run: somebody has stopped it
+            if worker.is_flushed and not worker.left:  # a person has stopped it during the run
                 worker.left = True
                 self._controller.dispatcher.leave(client_id)
             if gone and not worker.lost and not worker.is_flushed:
                 self._lose(client_id, worker, may_return=node is not None and not has_ended(node))
             elif worker.lost and not gone:
-                worker.lost = False  # it is back; what it sends of what nobody has repeated counts
+                worker.lost = False  # it is back; its records count unless the request was sent again elsewhere
 
     def _lose(self, client_id: str, worker: _WorkerState, *, may_return: bool) -> None:
         worker.lost = True
         why = f"has been silent for {LOST_AFTER_S} s" if may_return and self.end_reason is None else "is gone"
-        fate = "what it had not begun goes to others"
+        fate = "its unsent requests go to other workers"
         if self.end_reason is not None:
-            fate = "its last records have not come" if worker.started or worker.received else "it had sent nothing"
+            fate = "its last records are missing" if worker.started or worker.received else "it had sent nothing"
         elif may_return:
-            fate = "what it may have sent is not sent again"
+            fate = "requests that it may have sent are not repeated"
         print(f"worker {short_name(client_id)} {why}; {fate}", file=sys.stderr)
         self._controller.dispatcher.lose(client_id, worker.started, worker.heard_ns, may_return=may_return)
 
@@ -323,17 +325,17 @@ class MasterRun(LocustHost):
 
 
 def _without_keys(target: Target) -> Target:
-    """The target as it may travel: without the headers that hold a key."""
+    """The target without the headers that hold a key: keys are not sent."""
     return replace(target, headers=tuple((name, value) for name, value in target.headers if not is_secret_name(name)))
 
 
 def _keys(pairs: Iterable[Sequence[int]]) -> list[Key]:
-    """Keys as they come in a message, where a tuple has become a list."""
+    """Lease keys from a message, in which tuples have become lists."""
     return [(bool(warmup), index) for warmup, index in pairs]
 
 
 def _on_its_clock(lease: Lease, offset_ns: int) -> Lease:
-    """The lease with its instants on the clock of a worker that is so far behind the master's."""
+    """The lease with its instants on the worker's clock: master's - offset."""
     if lease.scheduled_ns is None:
         return lease
     allowed_ns = None if lease.allowed_ns is None else lease.allowed_ns - offset_ns

@@ -1,7 +1,7 @@
-"""A worker's look at its master: one whose process has ended, or whose connection has been closed for a while, does not come back.
+"""How a worker detects that its master is gone: the process has ended, or the connection has been closed for some time.
 
-A master that is only silent does: it may have been stopped, or cut off by the network, which closes no connection. For that there
-are Locust's heartbeats (60 s).
+A silent master is not gone: it may have been suspended or cut off by the network, which closes no connection. Locust's heartbeats
+(60 s) cover that case.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from zmq.utils.monitor import recv_monitor_message
 from llama_load.swarm.presence import introduced, is_over
 
 LOOK_EVERY_S = 0.5
-# A connection that broke is made again at once, and then every 0.1 s; a master that is started again needs some seconds.
+# ZeroMQ reconnects at once, then every 0.1 s; a restarted master needs some seconds.
 CLOSED_FOR_S = 15.0
 
 
 class MasterWatch:
-    """`gone` is called once, with a sentence, when the master is certain not to come back."""
+    """`gone` is called once, with a sentence, when the master will not come back."""
 
     def __init__(self, runner: Any, gone: Callable[[str], None]) -> None:
         self._runner = runner
@@ -36,11 +36,11 @@ class MasterWatch:
         gevent.spawn(self._watch)
 
     def introduce(self, introduction: dict[str, Any]) -> None:
-        """The master has said which process it is."""
+        """Take the master's `introduction`: which process it is."""
         self._process = introduced(introduction)
 
     def look(self) -> bool:
-        """Whether it is gone, by what can be seen now."""
+        """Check now; whether the master is gone."""
         if self._process is not None and is_over(self._process):
             self.is_gone = True
         self._hear_of_connections()

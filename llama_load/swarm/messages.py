@@ -1,23 +1,22 @@
-"""What master and workers say to each other, as Locust's custom messages. One type of message a kind; bodies are msgpack or Arrow
-in bytes, because Locust's own packing knows no dataclasses. All but hello and refuse name their run, so that a late one
-disturbs no later run.
+"""The messages between master and workers: Locust's custom messages. Bodies are msgpack or Arrow in bytes, because Locust cannot
+pack dataclasses. All but hello and refuse name their run, so that a late message does not affect a later run.
 
     hello    worker -> master   this worker listens now (Locust connects it before locustfiles can register for messages), and
                                 which process it is
-    run      master -> worker   the run's configuration: targets, flags, who may measure what
+    run      master -> worker   the run's configuration: targets, body options, user classes
     refuse   worker -> master   a sentence why this worker cannot take part
-    abort    worker -> master   a sentence why the run makes no sense
-    want     worker -> master   a workload and how many leases; which requests have ended
+    abort    worker -> master   a sentence why the run cannot work
+    want     worker -> master   request leases of a workload; which requests have ended
     leases   master -> worker   leases with their prompts
-    back     worker -> master   leases that were not used
+    back     worker -> master   unused leases
     started  worker -> master   requests that are being sent, at once
-    over     worker -> master   requests have ended, and whether their servers refused them (records come in a batch)
+    over     worker -> master   requests that have ended, and whether the connection failed (their records come in a batch)
     records  worker -> master   a numbered batch of records
     ack      master -> worker   that batch is on the master's disk
-    ping     master -> worker   the master's clock, and the number of messages with leases so far
-    pong     worker -> master   the worker's clock, with what was asked; which leases it holds and how many more it wants
-    end      master -> worker   begin nothing more, cut what is in flight, send everything
-    flushed  worker -> master   everything has been sent; how busy this worker was
+    ping     master -> worker   the master's clock, and the number of lease messages so far
+    pong     worker -> master   the worker's clock and the ping's; which leases it holds, and how many more it needs
+    end      master -> worker   begin no more requests, cancel those in flight, send all records
+    flushed  worker -> master   all records have been sent; the worker's health
 """
 
 from __future__ import annotations
@@ -40,40 +39,41 @@ TO_MASTER = (HELLO, REFUSE, ABORT, WANT, BACK, STARTED, OVER, RECORDS, PONG, FLU
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
 
-# Packing 5 MB takes 10 ms, in which nobody else is heard.
+# Packing 5 MB blocks the event loop for 10 ms.
 MOST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What the master sends before Locust starts the users. (The flags come with Locust's own message.) Keys are in neither:
-    `key_headers` are the names, in lower case, of headers that each worker has to add."""
+    """The configuration of a run, sent before Locust starts the users. (The flags come with Locust's own message.)
+
+    Neither contains keys: `key_headers` are the lower-case names of the headers that each worker must add."""
 
     version: str
     run: str  # names the run in every message of it
     targets: list[Target]
     body_options: BodyOptions
     nonce: str | None
-    ends_matter: bool  # others may wait for the end of a request: say it at once
-    user_classes: list[str]  # by their names: those that the master may ask a worker to start
+    ends_matter: bool  # requests may wait for the end of others: report ends at once
+    user_classes: list[str]  # names of the classes that the master may start on a worker
     key_headers: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """A worker's last word: how many batches it has sent, and how it was."""
+    """A worker's last message: how many batches it has sent, and its health."""
 
     batches: int
     health: WorkerHealth
 
 
 def pack(value: Any) -> bytes:
-    """Any of the dataclasses here, or lists of them, as bytes."""
+    """A dataclass of this module, or a list of them, as msgpack."""
     return msgspec.msgpack.encode(value)
 
 
 def in_parts(leases: Sequence[Lease]) -> Iterator[list[Lease]]:
-    """The leases of one delivery, some megabytes a message. (The turns of a conversation stay together.)"""
+    """The leases in messages of about `MOST_BYTES`. The turns of a conversation stay together."""
     part: list[Lease] = []
     size = 0
     for lease in leases:
@@ -102,6 +102,6 @@ def unpack_flushed(data: bytes) -> Flushed:
 
 
 def short_name(client_id: str) -> str:
-    """Locust's name of a worker, host_32 hex digits, as people can read it: host_8."""
+    """Locust's name of a worker (host_32 hex digits), shortened for people: host_8 digits."""
     host, _, digits = client_id.rpartition("_")
     return f"{host}_{digits[:8]}"

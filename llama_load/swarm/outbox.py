@@ -1,4 +1,4 @@
-"""A worker's records on their way to the master: numbered, and kept until the master has them on its disk."""
+"""A worker's outgoing records: in numbered batches, kept until the master has them on its disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from llama_load.runs import Spool, SpoolManifest
 logger = logging.getLogger(__name__)
 
 RESEND_AFTER_S = 5.0
-# What the master acknowledges within this time is never spooled: a healthy run writes nothing on the workers' disks.
+# Batches acknowledged within this time are not spooled: a healthy run writes nothing to the workers' disks.
 SPOOL_AFTER_S = 0.5
 
 
@@ -31,10 +31,10 @@ class _Batch:
 
 
 class Outbox:
-    """Takes batches from a `Recorder` and sends them; what is not acknowledged is sent again, and spooled.
+    """Sends batches from a `Recorder`. Batches that are not acknowledged are sent again, and spooled.
 
-    The spool is a folder beside the worker or, where the disk refuses that, in the system's temporary folder. It is removed when
-    everything has arrived; else `llama-load report RUN --add SPOOL` brings it in.
+    The spool is a folder in the worker's `runs` folder or, if that disk refuses, in the system's temporary folder. It is removed
+    when everything has arrived; otherwise `llama-load report RUN --add SPOOL` adds it.
     """
 
     def __init__(self, path: Path, about: SpoolManifest, send: Callable[[int, bytes], None]) -> None:
@@ -43,23 +43,23 @@ class Outbox:
         self._send = send
         self._spools = [Spool(path, about)]
         self._unacknowledged: dict[int, _Batch] = {}
-        self._told = False
+        self._reported = False
         self.batches = 0
 
     def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
-        """Send these records."""
+        """Send these records as one batch."""
         self.batches += 1
         data, now = to_batch(records).serialize().to_pybytes(), time.monotonic()
         self._unacknowledged[self.batches] = _Batch(self.batches, data, [_key(record) for record in records], now, now)
         self._send(self.batches, data)
 
     def acknowledged(self, number: int) -> list[Key]:
-        """The master has this batch on its disk: the requests in it."""
+        """The master has stored this batch. Returns the lease keys in it."""
         batch = self._unacknowledged.pop(number, None)
         return [] if batch is None else batch.keys
 
     def send_again(self, after_s: float = RESEND_AFTER_S) -> None:
-        """Send what has waited for its acknowledgement for so long."""
+        """Send batches again that have waited this long for their acknowledgement."""
         now = time.monotonic()
         for batch in self._unacknowledged.values():
             if now - batch.sent_s > after_s:
@@ -73,21 +73,21 @@ class Outbox:
 
     @property
     def all_spooled(self) -> bool:
-        """Whether what the master has not got is on this machine's disk."""
+        """Whether all unacknowledged batches are on this machine's disk."""
         return all(batch.spooled for batch in self._unacknowledged.values())
 
     def spool(self, older_than_s: float = SPOOL_AFTER_S) -> None:
-        """Write down what has waited for its acknowledgement for so long. Blocks while the disk does: call it in a thread. A disk
-        that refuses costs the spool, not the records."""
+        """Spool batches that have waited this long for their acknowledgement. Blocks with the disk: call it in a thread. If the
+        disk refuses, the records stay in memory."""
         since = time.monotonic() - older_than_s
         try:
             for batch in [batch for batch in self._unacknowledged.values() if not batch.spooled and batch.made_s <= since]:
                 self._write(batch)
                 batch.spooled = True
         except OSError as error:
-            if not self._told:
-                logger.warning("cannot spool to %s: %s; records are kept in memory alone", self.path, error.strerror)
-            self._told = True
+            if not self._reported:
+                logger.warning("cannot spool to %s: %s; records are kept only in memory", self.path, error.strerror)
+            self._reported = True
 
     def _write(self, batch: _Batch) -> None:
         import pyarrow as pa
@@ -107,7 +107,7 @@ class Outbox:
         return [spool.path for spool in self._spools if spool.records]
 
     def discard_spool(self) -> None:
-        """Everything has arrived: the spools are of no more use."""
+        """Delete the spools: everything has arrived."""
         for spool in self._spools:
             with suppress(OSError):
                 spool.discard()

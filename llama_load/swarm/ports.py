@@ -1,7 +1,7 @@
-"""The port on which a master listens for its workers: a free one where nobody says which, and no one else's.
+"""The port on which a master listens for its workers: by default a free one.
 
-Workers join whatever master listens on their port. Without this a second swarm on a machine would lose its master to the
-first one's port and give its workers to the first one.
+Workers join any master that listens on their port. With Locust's default port, the master of a second swarm on a machine would fail
+to start and its workers would join the first swarm.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def is_free(port: int) -> bool:
 
 
 def port_instead(words: Sequence[str], environment: Mapping[str, str], is_free: Callable[[int], bool] = is_free) -> int | None:
-    """The port that this command line's master and workers take in the place of Locust's, which another process has; None where it
-    can stay as it is. Raises UsageError where the master's port is taken and may not be changed."""
+    """A free port to use instead of Locust's default, if that is taken; None if no change is needed. Raises UsageError if the
+    master's port is taken and cannot be changed."""
     given = _read(words, environment)
     if given["--worker"] or not (given["--master"] or given["--processes"]):
         return None
@@ -51,13 +51,13 @@ def port_instead(words: Sequence[str], environment: Mapping[str, str], is_free: 
     if given["--processes"] and bind is None and given["--master-port"] is None:
         return free_port()
     raise UsageError(
-        f"port {port} is taken, perhaps by the master of another swarm; give this one another: --master-bind-port N on the master, "
+        f"port {port} is taken, perhaps by another swarm's master; choose another: --master-bind-port N on the master, "
         "--master-port N on its workers (both with --processes)"
     )
 
 
 def choose_port(parser: Any) -> None:
-    """Let Locust's parser know the port. Exits with a sentence where it is taken."""
+    """Set the port in Locust's parser. Exits with a message if it is taken."""
     try:
         port = _port_of_this_process()
     except UsageError as error:
@@ -69,12 +69,12 @@ def choose_port(parser: Any) -> None:
 
 @cache
 def _port_of_this_process() -> int | None:
-    """Found once: Locust's web page reads the command line again, while we listen on the port ourselves."""
+    """Cached: Locust's web page parses the command line again, when we occupy the port ourselves."""
     return port_instead(sys.argv[1:], os.environ)
 
 
 def _read(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, str | None]:
-    """What is said of these flags, which Locust's own parser has not read yet."""
+    """The values of these flags, from command line or environment: Locust's parser has not run yet."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag, variable in _VARIABLES.items():
         switch = flag in ("--master", "--worker")

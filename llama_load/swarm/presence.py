@@ -1,9 +1,8 @@
-"""Which workers are still there: a process that has ended is noticed at once, one that is only silent gets its time.
+"""Detects lost workers: at once if the process has ended on this machine, after `LOST_AFTER_S` if it is only silent.
 
-Locust takes a worker for lost when three of its heartbeats (one a second) are missing. A worker that was stopped for some
-seconds, starved by other processes or cut off by the network comes back, and what it was doing is still right: its leases
-wait for it. Only after `LOST_AFTER_S` of silence are they given to others. Locust counts heartbeats, not time, so a master
-that stood still itself does not take its workers for silent.
+By default Locust regards a worker as lost when three heartbeats (one per second) are missing. But a worker that was suspended,
+starved of CPU or cut off by the network may come back, and its requests are still valid: its leases wait for it and go to others
+only after `LOST_AFTER_S`. Locust counts heartbeats, not time, so a master that was suspended itself loses no workers.
 """
 
 from __future__ import annotations
@@ -15,21 +14,20 @@ from typing import Any
 import gevent
 import psutil
 
-# Longer than a suspended machine's network needs to come back, shorter than anybody waits for a worker that never will.
-# (The tests lower it by this variable.)
+# Longer than a suspended machine's network needs to come back. (Tests lower it with this variable.)
 LOST_AFTER_S = int(os.environ.get("LLAMA_LOAD_LOST_AFTER_S", "30"))
 LOOK_EVERY_S = 0.5
-# Locust looks at its workers' heartbeats once a second, and takes one with less than none for lost.
+# Locust checks heartbeats once a second and regards a worker with a count below 0 as lost.
 NO_HEARTBEAT = -1
 
 
 def introduction() -> dict[str, Any]:
-    """What a worker says of its process, so that a master on the same machine can see when that ends."""
+    """Identifies this process, so that a peer on the same machine can see when it ends."""
     return {"pid": os.getpid(), "machine": _machine()}
 
 
 def _machine() -> str | None:
-    """What two processes have in common that see each other under the same process ids; None where that cannot be known."""
+    """An id shared by processes on the same machine in the same PID namespace; None if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -38,8 +36,7 @@ def _machine() -> str | None:
 
 
 def introduced(introduction: dict[str, Any]) -> psutil.Process | None:
-    """The process that introduces itself; None if it runs on another machine. One that has ended meanwhile is None, too: what
-    is missing then is its heartbeats."""
+    """The process of an introduction; None if it runs on another machine or has ended already (then heartbeats will be missing)."""
     machine, pid = introduction.get("machine"), introduction.get("pid")
     if machine is None or machine != _machine() or not isinstance(pid, int):
         return None
@@ -58,7 +55,7 @@ class Presence:
         gevent.spawn(self._watch)
 
     def introduce(self, client_id: str, data: dict[str, Any]) -> None:
-        """A worker has said hello, with its `introduction`."""
+        """Watch the worker with this `introduction`."""
         process = introduced(data)
         if process is not None:
             self._processes[client_id] = process
@@ -70,17 +67,17 @@ class Presence:
             for client_id in ended:
                 del self._processes[client_id]
                 node = self._runner.clients.get(client_id)
-                if node is not None:  # else it has said goodbye
+                if node is not None:  # else it has quit regularly
                     node.heartbeat, node.llama_load_ended = NO_HEARTBEAT, True
 
 
 def has_ended(node: Any) -> bool:
-    """Whether the process of this worker (Locust's entry of it) is known to have ended, so that it never comes back."""
+    """Whether this worker's process (`node` is Locust's entry) is known to have ended, so that it cannot come back."""
     return getattr(node, "llama_load_ended", False)
 
 
 def is_over(process: psutil.Process) -> bool:
-    """Whether it has ended, a child that nobody has waited for included."""
+    """Whether it has ended, including zombies."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

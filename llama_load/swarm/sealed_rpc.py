@@ -1,15 +1,15 @@
-"""Locust's sockets, with a swarm key: every message between master and workers, Locust's own included, is authenticated.
+"""Locust's sockets with message authentication: a swarm key authenticates every message, including Locust's own.
 
     worker -> master   MAGIC, MAC, master's session, counter, message
     master -> worker   the same
 
-The MAC (HMAC-SHA256 under the swarm key) covers direction, worker's name, session, counter and message, which names its run. A
-name belongs to one process of a worker, a session (random) to one process of a master, and counters rise: nothing can be sent
-twice, to another worker or in another run. A worker learns the session from the master's first answer, a challenge, and then sends
-again what it had said before.
+The MAC (HMAC-SHA256 with the swarm key) covers direction, worker name, session, counter and message; the message names its run.
+A worker name belongs to one worker process, a random session to one master process, and counters increase: a message cannot be
+replayed, neither to another worker nor in another run. A worker learns the session from the master's first answer (a challenge) and
+then sends its earlier messages again.
 
-Without a key messages are Locust's own, as ever. Keys for servers never travel: Locust's message that starts users carries all
-options, and those that are secret are taken out of it. Nothing is encrypted: prompts and records can be read on their way.
+Without a swarm key Locust's messages are unchanged. API keys are never sent: they are removed from Locust's message that starts
+users, which carries all options. Nothing is encrypted: prompts and records can be read on the network.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ _HEAD = len(MAGIC) + MAC_BYTES + _MESSAGE
 ANYWHERE = "*"  # Locust's default of --master-bind-host
 NO_SESSION = bytes(SESSION_BYTES)
 TO_MASTER, TO_WORKER = b"m", b"w"
-# What a peer may send at once: some dozens of records take kilobytes, leases with pictures a few megabytes.
+# The largest message accepted. Batches of records take kilobytes, leases with images a few megabytes.
 MOST_BYTES = 256 * 1024 * 1024
-# What a worker says before the master has answered: that it is ready, hello, heartbeats.
+# Messages kept until the master's first answer: ready, hello, heartbeats.
 MOST_UNANSWERED = 100
 
 logger = logging.getLogger(__name__)
 
 
 class BadSeal(Exception):
-    """A message that was not made with our key, or not for now."""
+    """A message with a wrong key, or replayed."""
 
 
 class Seal:
-    """Makes and checks the authenticated messages of one process. Counters rise over all its sockets."""
+    """Creates and checks the authenticated messages of one process. All its sockets share one counter."""
 
     def __init__(self, key: str) -> None:
         self._key = sha256(b"llama-load swarm key " + key.encode()).digest()
         self._counter = itertools.count(1)
 
     def seal(self, direction: bytes, worker: str, session: bytes, message: bytes) -> bytes:
-        """The message with its head."""
+        """The message with its authentication header."""
         rest = session + next(self._counter).to_bytes(COUNTER_BYTES, "big") + message
         return MAGIC + self._mac(direction, worker, rest) + rest
 
@@ -80,7 +80,7 @@ class Seal:
 
 
 def _understood(data: bytes) -> Message:
-    """Raises RPCReceiveError for what is no message of Locust."""
+    """Raises RPCReceiveError if it is not a Locust message."""
     try:
         message: Message = Message.unserialize(data)
         return message
@@ -136,7 +136,7 @@ class Server(zmqrpc.Server):
             return worker, message
 
     def _opened(self, worker: str, data: bytes) -> bytes | None:
-        """The message in these bytes; None if the worker has to say it again, in this session. Raises BadSeal."""
+        """The message in these bytes; None if the worker must send it again in this session. Raises BadSeal."""
         if self._seal is None:
             if data[: len(MAGIC)] == MAGIC:
                 raise BadSeal("it has a swarm key, this master has none")
@@ -155,7 +155,7 @@ class Server(zmqrpc.Server):
             self.socket.send_multipart([worker.encode(), self._seal.seal(TO_WORKER, worker, self._session, message)])
 
     def _refuse(self, worker: str, error: Exception) -> None:
-        """Say once of each peer why it is not heard, and let it know."""
+        """Log once per peer why it is refused, and notify the peer."""
         if worker not in self._refused and len(self._refused) < 1000:
             self._refused.add(worker)
             logger.error(
@@ -181,7 +181,7 @@ class Client(zmqrpc.Client):
         self._past_sessions: set[bytes] = set()
         self._counter = 0
         self._unanswered: list[bytes] = []
-        self._is_told = False
+        self._is_reported = False
 
     def send(self, msg: Message) -> None:
         """See BaseSocket.send."""
@@ -194,8 +194,8 @@ class Client(zmqrpc.Client):
         raise RPCError("ZMQ sent failure")
 
     def send_now(self, msg: Message) -> bool:
-        """Send it, unless a thousand messages wait already: then False."""
-        if msg.type == "exception":  # of a locustfile: it may quote a header
+        """Send it; False if the queue is full (ZeroMQ's 1,000 messages)."""
+        if msg.type == "exception":  # a locustfile's exception may quote a header
             msg.data = {name: printable_lines(str(value)) for name, value in msg.data.items()}
         data = msg.serialize()
         if self._seal is not None and self._session == NO_SESSION:
@@ -223,9 +223,9 @@ class Client(zmqrpc.Client):
                 if opened:
                     return _understood(opened)
             except (BadSeal, RPCReceiveError) as error:
-                if not self._is_told:
+                if not self._is_reported:
                     logger.error("the master is not heard: %s; give master and workers the same LLAMA_LOAD_SWARM_KEY", error)
-                self._is_told = True
+                self._is_reported = True
 
     def _opened(self, data: bytes) -> bytes:
         """The message in these bytes, empty if it only begins a session. Raises BadSeal."""
@@ -249,14 +249,14 @@ class Client(zmqrpc.Client):
 
 
 def _without_secrets(msg: Message) -> Message:
-    """Locust's message that starts users has all options in it: keys are not to travel."""
+    """Remove keys from Locust's message that starts users, which carries all options."""
     if msg.type != "spawn":
         return msg
     return Message(msg.type, msg.data | {"parsed_options": without_keys(msg.data["parsed_options"])}, msg.node_id)
 
 
 def install() -> None:
-    """Let Locust's runners use these sockets. To be called before Locust forks: all its processes have the key made up here."""
+    """Make Locust's runners use these sockets. To be called before Locust forks, so that --processes share the key made here."""
     made_up = secrets.token_hex(32)
 
     def seal(options: Any) -> Seal | None:
@@ -264,14 +264,15 @@ def install() -> None:
         return Seal(key) if key else None
 
     def server(host: str, port: int) -> Server:
-        options = argument_parser.parse_options()  # as they were given: Locust changes some in its forks
+        options = argument_parser.parse_options()  # parsed again, because Locust changes some in its forks
         found = seal(options)
         if options.processes and host == ANYWHERE:
             host = LOOPBACK
         if found is None and host not in ("localhost", LOOPBACK, "::1"):
             logger.warning(
-                "workers are not authenticated: whoever reaches port %d of this machine can take requests, read prompts and forge "
-                "results; start master and workers with the same LLAMA_LOAD_SWARM_KEY, or the master with --master-bind-host %s",
+                "workers are not authenticated: anyone who reaches port %d of this machine can take requests, read prompts and "
+                "forge results; start master and workers with the same LLAMA_LOAD_SWARM_KEY, or the master with "
+                "--master-bind-host %s",
                 *(port, LOOPBACK),
             )
         return Server(host, port, found)

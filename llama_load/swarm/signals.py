@@ -1,11 +1,11 @@
-"""Ctrl-C and SIGTERM, at any instant of a Locust process with a locustfile of ours.
+"""Ctrl-C and SIGTERM in a Locust process with a llama-load locustfile.
 
-    first    the run ends well: nothing new begins, with --at-end wait what is in flight is waited for, the report is written
-    second   what is in flight is cut, the report is written
-    third    the process leaves at once; `llama-load report` writes the report later
+    first    no more requests begin; with --at-end wait those in flight are completed; the report is written
+    second   requests in flight are cancelled; the report is written
+    third    the process exits at once; `llama-load report` writes the report later
 
-Before a run could begin, the first leaves. The handler raises nothing: an exception would appear wherever Python happens to be, in
-the middle of a batch of read events or of an import, and some places print it and go on.
+Before a run has been prepared, the first signal exits. The handler raises nothing: the exception would appear at an arbitrary
+place, such as in an import, and some of these print it and continue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Signals:
-    """The signals of this process so far. `listen` names who hears of them, in a greenlet of its own."""
+    """The signal handler of this process. The listener is called in a new greenlet."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -40,7 +40,7 @@ class Signals:
         self._is_thrown = False
 
     def take(self) -> None:
-        """Handle both from now on. One that is ignored, or that somebody else handles, stays so."""
+        """Handle both signals from now on, except one that is ignored or already has another handler."""
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._received)
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
@@ -54,17 +54,17 @@ class Signals:
             self._terminal = termios.tcgetattr(sys.stdin.fileno())
 
     def listen(self, listener: Callable[[int], None]) -> None:
-        """From now on `listener` is called with the number of the signal, between two events of the loop."""
+        """Call `listener` with the number of signals so far, from the event loop."""
         self._listener = listener
 
     def throw(self, error: BaseException) -> None:
-        """Raise this in the main greenlet, which must be waiting; once in the life of this process."""
+        """Raise this in the main greenlet, which must be waiting. Only the first call does."""
         if not self._is_thrown:
             self._is_thrown = True
             gevent.get_hub().handle_system_error(type(error), error)
 
     def _forked(self) -> None:
-        """In a worker of --processes: its master's end is a SIGTERM to it, also where nothing else would tell it."""
+        """In a worker of --processes: request a SIGTERM when the master's process ends."""
         self._is_child, self._listener = True, None
         if sys.platform == "linux":
             import ctypes
@@ -102,8 +102,8 @@ class Signals:
 
 
 class _GeventWithoutSigterm:
-    """What Locust's main module takes for gevent: its handler of SIGTERM would shut down once a signal, each time from the
-    beginning, and end in the traceback of the second."""
+    """gevent for Locust's main module, without Locust's SIGTERM handler, which restarts the shutdown at every signal and ends in
+    a traceback at the second."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(gevent, name)
@@ -114,7 +114,7 @@ class _GeventWithoutSigterm:
 
 
 def _ignore() -> None:
-    """Python puts the defaults back while it ends: a signal then would kill the process, whose exit code is settled."""
+    """Ignore signals while Python exits: it restores the default handlers, and a signal would then change the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(ValueError, OSError):
             signal.signal(number, signal.SIG_IGN)
@@ -124,7 +124,7 @@ SIGNALS = Signals()
 
 
 def is_locust_process() -> bool:
-    """Whether Locust's command is importing us, so that the process is ours to end; else it is a test, or another program."""
+    """Whether Locust's command is importing us. Else (a test, another program) the signals are not ours to handle."""
     main = getattr(sys.modules.get("locust.main"), "main", None)
     frame = sys._getframe()
     while main is not None and frame is not None:

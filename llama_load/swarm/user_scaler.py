@@ -1,4 +1,4 @@
-"""How many users Locust has in a run of stages: as many as the largest closed one needs, also when some went with a worker."""
+"""Keeps Locust's number of users high enough for stages: as many as the largest one needs, also after a worker was lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING
 from llama_load.load.user_limit import most_users
 from llama_load.swarm.load_shapes import Stages
 
-# How long new users may take to be there, before more are started.
+# Time for new users to start, before more are started.
 SETTLED_WITHIN_S = 5.0
 LOOK_EVERY_S = 0.1
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class UserScaler:
-    """Lets Locust start more users; it never stops any before the run's end, since they might be in the middle of something."""
+    """Starts more users with Locust. Never stops any before the end of the run, because they may have requests in flight."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
@@ -28,18 +28,18 @@ class UserScaler:
         self._more: int | None = None
 
     def reach(self, users: int) -> None:
-        """See that there are at least so many users, soon."""
+        """Start users until there are at least this many. Does not block."""
         self._needed, self._more = users, None
         self._start()
 
     def grow(self, more: int) -> None:
-        """See that there are so many more, unless others are just on their way."""
+        """Start this many more users, unless some are being started already. Does not block."""
         if self._greenlet is None or self._greenlet.dead:
             self._more = more
             self._start()
 
     def leave(self) -> None:
-        """The run is over: nobody comes any more."""
+        """The run is over: start no more users."""
         if self._greenlet is not None:
             self._greenlet.kill(block=False)
 
@@ -51,11 +51,11 @@ class UserScaler:
         while runner.state not in (STATE_SPAWNING, STATE_RUNNING):
             gevent.sleep(LOOK_EVERY_S)
         with gevent.Timeout(SETTLED_WITHIN_S, False):
-            while runner.user_count < runner.target_user_count:  # for ever, if a worker has gone
-                gevent.sleep(LOOK_EVERY_S)  # Locust's own start is on its way; another one now would break it off
+            while runner.user_count < runner.target_user_count:  # until the timeout, if a worker was lost
+                gevent.sleep(LOOK_EVERY_S)  # Locust is still starting users; another start would abort that
         most = most_users(getattr(runner, "worker_count", 1))
         needed = min(most, self._needed if self._more is None else runner.user_count + self._more)
-        needed = max(needed, runner.target_user_count)  # else Locust would stop some, with what they have in flight
+        needed = max(needed, runner.target_user_count)  # else Locust would stop users that have requests in flight
         if needed <= runner.user_count:
             return
         logger.info("%d users, %d more than so far", needed, needed - runner.user_count)

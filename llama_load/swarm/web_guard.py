@@ -1,7 +1,7 @@
-"""Who may use Locust's web page, and for what: it has no CSRF token, answers CORS for every origin, and takes every option.
+"""Protects Locust's web page, which has no CSRF token, allows CORS from every origin, and accepts every option.
 
-Requests must come from the page itself (Host and Origin), the form may set only what the page shows, paths typed into it must lie
-in --ui-folder, and keys go only to the servers they were given for. No response holds a known key.
+Requests must come from the page itself (Host and Origin). The form may set only options that the page shows. Paths typed into
+it must be inside --ui-folder. Keys go only to the servers they were given for. No response contains a known key.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from llama_load.runs import MANIFEST
 from llama_load.wire.address import parse_url, split_hosts
 
 READS_STATE = frozenset(("GET", "HEAD", "OPTIONS"))
-# What Locust's own form sends beside the flags that it shows.
+# Fields that Locust's form sends in addition to the flags that it shows.
 LOCUSTS_FIELDS = frozenset(("num_users", "spawn_rate", "host", "user_classes", "shape_class", "run_time", "profile"))
-KEYS = frozenset(("api_key", "header"))  # in no page, but they may be posted
+KEYS = frozenset(("api_key", "header"))  # not on the page, but allowed in a POST
 PATHS = ("trace", "dataset_path", "document", "images", "tokenizer", "ca_file", "run_dir", "junit")
 _HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
@@ -38,7 +38,7 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class WebGuard:
-    """Stands before the web page of one environment, from before its first request."""
+    """A WSGI filter for the web page of one environment."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
@@ -55,7 +55,7 @@ class WebGuard:
         web_ui.app.after_request(_without_keys)
         if not _is_loopback(web_ui.host) and not self._options.web_login:
             logger.warning(
-                "the web page is open to other machines without a login: whoever reaches it can start runs and read results; "
+                "the web page is open to other machines without a login: anyone who can reach it can start runs and read results; "
                 "leave out --web-host, or add --web-login"
             )
 
@@ -63,7 +63,7 @@ class WebGuard:
 
     def check(self) -> None:
         """Raises UsageError for paths and servers that the form may not set."""
-        for flag, value in self._at_start.items():  # the page shows keys in it as ***, and sends them back so
+        for flag, value in self._at_start.items():  # the page shows keys as *** and sends that back: restore them
             if isinstance(value, str) and value and getattr(self._options, flag) == redacted(value):
                 setattr(self._options, flag, value)
         for flag in PATHS:
@@ -91,7 +91,7 @@ class WebGuard:
         path = Path(value).resolve()
         if not path.is_relative_to(self._folder):
             raise UsageError(
-                f"{name} typed into the web page must lie in {self._folder}; give it on the command line, or another --ui-folder"
+                f"{name} typed into the web page must be inside {self._folder}; give it on the command line, or another --ui-folder"
             )
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise UsageError(f"{name} typed into the web page must be a regular file or a folder")
@@ -104,7 +104,7 @@ class WebGuard:
         return secret_values(FlagReader(self._options))
 
     def _hosts(self) -> set[str]:
-        """The servers that a run would be sent to now."""
+        """The servers that a run started now would use."""
         said = [self._environment.host, *(getattr(user, "host", None) for user in self._environment.user_classes)]
         found = set()
         for host in split_hosts(next((host for host in said if host), "")):
@@ -130,20 +130,20 @@ class WebGuard:
         return self._inner(environ, start)
 
     def _foreign(self, environ: dict[str, Any]) -> str | None:
-        """Why a request does not come from this page; None if it does. (A program that is no browser sends no Origin.)"""
+        """Why a request is refused; None if it comes from this page. (Programs other than browsers send no Origin.)"""
         host = environ.get("HTTP_HOST", "")
         if not self._is_own(_name(f"//{host}")):
-            return f"{printable(host)} is no name of this page; start with --web-host-display-name http://NAME to use another"
+            return f"{printable(host)} is not a name of this page; start with --web-host-display-name http://NAME to use another"
         origin = environ.get("HTTP_ORIGIN")
         if origin is not None and origin.partition("://")[2].lower() != host.lower() and _name(origin) not in self._named:
-            return f"requests from {printable(origin)} are not answered"
+            return f"requests from {printable(origin)} are refused"
         fetched_from = environ.get("HTTP_SEC_FETCH_SITE", "same-origin")
         if environ["REQUEST_METHOD"] not in READS_STATE and fetched_from not in ("same-origin", "none"):
-            return "requests from other pages are not answered"
+            return "requests from other pages are refused"
         return None
 
     def _is_own(self, name: str | None) -> bool:
-        """A name that no foreign DNS record can lead here: an address, this machine's name, or one that was given."""
+        """Whether it is an IP address, this machine's name, or a given name. (Against DNS rebinding.)"""
         if name is None:
             return False
         try:
@@ -153,7 +153,7 @@ class WebGuard:
         return True
 
     def _refuse_hidden_fields(self) -> Any:
-        """Locust's form handler sets every option that is posted, files that Locust writes included."""
+        """Refuse options that the page does not show: Locust's form handler sets any posted option, including paths it writes."""
         from flask import jsonify, request
 
         if request.endpoint != "locust.swarm":

@@ -1,4 +1,4 @@
-"""A worker's side of a swarm: its users' leases come by message, its records go by message."""
+"""The worker's side of a swarm: it receives leases and sends records as messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from llama_load.version import __version__
 
 FLUSH_EVERY_S = 0.1
 RESEND_EVERY_S = 1.0
-# How long the last records may wait for their acknowledgement while the master is heard of, and while it is not.
+# How long to wait at the end for acknowledgements: in all, and without any message from the master.
 ACKNOWLEDGED_WITHIN_S = 60.0
 SILENT_S = 15.0
 
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerLifecycle:
-    """One worker process: it hears the master's messages, and has a `WorkerRun` while Locust has users here."""
+    """One worker process: receives the master's messages, and has a `WorkerRun` while Locust has users here."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
@@ -54,7 +54,7 @@ class WorkerLifecycle:
         self._last_run: WorkerRun | None = None
         environment.llama_load = None
         self._is_interrupted = self._is_quitting = False
-        self._clock_offset_ns: int | None = None  # to the clock of the present run's master
+        self._clock_offset_ns: int | None = None  # to the master's clock in the present run
         for kind in messages.TO_WORKER:
             self._runner.register_message(kind, self._heard, concurrent=kind == messages.END)
         environment.events.test_start.add_listener(self._on_test_start)
@@ -79,7 +79,7 @@ class WorkerLifecycle:
             self._runner.send_message(messages.PONG, answer | holds)
         elif run is not None:
             run.hear(msg.type, msg.data)
-        elif msg.type == messages.END:  # it never had users: there is nothing to wait for
+        elif msg.type == messages.END:  # this worker had no users in that run: nothing to wait for
             last_word = messages.Flushed(0, WorkerHealth(short_name(self._runner.client_id)))
             self._runner.send_message(messages.FLUSHED, {"run": name, "last_word": messages.pack(last_word)})
 
@@ -87,7 +87,7 @@ class WorkerLifecycle:
         self._config = self._clock_offset_ns = None
         try:
             config = messages.unpack_config(data)
-        except ValueError:  # of another version altogether
+        except ValueError:  # the master has another version
             config = None
         if config is None or config.version != __version__:
             theirs = "another version" if config is None else config.version
@@ -97,14 +97,14 @@ class WorkerLifecycle:
         if missing := [name for name in config.user_classes if name not in known]:
             self._refuse(
                 f"has no user class {missing[0]}, which the master's locustfile has: start both with the same locustfile, or, if "
-                "they belong to different swarms, give each its port (--master-bind-port on the master, --master-port here)"
+                "they belong to different swarms, give each swarm its port (--master-bind-port on the master, --master-port here)"
             )
             return
-        if self._run is not None and self._run.name != config.run:  # the end of that run has not reached us
+        if self._run is not None and self._run.name != config.run:  # that run's end message has not arrived
             self._on_test_stop()
         self._config = config
         if self._runner.worker_state in (STATE_SPAWNING, STATE_RUNNING):
-            self._begin()  # a late worker: its users are there already, and wait
+            self._begin()  # a late worker: its users already wait
 
     def _on_test_start(self, **_: Any) -> None:
         self._begin()
@@ -121,8 +121,8 @@ class WorkerLifecycle:
         if self._run is not None:
             self._last_run, self._run = self._run, None
             self._config = self._environment.llama_load = None
-            is_asked = self._is_interrupted and not self._master.look()
-            self._last_run.finish(self._last_run.wait_at_end_s if is_asked else 0)
+            is_waiting = self._is_interrupted and not self._master.look()
+            self._last_run.finish(self._last_run.wait_at_end_s if is_waiting else 0)
 
     def _master_gone(self, sentence: str) -> None:
         if not self._is_quitting:
@@ -164,7 +164,7 @@ class WorkerRun:
         targets = [replace(target.resolved_here(), headers=target.headers + headers) for target in config.targets]
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._outbox = Outbox(spool, SpoolManifest(name, clock_offset_ns), self._send_batch)
-        self._holding: set[Key] = set()  # from a lease's coming until it has gone back or its record is acknowledged
+        self._holding: set[Key] = set()  # leases received and neither given back nor with an acknowledged record
         self._heard_s = time.monotonic()
         self._last_word: bytes | None = None
         self._recorder = Recorder(self._outbox, FLUSH_EVERY_S)
@@ -177,7 +177,7 @@ class WorkerRun:
         )
         environment.llama_load = self._sender.lease_client
         self._started: list[Key] = []
-        self._ended: list[tuple[bool, int, bool]] = []  # not yet said: the key, and whether the server refused it
+        self._ended: list[tuple[bool, int, bool]] = []  # ends not yet reported: the lease key, and whether the connection failed
         self._over = False
         self._is_tidy = False
         self._flushed = Event()
@@ -185,7 +185,7 @@ class WorkerRun:
         self._tidying: gevent.Greenlet | None = None
 
     def hear(self, kind: str, data: dict[str, Any]) -> None:
-        """The master said something."""
+        """Handle the master's message."""
         self._heard_s = time.monotonic()
         if kind == messages.LEASES:
             leases = messages.unpack_leases(data["leases"])
@@ -194,14 +194,14 @@ class WorkerRun:
         elif kind == messages.ACK:
             self._holding.difference_update(self._outbox.acknowledged(data["number"]))
         elif kind == messages.END and self._last_word is not None:
-            self._say_last_word()  # it was lost on its way
+            self._say_last_word()  # the first one was lost
         elif kind == messages.END:
             if not data["wait_s"]:
                 self.cut()
             self.finish(wait_s=data["wait_s"])
 
     def answer(self, ping: dict[str, Any]) -> dict[str, Any]:
-        """What the master wants to know with a ping; and it tells how far our clock is from its own."""
+        """The pong's content: which leases this worker holds and needs. Takes the clock offset from the ping."""
         self._heard_s = time.monotonic()
         self._outbox.about.clock_offset_ns = ping["offset_ns"]
         if self._over:
@@ -209,7 +209,7 @@ class WorkerRun:
         return {"delivered": ping["delivered"], "holds": list(self._holding), "wants": self._sender.lease_client.wants()}
 
     def finish(self, wait_s: float = 0) -> None:
-        """Begin nothing more, wait so long for what is in flight, cut the rest, send everything and say so."""
+        """Begin no more requests, wait `wait_s` for those in flight, cancel the rest, send all records and FLUSHED."""
         if self._over:
             self._flushed.wait()
             return
@@ -224,11 +224,11 @@ class WorkerRun:
             self._flushed.set()
 
     def cut(self) -> None:
-        """Wait no longer for what is in flight."""
+        """Stop waiting for requests in flight."""
         self._sender.cut()
 
     def leave(self) -> None:
-        """This process ends: see that nothing is lost with it."""
+        """Before the process ends: deliver or spool all records."""
         self.finish()
         if self._tidying is not None:
             self._tidying.join()
@@ -243,7 +243,7 @@ class WorkerRun:
     def started(self, lease: Lease) -> None:
         """See `DispatcherLink.started`."""
         self._started.append(lease.key)
-        if len(self._started) == 1:  # once an iteration of the loop: what begins together is said together
+        if len(self._started) == 1:  # one message per iteration of the event loop
             gevent.get_hub().loop.run_callback(self._say_begun)
 
     def give_back(self, leases: Sequence[Lease]) -> None:
@@ -254,7 +254,7 @@ class WorkerRun:
         self._send(messages.BACK, {"keys": keys})
 
     def ended(self, lease: Lease, record: RequestRecord) -> None:
-        """See `DispatcherLink.ended`. Unless others wait for it, it is soon enough with the user's next wish."""
+        """See `DispatcherLink.ended`. Unless other requests wait for it, it is sent with the next request for leases."""
         self._ended.append((*lease.key, was_refused(record)))
         if self._ends_matter:
             self._say_ended()
@@ -263,7 +263,7 @@ class WorkerRun:
         """See `DispatcherLink.abort`."""
         self._send(messages.ABORT, {"sentence": sentence})
 
-    # ------------------------------------------------------------------ by itself
+    # ------------------------------------------------------------------ in the background
 
     def _keep(self) -> None:
         resent_s = time.monotonic()
@@ -284,7 +284,7 @@ class WorkerRun:
 
     def _say_ended(self) -> None:
         over, self._ended = self._ended, []
-        self._send(messages.OVER, {"over": over})  # should it get lost, the records say the same
+        self._send(messages.OVER, {"over": over})  # if this message is lost, the records have the same information
 
     def _spool(self) -> None:
         while not self._is_tidy:
@@ -308,9 +308,9 @@ class WorkerRun:
         self._write_spool(older_than_s=0)
         if self._outbox.all_spooled:
             spools = " ".join(f"--add {path}" for path in self._outbox.spooled_to)
-            logger.error("the master has not got everything: 'llama-load report RUN %s' brings it in", spools)
+            logger.error("the master did not receive all records: 'llama-load report RUN %s' adds them", spools)
         else:
-            logger.error("the master has not got everything, and this machine's disk took no more: records are lost")
+            logger.error("the master did not receive all records, and this machine's disk refused the rest: records are lost")
 
     def _say_last_word(self) -> None:
         self._send(messages.FLUSHED, {"last_word": self._last_word})
@@ -319,27 +319,27 @@ class WorkerRun:
         self._send(messages.RECORDS, {"number": number, "batch": data})
 
     def _send(self, kind: str, data: dict[str, Any]) -> bool:
-        """Send it now or, if a thousand messages wait for a master that is not there, not at all: batches are sent again, and pings
-        find out what is held and wanted. (Locust's send_message would sleep for 9 s in whoever wants to send, and then raise.)"""
+        """Send it now, or not at all if ZeroMQ's queue is full: batches are sent again, and the next pong repeats the state of
+        leases. (Locust's send_message would sleep for up to 6 s in the sending greenlet, and then raise.)"""
         message = Message(kind, data | {"run": self.name}, self._runner.client_id)
         return bool(self._runner.client.send_now(message))
 
 
 def own_keys(options: RunOptions, config: messages.RunConfig) -> tuple[tuple[str, str], ...]:
-    """The headers with keys that the run's requests have, from this worker's options: keys do not travel. Raises UsageError."""
+    """The headers with keys, from this worker's options, because the master sends no keys. Raises UsageError."""
     own = tuple((name, value) for name, value in options.headers if name.lower() in config.key_headers)
     if missing := set(config.key_headers) - {name.lower() for name, _ in own}:
         how = "LLAMA_LOAD_API_KEY" if "authorization" in missing else "LLAMA_LOAD_HEADER"
-        raise UsageError(f"has no {min(missing)} for the server, and keys do not travel: start every worker with {how} set")
+        raise UsageError(f"has no {min(missing)} for the server, and the master sends no keys: start every worker with {how} set")
     return own
 
 
 def with_own_keys(body: BodyOptions, options: RunOptions) -> BodyOptions:
-    """The body options with the keys of this worker's --extra-body in the places of the master's. Raises UsageError."""
+    """The body options with the keys from this worker's --extra-body in place of the masked ones. Raises UsageError."""
     if not secrets_in(body.extra):
         return body
     if masked(options.extra_body) != masked(body.extra):
         raise UsageError(
-            "has no --extra-body like the master's, and keys do not travel: start every worker with LLAMA_LOAD_EXTRA_BODY set"
+            "has no --extra-body like the master's, and the master sends no keys: start every worker with LLAMA_LOAD_EXTRA_BODY set"
         )
     return replace(body, extra=options.extra_body)

@@ -1,1 +1,1 @@
-"""What each server speaks: request bodies, the meaning of stream events, errors, and what it tells of itself."""
+"""The servers' APIs: request bodies, stream events, errors, and what servers report about themselves."""

@@ -1,7 +1,7 @@
-"""What the events of an answer mean: which are tokens, how it ended, what it cost.
+"""The events of a streamed answer: which are tokens, how the answer ended, how many tokens it used.
 
-Covers the streams of llama-server, vLLM, llama-cpp-python and whatever else speaks OpenAI's: role events with
-`content` null or empty, reasoning under two names, the finish on an event of its own or on the last token, several choices
+Covers the streams of llama-server, vLLM, llama-cpp-python and other OpenAI-compatible servers: role events with
+`content` null or empty, reasoning under two names, the finish on a separate event or on the last token, several choices
 (`n`), usage with and without `choices`, usage on every event, llama-server's `timings`, error events, `[DONE]`.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DONE = b"[DONE]"
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
 _NULL = msgspec.Raw(b"null")
-# Ends of an answer that the server gave up: vLLM's and llama-server's engines, routers whose provider broke off.
+# finish_reason of an aborted answer: from the engines of vLLM and llama-server, and from routers whose provider failed.
 GIVEN_UP = {"abort", "error"}
 
 
@@ -53,12 +53,12 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 def is_something(value: msgspec.Raw) -> bool:
-    """Whether a JSON value is there: not null, not empty. (An absent one is the default itself, which costs no look.)"""
+    """Whether a JSON value is present: not null, not empty. (An absent one is the default object, which is fast to check.)"""
     return value is not _NULL and bytes(value) not in _NOTHING
 
 
 class Said:
-    """What one choice of an answer has said so far, and how it ended ("" counts as not ended)."""
+    """The text of one choice of an answer so far, and its finish_reason ("" counts as not ended)."""
 
     __slots__ = ("appeared", "finish_reason", "pieces", "thoughts")
 
@@ -70,7 +70,7 @@ class Said:
 
     @property
     def reasoning(self) -> str:
-        """The reasoning that the server showed."""
+        """The reasoning that the server sent."""
         return "".join(self.thoughts)
 
     @property
@@ -80,9 +80,9 @@ class Said:
 
 
 class AnswerReader(Said):
-    """Reads one streamed answer; hand it to `Transport.begin`. After `settle`: texts, token stamps, usage, timings, `failure`.
+    """Reads one streamed answer; pass it to `Transport.begin`. After `settle`: texts, token times, usage, timings, `failure`.
 
-    What it inherits is the first choice; further ones (`n` above 1) are in `others`, by their index.
+    The inherited fields are the first choice; further choices (`n` above 1) are in `others`, by index.
     """
 
     __slots__ = (
@@ -112,7 +112,7 @@ class AnswerReader(Said):
         self.done = False
 
     def event(self, data: bytes, at_ns: int) -> bool:
-        """One event of the stream. True if it was a token event: one that carries generated content."""
+        """Read one event. True if it is a token event: one with generated content."""
         if data == DONE:
             self.done = True
             return False
@@ -153,7 +153,7 @@ class AnswerReader(Said):
             self.pieces.append(text)
         elif not thought:
             return self._said(choices, usage, at_ns)
-        # Nearly every event comes this far: some text of the only choice.
+        # The common case: text of the only choice.
         if choice.finish_reason:
             self.finish_reason = choice.finish_reason
         self.token_ns.append(at_ns)
@@ -162,8 +162,8 @@ class AnswerReader(Said):
         return True
 
     def _said(self, choices: Sequence[_Choice], usage: Usage | None, at_ns: int) -> bool:
-        """An event of several choices, of another than the first, or without text: a token event if one of them carries text,
-        reasoning or a tool call."""
+        """Read an event with several choices, with another than the first, or without text. True if one of them has text, reasoning
+        or a tool call."""
         generated = answers = False
         for choice in choices:
             said = self.others.setdefault(choice.index, Said()) if choice.index > 0 else self
@@ -193,7 +193,7 @@ class AnswerReader(Said):
     # ------------------------------------------------------------------ afterwards
 
     def settle(self, exchange: Exchange) -> None:
-        """The exchange is over. (A stream has been read by then.)"""
+        """Called when the exchange is over. (A stream has been read by then.)"""
 
     @property
     def choices(self) -> list[Said]:
@@ -203,22 +203,22 @@ class AnswerReader(Said):
 
     @property
     def generated(self) -> str:
-        """Everything that was generated: of each choice its reasoning, then its text."""
+        """All generated text: each choice's reasoning, then its answer."""
         return "".join(part for said in self.choices for part in (said.reasoning, said.text))
 
     def refused_prompt_tokens(self, exchange: Exchange) -> int | None:
-        """How many tokens the prompt had, if it was refused because of them and the server says so."""
+        """The prompt's tokens, if it was refused because of its length and the server reports them."""
         return context_numbers(bytes(exchange.body))[0] if exchange.status == 400 else None
 
     def counts(self, bounds: Bounds | None = None) -> Counts:
-        """How many tokens went in and came out, and who says so; nothing beyond the bounds is believed."""
+        """Prompt and output tokens and their sources; counts beyond the bounds are ignored."""
         return believed(self, bounds or Bounds())
 
     def event_tokens(self, output_tokens: int | None) -> list[int]:
-        """How many tokens each token event brought, where usage came with every one of them; else empty.
+        """Tokens of each token event, where each event has usage; else empty.
 
-        Completion tokens so far, as differences; what was counted after the last event (the end-of-text token) goes to it,
-        so that their sum is `output_tokens`. So far 3, 5, 6, and 7 in all: [3, 2, 2].
+        Differences of the completion tokens so far. Tokens counted after the last event (end of text) are added to it, so the
+        sum is `output_tokens`. So far 3, 5, 6, and 7 in total: [3, 2, 2].
         """
         counted = [count for count in self.counted if count is not None]
         if not counted or len(counted) != len(self.token_ns) or self.others or output_tokens is None:
@@ -232,7 +232,7 @@ class AnswerReader(Said):
         return steps
 
     def failure(self, exchange: Exchange) -> tuple[str, str] | None:
-        """Class and sentence of the failure, None if this was a valid, complete answer."""
+        """Class and message of the failure, None for a valid, complete answer."""
         if exchange.failure is not None:
             if exchange.failure.kind == "cut_off" and self.error is not None:
                 return event_failure(self.error)
@@ -244,19 +244,19 @@ class AnswerReader(Said):
             return event_failure(self.error)
         for said in self.choices:
             if said.finish_reason in GIVEN_UP:
-                return event_failure(f"the server gave the answer up (finish_reason {said.finish_reason})")
+                return event_failure(f"the server aborted the answer (finish_reason {said.finish_reason})")
         return self._incomplete(exchange)
 
     def _incomplete(self, exchange: Exchange) -> tuple[str, str] | None:
-        """What is wrong with an answer that came through well."""
+        """Class and message of the failure of an answer that was received completely; None if it is valid."""
         if self.bad_event is not None:
-            return "bad_event", f"an event of the stream is no valid chunk: {self.bad_event}"
+            return "bad_event", f"an event of the stream is not a valid chunk: {self.bad_event}"
         content_type = exchange.headers.get("content-type", "")
         encoding = exchange.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
-            return "no_stream", f"the answer came {encoding}-compressed although plain was asked for; switch that off in the proxy"
+            return "no_stream", f"the answer is {encoding}-compressed against the request; turn compression off in the proxy"
         if not content_type.lower().startswith("text/event-stream"):
-            return "no_stream", f"the answer is {content_type or 'of no named type'}, not an event stream"
+            return "no_stream", f"the answer is {content_type or 'without a Content-Type'}, not an event stream"
         choices = self.choices
         if unfinished := sum(said.finish_reason is None for said in choices):
             if not self.token_ns and not self.done:

@@ -14,11 +14,11 @@ REFUSED_FOR_S = 1.0
 
 
 class Balancer:
-    """Chooses among `replicas` servers, numbered from 0: one after the other, or (least in flight) the one with the fewest
-    requests in flight. One balancer serves the whole swarm, so that any number of workers balances like one client.
+    """Chooses among `replicas` servers, numbered from 0: round-robin, or the one with the fewest requests in flight. The master has
+    one balancer for all workers, so any number of workers balances like one client.
 
-    Taking turns goes on whatever happens, so that a replica that is gone shows; least in flight leaves one that refuses
-    connections alone for a second.
+    Round-robin includes failed replicas, so that their failures show; least in flight skips a replica that refuses connections
+    for a second.
     """
 
     def __init__(self, replicas: int = 1, how: str = ROUND_ROBIN, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -30,8 +30,8 @@ class Balancer:
         self._in_flight = [0] * replicas
 
     def choose(self, turns: int = 1) -> list[int]:
-        """The replica of each of so many requests, which are the turns of one conversation: in turn, or all at the idlest
-        one, since they are in flight one after the other. `ended` must be called once for all of them."""
+        """The replica of each request of a conversation with this many turns: in turn, or all at the one with the fewest requests
+        in flight, since only one turn is in flight at a time. `ended` must be called once for all of them."""
         if not self._least:
             return [self._returned.popleft() if self._returned else self._turn() for _ in range(turns)]
         count = len(self._in_flight)
@@ -41,17 +41,17 @@ class Balancer:
         return [replica] * turns
 
     def ended(self, replica: int) -> None:
-        """What `choose` gave to this replica (first) is over, or was never sent."""
+        """The conversation whose first request `choose` gave to this replica is over, or was never sent."""
         if self._least:
             self._in_flight[replica] -= 1
 
     def give_back(self, replica: int) -> None:
-        """A request to this replica was not sent: its turn is the next one's."""
+        """A request to this replica was not sent: the next request takes its turn."""
         if not self._least:
             self._returned.append(replica)
 
     def refused(self, replica: int) -> None:
-        """There was no connection to this replica."""
+        """This replica refused a connection."""
         self._refused_s[replica] = self._now_s()
 
     def _turn(self) -> int:

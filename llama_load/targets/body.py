@@ -1,4 +1,4 @@
-"""Request bodies, an API each."""
+"""Request bodies, one format per API."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 from llama_load.targets.target import LLAMA_SERVER, VLLM, Target
 
-CHAT, COMPLETIONS, MESSAGES, RESPONSES, COMPLETION, INFILL = ENDPOINTS = (
+CHAT, COMPLETIONS, MESSAGES, RESPONSES, COMPLETION, INFILL, RERANK = ENDPOINTS = (
     *("chat", "completions"),
     *("messages", "responses", "completion", "infill"),
+    "rerank",
 )
 EMBEDDINGS = "embeddings"
 PATHS = {
@@ -21,6 +22,7 @@ PATHS = {
     COMPLETION: "/completion",
     INFILL: "/infill",
     EMBEDDINGS: "/v1/embeddings",
+    RERANK: "/v1/rerank",
 }
 WITH_TEMPLATE = (CHAT, MESSAGES, RESPONSES)  # the server puts the messages into its chat template
 # Anthropic's API refuses a request that does not limit its answer.
@@ -29,9 +31,9 @@ MESSAGES_MAX_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class BodyOptions:
-    """What flags say about every request. `max_tokens` overrides the prompt's own; None leaves a field out.
+    """The flags that apply to every request. `max_tokens` overrides the prompt's value; None leaves a field out.
 
-    `cache_prompt` is llama-server's field and goes to no other. `extra` is merged in last and wins.
+    `cache_prompt` is sent to llama-server only. `extra` is merged last and takes precedence.
     """
 
     endpoint: str = CHAT
@@ -43,24 +45,24 @@ class BodyOptions:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-# What servers call the length of the answer.
+# The servers' names for the maximum answer length.
 LENGTH_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict")
 
 
 def asked_tokens(body: Mapping[str, Any]) -> int | None:
-    """The length of the answer that a body asks for, under any of its names; None if it leaves it open."""
+    """The requested answer length of a body, under any of its names; None if it has none."""
     asked = (body.get(name) for name in LENGTH_FIELDS)
     return min((value for value in asked if isinstance(value, int) and value >= 0), default=None)
 
 
 def asked_choices(body: Mapping[str, Any]) -> int:
-    """How many answers to its prompt a body asks for: `n`, of which the best of `best_of` may be taken."""
+    """The number of choices that a body makes the server generate: the larger of `n` and `best_of`."""
     asked = (body.get(name) for name in ("n", "best_of"))
     return max((value for value in asked if isinstance(value, int) and value > 0), default=1)
 
 
 def is_text(body: Mapping[str, Any]) -> bool:
-    """Whether a body has nothing but text (no images, no sound), so that its length bounds its tokens."""
+    """Whether a body has only text (no images, no audio), so that its length bounds its tokens."""
     messages = body.get("messages")
     contents = [message.get("content") for message in messages] if isinstance(messages, list) else []
     parts = [part for content in contents if isinstance(content, list) for part in content]
@@ -102,16 +104,18 @@ def request_body(
     max_tokens: int | None,
     model: str | None = None,
 ) -> dict[str, Any]:
-    """The JSON body of a request to `target`: `content` is a text, (chat) a list of messages, or (embeddings) a list of texts.
+    """The JSON body of a request to `target`: `content` is a text, (chat) a list of messages, or (embeddings) a list of texts;
+    (rerank) a query and the documents to be ranked for it, in this order.
 
-    Chat and completions differ in `messages` against `prompt`; `max_tokens` is sent under that name, the one that all
-    servers know.
+    Chat has `messages`, completions has `prompt`. The length is sent as `max_tokens`, which all servers support.
     """
     body: dict[str, Any] = {}
     if (name := model or target.model) is not None:
         body["model"] = name
     if options.endpoint == EMBEDDINGS:
         return body | {"input": [content] if isinstance(content, str) else list(content)} | dict(options.extra)
+    if options.endpoint == RERANK:
+        return body | {"query": content[0], "documents": list(content[1:])} | dict(options.extra)
     body |= _content_fields(content, options.endpoint, max_tokens)
     if options.temperature is not None:
         body["temperature"] = options.temperature
@@ -122,6 +126,6 @@ def request_body(
     body["stream"] = options.stream
     if options.stream and options.endpoint in (CHAT, COMPLETIONS):
         body["stream_options"] = {"include_usage": True}
-        if target.backend == VLLM:  # usage with every event: how many tokens each one brought
+        if target.backend == VLLM:  # usage with every event, to count its tokens
             body["stream_options"]["continuous_usage_stats"] = True
     return body | dict(options.extra)

@@ -1,4 +1,4 @@
-"""Plain HTTP for questions to a server, where speed does not matter: trusts and names itself as the load does."""
+"""HTTP to a server's control endpoints, with the headers and TLS options of the load. Not for measurements."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from llama_load.wire.tls import TlsOptions
 
-# What a server says of itself: model lists with their metadata and chat templates stay far below.
+# Of one answer; model lists with metadata and chat templates stay far below.
 MOST_BYTES = 32 * 1024 * 1024
-# However slowly it comes, byte by byte, unless the question has a timeout of its own.
+# For the whole answer, however slowly its bytes arrive, unless the request has a timeout.
 MOST_S = 30.0
 
 
 class ControlSession(requests.Session):
-    """A session that follows no redirect (keys in headers go to the server that was named, and nowhere else) and keeps no
-    connection: some servers close those that they have announced to keep, and the next question would meet the reset."""
+    """A session that follows no redirect (API keys must not go to another server) and keeps no connection (some servers close
+    connections that they announced to keep, so the next request would fail)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,8 +35,8 @@ class ControlSession(requests.Session):
             self.mount(scheme, _WatchedAdapter(self._sockets))
 
     def request(self, *args: Any, **settings: Any) -> requests.Response:
-        """See requests.Session.request. `timeout` is that of the whole answer, however slowly its head or its body comes. Raises
-        requests.RequestException also for an answer without end."""
+        """See requests.Session.request. `timeout` is for the whole answer, however slowly its head or its body arrives. Raises
+        requests.RequestException also for an endless answer."""
         within_s = settings.get("timeout") or MOST_S
         deadline_s = time.monotonic() + within_s
         sockets: list[Any] = []
@@ -50,11 +50,11 @@ class ControlSession(requests.Session):
             if time.monotonic() < deadline_s:
                 raise
         else:
-            if time.monotonic() < deadline_s:  # else its head or its body may end where it was cut
+            if time.monotonic() < deadline_s:  # else its head or its body may be cut off
                 return answer
         finally:
             watchdog.cancel()
-        raise requests.ReadTimeout(f"no whole answer within {within_s:g} s")
+        raise requests.ReadTimeout(f"no complete answer within {within_s:g} s")
 
     def _whole(self, args: Any, settings: dict[str, Any], deadline_s: float) -> requests.Response:
         try:
@@ -63,7 +63,7 @@ class ControlSession(requests.Session):
             for piece in answer.iter_content(64 * 1024):
                 body += piece
                 if len(body) > MOST_BYTES or time.monotonic() > deadline_s:
-                    raise requests.ConnectionError(f"{answer.url} answers without end ({len(body)} bytes so far)")
+                    raise requests.ConnectionError(f"{answer.url} sends an endless answer ({len(body)} bytes so far)")
         finally:
             self.close()
         answer._content = bytes(body)
@@ -71,7 +71,7 @@ class ControlSession(requests.Session):
 
 
 class _WatchedAdapter(HTTPAdapter):
-    """Puts the sockets of each thread's request where a watchdog finds them."""
+    """Records the sockets of each thread's request for the watchdog."""
 
     def __init__(self, sockets: Any) -> None:
         self._sockets = sockets
@@ -101,14 +101,14 @@ class _WatchedAdapter(HTTPAdapter):
 
 
 def _cut(sockets: list[Any]) -> None:
-    """The time is over: whoever reads from these gets the end of the connection."""
+    """Shut down these sockets at the deadline, which ends any blocked read."""
     for sock in sockets:
         with suppress(OSError, ValueError):
             sock.shutdown(socket.SHUT_RDWR)
 
 
 def json_of(answer: requests.Response) -> Any:
-    """The JSON value of an answer; raises ValueError if it is none. Strict: lone surrogates, NaN and Infinity are no JSON."""
+    """The JSON value of an answer. Raises ValueError if it is not JSON, also for lone surrogates, NaN and Infinity."""
     try:
         return msgspec.json.decode(answer.content)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -116,7 +116,7 @@ def json_of(answer: requests.Response) -> Any:
 
 
 def control_session(headers: tuple[tuple[str, str], ...], tls: TlsOptions) -> ControlSession:
-    """A session that goes straight to the server, whatever proxy the environment names, because the load does, too."""
+    """A session that ignores proxies in the environment, as the load does."""
     session = ControlSession()
     session.trust_env = False
     session.headers["Connection"] = "close"

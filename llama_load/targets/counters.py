@@ -1,4 +1,4 @@
-"""What a server's /metrics counts, where that explains what its clients saw. Prometheus' text format."""
+"""The counters of a server's /metrics that help to explain client figures. Prometheus text format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMES = frozenset(
     )
 )
 _LLAMA_SERVER = "llamacpp"
-# No count of a server is larger, no draft longer; what claims to be is nonsense.
+# Larger counts and longer drafts are invalid.
 MOST, LONGEST_DRAFT = 2**53, 255
 
 
@@ -49,14 +49,14 @@ def read_counters(target: Target, tls: TlsOptions) -> ServerCounters | None:
 
 
 def _date_s(date: str) -> float:
-    """The server's clock, which its start time is of: an answer's Date, in s; where it has none, ours."""
+    """The server's clock, to compare with its start time: the answer's Date, in s; without one, this machine's clock."""
     with suppress(ValueError, OverflowError):
         return parsedate_to_datetime(date).timestamp()
     return time.time()
 
 
 def parse_counters(text: str) -> ServerCounters | None:
-    """The same out of a /metrics text; engines are summed. None where it counts nothing of an LLM server."""
+    """The counters in a /metrics text, summed over engines. None if it has none of an LLM server."""
     from prometheus_client.parser import text_string_to_metric_families
 
     sums: dict[str, int] = {}
@@ -84,7 +84,7 @@ def parse_counters(text: str) -> ServerCounters | None:
         return None
     prompt = sums.get(_PROMPT_TOKENS)
     queries, hits = (sums.get(name, sums.get(_OLD_NAMES[name])) for name in (_QUERIES, _HITS))
-    if excludes_cached:  # llama-server counts the prompt tokens that it processed; it looks up every prompt
+    if excludes_cached:  # llama-server counts processed prompt tokens, without cached ones, and looks up every prompt
         hits = sums.get(_CACHED_TOKENS)
         prompt = queries = None if prompt is None or hits is None else prompt + hits
     return ServerCounters(

@@ -1,7 +1,7 @@
-"""How many tokens an answer cost: whose count is taken, and which counts are not believed.
+"""The token counts of an answer: which source is used, and which counts are rejected as impossible.
 
-A server's count is taken where it is possible: `usage` first, then llama-server's `timings`, then what was counted here. One
-that is beyond its bound is not believed, the next source is asked, and `doubt` says so.
+Sources in order: `usage`, llama-server's `timings`, counted stream events. A count beyond its bound is rejected, reported in
+`doubt`, and the next source is used.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Protocol
 
 from llama_load.targets.usage import Timings, Usage
 
-# What chat templates, tool descriptions of a gateway and its system prompt may add to a prompt, in tokens.
+# The most tokens that a chat template and a gateway's tool descriptions and system prompt add to a prompt.
 TEMPLATE_ALLOWANCE = 4096
-# Hidden reasoning has no bytes in the answer. No model thinks longer than its context is.
+# Hidden reasoning has no bytes in the answer; its bound is the largest context.
 LONGEST_REASONING = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the counts of one request cannot exceed; None where nothing is known of it.
+    """Upper bounds for the counts of one request; None where unknown.
 
-    `asked_tokens` is what all choices together may hold (max_tokens times n). `sent_bytes` is the request's body: a token takes
-    a byte of it at least. None with images, whose tokens are not to be seen there. `received_bytes` is the answer's body.
+    `asked_tokens`: requested output tokens of all choices (max_tokens times n). `sent_bytes`: the request's body (rerank: once
+    per document), where a token takes at least a byte; None with images. `received_bytes`: the answer's body.
     """
 
     asked_tokens: int | None = None
@@ -33,12 +33,12 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Tokens of one request; None where nobody says. `doubt` names the counts that were not believed."""
+    """Tokens of one request; None where unknown. `doubt` names the rejected counts."""
 
     prompt_tokens: int | None = None
     prompt_token_source: str | None = None  # "usage" or "timings" (processed and cached)
     cached_tokens: int | None = None
-    processed_tokens: int | None = None  # of the prompt, without the cached ones; llama-server alone tells
+    processed_tokens: int | None = None  # of the prompt, without cached ones; reported by llama-server only
     output_tokens: int | None = None
     token_source: str | None = None  # "usage", "timings" or "events"
     reasoning_tokens: int | None = None
@@ -50,13 +50,13 @@ class Counts:
 
 
 class _Doubts:
-    """Lets possible counts through, and remembers the others."""
+    """Passes possible counts, and collects the others."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
 
     def __call__(self, source: str, what: str, value: int | None, most: int | None, why: str) -> int | None:
-        """The value, None if it is above `most`: "usage: 96 output tokens where at most 64 were asked for"."""
+        """The value, None if it is above `most`: "usage: 96 output tokens where at most 64 were requested"."""
         if value is None or most is None or value <= most:
             return value
         self.found.append(f"{source}: {value} {what} where {why}")
@@ -64,7 +64,7 @@ class _Doubts:
 
 
 class Choice(Protocol):
-    """One of the choices of an answer: what it said, and what it thought."""
+    """One of the choices of an answer: its text and its reasoning."""
 
     @property
     def pieces(self) -> Collection[object]:
@@ -76,28 +76,28 @@ class Choice(Protocol):
 
 
 class ReadAnswer(Protocol):
-    """What of an answer that was read to its end is counted."""
+    """The parts of a finished answer that counts are taken from."""
 
     streams: bool
 
     @property
     def usage(self) -> Usage | None:
-        """What the server counted."""
+        """The server's `usage`."""
 
     @property
     def timings(self) -> Timings | None:
-        """What llama-server counted."""
+        """llama-server's `timings`."""
 
     @property
     def token_ns(self) -> Sequence[int]:
-        """When each token event came."""
+        """Arrival time of each token event."""
 
     @property
     def choices(self) -> Collection[Choice]:
         """The choices of the answer."""
 
     def event_tokens(self, output_tokens: int | None) -> list[int]:
-        """How many tokens each event brought, if the server said so."""
+        """Tokens of each token event, if the server reports them."""
 
 
 def believed(answer: ReadAnswer, bounds: Bounds) -> Counts:
@@ -132,18 +132,17 @@ def believed(answer: ReadAnswer, bounds: Bounds) -> Counts:
 
 
 def _prompt(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None, int | None]:
-    """Tokens of the prompt, who says so, and how many of them llama-server processed. 0 is filled in by servers that do not
-    count."""
+    """Prompt tokens, their source, and how many of them llama-server processed. 0 counts as unknown: some servers fill it in."""
     usage, timings = answer.usage, answer.timings
     most = None if bounds.sent_bytes is None else bounds.sent_bytes + TEMPLATE_ALLOWANCE
     why = f"{bounds.sent_bytes} bytes were sent"
     processed = None if timings is None else possible("timings", "processed prompt tokens", timings.prompt_n, most, why)
-    if usage is not None and (told := possible("usage", "prompt tokens", usage.prompt_tokens, most, why)):
-        return told, "usage", processed
+    if usage is not None and (reported := possible("usage", "prompt tokens", usage.prompt_tokens, most, why)):
+        return reported, "usage", processed
     if timings is not None:
-        told = possible("timings", "prompt tokens", (timings.prompt_n or 0) + (timings.cache_n or 0), most, why)
-        if told:
-            return told, "timings", processed
+        reported = possible("timings", "prompt tokens", (timings.prompt_n or 0) + (timings.cache_n or 0), most, why)
+        if reported:
+            return reported, "timings", processed
     return None, None, processed
 
 
@@ -157,22 +156,22 @@ def _cached(answer: ReadAnswer, prompt: int | None, bounds: Bounds, possible: _D
     )
     most = bounds.sent_bytes if prompt is None else prompt
     why = f"{bounds.sent_bytes} bytes were sent" if prompt is None else f"the prompt has {prompt}"
-    for source, told in sources:
-        if (known := possible(source, "cached prompt tokens", told, most, why)) is not None:
+    for source, reported in sources:
+        if (known := possible(source, "cached prompt tokens", reported, most, why)) is not None:
             return known
     return None
 
 
 def _output(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int | None, str | None]:
-    """How many tokens were generated, and who says so: "usage", else "timings", else the counted "events".
+    """Output tokens and their source: "usage", else "timings", else the counted "events".
 
-    A server that ignores max_tokens is believed as far as its events go; without max_tokens a token takes a byte of the answer
-    at least, hidden reasoning excepted. 0 is none of theirs where there is an answer.
+    The bound is max_tokens, or the number of events if that is larger; without max_tokens a token takes at least a byte of the
+    answer, except hidden reasoning. 0 is rejected where there is an answer.
     """
     events = len(answer.token_ns)
     least = 1 if events or any(said.pieces or said.thoughts for said in answer.choices) else 0
     if bounds.asked_tokens is not None:
-        most, why = max(bounds.asked_tokens, events), f"at most {bounds.asked_tokens} were asked for"
+        most, why = max(bounds.asked_tokens, events), f"at most {bounds.asked_tokens} were requested"
     elif bounds.received_bytes is not None:
         most = bounds.received_bytes + min(_reasoning(answer) or 0, LONGEST_REASONING)
         why = f"{bounds.received_bytes} bytes were received"
@@ -186,9 +185,9 @@ def _output(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int 
         ("usage", usage.completion_tokens if usage is not None else None),
         ("timings", timings.predicted_n if timings is not None else None),
     ]
-    # llama-server counts one of several choices in either.
-    for source, told in [] if several and timings is not None else sources:
-        known = possible(source, "output tokens", told, most, why)
+    # With several choices llama-server counts only one of them, in both sources.
+    for source, reported in [] if several and timings is not None else sources:
+        known = possible(source, "output tokens", reported, most, why)
         if known is not None and known >= least:
             return known, source
     return (events, "events") if events else (None, None)
@@ -200,7 +199,7 @@ def _reasoning(answer: ReadAnswer) -> int | None:
 
 
 def _first_event(answer: ReadAnswer, event_tokens: list[int], reasoning: int | None) -> int | None:
-    """Tokens that had been generated when the first token event came: as counted there, else the hidden reasoning before it."""
+    """Tokens generated until the first token event: from its usage, else the hidden reasoning before it + 1."""
     if event_tokens:
         return event_tokens[0]
     hidden = reasoning and answer.token_ns and not any(said.thoughts for said in answer.choices)

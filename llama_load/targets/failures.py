@@ -1,13 +1,13 @@
-"""Failure classes of answers that are complete HTTP, but no answer.
+"""Failure classes of complete HTTP answers without a valid result.
 
-    context_exceeded   the prompt does not fit the context, or the slots' shared KV pool was full in the middle of the answer
+    context_exceeded   the prompt does not fit the context, or the slots' shared KV pool became full during the answer
     overloaded         429 or 503
     http_<status>      any other status outside 2xx
-    error_event        the stream carried an error
-    bad_event          an event is no valid JSON chunk
+    error_event        the stream contained an error
+    bad_event          an event is not a valid JSON chunk
     no_stream          2xx, but not an event stream, or a compressed one
     cut_off            the stream ended without a finish_reason
-    empty_answer       the stream ended well, without a token
+    empty_answer       the stream ended normally, without a token
 
 Failures of the wire are in `llama_load.wire.wire_failure`.
 """
@@ -23,7 +23,7 @@ import msgspec
 
 from llama_load.foreign_text import printable
 
-# A count as a server may tell it; anything else makes what it stands in a bad one.
+# A valid count in a server's JSON; anything else makes the document invalid.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 LONGEST_MESSAGE = 300
@@ -32,7 +32,7 @@ _CONTEXT = re.compile(r"context (length|size|window)|exceeds? the (available )?c
 
 
 def http_failure(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """Class and sentence for an answer with a status outside 2xx. Header names are in lower case."""
+    """Class and message of an answer with a status outside 2xx. Header names are in lower case."""
     headers = headers or {}
     if 300 <= status < 400 and "location" in headers:
         return f"http_{status}", f"HTTP {status}: redirected to {headers['location']}; redirects are not followed, correct --host"
@@ -48,14 +48,14 @@ def http_failure(status: int, body: bytes, headers: Mapping[str, str] | None = N
 
 
 def event_failure(message: str) -> tuple[str, str]:
-    """Class and sentence for an error that came as an event of the stream."""
+    """Class and message of an error event in a stream."""
     if _CONTEXT.search(message):
-        return "context_exceeded", f"in the middle of the answer: {message} (slots that share one KV pool have filled it)"
+        return "context_exceeded", f"during the answer: {message} (the slots have filled their shared KV pool)"
     return "error_event", message
 
 
 def context_numbers(body: bytes) -> tuple[int | None, int | None]:
-    """Tokens of the prompt and of the context, out of a refusal because the one does not fit the other; None where not told.
+    """Tokens of the prompt and of the context, from the error of a prompt that does not fit; None where not reported.
 
     llama-server has fields for both, vLLM and llama-cpp-python a sentence.
     """
@@ -85,7 +85,7 @@ def _first_number(match: re.Match[str] | None) -> int | None:
 
 
 def _inflated(body: bytes) -> bytes:
-    """The beginning of a compressed body (proxies compress errors unasked), however large it would become."""
+    """The decompressed beginning of a body (some proxies compress errors against the request), at most 64 KiB."""
     try:
         return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(body, MOST_INFLATED_BYTES)
     except zlib.error:
@@ -93,7 +93,7 @@ def _inflated(body: bytes) -> bytes:
 
 
 def describe_error(body: bytes) -> str:
-    """The message of an error body, in any of the layouts that servers use; else the beginning of the body."""
+    """The message in an error body of any known layout; else the beginning of the body."""
     try:
         value: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""What servers tell of themselves in JSON, taken with a pinch of salt: a value of another type than expected is not told."""
+"""Fields of the servers' JSON, checked: a value of an unexpected type counts as missing."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ def fields(value: object) -> dict[str, Any]:
 
 
 def abilities(value: object) -> dict[str, bool] | None:
-    """An object of switches, such as llama-server's `modalities`: {"vision": true}; what is no switch is left out. None: no object,
-    or none of them in it."""
+    """The booleans of an object such as llama-server's `modalities`: {"vision": true}. None: not an object, or no boolean in it."""
     found = {printable(name): able for name, able in fields(value).items() if isinstance(able, bool)}
     return found or None
 
 
 def settings(value: object, names: Collection[str]) -> dict[str, Any] | None:
-    """Those of an object's numbers, switches, texts and lists of texts that have one of these names; None if there is none."""
+    """An object's numbers, booleans, texts and lists of texts with one of these names; None if there is none."""
     found = {name: each for name, each in fields(value).items() if name in names and _is_setting(each)}
     return printable_json(found) or None
 
@@ -47,7 +46,7 @@ def _is_setting(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """An entry of /v1/models. `context` is vLLM's `max_model_len`, `trained_context` stands in llama-server's `meta`."""
+    """An entry of /v1/models. `context` is vLLM's `max_model_len`, `trained_context` is in llama-server's `meta`."""
 
     name: str
     aliases: tuple[str, ...]

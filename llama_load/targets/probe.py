@@ -1,7 +1,7 @@
-"""Ask a server what it is, over its control endpoints. Asks, never generates.
+"""Find out what a server is from its control endpoints, without generating tokens.
 
 /health, /v1/models, /props (llama-server), /version (vLLM), /tokenize or /extras/tokenize/count, /apply-template, and an empty
-body to the API where that is all there is. Speed does not matter here, so this is plain `requests`.
+body to the API where nothing else is available. Not for measurements, so it uses `requests`.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ from llama_load.wire.wire_failure import tls_text
 
 TIMEOUT_S = 10
 TLS_TIMEOUT_S = 5
-# llama-cpp-python loads a model when it is first asked for it.
+# llama-cpp-python loads a model on its first request.
 GENERATE_TIMEOUT_S = 120
-# Of llama-server's sampling defaults those that change how long or how fast it answers.
+# llama-server's sampling defaults that affect the length or the speed of answers.
 SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos", "samplers"),
     *("reasoning_format", "speculative.types", "backend_sampling"),
 )
 
 
-# What stands in the texts of Python's and urllib3's exceptions, and what it means.
+# Parts of the messages of Python's and urllib3's exceptions, and their meaning.
 _REASONS = {
     "Connection refused": "connection refused",
-    "answers without end": "it answers without end",
-    "BadStatusLine": "what answers there speaks no HTTP",
-    "RemoteDisconnected": "it closes the connection without an answer",
-    "IncompleteRead": "its answer broke off",
-    "InvalidChunkLength": "its answer broke off",
-    "got more than": "its headers have no end",
+    "sends an endless answer": "its answer is endless",
+    "BadStatusLine": "it does not speak HTTP",
+    "RemoteDisconnected": "it closed the connection without an answer",
+    "IncompleteRead": "its answer was cut off",
+    "InvalidChunkLength": "its answer was cut off",
+    "got more than": "its headers are too large",
 }
 
 
-# What plain HTTP looks like to a port that speaks TLS: an alert, or a connection that is closed.
+# How a TLS port answers plain HTTP: with an alert, or by closing the connection.
 _TLS_PERHAPS = (_REASONS["BadStatusLine"], _REASONS["RemoteDisconnected"], "connection reset by peer", "broken pipe")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user said about the target; None where the server is to be asked."""
+    """The target as the user configured it; None where the server's own value is used."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -91,12 +91,12 @@ class Probe:
     """A control connection to one server."""
 
     def __init__(self, wanted: Wanted) -> None:
-        """Raises UsageError when the URL is none or its name does not resolve."""
+        """Raises UsageError when the URL is invalid or its name does not resolve."""
         try:
             address = parse_url(wanted.url)
         except ValueError as error:
             raise UsageError(f"--host: {error}") from None
-        # Many tools want the base URL with /v1; every path of ours brings it.
+        # Many tools use a base URL with /v1; here every path has it.
         address = replace(address, base_path=address.base_path.removesuffix("/v1"))
         try:
             self.address = address.resolved()
@@ -109,7 +109,7 @@ class Probe:
         self._tokens: Tokenization | None = None
 
     def get(self, path: str, *, needed: bool = True) -> tuple[int, Any]:
-        """Status and JSON value (None if it is no JSON) of a GET. Raises UsageError when the server cannot be reached, and
+        """Status and JSON value (None if it is not JSON) of a GET. Raises UsageError when the server cannot be reached, and
         for a redirect if the path is `needed`."""
         url = self.address.url + path
         try:
@@ -125,14 +125,14 @@ class Probe:
             self._refuse_tls()
         if response.is_redirect and needed:
             where = printable(response.headers["location"])
-            raise UsageError(f"{url} redirects to {where}; point --host at where the server really is")
+            raise UsageError(f"{url} redirects to {where}; set --host to the server's real address")
         try:
             return response.status_code, json_of(response)
         except ValueError:
             return response.status_code, None
 
     def _refuse_tls(self) -> None:
-        """Raises UsageError where plain HTTP was sent to a port that speaks TLS."""
+        """Raises UsageError if the port speaks TLS and --host says http."""
         if self.address.scheme == "http" and _speaks_tls(self.address):
             tls_url = self.address.url.replace("http://", "https://", 1)
             raise UsageError(f"{self.address.url} speaks TLS; write {tls_url}") from None
@@ -174,7 +174,7 @@ class Probe:
         return replace(target, has_counters=True, facts=facts)
 
     def _control_answers(self) -> _ControlAnswers:
-        """What the server answers where it describes itself. Raises UsageError: not ready, wrong key, no LLM server."""
+        """The answers of the server's control endpoints. Raises UsageError: not ready, wrong key, not an LLM server."""
         health_status, health = self.get("/health", needed=False)
         if health_status == 503:
             said = f" ({describe_error(msgspec.json.encode(health))})" if health else ""
@@ -185,7 +185,7 @@ class Probe:
         listed = listed_models(models)
         props_refused = props_status in (401, 403) and _says_llama_server(listed)
         if models_status in (401, 403) or (props_refused and self._speaks() is not True):
-            # llama-server lets everybody list its models; a gateway in front of it may hide all but the API.
+            # llama-server lists its models without a key; a gateway in front of it may hide everything but the API.
             path = "/v1/models" if models_status in (401, 403) else "/props"
             status = models_status if path == "/v1/models" else props_status
             raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {status}); set --api-key or LLAMA_LOAD_API_KEY")
@@ -197,13 +197,13 @@ class Probe:
         return answers
 
     def counter(self) -> ServerCounter:
-        """The server's own token counting, as far as `ask` has found one."""
+        """The server's token counting, if `ask` has found any, else an estimate."""
         return ServerCounter(self._tokens)
 
     def with_learned_template(self, target: Target) -> Target:
-        """The target with the tokens of its chat template, from one whole answer of one token: its prompt tokens - those of the
-        text. For llama-cpp-python, which says nothing of its template and sends no usage in streams. As it was where that
-        fails, or where its models may have several templates."""
+        """The target with the tokens of its chat template: prompt tokens of a one-token answer - tokens of the text. For
+        llama-cpp-python, which reports neither its template nor usage in streams. Unchanged where that fails, or with several
+        models, whose templates may differ."""
         tokens = self._tokens
         if target.template_tokens is not None or tokens is None or target.models:
             return target
@@ -220,7 +220,7 @@ class Probe:
         return replace(target, template_tokens=whole - bare)
 
     def _speaks(self) -> bool | None:
-        """Whether there is an API of OpenAI's: an empty request is refused as such (and generates nothing). None: the key is."""
+        """Whether there is an OpenAI-compatible API: it refuses an empty body (and generates nothing). None: the key is refused."""
         for path in PATHS.values():
             try:
                 status = self.session.post(self.address.url + path, json={}, timeout=TIMEOUT_S).status_code
@@ -233,7 +233,7 @@ class Probe:
         return False
 
     def _refuse_unlisted(self, status: int, *, known: bool) -> None:
-        """Raises UsageError where /v1/models is not there and nothing else shows what to ask for."""
+        """Raises UsageError where /v1/models is missing and nothing else shows which model to request."""
         url = self.address.url
         if known and status == 404:
             return
@@ -243,12 +243,12 @@ class Probe:
         if speaks and not self.wanted.models:
             raise UsageError(f"{url} does not list its models (/v1/models answers HTTP {status}); name one with --model")
         if not speaks and status == 404:
-            raise UsageError(f"nothing at {url} looks like an LLM server: /v1/models and /health are not found there")
+            raise UsageError(f"{url} is not an LLM server: it has neither /v1/models nor /health")
         if not speaks:
             raise UsageError(f"{url}/v1/models answers HTTP {status}; is this an OpenAI-compatible server?")
 
     def _models(self, listed: list[ListedModel]) -> tuple[str, ...]:
-        """The models to ask for: those that the user named, else the first that the server lists, if it lists any."""
+        """The models to request: those of --model, else the first that the server lists, if any."""
         known = [name for each in listed for name in dict.fromkeys((each.name, *each.aliases))]
         for name in self.wanted.models:
             if known and name not in known:
@@ -256,7 +256,7 @@ class Probe:
         return self.wanted.models or tuple(known[:1])
 
     def _template_tokens(self) -> tuple[int | None, int | None]:
-        """What the server's chat template puts before a question, and in all around it, in tokens; None where it does not tell."""
+        """Tokens that the server's chat template puts before a message, and in total around it; None where not reported."""
         messages = [{"role": "user", "content": SAMPLE}]
         tokens = self._tokens
         try:
@@ -281,7 +281,7 @@ def _says_llama_server(listed: list[ListedModel]) -> bool:
 
 
 def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[ListedModel], form: Form | None) -> str:
-    """What the server is, by two signs that agree: gateways say `owned_by` of whatever is behind them, or make it up."""
+    """What the server is, from two signs that agree, because gateways copy or invent `owned_by`."""
     owners = {each.owner for each in listed}
     context = any(each.context for each in listed)
     trained = any(each.trained_context for each in listed)
@@ -293,7 +293,7 @@ def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[Listed
 
 
 def _handshake(address: Address, tls: TlsOptions) -> None:
-    """Shake hands once, so that what is wrong with TLS is told in a sentence of its own."""
+    """Do one TLS handshake, to report TLS errors clearly. Raises UsageError."""
     try:
         with (
             socket.create_connection((address.host, address.port), TLS_TIMEOUT_S) as plain,
@@ -303,7 +303,7 @@ def _handshake(address: Address, tls: TlsOptions) -> None:
     except ssl.SSLError as error:
         raise UsageError(f"{address.url}: {tls_text(error)}") from None
     except TimeoutError:
-        # llama-server waits for the end of what it takes for a request line.
+        # llama-server takes the handshake for a request line and waits for its end.
         plain_url = address.url.replace("https://", "http://", 1)
         raise UsageError(f"{address.url} does not answer the TLS handshake; does it speak plain HTTP? Try {plain_url}") from None
     except OSError as error:
@@ -313,7 +313,7 @@ def _handshake(address: Address, tls: TlsOptions) -> None:
 
 
 def _speaks_tls(address: Address) -> bool:
-    """Whether a handshake succeeds there, whosever certificate it is."""
+    """Whether a TLS handshake succeeds, with any certificate."""
     try:
         with (
             socket.create_connection((address.host, address.port), TLS_TIMEOUT_S) as plain,
@@ -325,7 +325,7 @@ def _speaks_tls(address: Address) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """The innermost cause in words: requests wraps it in three layers of repr."""
+    """The innermost cause as text: requests wraps it in three layers of repr."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror and not isinstance(cause, requests.RequestException):

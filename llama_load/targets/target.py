@@ -1,4 +1,4 @@
-"""A server under test, as far as it is known before the first request."""
+"""A server under test, as known before the first request."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LLAMA_SERVER, VLLM, LLAMA_CPP_PYTHON, OPENAI = BACKENDS = ("llama-server", "vllm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What a server reports of itself that no request depends on. None: not reported.
+    """What a server reports about itself, for the report only. None: not reported.
 
-    `modalities` is the server's own JSON. `head_tokens` is what its chat template puts before a question.
+    `modalities` is the server's own JSON. `head_tokens`: tokens that its chat template puts before a message.
     """
 
     build: str | None = None
@@ -31,11 +31,10 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One server: where it is, what it is, and what it reports of itself. `headers` go with every request (key included).
+    """One server: its address, backend, and what it reports about itself. `headers` go with every request (key included).
 
-    `ctx_per_slot` is in tokens; `template_tokens` is what the chat template adds to a prompt; None where not told.
-    `reuse` says whether a connection carries one request after the other, `has_counters` whether it has counters at
-    /metrics.
+    `ctx_per_slot`: in tokens; `template_tokens`: tokens that the chat template adds to a prompt; None where not reported.
+    `reuse`: connections are reused; `has_counters`: it has counters at /metrics.
     """
 
     address: Address
@@ -51,7 +50,7 @@ class Target:
     facts: ServerFacts = field(default_factory=ServerFacts)
 
     def described(self) -> dict[str, Any]:
-        """An entry of `targets` in run.json: what the server is, as far as it reports it."""
+        """An entry of `targets` in run.json."""
         facts = self.facts
         found = {
             "url": self.address.url,
@@ -72,7 +71,7 @@ class Target:
 
     @property
     def is_blind(self) -> bool:
-        """Whether the server says that it cannot see images."""
+        """Whether the server reports that it cannot read images."""
         return isinstance(self.facts.modalities, dict) and self.facts.modalities.get("vision") is False
 
     def resolved_here(self) -> Target:
@@ -83,8 +82,8 @@ class Target:
             raise UsageError(f"the name {self.address.host!r} cannot be resolved: {error}") from None
 
     def model_for(self, index: int) -> str | None:
-        """The model that the request with this index asks for: of as many requests as there are models each gets one, in an order
-        drawn anew each time, so that no model gets all of what comes in turn (tasks of a mixture, replicas)."""
+        """The model of the request with this index. Each block of len(models) requests uses every model once, in a new random
+        order, so that models do not coincide with other rotations (tasks of a mixture, replicas)."""
         if not self.models:
             return self.model
         block, place = divmod(index, len(self.models))
@@ -92,10 +91,10 @@ class Target:
 
     @property
     def keeps_connections(self) -> bool:
-        """Whether the server keeps a connection after a streamed answer. llama-server announces it and closes it nevertheless."""
+        """Whether the server keeps a connection open after a streamed answer. llama-server announces it, but closes it."""
         return self.backend != LLAMA_SERVER
 
     @property
     def holds_headers(self) -> bool:
-        """Whether the response headers come only when the request has a slot, so that they tell the queueing."""
+        """Whether response headers are sent only when the request has a slot, so that they show the queueing time."""
         return self.backend == LLAMA_SERVER

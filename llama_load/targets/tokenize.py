@@ -1,4 +1,4 @@
-"""The server's own token counting, where it offers one; the estimate where it does not."""
+"""Token counting by the server where it has an endpoint for it, else an estimate."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MOST = 2**53
 
 
 class NotCounted(Exception):
-    """The server gave no token count: why."""
+    """The server gave no token count; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way in which servers count the tokens of a text: a path, and the body for a model and a text."""
+    """A tokenization endpoint: its path, and the body for a model and a text."""
 
     path: str
     body: Callable[[str | None, str], dict[str, Any]]
@@ -35,12 +35,12 @@ VLLM_FORM = Form("/tokenize", lambda model, text: {"model": model or "", "prompt
 LLAMA_CPP_PYTHON_FORM = Form("/extras/tokenize/count", lambda _, text: {"input": text})
 # In this order: llama-server ignores the fields of vLLM's form and counts 0, vLLM refuses llama-server's.
 FORMS = (LLAMA_FORM, VLLM_FORM, LLAMA_CPP_PYTHON_FORM)
-# Has a token at least, and no more than its bytes and a few special ones.
+# Has at least one token, and at most its bytes plus a few special tokens.
 SAMPLE, _SAMPLE_MOST = "question", 16
 
 
 class Tokenization:
-    """Asks one server for token counts, in one form. Raises NotCounted."""
+    """Token counts from one server, with one form of endpoint. Raises NotCounted."""
 
     def __init__(self, session: requests.Session, url: str, form: Form, model: str | None) -> None:
         self._session = session
@@ -54,7 +54,7 @@ class Tokenization:
             return list(pool.map(lambda text: self._ask(self.form.body(self._model, text)), texts))
 
     def count_messages(self, messages: Sequence[Mapping[str, Any]]) -> int:
-        """The number of tokens of a conversation with its chat template; vLLM's alone counts those."""
+        """The number of tokens of a conversation with its chat template; only vLLM supports it."""
         return self._ask({"model": self._model or "", "messages": list(messages)})
 
     def _ask(self, body: dict[str, Any]) -> int:
@@ -67,19 +67,19 @@ class Tokenization:
         except requests.RequestException:
             raise NotCounted(f"{path} did not answer") from None
         except ValueError:
-            raise NotCounted(f"{path} does not answer in JSON") from None
+            raise NotCounted(f"{path} did not answer in JSON") from None
         if not response.ok:
-            raise NotCounted(f"{path} answers HTTP {response.status_code}")
+            raise NotCounted(f"{path} answered HTTP {response.status_code}")
         count, tokens = answer.get("count"), answer.get("tokens")
         if count is None and isinstance(tokens, list):
             return len(tokens)
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST:
-            raise NotCounted(f"{path} gives no count")
+            raise NotCounted(f"{path} returned no count")
         return count
 
 
 def tokenization(session: requests.Session, url: str, model: str | None) -> Tokenization | None:
-    """The form in which this server counts, found by counting a word; None if it counts in none."""
+    """The form that this server supports, found by counting a word; None if it supports none."""
     for form in FORMS:
         asked = Tokenization(session, url, form, model)
         try:
@@ -92,9 +92,9 @@ def tokenization(session: requests.Session, url: str, model: str | None) -> Toke
 
 
 class ServerCounter:
-    """Counts by asking the server, and by estimate once it does not count: `why` then says why not.
+    """Counts with the server, and by estimate once that fails: `why` is then the reason.
 
-    What has been counted before stays; `source` is the weaker of the two.
+    Earlier counts stay valid; `source` is "estimate" if any count was estimated.
     """
 
     def __init__(self, asked: Tokenization | None) -> None:

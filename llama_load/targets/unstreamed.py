@@ -1,4 +1,4 @@
-"""Answers that come as one JSON body: chat and completions without streaming, and embeddings. No token has a time of its own."""
+"""Answers in one JSON body: chat and completions without streaming, embeddings, rerankings. Single tokens have no timestamps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from llama_load.targets.answer import AnswerReader, Said, is_something
 from llama_load.targets.counts import Bounds, Counts
+from llama_load.targets.failures import Count
 from llama_load.targets.usage import Timings, Usage, without_odd_values
 
 if TYPE_CHECKING:
@@ -34,9 +35,15 @@ class _Embedding(msgspec.Struct):
     embedding: msgspec.Raw
 
 
+class _Ranked(msgspec.Struct):
+    index: Count
+    relevance_score: float
+
+
 class _Body(msgspec.Struct):
     choices: list[_Choice] = msgspec.field(default_factory=list)
     data: list[_Embedding] = msgspec.field(default_factory=list)
+    results: list[_Ranked] = msgspec.field(default_factory=list)
     usage: Usage | None = None
     timings: Timings | None = None
 
@@ -45,18 +52,19 @@ _decode = msgspec.json.Decoder(_Body).decode
 
 
 class JsonAnswer(AnswerReader):
-    """Reads an answer that is not streamed. `wanted` is the number of embeddings that were asked for; None: a generated text."""
+    """Reads an answer that is not streamed. `results` is the requested number of results (embeddings, or ranked documents); None:
+    a generated text."""
 
     streams = False
 
-    def __init__(self, wanted: int | None = None) -> None:
+    def __init__(self, results: int | None = None) -> None:
         super().__init__()
-        self._wanted = wanted
+        self._results = results
         self._got = 0
-        self._called = False  # a tool, which is an answer without text
+        self._called = False  # a tool call is an answer without text
 
     def settle(self, exchange: Exchange) -> None:
-        """The exchange is over: read its body."""
+        """Called when the exchange is over: read its body."""
         if exchange.failure is not None or exchange.cancelled or not 200 <= (exchange.status or 0) < 300:
             return
         data = bytes(exchange.body)
@@ -68,7 +76,7 @@ class JsonAnswer(AnswerReader):
             except (ValueError, RecursionError):
                 self.bad_event = str(error)
                 return
-        self.usage, self.timings, self._got = body.usage, body.timings, len(body.data)
+        self.usage, self.timings, self._got = body.usage, body.timings, len(body.data) or len({each.index for each in body.results})
         for choice in body.choices:
             self._take(choice)
 
@@ -86,19 +94,19 @@ class JsonAnswer(AnswerReader):
             self._called |= is_something(message.tool_calls) or is_something(message.function_call)
 
     def counts(self, bounds: Bounds | None = None) -> Counts:
-        """See `AnswerReader.counts`; embeddings generate nothing."""
+        """See `AnswerReader.counts`; embeddings and rerankings generate nothing."""
         found = super().counts(bounds)
-        return found if self._wanted is None else replace(found, output_tokens=None, token_source=None, reasoning_tokens=None)
+        return found if self._results is None else replace(found, output_tokens=None, token_source=None, reasoning_tokens=None)
 
     def _incomplete(self, exchange: Exchange) -> tuple[str, str] | None:
         if exchange.headers.get("content-encoding", "identity").lower() != "identity":
-            return "bad_body", "the answer came compressed although plain was asked for; switch that off in the proxy"
+            return "bad_body", "the answer is compressed against the request; turn compression off in the proxy"
         if self.bad_event is not None:
-            return "bad_body", f"the answer is no valid JSON of this endpoint: {self.bad_event}"
-        if self._wanted is not None:
-            if self._got == self._wanted:
+            return "bad_body", f"the answer is not valid JSON of this endpoint: {self.bad_event}"
+        if self._results is not None:
+            if self._got == self._results:
                 return None
-            return "bad_body", f"{self._wanted} embeddings were asked for, {self._got} came"
+            return "bad_body", f"{self._results} results were requested, {self._got} received"
         if self.generated or self._called or (self.usage is not None and self.usage.completion_tokens):
             return None
         return "empty_answer", f"no token was generated (finish_reason {self.finish_reason})"

@@ -1,8 +1,7 @@
 """The numbers that servers add to an answer: OpenAI's `usage`, llama-server's `timings`.
 
-All of them are optional. One that cannot be read (a string, a negative number, one beyond 2**53) is unknown, and the answer
-that carries it is as good as before. Nearly all events have none that is odd, so they are decoded strictly and at once;
-`without_odd_values` is for the rest.
+All of them are optional. An invalid one (a string, a negative number, one beyond 2**53) counts as unknown, and the answer
+stays valid. Events are first decoded strictly, which is fast; `without_odd_values` is for events where that fails.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ MOST = 2**53
 MOST_DIGITS = 20
 
 
-# gc=False: they hold no cycles, and vLLM's streams bring one with every token (437 instead of 409 ns an event).
+# gc=False: they hold no cycles, and vLLM sends one with every token (437 instead of 409 ns per event).
 class _PromptDetails(msgspec.Struct, gc=False):
     cached_tokens: Count | None = None
 
@@ -32,7 +31,7 @@ class _OutputDetails(msgspec.Struct, gc=False):
 
 
 class Usage(msgspec.Struct, gc=False):
-    """What a request cost in tokens, as OpenAI's API reports it."""
+    """Tokens of a request, as in OpenAI's API."""
 
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
@@ -41,7 +40,7 @@ class Usage(msgspec.Struct, gc=False):
 
 
 class Timings(msgspec.Struct, gc=False):
-    """What llama-server reports of a request's time, ms."""
+    """llama-server's counts and times (ms) of a request."""
 
     cache_n: Count | None = None
     prompt_n: Count | None = None
@@ -58,9 +57,9 @@ _TIMINGS_MS = ("prompt_ms", "predicted_ms")
 
 
 def without_odd_values(data: bytes) -> bytes:
-    """A JSON event or answer whose `usage`, `timings` and `index` hold valid numbers or null, everything else as it was.
+    """The JSON event or answer with invalid numbers in `usage`, `timings` and `index` replaced by null.
 
-    `completion_tokens: 2.0` becomes 2, `prompt_n: -1` and `"12"` null. Raises ValueError (or RecursionError) where it is no JSON.
+    `completion_tokens: 2.0` becomes 2, `prompt_n: -1` and `"12"` null. Raises ValueError (or RecursionError) if it is not JSON.
     """
     document = json.loads(data.decode(), parse_int=_integer)
     if isinstance(document, dict):
@@ -71,8 +70,8 @@ def without_odd_values(data: bytes) -> bytes:
         }
         document["timings"] = _counts(timings, _TIMINGS_COUNTS) | {name: _ms(timings.get(name)) for name in _TIMINGS_MS}
         # Absent stays absent: an event's usage is the answer's latest.
-        for name, told in (("usage", usage), ("timings", timings)):
-            if not told:
+        for name, reported in (("usage", usage), ("timings", timings)):
+            if not reported:
                 document[name] = None
         choices = document.get("choices")
         for choice in choices if isinstance(choices, list) else ():
@@ -85,17 +84,17 @@ def _integer(digits: str) -> int | None:
     return int(digits) if len(digits) <= MOST_DIGITS else None
 
 
-def _counts(told: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: _count(told.get(name)) for name in names}
+def _counts(reported: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: _count(reported.get(name)) for name in names}
 
 
 def _count(value: object) -> int | None:
-    """A whole number from 0 to 2**53, also one that is written as a float, else None."""
+    """A whole number from 0 to 2**53, also one written as a float, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
         return None
     return int(value) if value == int(value) else None
 
 
 def _ms(value: object) -> float | None:
-    """A duration that is not negative and not infinite, else None."""
+    """A finite duration >= 0, else None."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST else None

@@ -1,1 +1,1 @@
-"""Locust user classes. They know a `Session`, never the swarm behind it."""
+"""Locust user classes. They know a `Session`, not the swarm behind it."""

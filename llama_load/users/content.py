@@ -1,4 +1,4 @@
-"""What a prompt looks like in a request body, and as one text for hashes and lengths."""
+"""A prompt as it appears in a request body, and as one text for hashes and lengths."""
 
 from __future__ import annotations
 
@@ -10,37 +10,45 @@ import gevent
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.targets.body import CHAT, EMBEDDINGS, WITH_TEMPLATE
+from llama_load.targets.body import CHAT, EMBEDDINGS, RERANK, WITH_TEMPLATE
 from llama_load.workloads.prompt import Image, Message, Prompt
 
 Messages = Sequence[Mapping[str, Any]]
-# A digest of so much takes 0.1 ms.
+# Hashing this much takes 0.1 ms.
 LONG_CHARS = 32_768
 
 Content = str | Messages | Sequence[str]
 
 
 def content_of(prompt: str | Messages | Prompt, endpoint: str, history: Sequence[Message], prefix: str) -> Content:
-    """What goes to this endpoint: of a workload's prompt (or one like it), or what a locustfile wrote itself; `prefix` in front of
-    all. Raises UsageError, without a subject, where the endpoint takes no such thing."""
+    """The content for this endpoint, from a workload's prompt or the locustfile's own; `prefix` goes in front. UsageError,
+    a message without a subject: the endpoint does not accept such content."""
+    if endpoint == RERANK:
+        return _query_and_documents(prompt, prefix)
     if not isinstance(prompt, Prompt):
         return _prefixed(prompt, prefix)
     if endpoint == EMBEDDINGS:
         return [prefix + text for text in prompt.inputs or (prompt.text,)]
     if prompt.inputs:
-        raise UsageError("brings batches of texts: write self.embed() in the task")
+        raise UsageError("brings batches of texts: write self.embed() or self.rerank() in the task")
     if prompt.images and endpoint != CHAT:
         raise UsageError("sends images, for which only the chat endpoint is supported")
     if endpoint in WITH_TEMPLATE:
         return _chat_content(prompt, history, prefix)
-    return prefix + "\n\n".join([*(message.text for message in history), prompt.text])  # a history is text, too
+    return prefix + "\n\n".join([*(message.text for message in history), prompt.text])  # a history is text too
+
+
+def _query_and_documents(prompt: str | Messages | Prompt, prefix: str) -> Sequence[str]:
+    if not isinstance(prompt, Prompt) or not prompt.text or not prompt.inputs:
+        raise UsageError("brings no query with documents: use locustfiles/rerank.py, or write self.rerank(query, documents)")
+    return [prefix + prompt.text, *prompt.inputs]
 
 
 def _chat_content(prompt: Prompt, history: Sequence[Message], prefix: str) -> str | Messages:
-    """A user's message after a history: a text if it is nothing but that, else a list of messages.
+    """A user's message after a history: a text if there is nothing else, otherwise a list of messages.
 
-    `prefix` goes before the first text of all. Images come before the text, as most chat templates want them, each by a name
-    that `with_images` replaces.
+    `prefix` goes before the first text. Images come before the text, as most chat templates expect; each is a placeholder that
+    `with_images` replaces.
     """
     if not history and not prompt.images:
         return prefix + prompt.text
@@ -54,15 +62,15 @@ def _chat_content(prompt: Prompt, history: Sequence[Message], prefix: str) -> st
 
 
 def _prefixed(content: str | Messages, prefix: str) -> str | Messages:
-    """Content that a locustfile wrote, with `prefix` before its first text."""
+    """Content from a locustfile, with `prefix` before its first text."""
     if not prefix or not content:
         return content
     if isinstance(content, str):
         return prefix + content
-    first, said = content[0], content[0].get("content")
-    if isinstance(said, str):
-        return [{**first, "content": prefix + said}, *content[1:]]
-    return [{**first, "content": [{"type": "text", "text": prefix}, *said]}, *content[1:]] if isinstance(said, list) else content
+    first, body = content[0], content[0].get("content")
+    if isinstance(body, str):
+        return [{**first, "content": prefix + body}, *content[1:]]
+    return [{**first, "content": [{"type": "text", "text": prefix}, *body]}, *content[1:]] if isinstance(body, list) else content
 
 
 def as_text(content: Content) -> str:
@@ -80,14 +88,14 @@ def text_digest(text: str) -> str:
 
 
 def in_thread_if_long(function: Callable[..., str], text: str, *rest: str) -> str:
-    """`function(text, …)`; of a long text in a thread, while the event loop goes on."""
+    """`function(text, …)`; for a long text in a thread, so that the event loop is not blocked."""
     arguments = (text, *rest)
     return function(*arguments) if len(text) <= LONG_CHARS else cast(str, gevent.get_hub().threadpool.apply(function, arguments))
 
 
 def with_images(encoded: bytes, images: Sequence[Image]) -> tuple[bytes, ...]:
-    """An encoded body in pieces, each image's data URL in the place where its name stands. Megabytes are not copied for that: it
-    would keep the event loop, and so all other streams, for some ms an image."""
+    """An encoded body in pieces, with each image's data URL in place of its placeholder. Copying megabytes instead would block the
+    event loop, and so all streams, for some ms per image."""
     pieces, rest = [], encoded
     for image in images:
         before, _, rest = rest.partition(_name_of(image).encode())
@@ -103,5 +111,5 @@ def _name_of(image: Image) -> str:
     return f"sha256:{image.sha256}"
 
 
-# Enough hex digits that no two prompts of a server's life begin alike.
+# Enough hex digits that no two prompts begin the same way during a server's life.
 PREFIX_DIGITS = 24

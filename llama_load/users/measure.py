@@ -1,4 +1,4 @@
-"""From an exchange on the wire and what its events meant to a record."""
+"""Makes the record of a request from its exchange on the wire and its decoded events."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from llama_load.wire.exchange import Exchange
 from llama_load.wire.stamps import ReadCounts
 from llama_load.workloads.prompt import Prompt
 
-# "stop", "length", "tool_calls" and their like.
+# "stop", "length", "tool_calls" and similar.
 MOST_REASON_CHARS = 60
 # An error quotes the prompt if it shares this many consecutive letters and digits with it, however they are escaped.
 QUOTE_CHARS = 24
 _BETWEEN = re.compile(r"[\W_]+")
-Columns = dict[str, Any]  # some of a record's
+Columns = dict[str, Any]  # some columns of a record
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
@@ -43,65 +43,65 @@ class SentRequest:
     text: str
     digest: str
     max_tokens: int | None
-    prompt: Prompt | None  # of the workload, or what the locustfile made
-    inputs: int | None = None  # texts to be embedded
+    prompt: Prompt | None  # from the workload or the locustfile
+    inputs: int | None = None  # number of texts to embed
     prefixed: bool = False  # with random text in front
     choices: int = 1  # answers to the same prompt (`n`)
     sent_bytes: int | None = None  # of the body; None with images, whose tokens it does not bound
 
 
 def new_request_id() -> str:
-    """An id that is sent as X-Request-Id, so that the server's log and the record can be laid side by side."""
+    """An id sent as X-Request-Id, to match the server's log with the record."""
     return uuid.uuid4().hex
 
 
-def make_record(session: Session, ticket: Ticket, asked: SentRequest, exchange: Exchange, answer: AnswerReader) -> RequestRecord:
-    """The record of an exchange that has ended. A failed or cancelled one has its stamps, but no latencies."""
+def make_record(session: Session, ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader) -> RequestRecord:
+    """The record of an ended exchange. A failed or cancelled one has its stamps, but no latencies."""
     failure = None if exchange.cancelled else answer.failure(exchange)
-    counts = answer.counts(_bounds(asked, exchange))
+    counts = answer.counts(_bounds(sent, exchange))
     return RequestRecord(
-        **_origin(session.settings.worker, ticket, asked),
-        **_end(failure, session.settings, asked, exchange, answer),
+        **_origin(session.settings.worker, ticket, sent),
+        **_end(failure, session.settings, sent, exchange, answer),
         **_instants(ticket, exchange, answer),
-        **_waits(ticket, asked, exchange, answer),
+        **_waits(ticket, sent, exchange, answer),
         **_latencies(exchange, answer, counts, ok=failure is None and not exchange.cancelled),
-        **_prompt(ticket, asked, exchange, answer, counts, failed=failure is not None),
+        **_prompt(ticket, sent, exchange, answer, counts, failed=failure is not None),
         **_output(answer, counts),
-        **_texts(session.settings, asked, answer),
+        **_texts(session.settings, sent, answer),
         **_quality(exchange.counts),
         **_server_side(answer, counts),
     )
 
 
-def _origin(worker: str, ticket: Ticket, asked: SentRequest) -> Columns:
-    """Who sent what, to whom."""
-    prompt = asked.prompt
+def _origin(worker: str, ticket: Ticket, sent: SentRequest) -> Columns:
+    """Who sent which request to which server."""
+    prompt = sent.prompt
     return {
-        "request_id": asked.request_id,
+        "request_id": sent.request_id,
         "worker": worker,
-        "user": asked.user,
-        "workload": asked.workload,
-        "name": asked.name,
+        "user": sent.user,
+        "workload": sent.workload,
+        "name": sent.name,
         "stage": ticket.stage,
         "host": ticket.target.address.url,
-        "endpoint": asked.endpoint,
-        "model": asked.model,
+        "endpoint": sent.endpoint,
+        "model": sent.model,
         "warmup": ticket.warmup,
         "prompt_index": ticket.index,
         "conversation": prompt.conversation if prompt else None,
         "turn": prompt.turn if prompt else None,
-        "max_tokens": asked.max_tokens,
+        "max_tokens": sent.max_tokens,
     }
 
 
 def _end(
-    failure: tuple[str, str] | None, settings: SessionSettings, asked: SentRequest, exchange: Exchange, answer: AnswerReader
+    failure: tuple[str, str] | None, settings: SessionSettings, sent: SentRequest, exchange: Exchange, answer: AnswerReader
 ) -> Columns:
     """How it ended."""
     return {
         "status": CANCELLED if exchange.cancelled else OK if failure is None else failure[0],
         "http_status": exchange.status,
-        "error": printable(_error_text(failure[1], exchange, asked, keeps_texts=settings.save_texts)) if failure else None,
+        "error": printable(_error_text(failure[1], exchange, sent, keeps_texts=settings.save_texts)) if failure else None,
         "finish_reason": None if answer.finish_reason is None else printable(answer.finish_reason, MOST_REASON_CHARS),
         "answered_by": _answered_by(exchange),
     }
@@ -125,8 +125,8 @@ def _instants(ticket: Ticket, exchange: Exchange, answer: AnswerReader) -> Colum
     }
 
 
-def _waits(ticket: Ticket, asked: SentRequest, exchange: Exchange, answer: AnswerReader) -> Columns:
-    """How long it waited at the client, for the connection and in the server's queue, whatever became of it."""
+def _waits(ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader) -> Columns:
+    """How long it waited at the client, for the connection and in the server's queue, however it ended."""
     stamps, opening = exchange.stamps, exchange.opening
     return {
         "client_queue_ms": metric.client_queue_ms(ticket.scheduled_ns, stamps.started_ns),
@@ -135,8 +135,8 @@ def _waits(ticket: Ticket, asked: SentRequest, exchange: Exchange, answer: Answe
             stamps.sent_ns,
             stamps.headers_ns,
             headers_alone=exchange.counts.headers_alone,
-            # A whole answer's headers come with it, and images are decoded before a slot is asked for.
-            held=ticket.target.holds_headers and answer.streams and not (asked.prompt is not None and asked.prompt.images),
+            # A whole answer's headers arrive with it, and images are decoded before the request gets a slot.
+            held=ticket.target.holds_headers and answer.streams and not (sent.prompt is not None and sent.prompt.images),
         ),
         "connect_ms": metric.connect_ms(stamps.attempt_ns, opening.connected_ns),
         "tls_ms": metric.tls_ms(opening.connected_ns, opening.secured_ns),
@@ -153,14 +153,14 @@ def _waits(ticket: Ticket, asked: SentRequest, exchange: Exchange, answer: Answe
 
 
 def _latencies(exchange: Exchange, answer: AnswerReader, counts: Counts, *, ok: bool) -> Columns:
-    """How long the answer took: of a good one. ITL also of a cancelled one, whose tokens are part of the throughput."""
+    """How long the answer took, for successful requests. ITL also for cancelled ones, whose tokens count in the throughput."""
     itl = metric.itl_ms(answer.token_ns) if ok or exchange.cancelled else ()
     if not ok:
         return {"itl_ms": itl}
     started, token_ns = exchange.stamps.started_ns, answer.token_ns
     first, last = (token_ns[0], token_ns[-1]) if token_ns else (None, None)
     ttft = metric.ttft_ms(started, first)
-    # Without a stream there is no last token to be seen: the answer's end is the nearest thing.
+    # Without a stream there is no last token: the answer's end is the nearest stamp.
     e2el = metric.e2el_ms(started, last if answer.streams else exchange.stamps.ended_ns)
     return {
         "ttft_ms": ttft,
@@ -174,29 +174,29 @@ def _latencies(exchange: Exchange, answer: AnswerReader, counts: Counts, *, ok: 
 
 
 def _prompt(
-    ticket: Ticket, asked: SentRequest, exchange: Exchange, answer: AnswerReader, counts: Counts, *, failed: bool
+    ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader, counts: Counts, *, failed: bool
 ) -> Columns:
-    """How much was asked, and who says so: the server, in its answer or in its refusal, else what was counted before the run."""
-    prompt = asked.prompt
+    """Prompt tokens and their source: the server's answer or refusal, else the count before the run."""
+    prompt = sent.prompt
     tokens, source = counts.prompt_tokens, counts.prompt_token_source
     if failed and (refused_tokens := answer.refused_prompt_tokens(exchange)) is not None:
         tokens, source = refused_tokens, "refusal"
-    image_tokens = None if asked.prefixed else _image_tokens(prompt, tokens, ticket.target)
+    image_tokens = None if sent.prefixed else _image_tokens(prompt, tokens, ticket.target)
     if tokens is None and prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
-        tokens, source = _planned(asked, prompt, ticket.target)
+        tokens, source = _planned(sent, prompt, ticket.target)
     return {
         "prompt_tokens": tokens,
         "prompt_token_source": source,
         "cached_tokens": counts.cached_tokens,
-        "prompt_chars": len(asked.text),
+        "prompt_chars": len(sent.text),
         "images": len(prompt.images) if prompt and prompt.images else None,
         "image_tokens": image_tokens,
-        "inputs": asked.inputs,
+        "inputs": sent.inputs,
     }
 
 
 def _output(answer: AnswerReader, counts: Counts) -> Columns:
-    """How much was answered."""
+    """Output tokens."""
     return {
         "output_tokens": counts.output_tokens,
         "reasoning_tokens": counts.reasoning_tokens,
@@ -208,14 +208,14 @@ def _output(answer: AnswerReader, counts: Counts) -> Columns:
     }
 
 
-def _texts(settings: SessionSettings, asked: SentRequest, answer: AnswerReader) -> Columns:
-    """What was asked and answered: by their digests, and in full if that is wanted."""
+def _texts(settings: SessionSettings, sent: SentRequest, answer: AnswerReader) -> Columns:
+    """Prompt and answer: as digests, and as text with --save-texts."""
     output = answer.generated
     return {
         "output_chars": len(output),
-        "prompt_sha256": asked.digest,
+        "prompt_sha256": sent.digest,
         "output_sha256": text_digest(output) if output else None,
-        "prompt_text": asked.text if settings.save_texts else None,
+        "prompt_text": sent.text if settings.save_texts else None,
         "output_text": output if settings.save_texts else None,
     }
 
@@ -230,7 +230,7 @@ def _quality(read: ReadCounts) -> Columns:
 
 
 def _server_side(answer: AnswerReader, counts: Counts) -> Columns:
-    """What the server says of itself."""
+    """What the server reports of itself."""
     timings = answer.timings
     return {
         "server_prompt_tokens": counts.processed_tokens,
@@ -241,54 +241,54 @@ def _server_side(answer: AnswerReader, counts: Counts) -> Columns:
     }
 
 
-def _planned(asked: SentRequest, prompt: Prompt, target: Target) -> tuple[int | None, str]:
-    """Prompt tokens as counted before the run, with those of the chat template where they are known and nothing else was added."""
-    if prompt.prompt_tokens is None or target.template_tokens is None or asked.endpoint not in WITH_TEMPLATE or asked.prefixed:
+def _planned(sent: SentRequest, prompt: Prompt, target: Target) -> tuple[int | None, str]:
+    """Prompt tokens counted before the run, plus the chat template's if known, and if nothing else was added."""
+    if prompt.prompt_tokens is None or target.template_tokens is None or sent.endpoint not in WITH_TEMPLATE or sent.prefixed:
         return prompt.prompt_tokens, "plan"
     return prompt.prompt_tokens + target.template_tokens, "plan+template"
 
 
-def _bounds(asked: SentRequest, exchange: Exchange) -> Bounds:
-    # 0 asks llama-cpp-python for as many as there is room for.
-    most = asked.max_tokens * asked.choices if asked.max_tokens else None
-    return Bounds(most, asked.sent_bytes, exchange.counts.received_bytes)
+def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:
+    # For llama-cpp-python, 0 means no limit but the context.
+    most = sent.max_tokens * sent.choices if sent.max_tokens else None
+    return Bounds(most, sent.sent_bytes, exchange.counts.received_bytes)
 
 
 def _image_tokens(prompt: Prompt | None, prompt_tokens: int | None, target: Target) -> int | None:
-    """Prompt tokens - those of the text - those of the chat template: what the images cost together. None where any is unknown."""
+    """Prompt tokens - text tokens - chat template tokens: all images together. None if any is unknown."""
     if prompt is None or not prompt.images or None in (prompt_tokens, prompt.prompt_tokens, target.template_tokens):
         return None
     return max(0, (prompt_tokens or 0) - (prompt.prompt_tokens or 0) - (target.template_tokens or 0))
 
 
-def _error_text(sentence: str, exchange: Exchange, asked: SentRequest, *, keeps_texts: bool) -> str:
-    """The failure's sentence, without the prompt where a server had a part in it."""
+def _error_text(sentence: str, exchange: Exchange, sent: SentRequest, *, keeps_texts: bool) -> str:
+    """The failure's message, without the prompt if it came from the server."""
     if exchange.status is None:
         return sentence
-    return sentence if keeps_texts or not asked.text else in_thread_if_long(_without_prompt, asked.text, sentence)
+    return sentence if keeps_texts or not sent.text else in_thread_if_long(_without_prompt, sent.text, sentence)
 
 
 def _without_prompt(prompt: str, error: str) -> str:
-    """The failure's sentence; servers quote the prompt in some, and no prompt goes to disk unasked."""
+    """The failure's message. Some servers quote the prompt in it, and prompts are stored only on request."""
     if ";base64," in error:  # the server quotes an image
-        return error.partition(":")[0] + ": … (the server quotes the request; --save-texts keeps that)"
-    said, asked = _letters(error), _letters(prompt)
-    # Any quotation of 1.5 times the length holds one of these windows; a short prompt is one window.
-    size = min(QUOTE_CHARS, len(asked))
-    windows = (said[at : at + size] for at in range(0, max(1, len(said) - size + 1), max(1, size // 2)))
-    if size < QUOTE_CHARS // 2 or not any(window in asked for window in windows):
+        return error.partition(":")[0] + ": … (the server quotes the request; --save-texts stores it)"
+    quoting, letters = _letters(error), _letters(prompt)
+    # Any quotation of 1.5 times this length contains one of these windows; a short prompt is one window.
+    size = min(QUOTE_CHARS, len(letters))
+    windows = (quoting[at : at + size] for at in range(0, max(1, len(quoting) - size + 1), max(1, size // 2)))
+    if size < QUOTE_CHARS // 2 or not any(window in letters for window in windows):
         return error
-    return error.partition(":")[0] + ": … (the server quotes the prompt; --save-texts keeps that)"
+    return error.partition(":")[0] + ": … (the server quotes the prompt; --save-texts stores it)"
 
 
 def _letters(text: str) -> str:
-    """Letters and digits alone, JSON's escapes undone: what a quotation keeps."""
+    """Letters and digits alone, with JSON's escapes undone: a quotation keeps these."""
     plain = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace("\\n", " ").replace("\\t", " ")
     return _BETWEEN.sub("", plain)
 
 
 def _answered_by(exchange: Exchange) -> str | None:
-    """What the answer's head says of who sent it: the fields Server and Via."""
+    """The server and proxies in the answer's header fields Server and Via."""
     names = (exchange.headers.get("server"), exchange.headers.get("via"))
     return ", via ".join(name for name in names if name) or None
 

@@ -1,11 +1,11 @@
-"""Headers with fields that differ from request to request: `X-Session: {conversation}`, as routers with session affinity want it.
+"""Headers whose fields differ between requests: `X-Session: {conversation}`, as routers with session affinity need it.
 
-    {conversation}   of the data set; without one each prompt is a conversation
-    {prompt}         place of the request in the plan, with a w before it in a warm-up
-    {user}           user of Locust, {worker} and a number
+    {conversation}   conversation in the data set; without conversations, the prompt
+    {prompt}         the request's number in the plan, with a w before it in a warm-up
+    {user}           Locust user: {worker} and a number
     {worker}         worker process
 
-What no header can hold is percent-encoded. Everything else in braces stays as it is.
+Characters not allowed in a header are percent-encoded. Everything else in braces is unchanged.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SAFE = "/:@!$&'()*+,;="
 
 @lru_cache
 def has_fields(headers: Headers) -> bool:
-    """Whether any of them differs from request to request."""
+    """Whether any of them differs between requests."""
     return any(_FIELD.search(value) for _, value in headers)
 
 
 def filled(headers: Headers, values: Mapping[str, object]) -> Headers:
-    """The headers with the values of this request in them."""
+    """The headers with the values of this request."""
     return tuple((name, _FIELD.sub(lambda match: quote(str(values[match[1]]), _SAFE), value)) for name, value in headers)

@@ -1,4 +1,4 @@
-"""What a user class needs from a run: permission to send, the target, and somebody to tell."""
+"""What a user class needs from a run: permission to send, the target, and a receiver of records."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from llama_load.workloads.prompt import Prompt
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Permission to send one request: its index in the run, whom to ask, and its prompt if the workload brings one."""
+    """Permission to send one request: its index in the run, its server, and the workload's prompt if there is one."""
 
     index: int
     warmup: bool
     prompt: Prompt | None
     target: Target
-    following: tuple[tuple[bool, int], ...] = ()  # the further turns of the conversation: (warm-up?, place)
+    following: tuple[tuple[bool, int], ...] = ()  # further turns of the conversation: (warm-up?, position in the plan)
     stage: int = 0
-    scheduled_ns: int | None = None  # when the load model wants it; None in a closed loop
-    allowed_ns: int | None = None  # since when the limit of requests in flight allowed it, if that was later
+    scheduled_ns: int | None = None  # when it is scheduled; None in a closed loop
+    allowed_ns: int | None = None  # when the limit of requests in flight allowed it, if later
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """How conversations go on: with the model's own answers as history or the recorded ones, and after how long a thought."""
+    """How conversations go on: with generated or recorded answers as history, and after which think time."""
 
     generated: bool = True
     think_s: float = 0.0
@@ -36,8 +36,7 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What all users of a process have in common: its name, what goes into bodies, how conversations go on, how long answers may
-    take, and whether texts are kept."""
+    """What all users of a process share: its name, fields of bodies, conversation settings, timeouts, whether texts are stored."""
 
     worker: str
     body_options: BodyOptions
@@ -52,23 +51,23 @@ class Session(Protocol):
     settings: SessionSettings
 
     def take(self, workload: str) -> Ticket:
-        """Wait for permission to send the next request, with the workload's prompt for it. When there is none left, wait
-        until the user is stopped."""
+        """Wait for permission to send the next request, with the workload's prompt for it. When no request is left, wait until the
+        user is stopped."""
 
     def follow(self, ticket: Ticket) -> Ticket:
-        """Permission for the next turn of the conversation that this ticket is of, which must have one."""
+        """Permission for the next turn of this ticket's conversation, which must have one."""
 
     def abandon(self, ticket: Ticket) -> None:
-        """Nobody here will send the turns that follow this one."""
+        """No user here will send the turns that follow this ticket."""
 
     def prefix(self, ticket: Ticket) -> str:
-        """What to put before the prompt so that no cache has seen its beginning; empty unless asked for."""
+        """Random text to put before the prompt so that no cache has its beginning; empty unless enabled."""
 
     def give_back(self, ticket: Ticket) -> None:
-        """Nothing was sent for this ticket: somebody else may."""
+        """Nothing was sent for this ticket: return it for another user."""
 
     def abort(self, sentence: str) -> NoReturn:
-        """The locustfile asks for what cannot be: say so, end the run, stop this user."""
+        """The locustfile requests something impossible: report it, end the run, stop this user."""
 
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
-        """The request has ended, in whatever way. Must not block."""
+        """The request has ended, successfully or not. Must not block."""

@@ -26,6 +26,7 @@ from llama_load.targets.body import (
     INFILL,
     MESSAGES,
     PATHS,
+    RERANK,
     RESPONSES,
     BodyOptions,
     asked_choices,
@@ -46,19 +47,19 @@ from llama_load.wire.request import Request
 from llama_load.wire.transport import Transport
 from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 
-# A user of a closed loop whose requests fail sends the next one this long after it began the last one, doubled with every further
-# failure in a row: a server that refuses at once would get, and the disk would be filled with, thousands of requests a second.
+# In a closed loop, the delay from the start of a failed request to the next one; it doubles with each consecutive failure.
+# Otherwise a server that refuses at once would receive, and the disk store, thousands of requests per second.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 
 CONFIG_EVERY_S = 0.02
-# An event of a token takes 300 bytes, 4000 with the 20 most likely ones beside it; refusals, comments and usage come on top.
+# A token's event takes 300 bytes, 4000 with its 20 most likely tokens; refusals, comments and usage are extra.
 MOST_BYTES_A_TOKEN, MOST_BYTES_BESIDE = 4 * 1024, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a task gets back: the answer's text and the reasoning before it as far as the server shows it (both empty after a
-    failure; with `n` above 1 those of the first choice), and the whole record."""
+    """The result of a task's request: the answer's text and reasoning, as far as the server sends them (both empty after a
+    failure; with `n` above 1, the first choice's), and the full record."""
 
     text: str
     record: RequestRecord
@@ -72,8 +73,7 @@ class Answer:
 
 @dataclass(slots=True, eq=False)
 class ActiveConversation:
-    """A conversation that a user is in, mostly of one turn: its last turn's ticket, what begins every prompt of it, with which
-    model, what was said."""
+    """A user's current conversation, often of one turn: its last turn's ticket, its prefix, its model, and its history."""
 
     ticket: Ticket
     session: Session
@@ -82,17 +82,17 @@ class ActiveConversation:
     history: tuple[Message, ...]
 
     def broken_off(self, _: object) -> None:
-        """The user has gone in the middle: somebody else may send the rest."""
+        """The user stopped in the middle: other users may send the rest."""
         if self.ticket.following:
             self.session.abandon(self.ticket)
 
-    def goes_on(self, said: Prompt, answer: str) -> None:
-        """One more exchange is history."""
-        self.history += (Message("user", said.text), Message("assistant", answer))
+    def goes_on(self, prompt: Prompt, answer: str) -> None:
+        """Add an exchange to the history."""
+        self.history += (Message("user", prompt.text), Message("assistant", answer))
 
 
 def pause_s(failures: int) -> float:
-    """From the begin of a request that failed to the next one's, after so many failures in a row: 0.1, 0.2, 0.4, 0.8, 1.0, 1.0 …"""
+    """Delay from a failed request's start to the next request, after this many failures in a row: 0.1, 0.2, 0.4, 0.8, 1.0, 1.0 …"""
     return float(min(FIRST_PAUSE_S * 2 ** min(failures - 1, 10), LONGEST_PAUSE_S))
 
 
@@ -109,7 +109,7 @@ _STREAM_READERS: Mapping[str, type[AnswerReader]] = {
 
 
 def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader:
-    """Who reads the answer of this API; `inputs` is the number of texts to be embedded. Raises UsageError."""
+    """The reader of this API's answers; `inputs` is the number of texts to embed or rank. May raise UsageError."""
     if streams and inputs is None:
         return _STREAM_READERS.get(endpoint, AnswerReader)()
     if endpoint in _STREAM_READERS:
@@ -119,14 +119,14 @@ def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader
 
 class LlamaUser(HttpUser):
     """Base class of every LLM user. Subclass it, write a `@task` that calls `self.chat(…)`, `self.document(…)`, `self.vision(…)`,
-    `self.complete(…)` or `self.embed(…)`.
+    `self.complete(…)`, `self.embed(…)` or `self.rerank(…)`.
 
-    `workload` names the requests in reports and in Locust's statistics, and says where prompts come from when a task
-    gives none: a class from `llama_load.workloads`, or None for tasks that bring their own. Everything of Locust's
-    HttpUser works as ever, `self.client` for ordinary HTTP calls included.
+    `workload` names the requests in reports and in Locust's statistics, and provides prompts when a task gives none: a class
+    from `llama_load.workloads`, or None for tasks with their own prompts. All of Locust's HttpUser still works, including
+    `self.client` for ordinary HTTP calls.
 
-    `body` are fields for the body of every request of this class, such as `body = {"priority": 1}`; a workload may have the
-    attribute, too. They go before --extra-body, and a call's keywords before them.
+    `body` has fields for the body of every request of this class, such as `body = {"priority": 1}`; a workload may have the
+    attribute too. They override --extra-body; keywords of a call override both.
     """
 
     abstract = True
@@ -135,7 +135,7 @@ class LlamaUser(HttpUser):
     _numbers: ClassVar[Iterator[int]] = count(1)
 
     def __init__(self, environment: Any) -> None:
-        """Everything that Locust's HttpUser does but make its client, which costs 3 ms a user and which few tasks need."""
+        """Same as Locust's HttpUser, without creating its client: that costs 3 ms per user, and few tasks need it."""
         begin: Any = super(HttpUser, self).__init__
         begin(environment)
         self._client: HttpSession | None = None
@@ -145,7 +145,7 @@ class LlamaUser(HttpUser):
 
     @property
     def client(self) -> HttpSession:
-        """Locust's client for ordinary HTTP calls, made when it is first used. With several URLs in --host: to the first."""
+        """Locust's client for ordinary HTTP calls, created on first use. With several URLs in --host it uses the first."""
         if self._client is None:
             self._client = self._new_client()
         return self._client
@@ -157,14 +157,14 @@ class LlamaUser(HttpUser):
     def _new_client(self) -> HttpSession:
         hosts = split_hosts(self.host or "")
         if not hosts:
-            raise StopTest("name the server with --host, or in the class as host")
+            raise StopTest("give the server with --host, or as host in the class")
         session = HttpSession(hosts[0], request_event=self.environment.events.request, user=self, pool_manager=self.pool_manager)
         session.trust_env = False
         return session
 
     @property
     def _session(self) -> Session:
-        while self.environment.llama_load is None:  # a worker that came late has users before it has the run's configuration
+        while self.environment.llama_load is None:  # a late worker has users before it has the run's configuration
             gevent.sleep(CONFIG_EVERY_S)
         return cast(Session, self.environment.llama_load)
 
@@ -173,22 +173,22 @@ class LlamaUser(HttpUser):
     ) -> Answer:
         """Send one chat request and wait for its answer.
 
-        `prompt` is a text, or a list of messages; None takes the next prompt of the workload, or the next turn of the conversation
-        that this user is in (which a prompt of its own ends). Further keywords go into the request body. Never raises for what
-        the server does: look at `Answer.ok`. With `--endpoint completions` a text goes to /v1/completions instead.
+        `prompt` is a text or a list of messages; None takes the workload's next prompt, or the next turn of this user's
+        conversation (an explicit prompt ends the conversation). Further keywords go into the request body. Server failures never
+        raise: check `Answer.ok`. With `--endpoint completions` a text goes to /v1/completions instead.
         """
         return self._ask(prompt, None, max_tokens, name, body)
 
     def document(
         self, text: str | None = None, question: str = "Summarise this.", *, max_tokens: int | None = None, **body: Any
     ) -> Answer:
-        """Ask a question about a document: its text, a blank line, the question; None takes both from the workload."""
+        """Send a question about a document: its text, a blank line, the question; None takes both from the workload."""
         return self._ask(None if text is None else f"{text}\n\n{question}", None, max_tokens, None, body)
 
     def vision(
         self, prompt: str | None = None, images: Sequence[Image] = (), *, max_tokens: int | None = None, **body: Any
     ) -> Answer:
-        """Ask about images (see `llama_load.workloads.images`); None takes prompt and images from the workload."""
+        """Send a question about images (see `llama_load.workloads.images`); None takes prompt and images from the workload."""
         return self._ask(None if prompt is None else Prompt(prompt, images=tuple(images)), CHAT, max_tokens, None, body)
 
     def complete(self, prompt: str | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any) -> Answer:
@@ -196,10 +196,15 @@ class LlamaUser(HttpUser):
         return self._ask(prompt, COMPLETIONS, max_tokens, name, body)
 
     def embed(self, inputs: str | Sequence[str] | None = None, *, name: str | None = None, **body: Any) -> Answer:
-        """Send one request to /v1/embeddings with one text or several; None takes the next batch of the workload. `Answer.text` is
-        empty: the vectors are counted, not kept."""
+        """Send one request with one text or several to /v1/embeddings; None takes the next batch. `Answer.text` is empty:
+        vectors are counted, not kept."""
         texts = (inputs,) if isinstance(inputs, str) else inputs
         return self._ask(None if texts is None else Prompt("", inputs=tuple(texts)), EMBEDDINGS, None, name, body)
+
+    def rerank(self, query: str | None = None, documents: Sequence[str] = (), *, name: str | None = None, **body: Any) -> Answer:
+        """Send one request to /v1/rerank: how relevant is each document to the query? Without a query both come from the workload.
+        `Answer.text` is empty: the scores are counted, not kept."""
+        return self._ask(None if query is None else Prompt(query, inputs=tuple(documents)), RERANK, None, name, body)
 
     def _ask(
         self,
@@ -217,30 +222,30 @@ class LlamaUser(HttpUser):
             session.abort(f"a list of messages can only be sent to the chat endpoint, not to {PATHS[options.endpoint]}")
         conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
         ticket = conversation.ticket
-        said = prompt if prompt is not None else ticket.prompt or ""
+        chosen = prompt if prompt is not None else ticket.prompt or ""
         exchange: Exchange | None = None
         try:
             try:
-                asked, request, reader = self._build_request(said, conversation, options, name, body)
+                sent, request, reader = self._build_request(chosen, conversation, options, name, body)
             except UsageError as error:
                 session.abort(str(error))
             exchange = Transport.of_this_process().begin(ticket.target.address, request, reader, session.settings.timeouts)
             exchange.wait()
         except GreenletExit:
             raise
-        except BaseException as error:  # a gevent.Timeout of the locustfile, say: this user has given up waiting
+        except BaseException as error:  # such as a gevent.Timeout of the locustfile: this user stopped waiting
             if exchange is not None:
-                exchange.fail("client_timeout", f"the locustfile gave up waiting: {type(error).__name__}")
+                exchange.fail("client_timeout", f"the locustfile stopped waiting: {type(error).__name__}")
             if ticket.prompt is not None:
                 conversation.goes_on(ticket.prompt, ticket.prompt.answer or "")
             raise
-        finally:  # also when this user is killed, or the body cannot be encoded: no ticket is lost
+        finally:  # also if this user is killed or the body cannot be encoded: no ticket is lost
             if exchange is None:
                 session.give_back(ticket)
             else:
                 exchange.cancel()
                 reader.settle(exchange)
-                record = make_record(session, ticket, asked, exchange, reader)
+                record = make_record(session, ticket, sent, exchange, reader)
                 session.done(ticket, record)
         self._pause_after(record)
         first = reader.choices[0]
@@ -252,7 +257,7 @@ class LlamaUser(HttpUser):
         return answer
 
     def _pause_after(self, record: RequestRecord) -> None:
-        """See `FIRST_PAUSE_S`. A failure that took longer needs no pause, and a schedule is kept, whatever fails."""
+        """See `FIRST_PAUSE_S`. A failure that took longer needs no pause; an open loop keeps its schedule."""
         self._failures = 0 if record.status == OK else self._failures + 1
         if self._failures and record.scheduled_mono_ns is None:
             took_s = (record.ended_mono_ns - record.started_mono_ns) / NS_PER_S
@@ -266,22 +271,22 @@ class LlamaUser(HttpUser):
         name: str | None,
         body: dict[str, Any],
     ) -> tuple[SentRequest, Request, AnswerReader]:
-        """The request for a prompt, what the record will say of it, and who reads the answer. Raises UsageError."""
-        said = prompt if isinstance(prompt, Prompt) else None
-        embeds = options.endpoint == EMBEDDINGS
+        """The request for a prompt, the facts for its record, and the reader of its answer. May raise UsageError."""
+        planned = prompt if isinstance(prompt, Prompt) else None
         try:
             content = content_of(prompt, options.endpoint, conversation.history, conversation.prefix)
         except UsageError as error:
             raise UsageError(f"{self.workload_name()} {error}") from None
-        wanted = options.max_tokens or (said.max_tokens if said is not None else None)
+        inputs = {EMBEDDINGS: len(content), RERANK: len(content) - 1}.get(options.endpoint)  # the query is not an input
+        max_tokens = options.max_tokens or (planned.max_tokens if planned is not None else None)
         target = conversation.ticket.target
-        payload = request_body(content, target, options, wanted, conversation.model) | self._body_of(said) | body
-        workload = (said.task if said is not None else None) or self.workload_name()
+        payload = request_body(content, target, options, max_tokens, conversation.model) | self._body_of(planned) | body
+        workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
             text, encoded = as_text(content), msgspec.json.encode(payload)
         except (TypeError, ValueError) as error:
             raise UsageError(f"the body of a {workload} request cannot be sent as JSON: {error}") from None
-        asked = SentRequest(
+        sent = SentRequest(
             request_id=new_request_id(),
             user=type(self).__name__,
             workload=workload,
@@ -290,38 +295,39 @@ class LlamaUser(HttpUser):
             model=conversation.model,
             text=text,
             digest=in_thread_if_long(text_digest, text),
-            inputs=len(content) if embeds else None,
+            inputs=inputs,
             prefixed=bool(conversation.prefix),
             max_tokens=asked_tokens(payload),
-            prompt=said,
+            prompt=planned,
             choices=asked_choices(payload),
-            sent_bytes=len(encoded) if is_text(payload) else None,
+            # Each document to be ranked is computed with the whole query before it.
+            sent_bytes=len(encoded) * (inputs or 1 if options.endpoint == RERANK else 1) if is_text(payload) else None,
         )
-        headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, said)
-        headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", asked.request_id))
-        pieces = with_images(encoded, said.images) if said is not None and said.images else encoded
-        reader = _reader(options.endpoint, len(content) if embeds else None, streams=bool(payload.get("stream")))
-        return asked, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(asked)), reader
+        headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
+        headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", sent.request_id))
+        pieces = with_images(encoded, planned.images) if planned is not None and planned.images else encoded
+        reader = _reader(options.endpoint, inputs, streams=bool(payload.get("stream")))
+        return sent, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(sent)), reader
 
-    def _body_of(self, said: Prompt | None) -> dict[str, Any]:
-        """What the workload (in a mixture: that of the task) and this class add to a body."""
+    def _body_of(self, planned: Prompt | None) -> dict[str, Any]:
+        """The body fields of the workload (in a mixture: of the task) and of this class."""
         workload = self.workload
-        if said is not None and said.task is not None:
-            workload = getattr(workload, "tasks", {}).get(said.task, workload)
+        if planned is not None and planned.task is not None:
+            workload = getattr(workload, "tasks", {}).get(planned.task, workload)
         return {**getattr(workload, "body", {}), **self.body}
 
-    def _filled(self, headers: Headers, conversation: ActiveConversation, said: Prompt | None) -> Headers:
+    def _filled(self, headers: Headers, conversation: ActiveConversation, planned: Prompt | None) -> Headers:
         ticket, worker = conversation.ticket, conversation.session.settings.worker
         prompt = f"{'w' if ticket.warmup else ''}{ticket.index}"
-        known = None if said is None else said.conversation
+        known = None if planned is None else planned.conversation
         user = f"{worker}-{self._number}"
         return filled(headers, {"conversation": known or prompt, "prompt": prompt, "user": user, "worker": worker})
 
     # ------------------------------------------------------------------ conversations
 
     def _own(self, session: Session, prompt: str | Messages | Prompt) -> ActiveConversation:
-        """Permission for a request with words of the locustfile's own. They end a conversation, whose further turns go to whoever
-        comes next. (Who waits for a permission while holding others could wait for ever.)"""
+        """Permission for a request with the locustfile's own prompt. It ends a conversation, whose further turns go to other users.
+        (Waiting for a permission while holding others could deadlock.)"""
         conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
         if conversation is not None:
             self._local.conversation = None
@@ -335,7 +341,7 @@ class LlamaUser(HttpUser):
         )
 
     def _next_turn(self, session: Session) -> ActiveConversation:
-        """Permission for the next turn of the conversation that this greenlet is in, else for whatever comes next."""
+        """Permission for the next turn of this greenlet's conversation, else for the next request of any kind."""
         conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
         if conversation is not None:
             if session.settings.dialogue.think_s:
@@ -354,10 +360,10 @@ class LlamaUser(HttpUser):
 
     @classmethod
     def workload_name(cls) -> str:
-        """What reports call the traffic of this class."""
+        """The name of this class's traffic in reports."""
         return cls.workload.name if cls.workload is not None else cls.__name__
 
 
-def _most_bytes(asked: SentRequest) -> int | None:
-    """How large the answer may be: 64 KiB and 4 KiB a token; None where no length was asked for."""
-    return MOST_BYTES_BESIDE + MOST_BYTES_A_TOKEN * asked.max_tokens * asked.choices if asked.max_tokens else None
+def _most_bytes(sent: SentRequest) -> int | None:
+    """Maximum bytes of the answer: 64 KiB plus 4 KiB per token; None if no length was requested."""
+    return MOST_BYTES_BESIDE + MOST_BYTES_A_TOKEN * sent.max_tokens * sent.choices if sent.max_tokens else None

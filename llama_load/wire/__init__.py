@@ -1,7 +1,7 @@
-"""The hot path: HTTP/1.1 requests, answers as events, and when the kernel received them.
+"""The hot path: HTTP/1.1 requests, answers as events, and the kernel's receive timestamps.
 
-Nothing here knows what a token is. A caller hands `Transport.send` a `Request` and a reader, and gets an
-`Exchange` back that holds the stamps, the status and the failure, if there was one.
+This package does not know tokens. A caller passes a `Request` and a reader to `Transport.send` and gets an `Exchange` with
+timestamps, status and, if the request failed, the failure.
 """
 
 from llama_load.wire.address import Address, parse_url

@@ -1,4 +1,4 @@
-"""Where a server is: a URL taken apart and its name resolved, once, before any clock starts."""
+"""A server's address: a parsed URL with its name resolved once, before any measurement."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """The base URL as a person would type it, without a trailing slash."""
+        """The base URL without a trailing slash."""
         return f"{self.scheme}://{self.host_header}{self.base_path}"
 
     @property
@@ -35,7 +35,7 @@ class Address:
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     def resolved(self) -> Address:
-        """The same address with its name looked up. Raises OSError (socket.gaierror) when there is none."""
+        """The same address with its name resolved. Raises OSError (socket.gaierror) when that fails."""
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         endpoints = tuple(dict.fromkeys((int(family), tuple(sockaddr)) for family, _, _, _, sockaddr in found))
         return Address(self.scheme, self.host, self.port, self.base_path, endpoints)
@@ -47,23 +47,23 @@ def split_hosts(text: str) -> list[str]:
 
 
 def shown_url(url: str) -> str:
-    """The URL as it may be shown: what stands before an @ and after a ? or # may be a key."""
+    """The URL without its user, query and fragment, which may contain a key."""
     plain = re.split(r"[?#]", url.strip(), maxsplit=1)[0]
     scheme, separator, rest = plain.rpartition("://")
     return scheme.rpartition("@")[2] + separator + rest.rpartition("@")[2]
 
 
 def parse_url(url: str) -> Address:
-    """Read a base URL such as `http://[::1]:8080/llm`. Raises ValueError with a sentence when it is none."""
+    """Parse a base URL such as `http://[::1]:8080/llm`. Raises ValueError with a message for users."""
     text = url.strip()
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
     except ValueError:  # an open bracket
         raise ValueError(f"{shown_url(url)!r} has no valid host name") from None
     if parts.scheme not in DEFAULT_PORTS:
-        raise ValueError(f"{shown_url(url)!r} is no http:// or https:// URL")
+        raise ValueError(f"{shown_url(url)!r} is not an http:// or https:// URL")
     if not parts.hostname:
-        raise ValueError(f"{shown_url(url)!r} names no host; write it like http://127.0.0.1:8080")
+        raise ValueError(f"{shown_url(url)!r} has no host; write it like http://127.0.0.1:8080")
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError(
             f"{shown_url(url)!r} must be a plain base URL, without user, query or fragment; give keys with --api-key or --header"
@@ -76,5 +76,5 @@ def parse_url(url: str) -> Address:
         host = parts.hostname.encode("idna").decode() if not parts.hostname.isascii() else parts.hostname
     except UnicodeError:
         raise ValueError(f"{shown_url(url)!r} has no valid host name") from None
-    # What stands in the request's first line and in Host is ASCII; what is escaped already stays so.
+    # The request line and Host must be ASCII; existing escapes are kept.
     return Address(parts.scheme, host, port, quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~"))

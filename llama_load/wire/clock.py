@@ -1,8 +1,8 @@
-"""One time axis: the kernel's receive stamps, which are CLOCK_REALTIME, put on the monotonic clock.
+"""Converts the kernel's receive timestamps, which are CLOCK_REALTIME, to the monotonic clock.
 
 The offset between the two clocks is sampled with every batch of reads, so a step of the wall clock
-(NTP, an administrator) moves no measurement made after it. What was received before the step and is read after it is
-converted with the offset before (see `receipt_ns`).
+(NTP, an administrator) does not affect later measurements. Data received before the step and read after it are converted
+with the offset before the step (see `receipt_ns`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import time
 from typing import Final
 
 # Linux' SO_TIMESTAMPNS (asm-generic/socket.h); Python's socket module does not export it.
-# LLAMA_LOAD_PORTABLE=1 does without, as on a platform that has none (see `llama_load.wire.poller`).
+# LLAMA_LOAD_PORTABLE=1 turns it off, as on platforms without it (see `llama_load.wire.poller`).
 _KERNEL_STAMPS = sys.platform.startswith("linux") and not os.environ.get("LLAMA_LOAD_PORTABLE")
 SO_TIMESTAMPNS: Final = 35 if _KERNEL_STAMPS else None
 ANCILLARY_BYTES: Final = socket.CMSG_SPACE(16)
-# A sample of the offset is only as good as the time it took: over this, somebody preempted us in between.
+# The error of an offset sample is the time it took: if that is longer, the process was preempted in between.
 TIGHT_SAMPLE_NS: Final = 5_000
 SAMPLE_TRIES: Final = 5
-# Two samples that differ by more are from before and after a step: clocks that are slewed differ by less from read to read.
+# A larger difference between two samples is a step of the wall clock: slewing changes the offset by less between reads.
 STEP_NS: Final = 1_000_000
 
-# What recvmsg's ancillary data holds when only SO_TIMESTAMPNS was asked for: one struct timespec (seconds, ns).
+# recvmsg's ancillary data with only SO_TIMESTAMPNS set: one struct timespec (seconds, ns).
 unpack_timespec: Final = struct.Struct("=qq").unpack
 
 
@@ -46,7 +46,7 @@ def wall_minus_mono_ns() -> int:
 
 
 def kernel_stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    """The receive stamp (CLOCK_REALTIME, ns) out of recvmsg's ancillary data; None if the kernel gave none."""
+    """The receive timestamp (CLOCK_REALTIME, ns) in recvmsg's ancillary data; None if it has none."""
     if not ancillary:
         return None
     seconds, nanoseconds = unpack_timespec(ancillary[0][2])
@@ -54,10 +54,10 @@ def kernel_stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int | None:
 
 
 def receipt_ns(stamp_ns: int, offset_ns: int, before_ns: int, now_ns: int) -> int:
-    """A kernel stamp on the monotonic clock, where the wall clock was stepped since the last batch of reads.
+    """A kernel timestamp on the monotonic clock, after a step of the wall clock since the last batch of reads.
 
-    The stamp is from before the step or after it, so it is converted with either offset. What is later than now cannot be; of two
-    that can, the later is right: the other is off by the whole step, into the past.
+    The timestamp is from before or after the step, so it is converted with both offsets. A result in the future is wrong; of two
+    in the past the later one is right, because the other is too early by the whole step.
     """
     possible = [at for at in (stamp_ns - offset_ns, stamp_ns - before_ns) if at <= now_ns]
     return max(possible, default=now_ns)

@@ -1,8 +1,9 @@
-"""One TCP connection, with TLS if the address wants it: opening, sending, receiving with arrival times.
+"""One TCP connection, with TLS for https://: opening, sending, receiving with arrival times.
 
     OPENING (connect, then the TLS handshake) ──► OPEN ──► CLOSED
 
-A connection carries one exchange at a time and is parked between two. It knows bytes and when they came, not what they mean.
+A connection carries one exchange at a time and is parked (kept idle) in between. It handles bytes and their arrival times, not
+their meaning.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 
 OPENING, OPEN, CLOSED = range(3)
 
-# A server that sends faster than we read must not keep the loop for itself: so many full buffers at one go.
+# The most full buffers to read at once, so that a server that sends faster than they are read does not block the loop.
 MOST_READS = 8
 MOST_PIECES = 64  # in one sendmsg; the kernel takes up to 1024
-# What is handed to the kernel in one go: copying it takes some 0.1 ms, and then it is the other streams' turn.
+# The most bytes handed to the kernel at once: copying them takes about 0.1 ms, in which other streams wait.
 MOST_WRITTEN = 256 * 1024
 
 _IN_PROGRESS = {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR}
@@ -41,7 +42,7 @@ _TCP_INFO_BYTES, _RTT_OFFSET, _RETRANSMITTED_OFFSET = 104, 68, 100
 
 
 def _at_most(pieces: Sequence[memoryview], size: int) -> list[memoryview]:
-    """The beginning of these pieces, of so many bytes (and so few pieces that one call takes them)."""
+    """The beginning of these pieces: at most `size` bytes, and at most as many pieces as one call takes."""
     taken = []
     for piece in islice(pieces, MOST_PIECES):
         taken.append(piece[:size])
@@ -52,7 +53,7 @@ def _at_most(pieces: Sequence[memoryview], size: int) -> list[memoryview]:
 
 
 def _handshake_ns(sock: _socket.socket) -> int | None:
-    """Round trip of the connection's handshake, None where the kernel does not tell or a segment was repeated."""
+    """Round trip of the connection's handshake; None where the kernel does not report it or a segment was repeated."""
     if not sys.platform.startswith("linux"):
         return None
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
@@ -62,7 +63,7 @@ def _handshake_ns(sock: _socket.socket) -> int | None:
 
 
 class Listener(Protocol):
-    """Who hears what becomes of a request: an exchange. Its counts and stamps are the connection's to set."""
+    """The callbacks of a connection: an exchange. The connection sets its counts and timestamps."""
 
     stamps: Stamps
     counts: ReadCounts
@@ -80,38 +81,37 @@ class Listener(Protocol):
         """The connection cannot go on."""
 
     def connection_lost(self, kind: str, text: str, last_read_ns: int) -> None:
-        """The server has ended it."""
+        """The server has ended the connection."""
 
 
 class Home(Protocol):
-    """Where a connection comes from: a pool."""
+    """The owner of a connection: a pool."""
 
     good_endpoint: dict[Address, int]
 
     def register(self, connection: Connection, *, writable: bool) -> None:
-        """A new socket is to be watched."""
+        """Watch a new socket."""
 
     def unregister(self, connection: Connection) -> None:
-        """The connection's socket is about to be closed."""
+        """Stop watching the connection's socket, which is about to be closed."""
 
     def watch(self, connection: Connection, *, writable: bool) -> None:
         """Watch a socket that is open."""
 
     def close_parked(self) -> None:
-        """Close the connections that wait for their next use: file descriptors have run out."""
+        """Close the idle connections, because file descriptors have run out."""
 
     def tls_layer(self, address: Address) -> TlsLayer:
-        """The state of a fresh TLS connection."""
+        """The state of a new TLS connection."""
 
     def keep_session(self, address: Address, tls: TlsLayer) -> None:
-        """Remember the TLS session for the next connection."""
+        """Keep the TLS session for the next connection."""
 
 
 class Connection:
-    """A connection to `address`, whose present `exchange` is told what happens. No method raises for what a peer does.
+    """A connection to `address` that calls its current `exchange`. No method raises for a network error or the peer's behaviour.
 
-    `exchanges` counts the exchanges it has carried to their end. `connected_ns` and `secured_ns` (TLS done) are None until
-    then; `handshake_ns` is the round trip of the TCP handshake as the kernel saw it.
+    `exchanges` counts completed exchanges. `opening` has the timestamps of opening it, None until then.
     """
 
     __slots__ = (
@@ -155,7 +155,7 @@ class Connection:
     # ------------------------------------------------------------------ going out
 
     def send(self, exchange: Listener, pieces: Sequence[bytes]) -> None:
-        """Send a request, connecting first if need be, without ever waiting. `exchange` hears what comes of it."""
+        """Send a request, connecting first if needed, without blocking. `exchange` gets the callbacks."""
         self.exchange = exchange
         self._outgoing = pieces
         if self.state == OPENING:
@@ -176,7 +176,7 @@ class Connection:
         try:
             sock = self._new_socket(family)
         except OSError as error:  # most likely out of file descriptors
-            self._fail(WireFailure("connect_failed", f"no socket to be had: {error.strerror}; raise the limit with ulimit -n"))
+            self._fail(WireFailure("connect_failed", f"no socket available: {error.strerror}; raise the limit with ulimit -n"))
             return
         self._sock, self.fd = sock, sock.fileno()
         if self.address.scheme == "https":
@@ -200,7 +200,7 @@ class Connection:
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            self.pool.close_parked()  # those that wait for their next use can be opened again
+            self.pool.close_parked()  # idle connections can be opened again
             sock = _socket.socket(family, socket.SOCK_STREAM)
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -230,7 +230,7 @@ class Connection:
             if self._unsent:
                 before = time.monotonic_ns() if self.opening.connected_ns is None else 0
                 count = self._sock.sendmsg(_at_most(self._unsent, MOST_WRITTEN))
-                if before:  # it could be sent, so it was connected before
+                if before:  # sending succeeded, so it was connected before
                     self._connected(before)
                 if self.exchange.stamps.first_write_ns is None:
                     self.exchange.stamps.first_write_ns = time.monotonic_ns()
@@ -278,15 +278,12 @@ class Connection:
     # ------------------------------------------------------------------ coming in
 
     def on_readable(self, buffer: bytearray, view: memoryview, offset_ns: int, before_ns: int, now_ns: int) -> None:
-        """Read once what is there; a full buffer is read again.
-
-        `now_ns` is when this batch of reads began, `offset_ns` what the wall clock was ahead of the monotonic one then, `before_ns`
-        the same before a step of the wall clock since the last batch (else equal).
-        """
+        """Read the socket; again after a full buffer. `now_ns` is when this batch of reads began, `offset_ns` is CLOCK_REALTIME -
+        CLOCK_MONOTONIC then, `before_ns` the same before a step of the wall clock since the last batch (without one: equal)."""
         for _ in range(MOST_READS):
             exchange, sock = self.exchange, self._sock
             if exchange is None or sock is None:
-                if sock is not None:  # parked: whatever comes now, it is of no more use
+                if sock is not None:  # parked: bytes or an end now make it unusable
                     self.close()
                 return
             try:
@@ -299,13 +296,13 @@ class Connection:
             if not count:
                 self._ended()
                 return
-            if ancillary:  # kernel_stamp_ns, in line: this is once a token
+            if ancillary:  # kernel_stamp_ns, inlined because it runs once per token
                 seconds, nanoseconds = unpack_timespec(ancillary[0][2])
                 at = seconds * 1_000_000_000 + nanoseconds - offset_ns
                 if before_ns != offset_ns:
                     at = receipt_ns(at + offset_ns, offset_ns, before_ns, time.monotonic_ns())
-                # A wall clock that is stepped between two reads of a batch must not put a stamp into the future,
-                # or before what came earlier on this connection.
+                # A step of the wall clock between two reads of a batch must not put a timestamp into the future, or before an
+                # earlier one of this connection.
                 if at > now_ns:
                     at = min(at, time.monotonic_ns())
                 at = max(at, self._read_ns)
@@ -363,7 +360,7 @@ class Connection:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing has come on this parked connection, not even its end. (The loop may not have seen it yet.)"""
+        """Whether this parked connection has received nothing, not even its end. (The loop may not have seen it yet.)"""
         try:
             return self._sock is not None and self._sock.recv(1, socket.MSG_PEEK) is None
         except BlockingIOError:
@@ -372,12 +369,12 @@ class Connection:
             return False
 
     def park(self) -> None:
-        """The exchange is over and the connection stays open for another."""
+        """The exchange is over; keep the connection open for another."""
         self.exchange = None
         self.exchanges += 1
 
     def close(self) -> None:
-        """Close the socket, in whatever state it is. May be called again."""
+        """Close the socket in any state. May be called again."""
         if self.state != CLOSED:
             if self._tls is not None and self._tls.ready:
                 self.pool.keep_session(self.address, self._tls)

@@ -1,11 +1,9 @@
 """One HTTP/1.1 request and its streamed answer.
 
-    start ──► opening ──► sending ──► waiting ──► streaming ──► done
-                                 (no progress yet)  (progress seen)
+    WAITING (no progress yet) ──► STREAMING (progress seen) ──► DONE
 
-Whether the connection is used again is the caller's policy (`Request.reuse`). A reused one that turns out to be dead before
-a byte of the answer is the client's bad luck: the request goes out once more on a fresh one. A fresh one that dies is the
-server's failure.
+`Request.reuse` decides whether the connection is reused. If a reused one turns out to be closed before a byte of the answer
+arrived, the request is sent again on a new one. If a new one is closed, the request failed.
 """
 
 from __future__ import annotations
@@ -29,28 +27,27 @@ if TYPE_CHECKING:
     from llama_load.wire.connection import Connection
     from llama_load.wire.pool import ConnectionPool
 
-# A whole JSON answer, such as a batch of embeddings.
+# Limit of an answer's body that is not a stream, such as a batch of embeddings.
 MAX_BODY_BYTES = 64 * 1024 * 1024
-# Of a refusal's body the beginning is enough to tell why.
+# The beginning of an error's body is enough to show the reason.
 MAX_REFUSAL_BYTES = 64 * 1024
-# All of one answer. A million tokens are 250 MB at most; a server that never ends must not fill the memory.
+# Limit of a whole answer: a million tokens are 250 MB at most, and an endless answer must not fill the memory.
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
 
-# A parked connection that the server closed in that very moment is found dead at once. One that dies later has cost the
-# server work, and that is its failure.
+# A parked connection that the server had closed fails at once. One that fails later has cost the server work: the request failed.
 REOPEN_WITHIN_NS = 1_000_000_000
 
-# How long after the last event of an answer its end is waited for.
+# How long to wait for the end of the answer after its final event.
 LINGER_S = 1.0
 
 WAITING, STREAMING, DONE = range(3)
-# Where its connection comes from: opened for it, open already, or opened because the one that was open was dead.
+# Origin of the connection: opened for the request, reused, or opened because the reused one was closed.
 FRESH, REUSED, REOPENED = range(3)
 
 
 @dataclass(slots=True)
 class PhaseClock:
-    """The phase that an exchange is in, since when, and how long each may last."""
+    """The phase of an exchange, its beginning, and the timeouts of all phases."""
 
     timeouts: Timeouts
     phase: int = WAITING
@@ -59,7 +56,7 @@ class PhaseClock:
 
 @dataclass(slots=True)
 class AnswerBody:
-    """What an answer brings: events, which their reader takes one by one, or data to be kept."""
+    """The body of an answer: events, which the reader reads one by one, or data."""
 
     reader: EventReader
     events: EventStream | None = None
@@ -68,10 +65,10 @@ class AnswerBody:
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request under way, and afterwards what became of it.
+    """A request in flight, and afterwards its result.
 
-    `failure` is None exactly when a complete answer of any status came back. `opening` is that of its connection, and says nothing
-    where one was reused.
+    `failure` is None exactly when a complete answer of any status was received. `opening` is that of its connection, empty where
+    one was reused.
     """
 
     pool: ConnectionPool
@@ -89,7 +86,7 @@ class Exchange:
     response: Response = field(default_factory=Response)
     failure: WireFailure | None = None
     cancelled: bool = False
-    connection: Connection | None = None  # that it uses now; None when it is over
+    connection: Connection | None = None  # the current one; None when the exchange is over
 
     @property
     def status(self) -> int | None:
@@ -103,7 +100,7 @@ class Exchange:
 
     @property
     def body(self) -> bytearray:
-        """The answer's body, unless it is a stream of events; of a refusal the beginning."""
+        """The answer's body, unless it is a stream of events; of an error, its beginning."""
         return self.answer.data
 
     @property
@@ -113,17 +110,17 @@ class Exchange:
 
     @property
     def reopened(self) -> bool:
-        """Whether a connection that was open was found dead."""
+        """Whether the reused connection was closed, and a new one was opened."""
         return self.origin == REOPENED
 
     def wait(self) -> None:
-        """Wait until the exchange is over (and it is our turn). Must be called once, by one greenlet."""
+        """Wait until the exchange is over (and for a turn in the fair queue). Must be called once, by one greenlet."""
         self.waiter.get()
 
     # ------------------------------------------------------------------ going out
 
     def start(self) -> None:
-        """Connect if need be, and send, without ever waiting. Failures end up in `failure`, none is raised."""
+        """Connect if needed, and send, without blocking. Errors are put into `failure`, none is raised."""
         head = self.request.head(self.address)
         parked = self.pool.parked(self.address) if self.request.reuse else None
         self.origin = FRESH if parked is None else REUSED
@@ -131,7 +128,7 @@ class Exchange:
         self.connection.send(self, (head, *self.request.pieces))
 
     def on_start(self) -> None:
-        """The connection is about to connect or, if it is open, to send: the clock starts. (A second try has started already.)"""
+        """The connection is about to connect or, if it is open, to send: the clock starts, once per exchange."""
         now_ns = time.monotonic_ns()
         self.stamps.attempt_ns = self.clock.since_ns = now_ns
         if not self.stamps.started_ns:
@@ -142,7 +139,7 @@ class Exchange:
         self.stamps.sent_ns = self.clock.since_ns = at
 
     def _reopen(self) -> None:
-        """The parked connection was dead: once more, on a fresh one."""
+        """The reused connection was closed: send again on a new one."""
         self.origin = REOPENED
         self.stamps.sent_ns = self.stamps.first_write_ns = None
         assert self.connection is not None
@@ -201,8 +198,8 @@ class Exchange:
             return
         if not progress:
             return
-        # A token that was sent alone came when the kernel says, however late it is read. Of several in one read only the last
-        # one's stamp is known: the first may have come in time.
+        # The kernel timestamp of a single token is exact, however late it is read. Of several in one read only the last one's is
+        # known: the first may have arrived in time.
         if progress == 1 and self.is_overdue(at) and not reader.done and not counts.user_space_reads:
             self.expire(at)
             return
@@ -221,7 +218,7 @@ class Exchange:
         self.fail("too_large", "an event of the stream grew beyond 4 MiB without ending")
 
     def connection_lost(self, kind: str, text: str, last_read_ns: int) -> None:
-        """The connection is gone (`kind`: reset or cut_off), which ends some answers well."""
+        """The connection ended (`kind`: reset or cut_off). That completes an answer without its own framing."""
         if kind == "cut_off" and self.response.ends_with_the_connection:
             self._finish_body(last_read_ns)
         elif self.reused and self.response.nothing_yet and time.monotonic_ns() - self.stamps.attempt_ns < REOPEN_WITHIN_NS:
@@ -249,13 +246,13 @@ class Exchange:
     # ------------------------------------------------------------------ the end
 
     def is_overdue(self, at: int) -> bool:
-        """Whether the present phase has lasted longer by `at` than it may."""
+        """Whether the current phase has exceeded its timeout at `at`."""
         limit_s = self._limit_s
         return limit_s is not None and at - self.clock.since_ns > limit_s * 1e9
 
     @property
     def _limit_s(self) -> float | None:
-        """How long the present phase may last, None without limit."""
+        """The timeout of the current phase, None without limit."""
         clock = self.clock
         if self.connection is not None and self.connection.state == OPENING:
             return clock.timeouts.connect_s
@@ -264,7 +261,7 @@ class Exchange:
         return clock.timeouts.first_token_s
 
     def expire(self, now_ns: int) -> None:
-        """The present phase has run out: fail with its timeout, unless there is another address to try or the answer is whole."""
+        """The current phase timed out: fail, unless there is another address to try or the answer is complete."""
         limit_s, connection = self._limit_s, self.connection
         if connection is not None and connection.state == OPENING:
             self.clock.since_ns = now_ns
@@ -272,7 +269,7 @@ class Exchange:
                 self.fail("connect_timeout", f"no connection within {limit_s:g} s")
         elif self.clock.phase != STREAMING:
             self.fail("first_token_timeout", f"no first token within {limit_s:g} s")
-        elif self.answer.reader.done:  # the server keeps the stream open all the same
+        elif self.answer.reader.done:  # complete, although the server keeps the stream open
             self._finish_body(self.clock.since_ns)
         else:
             self.fail("token_timeout", f"no further token within {limit_s:g} s")

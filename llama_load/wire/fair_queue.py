@@ -1,8 +1,8 @@
-"""Lets greenlets go on a few at a time, so that reading sockets comes in between.
+"""Resumes waiting greenlets a few at a time, so that sockets are read in between.
 
-When 400 streams end in the same moment, 400 users want to write down their record and send the next request: 0.3 s of
-work in one piece, in which the tokens of all other streams pile up and can no longer be told apart. gevent would run
-all of them before it looks at a socket again. Here each turn of the event loop lets them work for a few ms.
+When 400 streams end at once, 400 users write their records and send their next requests: 0.3 s of work, which gevent would
+finish before it reads a socket again, while the tokens of all other streams queue up and merge. Here they run for at most
+about 1 ms per iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class FairQueue:
         self._armed = False
 
     def wait(self) -> None:
-        """Wait for a turn; at once if nobody else is waiting."""
+        """Wait for a turn; return at once if no other greenlet is waiting."""
         if self._queue:
             waiter = Waiter()
             self.wake(waiter)
             waiter.get()
 
     def wake(self, waiter: Waiter) -> None:
-        """Let the greenlet that waits on `waiter` (or will) go on when it is its turn."""
+        """Resume the greenlet that waits on `waiter` (or will) at its turn."""
         self._queue.append(waiter)
         if not self._armed:
             self._armed = True
             self._timer.start(self._release)
 
     def _release(self) -> None:
-        # Called by the loop, in gevent's hub: a switch comes back when the greenlet waits for something again.
+        # Called by the loop, in gevent's hub: `switch` returns when the greenlet waits again.
         started = time.monotonic_ns()
         queue = self._queue
         while queue:

@@ -10,14 +10,14 @@ PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Both None where the system does not tell."""
+    """Open files and local ports of this process; None where unknown."""
 
     open_files: int | None
     local_ports: int | None
 
 
 def raised_limits() -> Limits:
-    """The limits of this process, after raising its soft limit of open files as far as it may."""
+    """The limits of this process, after raising its soft limit of open files to the hard limit."""
     return Limits(_raise_open_files(), _local_ports())
 
 
@@ -31,7 +31,7 @@ def _raise_open_files() -> int | None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-        except (OSError, ValueError):  # macOS refuses what its kernel cannot give, infinity for one
+        except (OSError, ValueError):  # macOS refuses more than its kernel supports, such as infinity
             pass
     return None if soft == resource.RLIM_INFINITY else soft
 

@@ -1,21 +1,21 @@
-"""Which sockets are to be read or written now: epoll sets where there is a kernel stamp, gevent's watchers elsewhere.
+"""Finds the sockets to read or write: with epoll where there are kernel timestamps, with gevent's watchers elsewhere.
 
-A wake-up costs more than parsing what it brings, and because the kernel stamps every segment on receipt
-nothing is lost by reading a few milliseconds late. So `EpollPoller` keeps two epoll sets:
+A wake-up costs more than parsing its bytes, and because the kernel timestamps every segment on receipt, reading a few
+milliseconds late loses nothing. So `EpollPoller` keeps two epoll sets:
 
-- connections that open, send or wait for their first token sit in the *urgent* set, read at once;
-- connections that stream sit in the *batch* set. With few streams, or gaps too short for batching, it is
-  read at once as well; otherwise every few milliseconds, all ready sockets in one go.
+- connections that open, send or wait for their first token are in the *urgent* set, which is read at once;
+- connections that stream are in the *batch* set. With few streams, or gaps too short for batching, it is
+  read at once as well; otherwise every few milliseconds, all ready sockets together.
 
-The period stays below a third of the smallest recent gap between tokens (its 1 % quantile, so that
-one hiccup does not rule), because the kernel merges segments that wait unread in one receive queue and keeps only the
-last one's stamp: 3 ms on gaps of 1.2 ms moved TTFT by +1.1 ms, on gaps of 5 ms by none.
+The period stays below a third of the smallest recent gap between tokens (its 1 % quantile, which ignores outliers), because
+the kernel merges segments that wait unread in one receive queue and keeps only the last timestamp: 3 ms on gaps of 1.2 ms
+moved TTFT by +1.1 ms, on gaps of 5 ms not at all.
 
-gevent hides epoll; the original is kept in `select` by `monkey.get_original`. An epoll file descriptor
-can itself be watched by gevent's loop, so no thread and no polling is needed.
+gevent hides epoll; `monkey.get_original` returns it. gevent's loop can watch an epoll file descriptor, so no thread and no
+polling is needed.
 
-Where there is no epoll or no kernel stamp (macOS), `GeventPoller` reads every socket as soon as it is ready: reading late
-would make the stamps late.
+Without epoll or kernel timestamps (macOS), `GeventPoller` reads every socket as soon as it is ready, because reading late
+would make the timestamps late.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from gevent import monkey
 
 from llama_load.wire.clock import SO_TIMESTAMPNS
 
-FEW_STREAMS = 8  # below this, a wake-up a token is affordable and the freshest
+FEW_STREAMS = 8  # below this, one wake-up per token is cheap
 LONGEST_PERIOD_NS = 3_000_000
 SHORTEST_PERIOD_NS = 1_000_000  # libev's timers on epoll are no finer
-# 1 to 2 ms of work. Streams that began together bring their tokens together, 400 at a time; who wants to send, or waits
-# for a first token, need not wait for all of them.
+# 1 to 2 ms of work. Streams that began together get their tokens together, 400 at a time; sends and first tokens must not wait
+# for all of them.
 MOST_EVENTS = 64
-# So many gaps are read at once; the shortest of them is what the estimate begins with.
+# The number of gaps that are read at once, without batching; the shortest one is the initial estimate.
 LEARNING_GAPS = 64
 # Multiplicative steps whose ratio makes the estimate settle where 1 % of the gaps are shorter.
 GAP_DOWN, GAP_UP = 0.98, 1.0002
@@ -50,10 +50,10 @@ class Poller(Protocol):
     """Watches file descriptors and hands (fd, bits) pairs to a handler, from the event loop."""
 
     def watch(self, fd: int, *, writable: bool) -> None:
-        """Tell at once when `fd` can be read, and written if asked. Also for one that is watched already."""
+        """Report at once when `fd` is readable or (`writable`) writable. Also changes one that is watched already."""
 
     def stream(self, fd: int) -> None:
-        """`fd` streams: reading it a little late is good enough."""
+        """`fd` streams: it may be read a little late."""
 
     def forget(self, fd: int) -> None:
         """`fd` is about to be closed."""
@@ -63,7 +63,7 @@ class Poller(Protocol):
 
 
 class EpollPoller:
-    """Two epoll sets and the rule when to look at them (see above). `gap_ns` is the estimate of the smallest gap."""
+    """Two epoll sets, and the rule when to read them (see above). `gap_ns` is the estimate of the smallest gap."""
 
     def __init__(self, loop: Any, handler: Handler) -> None:
         epoll = monkey.get_original("select", "epoll")
@@ -120,14 +120,14 @@ class EpollPoller:
             self.gap_ns *= GAP_DOWN if gap_ns < self.gap_ns else GAP_UP
 
     def _read_urgent(self) -> None:
-        # All of them: a first token that is not read before the second comes has lost its own time.
+        # All of them: a first token that is read together with the second loses its own timestamp.
         self._handler(self._urgent.poll(0))
 
     def _read_batch(self) -> None:
         events = self._batch.poll(0, MOST_EVENTS)
         self._handler(events)
         if len(events) == MOST_EVENTS and self._timer is not None:
-            self._soon.start(self._read_batch)  # the rest, after whoever else wants to run
+            self._soon.start(self._read_batch)  # the rest, after other greenlets had a turn
         else:
             self._soon.stop()
             self._retune()
@@ -152,7 +152,7 @@ class EpollPoller:
 
 
 class GeventPoller:
-    """One of gevent's io watchers for each file descriptor, on whatever the loop has: kqueue, poll, epoll."""
+    """A gevent io watcher for each file descriptor, with the loop's backend: kqueue, poll, epoll."""
 
     def __init__(self, loop: Any, handler: Handler) -> None:
         self._loop = loop
@@ -166,7 +166,7 @@ class GeventPoller:
         watcher.start(self._ready, fd, pass_events=True)
 
     def stream(self, fd: int) -> None:
-        """See `Poller.stream`: stamps are taken when we read, so this may never be late."""
+        """See `Poller.stream`. Does nothing: timestamps are taken on reading, which must not be late."""
 
     def forget(self, fd: int) -> None:
         """See `Poller.forget`."""
@@ -183,7 +183,7 @@ class GeventPoller:
 
 
 def best_poller(loop: Any, handler: Handler) -> Poller:
-    """The best that this platform has."""
+    """The best poller that this platform supports."""
     if SO_TIMESTAMPNS is not None and hasattr(select, "EPOLLIN"):
         return EpollPoller(loop, handler)
     return GeventPoller(loop, handler)

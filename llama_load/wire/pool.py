@@ -1,4 +1,4 @@
-"""The connections of one process: those that are open, those that wait for their next use, and what is known of addresses."""
+"""The connections of one process: open and parked ones, and per address the last good endpoint and TLS session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llama_load.wire.tls import TlsLayer, TlsOptions
 
 
 class ConnectionPool:
-    """Opens connections and keeps them for their next use. `good_endpoint` says which of a name's addresses answered last."""
+    """Opens connections and keeps them for reuse. `good_endpoint`: the index of a name's address that was connected last."""
 
     def __init__(self, poller: Poller) -> None:
         self.poller = poller
@@ -26,11 +26,11 @@ class ConnectionPool:
     # ------------------------------------------------------------------ for exchanges
 
     def new(self, address: Address) -> Connection:
-        """A connection that opens with the first request that it is given."""
+        """A connection that opens with its first request."""
         return Connection(self, address)
 
     def parked(self, address: Address) -> Connection | None:
-        """An open connection to `address` that nobody uses, the one used last; None if there is none."""
+        """The most recently used idle connection to `address`; None if there is none."""
         waiting = self._parked.get(address)
         while waiting:
             connection = waiting.pop()
@@ -46,19 +46,19 @@ class ConnectionPool:
         self._parked.setdefault(connection.address, []).append(connection)
 
     def mark_streaming(self, connection: Connection | None) -> None:
-        """The first progress came: from now on the connection may be read in batches."""
+        """After the first progress, allow reading the connection in batches."""
         if connection is not None and connection.all_sent:
             self.poller.stream(connection.fd)
 
     def close_parked(self) -> None:
-        """Close the connections that wait for their next use."""
+        """Close the idle connections."""
         for connections in self._parked.values():
             for connection in tuple(connections):
                 connection.close()
         self._parked.clear()
 
     def trust(self, options: TlsOptions) -> None:
-        """Whom https:// connections trust from now on. Loading the system's authorities takes 40 ms, so not before it is needed."""
+        """Set the TLS options of new connections. Loading the system's CAs takes 40 ms, so it is done on first use."""
         self._tls_options, self._tls_context = options, None
         self._tls_sessions.clear()
         self.close_parked()
@@ -66,12 +66,12 @@ class ConnectionPool:
     # ------------------------------------------------------------------ for connections: see `connection.Home`
 
     def register(self, connection: Connection, *, writable: bool) -> None:
-        """A new socket is to be watched."""
+        """Watch a new socket."""
         self.connections[connection.fd] = connection
         self.poller.watch(connection.fd, writable=writable)
 
     def unregister(self, connection: Connection) -> None:
-        """The connection's socket is about to be closed."""
+        """Stop watching the connection's socket, which is about to be closed."""
         if self.connections.pop(connection.fd, None) is not None:
             self.poller.forget(connection.fd)
         waiting = self._parked.get(connection.address)
@@ -79,18 +79,18 @@ class ConnectionPool:
             waiting.remove(connection)
 
     def watch(self, connection: Connection, *, writable: bool) -> None:
-        """Watch a socket that is open: for what comes, and until it can be written, if that is asked."""
+        """Watch an open socket until it is readable, or (`writable`) writable."""
         if connection.fd in self.connections:
             self.poller.watch(connection.fd, writable=writable)
 
     def tls_layer(self, address: Address) -> TlsLayer:
-        """A fresh TLS connection's state, which will try to resume the last session with this address."""
+        """The state of a new TLS connection, which tries to resume the last session with this address."""
         if self._tls_context is None:
             self._tls_context = self._tls_options.context()
         return TlsLayer(self._tls_context, address.host, self._tls_sessions.get(address))
 
     def keep_session(self, address: Address, tls: TlsLayer) -> None:
-        """Remember the session for the next connection: a resumed handshake spares the server its signature."""
+        """Keep the session for the next connection: a resumed handshake saves the server a signature."""
         session = tls.session
         if session is not None and session.has_ticket:
             self._tls_sessions[address] = session

@@ -1,4 +1,4 @@
-"""What to send, how long to wait, and who reads the answer."""
+"""A request, its timeouts, and the reader of its answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llama_load.wire.address import Address
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds; None means no limit. The defaults leave room for prompts that take a minute to process."""
+    """Timeouts in s; None: no limit. The defaults suit prompts that take minutes to process."""
 
     connect_s: float | None = 10.0
     first_token_s: float | None = 600.0
@@ -19,14 +19,14 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to send: method, path below the base URL, header fields and body; and whether connections are used again."""
+    """A request: method, path below the base URL, header fields and body. `reuse`: connections are reused."""
 
     method: str
     path: str
     headers: tuple[tuple[str, str], ...] = ()
-    body: bytes | tuple[bytes, ...] = b""  # or its pieces, which are sent without being put together
+    body: bytes | tuple[bytes, ...] = b""  # or its pieces, which are sent without copying
     reuse: bool = False
-    most_bytes: int | None = None  # of the answer's body, where what was asked for bounds it
+    most_bytes: int | None = None  # limit of the answer's body, where the request bounds it
 
     @property
     def pieces(self) -> tuple[bytes, ...]:
@@ -47,10 +47,10 @@ class Request:
 
 
 class EventReader(Protocol):
-    """Who reads the events of an answer. Called from the event loop: it must neither block nor raise. `done`: the last event said
-    that it is the last."""
+    """Reads the events of an answer. Called from the event loop: it must neither block nor raise. `done`: the last event was the
+    final one."""
 
     done: bool
 
     def event(self, data: bytes, at_ns: int) -> bool:
-        """Take the data of one event, received at `at_ns`. True if it was progress (for chat: a token)."""
+        """Read the data of one event, received at `at_ns`. True if it is progress (for chat: a token)."""

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 answer, fed as it comes: status, header fields, body with its framing taken off. Uses httptools (llhttp)."""
+"""Incremental HTTP/1.1 answer: status, header fields, body without framing. Uses httptools (llhttp)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import httptools
 from llama_load.foreign_text import printable
 from llama_load.wire.wire_failure import WireFailure
 
-# A header block beyond this is no answer of a server that wants to be understood.
+# Limit of the header block.
 MAX_HEADER_BYTES = 256 * 1024
 
 
 class Response:
-    """Incremental reader of one answer; informational answers (100 Continue) before it are passed over.
+    """Incremental reader of one answer; informational answers (100 Continue) before it are skipped.
 
     `status` is None until the header block is complete. Header names are in lower case.
     """
@@ -22,22 +22,22 @@ class Response:
     def __init__(self) -> None:
         self.status: int | None = None
         self.headers: dict[str, str] = {}
-        self.complete = False  # by its own framing; an answer without any is complete when the connection ends
+        self.complete = False  # by its framing; an answer without framing is complete when the connection ends
         self._pieces: list[bytes] = []
-        self._overhead_bytes = 0  # without any of the body: headers, chunk extensions, trailers
+        self._overhead_bytes = 0  # since the last body bytes: headers, chunk extensions, trailers
         self._keep_alive = False
         self._surplus = False  # bytes came after the end of the answer
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: memoryview) -> bytes | WireFailure:
-        """The body bytes in `data`, chunk framing removed; or why this is no answer."""
+        """The body bytes in `data`, without chunk framing; or the failure if it is not a valid answer."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            return WireFailure("protocol", "the server wants to switch protocols")
+            return WireFailure("protocol", "the server tried to switch protocols")
         except httptools.HttpParserError as error:
             if not self.complete:
-                return WireFailure("protocol", f"the answer is no valid HTTP/1.1: {error}")
+                return WireFailure("protocol", f"the answer is not valid HTTP/1.1: {error}")
             self._surplus = True
         pieces = self._pieces
         if pieces:
@@ -52,13 +52,13 @@ class Response:
 
     @property
     def ends_with_the_connection(self) -> bool:
-        """Whether the body has no framing of its own, so that the end of the connection is its end."""
+        """Whether the body has no framing, so that it ends with the connection."""
         chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
         return self.status is not None and not chunked and "content-length" not in self.headers
 
     @property
     def nothing_yet(self) -> bool:
-        """Whether not a byte of an answer has come."""
+        """Whether no byte of an answer has been received."""
         return self.status is None and not self._overhead_bytes
 
     @property
@@ -68,7 +68,7 @@ class Response:
 
     @property
     def is_event_stream(self) -> bool:
-        """Whether this is a good answer made of server-sent events."""
+        """Whether this is a successful answer of server-sent events."""
         plain = self.headers.get("content-encoding", "identity").lower() == "identity"
         return self.is_success and plain and self.headers.get("content-type", "").lower().startswith("text/event-stream")
 
@@ -78,17 +78,17 @@ class Response:
         return self.complete and self._keep_alive and not self._surplus
 
     def release(self) -> None:
-        """Let go of the parser, which holds this object's methods: without that, only the garbage collector ends the cycle."""
+        """Drop the parser, which references this object's methods, to free both without the garbage collector."""
         self._parser = None
 
     # ------------------------------------------------------------------ httptools' callbacks
 
     def on_message_begin(self) -> None:
-        """A message begins: the answer, or more than was asked for."""
+        """A message begins: the answer, or a surplus one after it."""
         self._surplus = self.complete
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header field is complete. (Fields that trail the body tell nothing of use.)"""
+        """A header field is complete. (Trailers are ignored.)"""
         if self.status is None:
             self.headers[printable(name.decode("latin-1").lower())] = printable(value.decode("latin-1"))
 

@@ -1,16 +1,16 @@
-"""Server-sent events: bytes in, event data out, however the bytes were cut.
+"""Incremental decoder of server-sent events, for bytes split at any place.
 
 Follows the WHATWG rules (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream):
 lines end in LF, CR or CRLF, `data` fields of one event are joined by LF, comments and other fields are
-passed over, a blank line ends the event. One leniency: data lines that a *complete* body leaves without
-their blank line still count, because line-based clients accept them.
+ignored, a blank line ends the event. One exception: data lines at the end of a *complete* body count without
+a blank line, because line-based clients accept them.
 """
 
 from __future__ import annotations
 
 import re
 
-# No event of an LLM server comes near this; it bounds memory against a server that never ends its line.
+# Far above any event of an LLM server; bounds memory against endless lines.
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -36,7 +36,7 @@ class EventStream:
         self._data_bytes = 0
         self._skip_lf = False  # the last line ended in CR: a LF that follows belongs to it
         self._at_start = True
-        self._between = False  # whether everything so far was whole events: nothing of the above is set
+        self._between = False  # all bytes so far were whole events: nothing of the above is set
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Events completed by `chunk`, oldest first; each is the event's data, lines joined by LF."""
@@ -54,7 +54,7 @@ class EventStream:
         return events
 
     def end(self) -> list[bytes]:
-        """The body is complete: the event that was still open, if it had data."""
+        """The body is complete: the last event, if it has data without a blank line."""
         lines = [self._whole_tail()] if self._tail else []
         self._tail = b""
         return self._lines([*lines, b""])
@@ -79,7 +79,7 @@ class EventStream:
             self._skip_lf = True
         if b"\n" in chunk or b"\r" in chunk:
             *lines, self._tail = _LINE_END.split(text)
-        else:  # the line goes on; searching its beginning again each time would take quadratic time
+        else:  # no line ended; searching its beginning again each time would take quadratic time
             lines, self._tail = [], text
         if len(self._tail) > MAX_EVENT_BYTES:
             raise EventTooLarge

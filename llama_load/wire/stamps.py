@@ -1,4 +1,4 @@
-"""What is noted of a request on the wire: when what happened, how its connection was opened, and what was read."""
+"""Measurements of a request on the wire: timestamps, how its connection was opened, and counts of reads."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Stamps:
-    """When what happened, monotonic ns. `started`, `first_write` and `sent` are taken by the clock; `headers`, progress and `ended`
-    are the kernel's receive stamps of the reads that brought them (see `llama_load.wire.clock`)."""
+    """Timestamps, monotonic ns. `started`, `first_write` and `sent` are from the process's clock; `headers`, progress and `ended`
+    are the kernel's receive timestamps of their reads (see `llama_load.wire.clock`)."""
 
     started_ns: int = 0
-    attempt_ns: int = 0  # when the connection that was used in the end was tried: `started_ns`, unless reopened
+    attempt_ns: int = 0  # start on the connection that was finally used: `started_ns`, unless reopened
     first_write_ns: int | None = None
     sent_ns: int | None = None
     headers_ns: int | None = None
@@ -22,8 +22,8 @@ class Stamps:
 
 @dataclass(slots=True)
 class Opening:
-    """How a connection was opened: connected (by the clock) and secured (TLS done, by the kernel's stamp), monotonic ns; how long
-    the kernel's handshake took; whether an earlier TLS session was resumed."""
+    """How a connection was opened, monotonic ns: connected (process's clock), secured (TLS done, kernel timestamp), the duration of
+    the TCP handshake in the kernel; and whether an earlier TLS session was resumed."""
 
     connected_ns: int | None = None
     secured_ns: int | None = None
@@ -33,9 +33,9 @@ class Opening:
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What was read of an answer. `merged` counts progress events that shared their read with a later one, so that their own
-    arrival time is unknown; `user_space_reads` those reads that have no stamp of the kernel. `headers_alone`: the header block came
-    in a read without any body."""
+    """Counts of an answer's reads. `merged`: progress events read together with a later one, so that their own arrival time is
+    unknown; `user_space_reads`: reads without a kernel timestamp. `headers_alone`: the header block came in a read without
+    body."""
 
     reads: int = 0
     user_space_reads: int = 0

@@ -1,6 +1,6 @@
-"""Waking up at an instant: a timer of the kernel's that the event loop watches like a socket.
+"""Precise sleeps: a kernel timer (timerfd) that the event loop watches like a socket.
 
-gevent's own sleeps end up to a millisecond late: libev hands them to epoll, whose time-outs are whole milliseconds, rounded up.
+gevent's sleeps end up to 1 ms late: libev passes them to epoll, whose timeouts are rounded up to whole milliseconds.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import gevent
 
 from llama_load.units import NS_PER_MS, NS_PER_S
 
-# The fine part of a wait, more than what a sleep of gevent's may come late.
+# The last part of a wait, longer than the error of a gevent sleep.
 FINE_NS: Final = 2 * NS_PER_MS
 
-# So many greenlets can have a timer at a time: file descriptors are for connections.
+# The most timers at once: file descriptors are needed for connections.
 MOST_TIMERS: Final = 64
 
 # linux/timerfd.h, for Python before 3.13.
@@ -34,15 +34,15 @@ class _Timer:
     made = 0
 
     def __init__(self) -> None:
-        """Raises OSError when there is no file descriptor to be had."""
+        """Raises OSError when no file descriptor is left."""
         self._fd = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
-            raise OSError(ctypes.get_errno(), "no timer to be had")
+            raise OSError(ctypes.get_errno(), "no timer available")
         self._watcher: Any = gevent.get_hub().loop.io(self._fd, 1)
         _Timer.made += 1
 
     def wait(self, until_ns: int) -> None:
-        # Setting it anew also forgets that it has rung.
+        # Setting it again also clears an earlier expiry.
         _LIBC.timerfd_settime(self._fd, _ABSOLUTE, _ITIMERSPEC(0, 0, *divmod(until_ns, NS_PER_S)), None)
         gevent.get_hub().wait(self._watcher)
 
@@ -51,8 +51,8 @@ _idle: list[_Timer] = []
 
 
 def sleep_until(until_ns: int) -> None:
-    """Sleep until this instant of the monotonic clock, ns, and some 0.1 ms more if the loop is idle. Where the kernel has no such
-    timers, or all are in use, as exactly as gevent does."""
+    """Sleep until this instant of the monotonic clock, ns; about 0.1 ms late if the loop is idle. Without a kernel timer (not
+    supported, or all in use), as precise as gevent."""
     timer = _free_timer()
     if timer is None:
         gevent.sleep(max(0, until_ns - time.monotonic_ns()) / NS_PER_S)

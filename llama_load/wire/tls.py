@@ -1,8 +1,8 @@
-"""TLS over memory buffers: the socket stays ours, so every received segment still has its kernel receive stamp.
+"""TLS over memory buffers: the socket is read directly, so every received segment keeps its kernel receive timestamp.
 
-A `TlsLayer` is a pure transformer. Bytes from the socket go into `received`, which gives back what must be sent for the
-handshake and the decrypted bytes; `encrypt` takes what is to be sent. The hub keeps sessions per address and resumes them,
-since llama-server wants a new connection for every stream.
+A `TlsLayer` only transforms bytes. `received` takes bytes from the socket and returns the handshake's reply and the decrypted
+bytes; `encrypt` takes bytes to send. The pool keeps sessions per address and resumes them, because llama-server needs a new
+connection for every stream.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ DECRYPT_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """Whom to trust: the system's authorities, those in `ca_file`, or (insecure) anybody."""
+    """Certificate verification: by the system's CAs, by those in `ca_file`, or (`insecure`) none."""
 
     ca_file: Path | None = None
     insecure: bool = False
 
     def context(self) -> ssl.SSLContext:
-        """The context that all connections of a hub share. Raises OSError or ssl.SSLError when `ca_file` is of no use."""
+        """The context that all connections of a pool share. Raises OSError or ssl.SSLError when `ca_file` is invalid."""
         context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file else None)
         if self.insecure:
             context.check_hostname = False
@@ -47,7 +47,7 @@ class TlsLayer:
         return self._out.read()
 
     def received(self, data: memoryview) -> tuple[bytes, bytes]:
-        """Bytes came in: (bytes to send for it, decrypted bytes)."""
+        """Process received bytes; returns (bytes to send in reply, decrypted bytes)."""
         self._in.write(data)
         if not self.ready:
             self._handshake()
@@ -57,13 +57,13 @@ class TlsLayer:
         return self._out.read(), plain
 
     def encrypt(self, data: bytes) -> bytes:
-        """What to send for `data`, once `ready`."""
+        """The encrypted `data`; only once `ready`."""
         self._object.write(data)
         return self._out.read()
 
     @property
     def session(self) -> ssl.SSLSession | None:
-        """What a later connection to the same server can resume."""
+        """The session that a later connection to the same server can resume."""
         return self._object.session
 
     @property
@@ -85,7 +85,7 @@ class TlsLayer:
                 piece = self._object.read(DECRYPT_BYTES)
             except ssl.SSLWantReadError:
                 break
-            except ssl.SSLZeroReturnError:  # the peer's orderly goodbye; the socket's end follows
+            except ssl.SSLZeroReturnError:  # close_notify; the end of the socket follows
                 break
             if not piece:
                 break

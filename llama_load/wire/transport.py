@@ -1,4 +1,4 @@
-"""The one place of a process where requests begin and sockets are read."""
+"""Starts requests and reads sockets, for the whole process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 READ_BUFFER_BYTES = 64 * 1024
 TIMEOUT_SCAN_S = 0.1
-# Passes over what waits before time-outs are judged, each of up to 512 KiB a connection.
+# Reads of waiting bytes before timeouts are judged, each of up to 512 KiB per connection.
 MOST_WAITING_READS = 16
 
 # gevent hides poll(2).
@@ -50,8 +50,8 @@ class Transport:
         self._loop = loop
         self._scan: Any = None
         self._offset = wall_minus_mono_ns() if SO_TIMESTAMPNS is not None else 0
-        # Linux switches receive stamps on for the whole machine with the first socket that wants them, a moment
-        # after it is asked. One socket kept open for good means that no later segment arrives unstamped.
+        # Linux turns receive timestamps on for the whole machine with the first socket that requests them, with a delay. One socket
+        # that stays open ensures that every later segment has one.
         self._keeper = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
         if SO_TIMESTAMPNS is not None:
             self._keeper.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -66,9 +66,8 @@ class Transport:
     def send(self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts) -> Exchange:
         """Carry out one exchange and return it when it is done.
 
-        Blocks the calling greenlet only. Never raises for anything the server or the network does. When the
-        greenlet is killed meanwhile, the connection is closed, and the GreenletExit goes on; use `begin` and
-        `Exchange.cancel` where the exchange is needed then.
+        Blocks only the calling greenlet. Never raises for server or network errors. If the greenlet is killed, the connection is
+        closed and GreenletExit propagates; use `begin` and `Exchange.cancel` where the exchange is still needed.
         """
         exchange = self.begin(address, request, reader, timeouts)
         try:
@@ -78,7 +77,7 @@ class Transport:
         return exchange
 
     def begin(self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts) -> Exchange:
-        """Start an exchange; `Exchange.wait` waits for its end. Others that are ready to go on go first."""
+        """Start an exchange, after greenlets that were ready before; `Exchange.wait` waits for its end."""
         self.fair_queue.wait()
         exchange = Exchange(self.pool, address, request, PhaseClock(timeouts), AnswerBody(reader), Waiter(), self._over)
         self.active.add(exchange)
@@ -89,11 +88,11 @@ class Transport:
         return exchange
 
     def trust(self, options: TlsOptions) -> None:
-        """Whom https:// connections trust from now on."""
+        """Set the TLS options of new connections."""
         self.pool.trust(options)
 
     def close_parked(self) -> None:
-        """Close the connections that wait for their next use."""
+        """Close the idle connections."""
         self.pool.close_parked()
 
     def _over(self, exchange: Exchange) -> None:
@@ -117,7 +116,7 @@ class Transport:
                     connection.on_writable()
                 if bits & (READABLE | BROKEN | HUNG_UP):
                     connection.on_readable(buffer, view, offset, before, now)
-            except Exception as error:  # a fault of ours must cost one request, not the loop
+            except Exception as error:  # a bug here must cost one request, not the loop
                 logger.exception("reading an answer failed")
                 if connection.exchange is not None:
                     connection.exchange.fail("client_error", f"llama-load itself failed: {error!r}")
@@ -135,7 +134,7 @@ class Transport:
         return [exchange for exchange in self.active if exchange.is_overdue(now)]
 
     def _read_waiting(self, exchanges: Sequence[Exchange]) -> None:
-        """Read what has come for these and waits in the kernel: after the process stood still, timers run before reads."""
+        """Read bytes of these exchanges that wait in the kernel: after a pause of the process, timers run before reads."""
         poller = _poll()
         for exchange in exchanges:
             if (connection := exchange.connection) is not None and connection.fd >= 0:

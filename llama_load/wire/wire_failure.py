@@ -1,16 +1,16 @@
-"""How an exchange can fail on the wire. A failure is data: it ends up in a record, it is never raised.
+"""Failure classes of an exchange on the wire. A failure is data for a record; it is never raised.
 
-connect_refused      nobody listens at the address
+connect_refused      the connection was refused
 connect_timeout      no connection within the connect timeout
-connect_failed       any other refusal of the network (no route, address not available)
-tls                  the handshake failed
+connect_failed       any other network error (no route, address not available)
+tls                  the TLS handshake failed
 reset                the peer reset the connection
 cut_off              the peer closed before the answer was complete
 first_token_timeout  no progress within the first-token timeout
 token_timeout        progress stopped for longer than the token timeout
-protocol             bytes that are no HTTP/1.1, or no event stream
-too_large            a header block, line or body beyond the limits in `llama_load.wire.exchange`
-client_error         a fault of llama-load itself while reading; please report it
+protocol             bytes that are not HTTP/1.1, or not an event stream
+too_large            a header block, event or body beyond the limits in `response`, `sse` and `exchange`
+client_error         an error in llama-load while reading; please report it
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WireFailure:
-    """Why an exchange did not end well: a class from the list above and a sentence."""
+    """Why an exchange failed: a class from the list above and a message."""
 
     kind: str
     text: str
 
 
 def tls_text(error: ssl.SSLError) -> str:
-    """What OpenSSL says, without its C file names, and what to do about the usual cases."""
+    """OpenSSL's message without C file names, with a remedy for the usual cases."""
     reason = (getattr(error, "verify_message", "") or error.reason or str(error)).lower().replace("_", " ")
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the server's certificate is not trusted: {reason}; give its authority with --ca-file, or --insecure"
+        return f"the server's certificate is not trusted: {reason}; give its CA with --ca-file, or use --insecure"
     if "wrong version number" in reason or "record layer" in reason or "packet length" in reason:
         return "the server does not speak TLS; try http:// instead of https://"
     return f"TLS failed: {reason}"

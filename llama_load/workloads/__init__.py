@@ -1,1 +1,1 @@
-"""Where prompts come from. Knows nothing of the wire: token counting is handed in."""
+"""The prompts of a run. Knows nothing of the wire: callers pass in the token counter."""

@@ -1,4 +1,4 @@
-"""Counting tokens: by a local tokenizer.json, or by an estimate that says it is one. (The server's own way is a target's.)"""
+"""Token counters: a local tokenizer.json, or an estimate, named as such. A server's tokenizer is counted by its target."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, Protocol
 
 from llama_load.errors import UsageError
 
-# CJK ideographs, kana, hangul and full-width forms: modern tokenizers spend about three tokens on four of them.
+# CJK ideographs, kana, hangul and full-width forms: modern tokenizers spend about three tokens on four characters.
 _DENSE = re.compile(r"[\u3000-\u9fff\uac00-\ud7af\uff00-\uffef]")
 DENSE_TOKENS_PER_CHAR = 0.75
 CHARS_PER_TOKEN = 4.2
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of texts, special tokens that the tokenizer adds by itself included."""
+    """Counts the tokens of texts, including the special tokens that the tokenizer adds."""
 
     @property
     def source(self) -> str:
-        """What counts, for reports; asked for when all is counted."""
+        """The counter's name for reports; read after counting."""
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, in order."""
 
 
 class EstimatedCounter:
-    """About a token per 4.2 characters, three tokens per four CJK characters. Off by 20 % and more."""
+    """About one token per 4.2 characters and three tokens per four CJK characters. Error: 20 % and more."""
 
     source = "estimate"
 
@@ -45,7 +45,7 @@ class LocalCounter:
     """A Hugging Face `tokenizer.json`, read with the `tokenizers` package."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError when the package is missing or the file is none."""
+        """Raise UsageError if the package is missing or the file is not a tokenizer.json."""
         try:
             from tokenizers import Tokenizer
         except ImportError:
@@ -56,7 +56,7 @@ class LocalCounter:
         try:
             self._tokenizer: Any = Tokenizer.from_file(str(file))
         except Exception as error:  # the package raises bare Exception
-            raise UsageError(f"{file} is no tokenizer.json: {error}") from None
+            raise UsageError(f"{file} is not a tokenizer.json: {error}") from None
         self.source = f"tokenizer {file.name}"
 
     def count(self, texts: Sequence[str]) -> list[int]:

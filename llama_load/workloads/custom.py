@@ -1,4 +1,4 @@
-"""Prompts of one's own: a JSONL file, a request a line, sent in the order of the file."""
+"""Your own prompts: a JSONL file with one request per line, sent in file order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from llama_load.workloads.huggingface import HUB
 from llama_load.workloads.prompt import ANSWER_TOKENS, Message, Plan, PlanRequest, Prompt
 from llama_load.workloads.sharegpt import TextCounts, made_up
 
-LAYOUT = 'a prompt, {"prompt": "…"} or {"messages": [{"role", "content"}, …]}, with "output_tokens" (1 or more) if wanted'
+LAYOUT = 'a prompt, {"prompt": "…"} or {"messages": [{"role", "content"}, …]}, with "output_tokens" (1 or more) if needed'
 
 
 class _Line(msgspec.Struct):
@@ -38,28 +38,28 @@ class PromptFileFacts(DataFacts):
 
 
 class Custom:
-    """The prompts of a JSONL file, each as it stands: `{"prompt": …}` or `{"messages": …}`, and `"output_tokens"`.
+    """The prompts of a JSONL file, unchanged: `{"prompt": …}` or `{"messages": …}`, and `"output_tokens"`.
 
-    The answer's length is --sharegpt-output-len, else the line's, else 128 tokens.
+    The answer's length is --sharegpt-output-len, else the line's `output_tokens`, else 128 tokens.
     """
 
     name = "custom"
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Take the lines in order, the warm-up from behind them. Raises UsageError that names the line that is no prompt."""
+        """Take the lines in order, warm-up prompts after the measured ones. UsageError names an invalid line."""
         if wanted.dataset_path is None:
-            raise UsageError(f"prompts of your own are missing; give a JSONL file with --dataset-path, each line {LAYOUT}")
+            raise UsageError(f"custom.py needs a JSONL file: give it with --dataset-path, each line {LAYOUT}")
         if wanted.dataset_path.startswith(HUB):
-            raise UsageError("custom.py reads a JSON Lines file; for a data set of Hugging Face take sharegpt_chat.py")
+            raise UsageError("custom.py reads a JSON Lines file; use sharegpt_chat.py for a Hugging Face data set")
         path = Path(wanted.dataset_path)
         file = DataFile(path, LAYOUT)
         for place in range(len(file)):
             _prompt(file, place, wanted)
         if not len(file):
-            raise UsageError(f"the data set {path} is empty; each line is to be {LAYOUT}")
+            raise UsageError(f"the data set {path} is empty; each line must be {LAYOUT}")
         measured: list[Prompt] = []
         warmup: list[Prompt] = []
-        asked: set[tuple[str, tuple[Message, ...]]] = set()
+        used: set[tuple[str, tuple[Message, ...]]] = set()
         too_long = 0
         for prompt in _counted(file, wanted):
             missing = len(measured) < wanted.num_prompts
@@ -67,8 +67,8 @@ class Custom:
                 too_long += missing
             elif missing:
                 measured.append(prompt)
-                asked.add((prompt.text, prompt.history))
-            elif (prompt.text, prompt.history) not in asked:
+                used.add((prompt.text, prompt.history))
+            elif (prompt.text, prompt.history) not in used:
                 warmup.append(prompt)
             if len(measured) >= wanted.num_prompts and len(warmup) >= wanted.warmup:
                 break
@@ -93,7 +93,7 @@ class Custom:
 
 
 def _counted(file: DataFile, wanted: PlanRequest) -> Iterator[Prompt]:
-    """The prompts with their tokens, some at a time."""
+    """The prompts with their token counts, counted in batches."""
     counts = TextCounts(wanted.counter)
     for batch in batches(_prompt(file, place, wanted) for place in range(len(file))):
         said = [[*(message.text for message in prompt.history), prompt.text] for prompt in batch]
@@ -103,23 +103,23 @@ def _counted(file: DataFile, wanted: PlanRequest) -> Iterator[Prompt]:
 
 
 def _prompt(file: DataFile, place: int, wanted: PlanRequest) -> Prompt:
-    """The prompt in a line. Raises UsageError that names the line if it has none."""
+    """The prompt in a line. UsageError names the line if it has none."""
     line = file.decode(place, _LINE)
-    *before, asked = [Message(USER, line.prompt or "")] if line.messages is None else _up_to_question(line.messages)
+    *before, question = [Message(USER, line.prompt or "")] if line.messages is None else _up_to_question(line.messages)
     system = wanted.traffic.system_prompt
     if system and before and before[0].role == SYSTEM:
         system = joined(system, before.pop(0).text)
     if system:
         before.insert(0, Message(SYSTEM, system))
-    if not asked.text.strip():
-        raise UsageError(f"{file.where(place)} asks nothing; it must be {LAYOUT}")
+    if not question.text.strip():
+        raise UsageError(f"{file.where(place)} has no question; it must be {LAYOUT}")
     output = wanted.output_len or line.output_tokens or ANSWER_TOKENS
     answer = line.messages[-1].text if line.messages and line.messages[-1].role == ASSISTANT else None
-    return Prompt(asked.text, max_tokens=output, history=tuple(before), answer=answer)
+    return Prompt(question.text, max_tokens=output, history=tuple(before), answer=answer)
 
 
 def _up_to_question(turns: list[Turn]) -> list[Message]:
-    """The messages up to the last one of the user; what the file has behind it is the recorded answer."""
+    """The messages up to the user's last one; the message after it is the recorded answer."""
     said = [Message(turn.role or USER, turn.text) for turn in turns]
     while said and said[-1].role != USER:
         said.pop()

@@ -1,4 +1,4 @@
-"""The entries of a data file, a JSON list or JSON Lines of any size, and the turns of a conversation in one."""
+"""Entries of a data file (a JSON list or JSON Lines, of any size) and the turns of a conversation."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _ROLES = {
 
 
 class DataFile:
-    """The entries of a file, in order: the items of a JSON list or, where the file does not begin with `[`, one a line.
+    """The entries of a file, in order: the items of a JSON list, or one per line if the file does not begin with `[`.
 
-    Only where they lie is kept, and each is decoded when it is asked for: a file of 500 MB costs some megabytes beside its
-    pages in the system's cache. `sha256` is the file's.
+    Keeps only their positions and decodes an entry on access: a 500 MB file costs a few megabytes besides its pages in the
+    system's cache. `sha256` is the file's.
     """
 
     def __init__(self, path: Path, layout: str) -> None:
-        """`layout` ends the sentence "this is JSON, but not …". Raises UsageError for a file that is missing, empty or no JSON."""
+        """`layout` completes the message "this is JSON, but not …". UsageError: the file is missing, empty or not JSON."""
         self._path = path
         self._layout = layout
         data = _mapped(path)
@@ -72,11 +72,11 @@ class DataFile:
         return len(self._entries)
 
     def where(self, place: int) -> str:
-        """What an entry is called in a sentence: `line 7 of chats.jsonl`, `entry 7 of chats.json`."""
+        """The entry's name in messages: `line 7 of chats.jsonl`, `entry 7 of chats.json`."""
         return f"entry {place + 1} of {self._path}" if self._lines is None else f"line {self._lines[place]} of {self._path}"
 
     def decode(self, place: int, decoder: msgspec.json.Decoder[T]) -> T:
-        """The entry at a place, 0 … len-1. Raises UsageError that names it when it is broken or laid out otherwise."""
+        """The entry at a position, 0 … len-1. UsageError names an entry that is broken or has another layout."""
         entry = self._entries[place]
         try:
             try:
@@ -84,7 +84,7 @@ class DataFile:
             except msgspec.ValidationError:
                 raise
             except msgspec.DecodeError:
-                # Half an emoji, escaped, is no Unicode; Python's json takes it (and so vLLM), and scraped dumps have it.
+                # Half an emoji (an escaped lone surrogate) is invalid Unicode, but Python's json and vLLM accept it; dumps have it.
                 text = json.dumps(json.loads(bytes(entry)), ensure_ascii=False)
                 return decoder.decode(text.encode("utf-8", "replace"))
         except msgspec.ValidationError as error:
@@ -97,7 +97,7 @@ def _mapped(path: Path) -> mmap.mmap | bytes:
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # a device has no end
-            raise UsageError(f"the data set {path} is no regular file")
+            raise UsageError(f"the data set {path} is not a regular file")
         with path.open("rb") as file:
             try:
                 return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -115,7 +115,7 @@ def _mapped(path: Path) -> mmap.mmap | bytes:
 
 
 def _in_utf8(data: mmap.mmap | bytes) -> tuple[mmap.mmap | bytes, int]:
-    """The data as UTF-8, and where it starts behind a byte order mark. Windows writes UTF-16, too."""
+    """The data as UTF-8, and its start after a byte order mark. Windows also writes UTF-16."""
     encoding = json.detect_encoding(data[:4])
     if not encoding.startswith("utf-8"):
         data = data[:].decode(encoding).encode()
@@ -126,14 +126,14 @@ def _list_items(data: memoryview) -> Sequence[msgspec.Raw | memoryview]:
     try:
         return msgspec.json.decode(data, type=list[msgspec.Raw])
     except msgspec.DecodeError as error:
-        # It may be but half an emoji (see `DataFile.decode`) that stops msgspec, which is ten times as fast.
+        # msgspec, ten times as fast, also fails on a lone surrogate (see `DataFile.decode`).
         if (items := _found_by_brackets(data)) is None:
             raise error from None
         return items
 
 
 def _found_by_brackets(data: memoryview) -> list[memoryview] | None:
-    """The objects of a JSON list, whatever their strings hold; None if it is no list of objects."""
+    """The objects of a JSON list, found without decoding their strings; None if it is not a list of objects."""
     items: list[memoryview] = []
     depth = start = end = 0
     for match in _STRING_OR_BRACKET.finditer(data):
@@ -156,7 +156,7 @@ def _found_by_brackets(data: memoryview) -> list[memoryview] | None:
 
 
 def _lines(data: mmap.mmap | bytes, start: int) -> tuple[array[int], list[memoryview]]:
-    """The lines that are not blank, and their numbers, from 1."""
+    """The non-blank lines, and their numbers from 1."""
     view = memoryview(data)
     numbers, lines, number = array("Q"), [], 0
     while start < len(data):
@@ -171,13 +171,13 @@ def _lines(data: mmap.mmap | bytes, start: int) -> tuple[array[int], list[memory
 
 
 class Part(msgspec.Struct):
-    """A part of a message's content; parts that are no text (images) have none."""
+    """A part of a message's content; parts other than text (images) have no text."""
 
     text: str | None = None
 
 
 class Turn(msgspec.Struct, rename={"speaker": "from"}):
-    """One turn as files have it: ShareGPT's `from` and `value`, or OpenAI's `role` and `content`."""
+    """One turn of a conversation: ShareGPT's `from` and `value`, or OpenAI's `role` and `content`."""
 
     speaker: str | None = None
     value: str | None = None
@@ -186,16 +186,16 @@ class Turn(msgspec.Struct, rename={"speaker": "from"}):
 
     @property
     def text(self) -> str:
-        """What is said, "" if nothing; texts in parts are joined by line breaks."""
+        """The text, "" if there is none; text parts are joined by line breaks."""
         if isinstance(self.content, list):
             return "\n".join(part.text for part in self.content if part.text)
         return self.value or self.content or ""
 
 
 def messages(turns: Iterable[Turn]) -> list[Message]:
-    """The turns that say something, as system, user and assistant messages.
+    """The turns that have text, as system, user and assistant messages.
 
-    A speaker of another name, or of none, is taken for the one who did not speak last: a tool's result counts as the user's.
+    An unknown or missing speaker counts as the one who did not speak last: a tool's result becomes the user's.
     """
     found: list[Message] = []
     last = ASSISTANT
@@ -208,7 +208,7 @@ def messages(turns: Iterable[Turn]) -> list[Message]:
 
 
 def alternating(said: Iterable[Message]) -> Iterator[Message]:
-    """The messages with those of one role in a row joined by a blank line."""
+    """The messages, with consecutive ones of the same role joined by a blank line."""
     role, texts = "", list[str]()
     for message in said:
         if message.role != role and texts:
@@ -221,5 +221,5 @@ def alternating(said: Iterable[Message]) -> Iterator[Message]:
 
 
 def joined(*texts: str | None) -> str | None:
-    """Those texts that are there, with a blank line between them; None if none is."""
+    """The non-empty texts joined by a blank line; None if there is none."""
     return BLANK_LINE.join(text for text in texts if text) or None

@@ -1,4 +1,4 @@
-"""Long documents with a question at their end: the traffic of people who paste a file and ask about it."""
+"""Long documents with a question at the end: the traffic of people who paste a file and ask about it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from llama_load.workloads.fitting import counted, settled
 from llama_load.workloads.prompt import ANSWER_TOKENS, AS_IS, CACHES, DIFFERENT, SHARED, Plan, PlanRequest, Prompt
 from llama_load.workloads.text_files import TextFile, files_digest, text_files
 
-# The reference measurement's document: a source file of about 11,000 tokens.
+# The default document length: a source file of about 11,000 tokens.
 DOCUMENT_TOKENS = 11_000
-# A plan is held in memory: 40 million tokens are about 160 MB of text. What goes beyond is repeated.
+# Plans stay in memory: 40 million tokens are about 160 MB of text. Longer plans repeat documents.
 MOST_TOKENS = 40_000_000
-# The least of a document that is worth a question.
+# The shortest document worth a question.
 LEAST_TOKENS = 16
-# No text has more characters a token: so much of a file is enough to cut from.
+# No text has more characters per token: this much of a file is enough to cut from.
 MOST_CHARS_PER_TOKEN = 16
-# Cuts are tried until the tokens are within half a percent below the wanted ones; two or three tries do as a rule.
+# Cuts are tried until the count is at most half a percent below the target; usually two or three tries.
 TRIES = 8
 
 QUESTIONS = (
@@ -53,7 +53,7 @@ _LATIN_WORD = re.compile(r"[A-Za-z]+")
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What surrounds a document in one prompt."""
+    """The text around a document in one prompt."""
 
     before: str
     question: str
@@ -64,7 +64,7 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentFacts(DataFacts):
-    """Text files, and how many tokens of each a prompt has."""
+    """Text files, and how many tokens of each go into a prompt."""
 
     files: int
     document_tokens: int
@@ -72,21 +72,21 @@ class DocumentFacts(DataFacts):
 
 
 class Documents:
-    """Questions about long documents: a file or the files of a folder, by default the text that comes with llama-load.
+    """Questions about long documents: a file, the files of a folder, or by default the text included with llama-load.
 
-    Each document is cut, or repeated, to `document_tokens` tokens and ends in a question. `document_cache` says what a server's
-    prefix cache can do: "different" begins every prompt with random text, so that it can do nothing; "shared" puts the same
-    document first in all prompts, warm-up included, and asks something else each time; "as-is" adds nothing, so that a document
-    and question may come again. Where the server tells how much fits a slot, longer documents are cut to that.
+    Each document is cut or repeated to `document_tokens` tokens and ends with a question. `document_cache` sets what a server's
+    prefix cache can reuse. "different": nothing, every prompt begins with random text. "shared": the document, the same one begins
+    all prompts, warm-up included, and each has another question. "as-is": nothing is added, so a document and question may repeat.
+    Documents are cut to a slot's size where the server reports it.
     """
 
     name = "document"
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Choose the documents and questions of a run. Raises UsageError when there is no text, or no room for any."""
+        """Choose the documents and questions of a run. UsageError: no text, or a slot too small for any document."""
         traffic, cache = wanted.traffic, wanted.traffic.document_cache
         if cache not in CACHES:
-            raise UsageError(f'the document cache mode is one of "{DIFFERENT}", "{SHARED}" and "{AS_IS}", not "{cache}"')
+            raise UsageError(f'the document cache mode must be one of "{DIFFERENT}", "{SHARED}" and "{AS_IS}", not "{cache}"')
         path = traffic.document or bundled("datasets/sample_document.md")
         answer = wanted.output_len or ANSWER_TOKENS
         tokens = traffic.document_tokens or DOCUMENT_TOKENS
@@ -94,11 +94,11 @@ class Documents:
         at_most = max(1, MOST_TOKENS // (tokens if room is None else max(1, min(tokens, room))))
         distinct = min(wanted.num_prompts, at_most)
         files = list(islice(text_files(path, wanted.seed), 1 if cache == SHARED else distinct))
-        asked = [_questions(file.text, traffic.question) for file in files]
+        questions = [_questions(file.text, traffic.question) for file in files]
         if cache == AS_IS:
-            distinct = min(distinct, sum(map(len, asked)))
+            distinct = min(distinct, sum(map(len, questions)))
         frames = [
-            _frame(place, asked, f"{wanted.seed}{wanted.nonce}", cache, warmup=place >= distinct)
+            _frame(place, questions, f"{wanted.seed}{wanted.nonce}", cache, warmup=place >= distinct)
             for place in range(distinct + wanted.warmup)
         ]
         frame_tokens = dict(counted(dict.fromkeys(frame.around("") for frame in frames), wanted.counter))
@@ -108,7 +108,7 @@ class Documents:
         if room is not None and room < most:
             if room < most_around + min(tokens, LEAST_TOKENS):
                 raise UsageError(
-                    f"a slot has room for {room} prompt tokens beside an answer of {answer}, too few for a document with its "
+                    f"a slot has room for {room} prompt tokens with an answer of {answer}, too few for a document with its "
                     "question; start the server with a larger context or fewer slots"
                 )
             most = room
@@ -120,7 +120,7 @@ class Documents:
             prompts.append(Prompt(frame.around(document), prompt_tokens, answer))
         measured, warmup = prompts[:distinct], prompts[distinct:]
         if wanted.fill:
-            # In turn rather than drawn: none comes again before all the others did.
+            # In turn, not drawn: no document repeats before all others were used.
             measured = [measured[place % distinct] for place in range(wanted.num_prompts)]
         document_tokens = most - most_around
         texts = DocumentFacts(
@@ -144,16 +144,16 @@ class Documents:
 
 
 def _questions(text: str, question: str | None) -> Sequence[str]:
-    """What is asked about a text: the user's question, else those in its language."""
+    """The questions about a text: the user's, else the built-in ones in its language."""
     if question:
         return (question,)
     start = text[:20_000]
     return CHINESE_QUESTIONS if len(_HAN.findall(start)) > len(_LATIN_WORD.findall(start)) else QUESTIONS
 
 
-def _frame(place: int, asked: Sequence[Sequence[str]], seed: str, cache: str, *, warmup: bool) -> _Frame:
-    """Each document gets its first question, then each its second, and so on."""
-    questions, number = asked[place % len(asked)], place // len(asked)
+def _frame(place: int, by_document: Sequence[Sequence[str]], seed: str, cache: str, *, warmup: bool) -> _Frame:
+    """Each document gets its first question, then each gets its second, and so on."""
+    questions, number = by_document[place % len(by_document)], place // len(by_document)
     question = questions[number % len(questions)]
     if cache == SHARED:
         return _Frame("", question if number < len(questions) else f"({number + 1}) {question}")
@@ -163,7 +163,7 @@ def _frame(place: int, asked: Sequence[Sequence[str]], seed: str, cache: str, *,
 
 
 def _sized(files: Sequence[TextFile], frame: _Frame, most: int, around: int, counter: TokenCounter) -> list[tuple[str, int]]:
-    """Of each file as much, with repetitions, as makes `most` tokens in this frame; and how many it makes."""
+    """As much of each file, repeated if short, as makes `most` tokens in this frame; and that number of tokens."""
     texts = [file.text[: most * MOST_CHARS_PER_TOKEN].strip() + "\n\n" for file in files]
     return settled([_cutting(text, frame, most, around) for text in texts], counter)
 

@@ -1,11 +1,12 @@
-"""Inputs of embeddings requests: batches of passages from text files, or of questions from ShareGPT conversations."""
+"""Inputs of embeddings and rerank requests: batches of passages from text files, or of questions from ShareGPT conversations."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from llama_load.errors import UsageError
 from llama_load.workloads.counting import CHARS_PER_TOKEN
@@ -15,17 +16,17 @@ from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
 from llama_load.workloads.sharegpt import chosen
 from llama_load.workloads.text_files import files_digest, text_files
 
-# Retrieval cuts documents into passages of this order; many embedding models take no more than 512 tokens.
+# Retrieval systems cut documents into passages of about this length; many embedding models take at most 512 tokens.
 PASSAGE_TOKENS = 128
 _SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "。", "！", "？")
 _WORD_ENDS = (" ", "\t", "，")
-# How many passages of a file are counted at once to learn how many characters its tokens have.
+# Passages counted per file to learn its characters per token.
 _SAMPLE_PASSAGES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFacts(DataFacts):
-    """Texts to embed: how many different ones, and how many in a request."""
+    """Texts to embed or rank: the number of different ones, and how many per request."""
 
     texts: int
     batch_size: int
@@ -34,35 +35,37 @@ class TextFacts(DataFacts):
 class TextBatches:
     """Batches of texts to embed: passages of a file or folder (`document`), else first questions of a ShareGPT file.
 
-    Without either the questions are those of the sample that comes with llama-load. Passages have about `input_len` tokens and
-    end with a sentence or word. No text is in two batches, until all have been asked for and batches are repeated.
+    The default is the questions of the sample included with llama-load. Passages have about `input_len` tokens and end with a
+    sentence or word. Batches repeat only after every text was used once.
     """
 
     name = "embeddings"
+    queries: ClassVar[int] = 0  # texts at the start of a batch that are not its inputs: 0 or 1
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Choose the batches of a run. Raises UsageError when the data cannot be read or has too few texts for one."""
+        """Choose the batches of a run. UsageError: the data cannot be read or has too few texts for one batch."""
         size = wanted.traffic.batch_size
         if size < 1:
-            raise UsageError(f"an embeddings request has one text or more, not {size}; set --batch-size")
+            raise UsageError(f"--batch-size must be 1 text or more, got {size}")
         source = _questions(wanted) if wanted.traffic.document is None else _passages(wanted.traffic.document, wanted)
         prompts: list[Prompt] = []
         batch: list[tuple[str, int]] = []
         too_long = found = 0
         for text, tokens in counted(_without_repeats(source.texts), wanted.counter):
-            if wanted.fits is not None and not wanted.fits(tokens, 0):
+            # A query and a document share a slot.
+            if wanted.fits is not None and not wanted.fits((1 + self.queries) * tokens, 0):
                 too_long += 1
                 continue
             found += 1
             batch.append((text, tokens))
-            if len(batch) < size:
+            if len(batch) < self.queries + size:
                 continue
-            prompts.append(Prompt("", sum(count for _, count in batch), inputs=tuple(text for text, _ in batch)))
+            prompts.append(self._prompt(batch))
             batch = []
             if len(prompts) == wanted.num_prompts + wanted.warmup:
                 break
         if not prompts:
-            raise UsageError(_too_few(source.path, found, too_long, size))
+            raise UsageError(_too_few(source.path, found, too_long, size, self.queries))
         measured, warmup = prompts[: wanted.num_prompts], prompts[wanted.num_prompts :]
         distinct = len(measured)
         if wanted.fill and distinct < wanted.num_prompts:
@@ -74,12 +77,36 @@ class TextBatches:
             repeated=len(measured) - distinct,
             replaced=too_long,
         )
-        return Plan(measured, warmup + _made_up(wanted.warmup - len(warmup), size), facts)
+        return Plan(measured, warmup + self._made_up(wanted.warmup - len(warmup), size), facts)
+
+    def _prompt(self, batch: Sequence[tuple[str, int]]) -> Prompt:
+        texts, tokens = zip(*batch, strict=True)
+        queries = self.queries
+        # The server computes each document with the query before it.
+        total = sum(tokens[queries:]) + sum(tokens[:queries]) * len(texts[queries:])
+        return Prompt("".join(texts[:queries]), total, inputs=tuple(texts[queries:]))
+
+    def _made_up(self, count: int, size: int) -> list[Prompt]:
+        """Warm-up batches for data that has none to spare."""
+        return [
+            Prompt(
+                f"Warm-up query {number}" if self.queries else "",
+                inputs=tuple(f"Warm-up text {number}.{part}" for part in range(size)),
+            )
+            for number in range(count)
+        ]
+
+
+class Queries(TextBatches):
+    """Queries, each with `--batch-size` documents to be ranked for it, drawn like the texts of `TextBatches`."""
+
+    name = "rerank"
+    queries = 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where texts come from; `digests` has the SHA-256 of each file that was read so far."""
+    """The source of the texts; `digests` holds the SHA-256 of each file read."""
 
     path: Path
     texts: Iterator[str]
@@ -110,12 +137,12 @@ def _passages_of_files(path: Path, wanted: PlanRequest, digests: list[str]) -> I
 
 
 def passages(text: str, chars: int) -> Iterator[str]:
-    """A text in pieces of at most so many characters, without the space around them, each cut after a sentence or word."""
+    """A text in pieces of at most `longest` characters, stripped, each cut after a sentence or word."""
     start = 0
     while start < len(text):
         piece = text[start : start + chars]
         if start + chars < len(text):
-            # From the last third on: a sentence's end if there is one, else a word's, else wherever it is.
+            # In the last third: at a sentence's end if there is one, else at a word's, else at the limit.
             ends = (max(piece.rfind(mark, 2 * chars // 3) for mark in marks) for marks in (_SENTENCE_ENDS, _WORD_ENDS))
             piece = piece[: next((end + 1 for end in ends if end >= 0), chars)]
         start += len(piece)
@@ -131,15 +158,12 @@ def _without_repeats(texts: Iterable[str]) -> Iterator[str]:
             yield text
 
 
-def _made_up(count: int, size: int) -> list[Prompt]:
-    """Warm-up batches for when the data has none to spare."""
-    return [Prompt("", inputs=tuple(f"Warm-up text {number}.{part}" for part in range(size))) for number in range(count)]
-
-
-def _too_few(path: Path, found: int, too_long: int, size: int) -> str:
+def _too_few(path: Path, found: int, too_long: int, size: int, queries: int) -> str:
     if too_long and not found:
+        slot = "half a slot" if queries else "a slot"
         return (
-            f"all {too_long} texts of {path} are longer than a slot of the server; start it with a larger context, or give "
+            f"all {too_long} texts of {path} are longer than {slot} of the server; start it with a larger context, or give "
             "shorter texts"
         )
-    return f"{path} holds {found} different texts that can be used, too few for a batch of {size}; lower --batch-size or give more"
+    batch = f"a batch of {size}{' and a query' if queries else ''}"
+    return f"{path} has {found} different usable texts, too few for {batch}; lower --batch-size or give more"

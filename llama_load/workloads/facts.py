@@ -1,4 +1,4 @@
-"""What run.json says of a run's prompts: where they come from, how they were counted, what was replaced or repeated."""
+"""The facts about prompts in run.json: their source, the counter, how many were replaced or repeated."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from msgspec import UNSET, UnsetType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
-    """The data that prompts were made of. A workload with more to say has a class of its own under this one."""
+    """The data behind prompts. A workload with more facts has a subclass."""
 
-    path: str  # a file, a folder, hf:REPO, or what was made up
+    path: str  # a file, a folder, hf:REPO, or a name for generated data
     sha256: str | UnsetType = UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFacts:
-    """A plan in numbers. UNSET is left out of run.json: it does not apply to this workload."""
+    """The numbers of a plan. UNSET fields do not apply to this workload and are left out of run.json."""
 
     dataset: DataFacts
     counted_by: str  # the token counter's source
-    distinct: int  # prompts that are sent once, or first
+    distinct: int  # prompts without their repetitions
     repeated: int
-    replaced: int  # prompts that did not fit a slot: others were taken
-    shortened: int | UnsetType = UNSET  # prompts, or conversations, that were cut to fit a slot
-    # Tokens that all prompts begin with by design; UNSET as 0, None where they repeat each other as they are meant to.
+    replaced: int  # prompts that did not fit a slot and were replaced by others
+    shortened: int | UnsetType = UNSET  # prompts or conversations cut to fit a slot
+    # Tokens that all prompts share at their start by design. UNSET counts as 0; None: prompts repeat each other by design.
     shared_tokens: int | UnsetType | None = UNSET
-    cut: int | UnsetType = UNSET  # documents that were cut to fit a slot, and from how many tokens
+    cut: int | UnsetType = UNSET  # documents cut to fit a slot, and their tokens before
     cut_from: int | UnsetType = UNSET
     tasks: Mapping[str, PlanFacts] | UnsetType = UNSET  # of a mixture, by name
 
 
 def shared_tokens(facts: Mapping[str, PlanFacts]) -> dict[str, int | None]:
-    """What the prompts of each workload, and of each task of a mixture, share by design; those that share nothing left out."""
+    """Tokens shared by design, by workload and by task of a mixture; those that share nothing are left out."""
     found: dict[str, int | None] = {}
     for name, each in facts.items():
         if each.tasks:
@@ -47,7 +47,7 @@ def shared_tokens(facts: Mapping[str, PlanFacts]) -> dict[str, int | None]:
 
 
 def facts_json(facts: Mapping[str, PlanFacts]) -> dict[str, Any]:
-    """`prompts` of run.json: the facts of the one workload, or of each by its name."""
+    """`prompts` of run.json: the facts of the only workload, or of each by name."""
     alone = next(iter(facts.values())) if len(facts) == 1 else None
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(facts if alone is None else alone))
     return found

@@ -1,4 +1,4 @@
-"""Texts brought to a wanted number of tokens, many at a time: counting may be a question to a server."""
+"""Fits texts to a target number of tokens, many at a time, because each count may be a request to a server."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import TypeVar
 from llama_load.workloads.counting import TokenCounter
 
 T = TypeVar("T")
-# Texts that are counted together: a server's /tokenize answers several at a time.
+# Texts counted in one batch: a server's /tokenize is called for several at a time.
 BATCH = 32
 
 
 def batches(items: Iterable[T]) -> Iterator[list[T]]:
-    """The items in lists of 32, the last one shorter; what is not asked for is not drawn."""
+    """The items in lists of 32, the last one shorter; reads the source lazily."""
     source = iter(items)
     while batch := list(islice(source, BATCH)):
         yield batch
 
 
 def counted(texts: Iterable[str], counter: TokenCounter) -> Iterator[tuple[str, int]]:
-    """Each text with its number of tokens, asked for in batches as they are needed."""
+    """Each text with its number of tokens, counted in batches on demand."""
     for batch in batches(texts):
         yield from zip(batch, counter.count(batch), strict=True)
 
 
 def settled(fittings: Sequence[Generator[str, int, T]], counter: TokenCounter) -> list[T]:
-    """What these fittings return, in order. A fitting yields a text, is sent its number of tokens, and tries again or returns.
+    """The results of these fittings, in order. A fitting yields a text, is sent its number of tokens, and retries or returns.
 
-    All go on side by side, so that a round of them costs the counter a few batches and not a call each.
+    All advance in rounds, so that a round costs the counter a few batches and not a call per text.
     """
     results: dict[int, T] = {}
     waiting = [(place, fitting, next(fitting)) for place, fitting in enumerate(fittings)]

@@ -1,7 +1,7 @@
-"""Data sets from the Hugging Face Hub or in its formats (Parquet, JSON, folders of them), read with the package `datasets`.
+"""Data sets from the Hugging Face Hub or in its formats (Parquet, JSON, folders), read with the package `datasets`.
 
-A spec is `hf:REPO` or `hf:REPO:split` (train, if not named); in place of REPO a file or folder of this machine, without network.
-`datasets` is imported when a data set is opened: it takes a second. Its cache is its own (`HF_HOME`).
+A spec is `hf:REPO` or `hf:REPO:split` (default: train). REPO may also be a local file or folder, read without network.
+`datasets` is imported when a data set is opened, because that takes a second. It keeps its cache in `HF_HOME`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from llama_load.workloads.facts import DataFacts
 
 HUB = "hf:"
 DEFAULT_SPLIT = "train"
-# Images are chosen among the first so many: enough to differ, few enough to be downloaded.
+# Images are chosen among this many: enough variety for a small download.
 IMAGE_POOL = 256
 _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}
 # Of one image.
@@ -28,9 +28,9 @@ _IMAGE_COLUMNS = ("image", "images", "picture")
 
 
 class DataSet:
-    """A split of a data set, streamed: nothing is downloaded but what is read.
+    """A split of a data set, streamed: only what is read is downloaded.
 
-    Raises UsageError with a sentence when it cannot be reached, does not exist, has no such split, or is in no known format.
+    UsageError: it cannot be reached, does not exist, has no such split, or is in no known format.
     """
 
     def __init__(self, spec: str) -> None:
@@ -41,7 +41,7 @@ class DataSet:
 
     @property
     def facts(self) -> DataFacts:
-        """For the manifest: the spec and, of a file of this machine, its hash."""
+        """For the manifest: the spec and, for a local file, its hash."""
         file = Path(self._source)
         if not file.is_file():
             return DataFacts(path=self.spec)
@@ -49,28 +49,28 @@ class DataSet:
             return DataFacts(path=self.spec, sha256=hashlib.file_digest(opened, "sha256").hexdigest())
 
     def first_of(self, names: Sequence[str]) -> str:
-        """The first of these columns that the data set has. Raises UsageError that names the columns that it has."""
+        """The first of these columns that exists. UsageError lists the existing columns."""
         for name in names:
             if name in self.columns:
                 return name
         raise UsageError(f"the data set {self.spec} has no column {' or '.join(names)}; it has {', '.join(self.columns) or 'none'}")
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-        """The rows in order, all columns or these."""
+        """The rows in order, with all columns or only these."""
         for column in columns or ():
             self.first_of([column])
         return self._read(self._rows if columns is None else self._rows.select_columns(list(columns)))
 
     def images(self, count: int, seed: int) -> list[bytes]:
-        """`count` images, drawn with the seed, as the encoded files they are (JPEG, PNG, …); fewer where there are fewer.
+        """`count` images drawn with the seed, as encoded files (JPEG, PNG, …); fewer if the data set has fewer.
 
-        From the first column of images, or one named image, images or picture. Raises UsageError when there is none.
+        Read from the first image column, or one named image, images or picture. UsageError: there is none.
         """
         column = self._image_column()
         found = (image for row in self.rows([column]) for image in _pictures(row[column]))
         pool = list(islice(found, max(count, IMAGE_POOL)))
         if not pool:
-            raise UsageError(f"the column {column} of the data set {self.spec} holds no images")
+            raise UsageError(f"the column {column} of the data set {self.spec} contains no images")
         random.Random(seed).shuffle(pool)
         return [self._file(image) for image in pool[:count]]
 
@@ -86,15 +86,15 @@ class DataSet:
             if local.is_file():
                 kind = _FORMATS.get(local.suffix.lower())
                 if kind is None:
-                    raise UsageError(f"the data set {local} is no Parquet, JSON or JSONL file (.parquet, .json, .jsonl)")
+                    raise UsageError(f"the data set {local} is not a Parquet, JSON or JSONL file (.parquet, .json, .jsonl)")
                 found = datasets.load_dataset(kind, data_files=str(local), split=split, streaming=True)
             else:
                 found = datasets.load_dataset(self._source, split=split, streaming=True)
-            # Images stay the files that they are; only data sets that know their columns can have any.
+            # Keep images encoded; only data sets with declared columns can have any.
             return found.decode(False) if found.features else found
         except UsageError:
             raise
-        except Exception as error:  # the package lets through whatever the Hub, Arrow or the disk raise
+        except Exception as error:  # the Hub's, Arrow's and the disk's errors pass through the package
             raise self._refused(error) from None
 
     def _column_names(self) -> list[str]:
@@ -143,25 +143,25 @@ class DataSet:
             good = path.startswith(f"hf://datasets/{self._source}@") or path.startswith(f"hf://datasets/{self._source}/")
             good = good and "::" not in path and ".." not in path
         if not good:
-            raise UsageError(f"the data set {self.spec} names the image {printable(path, 200)}, which is no file of its own")
+            raise UsageError(f"the data set {self.spec} names the image {printable(path, 200)}, which is not a file")
 
     def _refused(self, error: Exception) -> UsageError:
         said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         if Path(self._source).exists():
             return UsageError(f"the data set {self.spec} cannot be read: {said}")
-        if isinstance(error, ValueError):  # a split, or a configuration, that it has not
+        if isinstance(error, ValueError):  # a missing split or configuration
             return UsageError(f"the data set {self.spec} cannot be used: {said}")
         return UsageError(
             f"the data set {self.spec} cannot be reached: {said}; give a local file with --dataset-path FILE, "
-            "or fill the cache where there is a network with: llama-load datasets fetch"
+            "or fill the cache on a machine with network: llama-load datasets fetch"
         )
 
 
 def _source_and_split(spec: str) -> tuple[str, str]:
-    """What to load and its split: "lmms-lab/chat", "test" of hf:lmms-lab/chat:test. A file may have a colon in its name."""
+    """Repository or path, and split: "lmms-lab/chat", "test" for hf:lmms-lab/chat:test. A file name may contain a colon."""
     source = spec.removeprefix(HUB)
     if not source:
-        raise UsageError("hf: is to be followed by a repository of the Hub, such as hf:OWNER/NAME or hf:OWNER/NAME:split")
+        raise UsageError("hf: must be followed by a repository of the Hub, such as hf:OWNER/NAME or hf:OWNER/NAME:split")
     name, colon, split = source.rpartition(":")
     if not colon or Path(source).exists():
         return source, DEFAULT_SPLIT
@@ -169,7 +169,7 @@ def _source_and_split(spec: str) -> tuple[str, str]:
 
 
 def _pictures(value: Any) -> list[bytes | str]:
-    """The images in a cell, each as its bytes or as the path or URL where they lie."""
+    """The images in a cell, each as its bytes, path or URL."""
     if isinstance(value, (list, tuple)):
         return [image for item in value for image in _pictures(item)]
     if isinstance(value, dict):

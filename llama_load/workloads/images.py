@@ -1,6 +1,6 @@
-"""Pictures to send: drawn by number and seed, or read from files; each a base64 data URL before the run starts.
+"""Images to send: drawn by number and seed, or read from files; encoded as base64 data URLs before the run starts.
 
-A maker is a function that makes one image; `made` runs makers in threads, since Pillow and NumPy compute without Python's lock.
+A maker is a function that makes one image; `made` runs makers in threads, since Pillow and NumPy release Python's lock.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 Maker = Callable[[], Image]
 
 FORMATS = ("jpeg", "png")
-# Below, shapes and strokes vanish; above, a picture in the making takes a gigabyte.
+# Smaller: shapes and strokes vanish. Larger: drawing one takes a gigabyte of memory.
 MIN_SIDE, MAX_SIDE = 16, 8192
-# Data URLs of one run kept in memory. A 512x512 JPEG takes 60 kB: room for some 9000.
+# Memory for one run's data URLs. A 512x512 JPEG takes 60 kB: room for about 9000.
 POOL_BYTES = 512 * 2**20
 AT_A_TIME = 32
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif"})
-# How Pillow names the files that every server reads; MPO is a JPEG with a second picture behind it, as phones make them.
+# Pillow's names of the formats that every server reads; MPO is a phone's JPEG with a second image after it.
 SENT_AS_THEY_ARE = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png"}
 
-# Pillow reads more, some by running other programs (Ghostscript for EPS), whatever a file is called.
+# Pillow reads more formats, some with other programs (Ghostscript for EPS), and ignores a file name's suffix.
 READ = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
-# Decoded, an image of this many pixels takes 160 to 270 MB; cameras make 12 to 60 million.
+# Decoding an image of this many pixels takes 160 to 270 MB; cameras make 12 to 60 million.
 MOST_PIXELS = 64 * 2**20
 MOST_FILE_BYTES = 256 * 2**20
 
-JPEG_QUALITY = 85  # what cameras and web sites use
+JPEG_QUALITY = 85  # usual for cameras and web sites
 GRAIN_BITS = 4
-BRIGHTEST = 256 - 2**GRAIN_BITS  # colours stay below, so that grain added to them never wraps around
-FIELD_CELLS = (5, 24)  # low-resolution noise: large patches of colour, and the smaller ones on them
+BRIGHTEST = 256 - 2**GRAIN_BITS  # colours stay below, so that adding grain never overflows
+FIELD_CELLS = (5, 24)  # low-resolution noise: cells of the large and the small patches of colour
 SHAPES = 16
 LINES_OF_TEXT = 8
 
@@ -56,10 +56,10 @@ def made(
     most_bytes: int | None = None,
     threads: Callable[[int], Executor] = ThreadPoolExecutor,
 ) -> list[Image]:
-    """What the makers make, in order; those after the first `most_bytes` of data URLs are left out.
+    """The images that the makers make, in order; those after the first `most_bytes` of data URLs are left out.
 
-    `on_image_ready` is called with the number of images that are ready. `threads(workers)` gives the pool. Where gevent has
-    patched threads they share one core; gevent's own pool has real ones.
+    `on_image_ready` is called with the number of finished images. `threads(workers)` gives the pool: threads patched by gevent
+    share one core, gevent's own thread pool does not.
     """
     images: list[Image] = []
     total = 0
@@ -78,21 +78,21 @@ def made(
 
 
 def drawings(count: int, size: tuple[int, int], image_format: str, seed: int, first: int = 0) -> list[Maker]:
-    """Makers of the drawings number `first`, `first` + 1, … of `size` (width, height), no two alike, the same for the same seed.
+    """Makers of drawings `first`, `first` + 1, … of `size` (width, height): all different, the same for the same seed.
 
-    A 512x512 JPEG takes about 12 ms of a core and 44 kB. Raises UsageError for a size or format that cannot be drawn.
+    A 512x512 JPEG takes about 12 ms of a core and 44 kB. UsageError: a size or format that cannot be drawn.
     """
     if not all(MIN_SIDE <= side <= MAX_SIDE for side in size):
-        raise UsageError(f"an image of {size[0]}x{size[1]} cannot be drawn; its sides must be {MIN_SIDE} to {MAX_SIDE} pixels")
+        raise UsageError(f"images must be {MIN_SIDE} to {MAX_SIDE} pixels wide and high, got {size[0]}x{size[1]}")
     if image_format not in FORMATS:
-        raise UsageError(f"images cannot be drawn as {image_format!r}; the image format is {' or '.join(FORMATS)}")
+        raise UsageError(f"the image format must be {' or '.join(FORMATS)}, got {image_format!r}")
     return [partial(_drawn, number, size, image_format, seed) for number in range(first, first + count)]
 
 
 def files(path: Path) -> list[Maker]:
-    """Makers of the images at a path: a file, or a folder with the folders in it, sorted; hidden files are left out.
+    """Makers of the images at a path: a file, or a folder with its subfolders, sorted; hidden files are left out.
 
-    Raises UsageError when there is no such path or no image in the folder; a maker does so when its file cannot be read.
+    UsageError: no such path, or no image in the folder; a maker raises it when its file cannot be read.
     """
     if path.is_file():
         return [partial(_read, path)]
@@ -100,14 +100,14 @@ def files(path: Path) -> list[Maker]:
         raise UsageError(f"there are no images at {path}; --images takes a file, a folder or hf:REPO")
     found = sorted(file for file in path.rglob("*") if _is_image_file(file))
     if not found:
-        raise UsageError(f"the folder {path} holds no images; they are known by their suffix: {', '.join(sorted(SUFFIXES))}")
+        raise UsageError(f"the folder {path} contains no images; recognized suffixes are {', '.join(sorted(SUFFIXES))}")
     return [partial(_read, file) for file in found]
 
 
 def image_of(data: bytes, name: str) -> Image:
-    """The image in a file's bytes: JPEG and PNG as they are, other formats as PNG (of an animation the first picture).
+    """The image in a file's bytes: JPEG and PNG unchanged, other formats as PNG (the first frame of an animation).
 
-    Raises UsageError, with its `name`, when it is no image, or a broken one.
+    UsageError names an image that is broken or in an unknown format.
     """
     from PIL import Image as Pillow
     from PIL import UnidentifiedImageError
@@ -119,18 +119,18 @@ def image_of(data: bytes, name: str) -> Image:
                 raise UsageError(f"the image {name} has {width}x{height} pixels, more than {MOST_PIXELS // 10**6} million")
             kind = SENT_AS_THEY_ARE.get(picture.format or "")
             if kind == "jpeg":
-                picture.draft("RGB", (1, 1))  # decoded at an eighth of its size: broken files are found in 40 % of the time
+                picture.draft("RGB", (1, 1))  # decoding at 1/8 size finds broken files in 40 % of the time
             picture.load()
             if kind is None:
                 kind, data = "png", _encoded(picture.convert("RGBA" if picture.has_transparency_data else "RGB"), "png")
     except (OSError, ValueError, SyntaxError, EOFError, Pillow.DecompressionBombError) as error:
-        reason = f"it is in no format of {', '.join(READ)}" if isinstance(error, UnidentifiedImageError) else error
+        reason = f"its format is not one of {', '.join(READ)}" if isinstance(error, UnidentifiedImageError) else error
         raise UsageError(f"the image {name} cannot be read: {reason}") from None
     return _image(data, kind, width, height)
 
 
 def _call(maker: Maker) -> Image | UsageError:
-    """Its image, or what is wrong with it: gevent's pool prints a traceback of what is raised in it."""
+    """The image, or its error: gevent's pool prints a traceback of exceptions raised in it."""
     try:
         return maker()
     except UsageError as error:
@@ -161,17 +161,17 @@ def _encoded(picture: Picture, kind: str) -> bytes:
     if kind == "jpeg":
         picture.save(file, "JPEG", quality=JPEG_QUALITY)
     else:
-        picture.save(file, "PNG", compress_level=1)  # the default level takes 1.5 times as long to save a tenth of the size
+        picture.save(file, "PNG", compress_level=1)  # the default level takes 1.5 times as long for 10 % less
     return file.getvalue()
 
 
 def _drawn(number: int, size: tuple[int, int], image_format: str, seed: int) -> Image:
-    """Drawing `number` of a seed: a field of colours, shapes, lines of something like writing, grain."""
+    """Drawing `number` of a seed: a field of colours, shapes, lines that resemble writing, grain."""
     import numpy as np
     from PIL import Image as Pillow
     from PIL import ImageDraw as Drawing
 
-    # Seeds may be negative, which NumPy does not take.
+    # Seeds may be negative; NumPy's may not.
     draw = np.random.default_rng(list(hashlib.sha256(f"{seed}/{number}".encode()).digest()))
     picture = _colour_field(draw, size)
     pen = Drawing.Draw(picture, "RGBA")
@@ -189,7 +189,7 @@ def _colour_field(draw: np.random.Generator, size: tuple[int, int]) -> Picture:
     from PIL import Image as Pillow
 
     coarse, fine = (Pillow.fromarray(draw.integers(0, BRIGHTEST, (cells, cells, 3), dtype=np.uint8)) for cells in FIELD_CELLS)
-    smooth = Pillow.Resampling.BILINEAR  # bicubic overshoots the brightest colour
+    smooth = Pillow.Resampling.BILINEAR  # bicubic exceeds the brightest colour
     return Pillow.blend(coarse.resize(fine.size, smooth), fine, 0.3).resize(size, smooth)
 
 

@@ -1,4 +1,4 @@
-"""Several kinds of requests in one queue: documents and images, say, one after the other as their weights want it."""
+"""Several kinds of requests in one queue, such as documents and images, interleaved by weight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llama_load.workloads.replay import Replay
 
 
 class Mixed:
-    """A mixture of workloads, interleaved: each is a task with a name of its own in reports. `--weights` says how much of each."""
+    """A mixture of workloads, interleaved by `--weights`. Reports show each task by name."""
 
     name = "mixed"
 
@@ -21,9 +21,9 @@ class Mixed:
         self.tasks = tasks
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Plan every task for its share. Raises UsageError when --weights names a task that there is none of."""
+        """Plan every task's share. UsageError: --weights names an unknown task."""
         if any(isinstance(task, Replay) for task in self.tasks.values()):
-            raise UsageError("Replay is no task of a mixture: each of its prompts belongs to one arrival of the trace")
+            raise UsageError("Replay cannot be a task of a mixture: each of its prompts belongs to one arrival of the trace")
         weights = self._weights(wanted.traffic.weights)
         order = list(_interleaved(weights, wanted.num_prompts))
         plans = {
@@ -31,7 +31,7 @@ class Mixed:
             for name in dict.fromkeys(order)
         }
         queues = {name: iter(plan.measured) for name, plan in plans.items()}
-        # Strangers stand between the turns of a conversation: each goes out alone, with the recorded history.
+        # Other tasks' requests come between the turns of a conversation, so each turn is sent alone, with the recorded history.
         measured = [replace(next(queues[name]), task=name, more=0) for name in order]
         warmup = [replace(prompt, task=name) for name, plan in plans.items() for prompt in plan.warmup]
         return Plan(measured, _in_turn(warmup, len(plans), wanted.warmup), _summed(plans))
@@ -44,9 +44,9 @@ class Mixed:
 
 
 def _interleaved(weights: Mapping[str, float], count: int) -> Iterator[str]:
-    """So many names, as evenly mixed as their weights allow: a=2, b=1 gives a b a a b a …
+    """`count` names, as evenly interleaved as their weights allow: a=2, b=1 gives a b a a b a …
 
-    Smooth weighted round robin: every name gains its weight, the richest is next and pays the sum. (nginx's balancer.)
+    Smooth weighted round robin: every name gains its weight, the largest is next and loses the sum. Source: nginx's balancer.
     """
     credit = dict.fromkeys(weights, 0.0)
     total = sum(weights.values())
@@ -59,13 +59,13 @@ def _interleaved(weights: Mapping[str, float], count: int) -> Iterator[str]:
 
 
 def _in_turn(warmup: list[Prompt], tasks: int, count: int) -> list[Prompt]:
-    """Warm-up prompts of the tasks in turn. (Each task has planned as many as are wanted in all.)"""
+    """Warm-up prompts of the tasks in turn. (Each task planned the full number.)"""
     each = len(warmup) // tasks if tasks else 0
     return [warmup[number % tasks * each + number // tasks] for number in range(count)] if each else []
 
 
 def _summed(plans: Mapping[str, Plan]) -> PlanFacts:
-    """The facts of the tasks' plans, numbers added up."""
+    """The facts of the tasks' plans, with numbers added up."""
     tasks = {name: plan.facts for name, plan in plans.items()}
     parts = list(tasks.values())
     return PlanFacts(

@@ -1,4 +1,4 @@
-"""A prompt, the plan of a run (which prompt is sent as which request), and what makes plans: a workload."""
+"""A prompt; the plan of a run, which assigns prompts to requests; and the interface of workloads, which make plans."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from llama_load.workloads.traces import Arrival
 
 
-# The answer's length where neither a flag nor the data says another: that of the reference measurement.
+# The answer's length where neither a flag nor the data sets one.
 ANSWER_TOKENS = 128
-# What a server's prefix cache may do with documents: see `Documents`.
+# How much of a document a server's prefix cache may reuse: see `Documents`.
 DIFFERENT, SHARED, AS_IS = CACHES = ("different", "shared", "as-is")
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation: who ("system", "user", "assistant") says what."""
+    """One message of a conversation: its role ("system", "user", "assistant") and text."""
 
     role: str
     text: str
@@ -32,7 +32,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image as it is sent: a base64 data URL, encoded before the run. `sha256` is that of the file in it."""
+    """An image as sent: a base64 data URL, encoded before the run. `sha256` is the hash of the encoded file."""
 
     data_url: bytes
     sha256: str
@@ -42,12 +42,12 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one request asks.
+    """The content of one request.
 
-    `prompt_tokens` counts all its text, history included, without chat template; None if nobody counted. `history` goes before
-    the text (system prompt, recorded exchanges), `answer` is the recorded answer to it, `more` how many turns of the same
-    conversation follow it in the plan. `inputs` are the texts of an embeddings request. `task` names the request in reports
-    where a workload sends several kinds.
+    `prompt_tokens` counts all its text, history included, without chat template; None if not counted. `history` goes before the
+    text (system prompt, recorded exchanges), `answer` is the recorded answer, `more` the number of turns of this conversation that
+    follow in the plan. `inputs` are the texts of an embeddings request, or the documents to rank for the query `text`. `task`
+    names the request in reports of a mixture.
     """
 
     text: str
@@ -75,12 +75,12 @@ class Plan:
     facts: PlanFacts
 
     def prompt(self, place: int, *, warmup: bool) -> Prompt | None:
-        """The prompt of a request by its place in the plan; None if the workload brings none."""
+        """The prompt at a position of the plan; None if the workload has none."""
         prompts = self.warmup if warmup else self.measured
         return prompts[place % len(prompts)] if prompts else None
 
     def turns_from(self, place: int) -> int:
-        """How many requests belong together from this place on: this one and the further turns of its conversation."""
+        """The number of requests that belong together from this position on: this one and its conversation's further turns."""
         if not self.measured:
             return 1
         place %= len(self.measured)
@@ -89,7 +89,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What flags say of the traffic; each workload looks at its own. None: the workload's own default."""
+    """The flags that describe traffic; each workload reads its own. None: the workload's default."""
 
     # conversations
     turns: int | None = 1  # None: all
@@ -107,7 +107,7 @@ class Traffic:
     images_per_request: int = 1
     # a mixture: weight by task
     weights: Mapping[str, float] = field(default_factory=dict)
-    # embeddings
+    # embeddings, reranking
     batch_size: int = 1
     # synthetic
     input_len: int | None = None
@@ -119,11 +119,11 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """What a plan is wanted for.
+    """The requirements of a plan.
 
-    `num_prompts` distinct prompts if the data has them; `fill` repeats some where it has not. `output_len` replaces the
-    recorded answer's length. `fits(prompt tokens, answer tokens)` says whether both fit the server; None takes all. `room(answer
-    tokens)` is how many prompt tokens fit beside such an answer; None where the server does not tell, or nothing is to be cut.
+    `num_prompts` distinct prompts if the data has them; with `fill`, the rest are repetitions. `output_len` replaces the recorded
+    answer's length. `fits(prompt tokens, answer tokens)` is whether both fit the server; None accepts all. `room(answer tokens)` is
+    the number of prompt tokens that fit with such an answer; None if the server does not report it, or nothing may be cut.
     """
 
     num_prompts: int
@@ -133,26 +133,26 @@ class PlanRequest:
     counter: TokenCounter
     dataset_path: str | None = None  # a file, or hf:REPO[:split]
     output_len: int | None = None
-    answer_len: int | None = None  # what a flag makes of every answer's length, whatever the prompt's own
-    exchange_tokens: int = 0  # what the chat template adds to a question and its answer
+    answer_len: int | None = None  # set by a flag: the length of every answer, instead of the prompt's
+    exchange_tokens: int = 0  # added by the chat template to a question and its answer
     fits: Callable[[int, int], bool] | None = None
     room: Callable[[int], int | None] = lambda _: None
-    threads: Callable[[int], Executor] = ThreadPoolExecutor  # for what is computed on all cores
-    on_image_ready: Callable[[int], None] | None = None  # hears, now and then, how many of a plan's images are ready
-    trace: Sequence[Arrival] | None = None  # recorded traffic: request i is sent when its arrival i was, and may be as long
-    nonce: str = ""  # of this run alone: for random text that no earlier run has put into a cache
+    threads: Callable[[int], Executor] = ThreadPoolExecutor  # for work on all cores
+    on_image_ready: Callable[[int], None] | None = None  # progress: the number of images ready
+    trace: Sequence[Arrival] | None = None  # recorded traffic: request i is sent at arrival i, and may have its lengths
+    nonce: str = ""  # unique to this run: for random text that no server has cached
     traffic: Traffic = field(default_factory=Traffic)
 
     def of_one(self, name: str) -> PlanRequest:
-        """What one of several workloads of a run, or one task of a mixture, is asked for: with a seed of its own, by its name. Two
-        that draw their prompts by the same seed draw the same, which a server's cache then knows."""
+        """The same for one of a run's workloads or one task of a mixture, with a seed derived from its name. (With the same seed,
+        two would draw the same prompts, and the second would find them cached.)"""
         return replace(self, seed=int(hashlib.sha256(f"{self.seed} {name}".encode()).hexdigest()[:8], 16))
 
 
 class Workload(Protocol):
-    """A kind of traffic: a name for reports, and how to plan a run of it."""
+    """A kind of traffic: its name in reports, and a function that plans a run."""
 
     name: str
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Choose the prompts of a run. Raises UsageError with a sentence when the data does not allow it."""
+        """Choose the prompts of a run. UsageError: the data does not allow it."""

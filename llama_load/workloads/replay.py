@@ -1,7 +1,7 @@
-"""Prompts for recorded traffic: as long as those of a trace were, and alike where those were alike.
+"""Prompts for recorded traffic: as long as the trace's, with the same shared prefixes.
 
-A trace tells no texts, but lengths and, Mooncake's, `hash_ids`: one id for every 512 tokens of a prompt, the last of them
-fewer. Prompts that begin with the same ids begin with the same text, so that a prefix cache saves what it saved then.
+A trace has lengths but no texts. Mooncake's also has `hash_ids`: one id for every 512 tokens of a prompt, the last block
+may be shorter. Prompts that begin with the same ids get the same text, so a prefix cache has the same hits.
 Source: https://github.com/kvcache-ai/Mooncake, FAST25-release/traces.
 """
 
@@ -22,33 +22,33 @@ from llama_load.workloads.prompt import ANSWER_TOKENS, Plan, PlanRequest, Prompt
 from llama_load.workloads.synthetic import CODE, ENGLISH, INPUT_TOKENS, Vocabulary
 
 BLOCK_TOKENS = 512
-# Only these are counted, 16 thousand tokens in all, however long the trace is: blocks are put together from them.
+# Only these passages are counted, 16 thousand tokens in all, for a trace of any length: blocks are assembled from them.
 PASSAGE_TOKENS = 64
 PASSAGES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFacts(DataFacts):
-    """A trace: its requests, and how many of those sent had no recorded length."""
+    """A trace: its requests, and how many of the sent ones had no recorded length."""
 
     requests: int
     without_lengths: int
 
 
 class Replay:
-    """Made-up text in the lengths of a recorded trace: request i has arrival i's prompt tokens and asks for its answer tokens.
+    """Generated text in the lengths of a recorded trace: request i has arrival i's prompt tokens and requests its answer tokens.
 
-    Where the trace tells no length, `input_len` (default 1024) and `output_len` (default 128) hold. Prompts too long for a slot
-    are shortened. The text of a block depends on its id and the seed alone; what no id stands for is like no other prompt's,
-    warm-up included. Lengths are sums of counted passages: exact where words are tokenized each for itself.
+    Where the trace has no length, `input_len` (default 1024) and `output_len` (default 128) apply. Prompts too long for a slot are
+    shortened. The text of a block depends on its id and the seed alone; text without an id is unique, warm-up included.
+    Lengths are sums of counted passages: exact if the tokenizer splits words independently.
     """
 
     name = "replay"
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Make up the prompts of a trace's first requests. Raises UsageError without a trace, or when one fits no slot."""
+        """Generate the prompts of a trace's first requests. UsageError: no trace, or a request that fits no slot."""
         if not wanted.trace:
-            raise UsageError("a replay needs recorded traffic: give it with --trace FILE")
+            raise UsageError("replay.py needs a trace: give it with --trace FILE")
         arrivals = wanted.trace[: wanted.num_prompts]
         text = _Text(wanted.seed, wanted.counter)
         default_input = _default("--input-len", wanted.traffic.input_len, INPUT_TOKENS)
@@ -56,7 +56,7 @@ class Replay:
         measured, shortened = [], 0
         for place, arrival in enumerate(arrivals):
             recorded = max(text.least, default_input if arrival.input_tokens is None else arrival.input_tokens)
-            # A server takes no request for 0 tokens.
+            # Servers refuse a request for 0 tokens.
             output = max(1, default_output if arrival.output_tokens is None else arrival.output_tokens)
             tokens = _fitting(recorded, output, text.least, wanted)
             shortened += tokens < recorded
@@ -75,7 +75,7 @@ class Replay:
             dataset=lengths,
             counted_by=wanted.counter.source,
             distinct=len({prompt.text for prompt in measured}),
-            repeated=0,  # what is sent twice was sent twice then
+            repeated=0,  # the trace repeated it too
             replaced=0,
             shortened=shortened,
             shared_tokens=None if len(set(first_ids)) < len(first_ids) else 0,
@@ -91,50 +91,50 @@ def _default(flag: str, given: int | None, default: int) -> int:
 
 
 def _fitting(input_tokens: int, output_tokens: int, least: int, wanted: PlanRequest) -> int:
-    """So many of the prompt's tokens fit a slot. Raises UsageError when that is not even a word."""
+    """The prompt's tokens that fit a slot. UsageError: not even one word fits."""
     if wanted.fits is None or wanted.fits(input_tokens, output_tokens):
         return input_tokens
     room = wanted.room(output_tokens)
     if room is None or room < least:
         raise UsageError(
-            f"a slot of the server has no room for a prompt beside an answer of {wanted.answer_len or output_tokens} tokens, as a "
-            "request of the trace has it; set shorter answers with --max-tokens, or start the server with a larger context or "
+            f"a slot of the server has no room for a prompt with an answer of {wanted.answer_len or output_tokens} tokens, as a "
+            "request of the trace needs; set shorter answers with --max-tokens, or start the server with a larger context or "
             "fewer slots"
         )
     return min(input_tokens, room)
 
 
 def _names(blocks: list[str], own: str) -> Iterator[str]:
-    """These blocks, and then those of this request alone, as many as are needed."""
+    """Names of blocks: these, then unique ones without end."""
     yield from blocks
     yield from (f"{own} {number}" for number in count())
 
 
 @dataclass(frozen=True, slots=True)
 class _Passage:
-    """Some words, and how many tokens they have amid others."""
+    """Some words, and their number of tokens inside a text."""
 
     text: str
     tokens: int
 
     def shuffled(self, draw: random.Random) -> _Passage:
         """The same words in another order."""
-        # Nearly twice as fast as shuffle(), and most of a plan's time is spent here.
+        # Nearly twice as fast as shuffle(); most of a plan's time is spent here.
         words = sorted(self.text.split(" "), key=lambda _: draw.random())
         return _Passage(" ".join(words), self.tokens)
 
 
 class _Text:
-    """Made-up text in blocks of 512 tokens, each with a name: seed and name make the words.
+    """Generated text in named blocks of 512 tokens: seed and name determine the words.
 
-    A block is eight of 256 counted passages, the first with its words shuffled, so that no two blocks begin alike.
+    A block is eight of 256 counted passages, the first with its words shuffled, so that no two blocks begin the same way.
     """
 
     def __init__(self, seed: int, counter: TokenCounter) -> None:
         self._seed = seed
-        # No Chinese: a single such character would make Python keep a prompt at two bytes a character.
+        # No Chinese: one such character would make Python store the prompt at two bytes per character.
         vocabulary = self._vocabulary = Vocabulary(counter, f"{ENGLISH} {CODE}")
-        # What a word has as the first of a prompt, without a space before it, is not always what it has amid others.
+        # A prompt's first word, without a space before it, may have another number of tokens than inside a text.
         self._first = {word: tokens - vocabulary.overhead for word, tokens in counted(vocabulary.cost, counter)}
         self._shortest = min(self._first, key=self._first.__getitem__)
         self.least = vocabulary.overhead + self._first[self._shortest]  # tokens of the shortest prompt
@@ -147,7 +147,7 @@ class _Text:
         self._passages = [_Passage(text.removeprefix(start), tokens - start_tokens) for text, tokens in made]
 
     def prompt(self, names: Iterator[str], tokens: int) -> tuple[str, int]:
-        """The text of these blocks, one after the other, up to so many tokens; and how many it has."""
+        """The text of these blocks, concatenated, up to `tokens` tokens; and its number of tokens."""
         parts: list[str] = []
         missing = tokens - self._vocabulary.overhead
         for passage in chain.from_iterable(map(self._block, names)):
@@ -168,9 +168,9 @@ class _Text:
         return [first.shuffled(draw), *rest]
 
     def _cut(self, passage: _Passage, tokens: int, draw: random.Random) -> tuple[list[str], int]:
-        """The words that a passage begins with, up to so many tokens, others where none of its own fits; and how many lack."""
+        """The passage's first words, up to `missing` tokens, other words where its own do not fit; and how many are missing."""
         cost, words = self._vocabulary.cost, passage.text.split(" ")
-        # 1 for a tokenizer. An estimate is rounded word by word.
+        # 1 for a tokenizer. Estimates are rounded per word.
         scale = passage.tokens / sum(map(cost.__getitem__, words))
         used = [scale * so_far for so_far in accumulate(map(cost.__getitem__, words))]
         kept = bisect_right(used, tokens)

@@ -1,9 +1,8 @@
-"""ShareGPT conversations: what people asked, and the lengths of the recorded answers as the lengths to ask for.
+"""ShareGPT conversations: real questions, with the recorded answers' lengths as output lengths.
 
 Sampling follows `vllm bench serve`, so that the same file, seed and tokenizer give the same prompts: keep entries with two
-turns or more, shuffle with the seed, then take in order what passes `valid`; too few are filled up by drawing
-again, with the seed, from those found. With more than one turn the same conversations come, and their first exchange is what
-has to pass.
+turns or more, shuffle with the seed, take in order what passes `valid`; if too few pass, draw repetitions from them with the
+seed. More than one turn selects the same conversations, by their first exchange.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt
 MIN_TOKENS = 4
 MAX_PROMPT_TOKENS = 1024
 MAX_TOTAL_TOKENS = 2048
-# Rows of a data set are shuffled among so many: the rest of it need not be downloaded (some 20 MB as ShareGPT has them).
+# Rows are shuffled within a buffer of this size, so the rest need not be downloaded (some 20 MB of ShareGPT).
 ROWS_AT_A_TIME = 4096
 COLUMNS = ("conversations", "messages")
 LAYOUT = (
@@ -45,7 +44,7 @@ class _Entry(msgspec.Struct):
 
 
 class _AnyTurn(msgspec.Struct):
-    """A turn that is skipped over: three times as fast as reading it."""
+    """A turn that is skipped: three times as fast as decoding it."""
 
 
 class _Outline(msgspec.Struct):
@@ -71,7 +70,7 @@ class ConversationFacts(DataFacts):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What was said before the conversation (the system prompt), and its exchanges of (question, answer), one or more."""
+    """A conversation: the system prompt, and one or more exchanges of (question, answer)."""
 
     id: str
     system: str | None
@@ -89,9 +88,9 @@ class Conversation:
 
 
 class Conversations:
-    """The entries of a file that have two turns or more, in file order, read when they are asked for.
+    """The entries of a file that have two turns or more, in file order, decoded on access.
 
-    `sha256` is the file's. Raises UsageError with a sentence when the file is missing, empty, no JSON, or laid out otherwise.
+    `sha256` is the file's. UsageError: the file is missing, empty, not JSON, or has another layout.
     """
 
     def __init__(self, path: Path) -> None:
@@ -100,18 +99,18 @@ class Conversations:
         outlines = (self._file.decode(place, _OUTLINE) for place in range(len(self._file)))
         self._places = array("Q", (place for place, outline in enumerate(outlines) if outline.turns >= 2))
         if not self._places:
-            raise UsageError(f"the data set {path} holds no conversation of two turns or more; is it {LAYOUT}?")
+            raise UsageError(f"the data set {path} contains no conversation of two turns or more; is it {LAYOUT}?")
 
     def __len__(self) -> int:
         return len(self._places)
 
     def read(self, number: int, *, first_only: bool) -> Conversation | None:
-        """A conversation by its number, 0 … len-1; None if nobody answers in it. Raises UsageError if it is laid out otherwise."""
+        """A conversation by number, 0 … len-1; None if it has no answer. UsageError: another layout."""
         place = self._places[number]
         return _conversation(self._file.decode(place, _ENTRY), place, first_only=first_only)
 
     def shuffled(self, seed: int, *, first_only: bool) -> Iterator[Conversation]:
-        """The conversations that somebody answers in, in the order that vLLM shuffles them into. Raises as `read` does."""
+        """The conversations that have an answer, in the order of vLLM's shuffle. Raises as `read` does."""
         order = list(range(len(self)))
         random.Random(seed).shuffle(order)
         found = (self.read(number, first_only=first_only) for number in order)
@@ -123,10 +122,10 @@ def _turns(entry: _Entry) -> list[Turn]:
 
 
 def _conversation(entry: _Entry, place: int, *, first_only: bool) -> Conversation | None:
-    """The conversation in an entry of two turns or more; None if nobody answers in it."""
+    """The conversation in an entry of two turns or more; None if it has no answer."""
     name = str(place + 1) if entry.id is None else str(entry.id)
     if first_only and entry.conversations is not None:
-        # As vLLM does it, whoever speaks.
+        # Like vLLM: the first two turns, no matter who speaks.
         question, answer = (turn.text for turn in entry.conversations[:2])
         return Conversation(name, None, ((question, answer),))
     said = list(alternating(messages(_turns(entry))))
@@ -139,7 +138,7 @@ def _conversation(entry: _Entry, place: int, *, first_only: bool) -> Conversatio
 
 
 def valid(prompt_tokens: int, output_tokens: int, *, output_given: bool) -> bool:
-    """vLLM's rule: prompt of 4 to 1024 tokens, answer of 4 or more (unless its length is given), both at most 2048."""
+    """vLLM's rule: prompt of 4 to 1024 tokens, answer of 4 or more (unless its length is given), 2048 or less in all."""
     return (
         MIN_TOKENS <= prompt_tokens <= MAX_PROMPT_TOKENS
         and (output_given or output_tokens >= MIN_TOKENS)
@@ -148,17 +147,17 @@ def valid(prompt_tokens: int, output_tokens: int, *, output_given: bool) -> bool
 
 
 class ShareGPT:
-    """Chat as people do it: the conversations of a ShareGPT file, by default the sample that comes with llama-load.
+    """Chat with real questions: the conversations of a ShareGPT file, by default the sample included with llama-load.
 
-    A request a conversation, its first question; `--turns` sends more, with what was said before.
+    Sends each conversation's first question; with `--turns`, further ones with their history.
     """
 
     name = "sharegpt"
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Choose the prompts of a run from the data. Raises UsageError when it cannot be read or no prompt qualifies.
+        """Choose the prompts of a run. UsageError: the data cannot be read, or no prompt qualifies.
 
-        The requests of a conversation follow one another; the last one is cut so that exactly `num_prompts` come out.
+        The requests of a conversation are consecutive; the last conversation is cut at `num_prompts`.
         """
         data, conversations = chosen(wanted)
         writer = _Writer(wanted)
@@ -166,7 +165,7 @@ class ShareGPT:
         warmup: list[Prompt] = []
         missing = wanted.num_prompts
         seen = too_long = shortened = 0
-        asked: set[str] = set()
+        used: set[str] = set()
         for conversation in writer.first_counted(conversations):
             seen += 1
             if not writer.qualifies(conversation):
@@ -177,10 +176,10 @@ class ShareGPT:
                 too_long += missing > 0
             elif missing > 0:
                 chats.append(chat)
-                asked.add(chat[0].text)
+                used.add(chat[0].text)
                 missing -= len(chat)
                 shortened += len(chat) < min(turns, len(conversation.exchanges))
-            elif conversation.prompt not in asked:
+            elif conversation.prompt not in used:
                 warmup.append(chat[0])
             if missing <= 0 and len(warmup) >= wanted.warmup:
                 break
@@ -207,7 +206,7 @@ class ShareGPT:
 
 
 def chosen(wanted: PlanRequest) -> tuple[DataFacts, Iterator[Conversation]]:
-    """Where the conversations come from, and they themselves in the order of the seed."""
+    """The conversations' source, and the conversations in the seed's order."""
     source = wanted.dataset_path
     first_only = wanted.traffic.turns == 1
     if source is not None and (source.startswith(HUB) or source.endswith(".parquet")):
@@ -240,14 +239,14 @@ def _entry(row: dict[str, Any], spec: str, place: int) -> _Entry:
 
 
 class _Writer:
-    """Makes prompts of conversations; every text is counted once."""
+    """Makes prompts from conversations; counts every text once."""
 
     def __init__(self, wanted: PlanRequest) -> None:
         self._wanted = wanted
         self._counts = TextCounts(wanted.counter)
 
     def first_counted(self, conversations: Iterator[Conversation]) -> Iterator[Conversation]:
-        """The conversations, with their system prompts and first exchanges counted some of them at a time."""
+        """The conversations, with system prompts and first exchanges counted in batches."""
         for batch in batches(conversations):
             self._counts.ask([text for item in batch for text in (*item.exchanges[0], self._system(item))])
             yield from batch
@@ -257,7 +256,7 @@ class _Writer:
         return valid(self._counts[question], self._output(answer), output_given=self._wanted.output_len is not None)
 
     def prompts(self, conversation: Conversation, turns: int) -> list[Prompt]:
-        """The requests of the first turns, as many as fit the server."""
+        """The requests of the first turns that fit the server."""
         exchanges = conversation.exchanges[:turns]
         self._counts.ask([text for exchange in exchanges for text in exchange])
         system = self._system(conversation)
@@ -275,7 +274,7 @@ class _Writer:
         return _first_turns(chat, turns)
 
     def shared_tokens(self) -> int:
-        """Those of --system-prompt, with which every prompt begins."""
+        """The tokens of --system-prompt, with which every prompt begins."""
         text = self._wanted.traffic.system_prompt or ""
         self._counts.ask([text])
         return self._counts[text]
@@ -284,7 +283,7 @@ class _Writer:
         return joined(self._wanted.traffic.system_prompt, conversation.system) or ""
 
     def _said(self, answer: str) -> int:
-        """Tokens of an answer in the history: as long as the model is asked to make it, or as recorded."""
+        """Tokens of an answer in the history: the length requested, or the recorded one."""
         if self._wanted.traffic.generated_history:
             return self._wanted.answer_len or self._output(answer)
         return self._counts[answer]
@@ -294,7 +293,7 @@ class _Writer:
 
 
 class TextCounts:
-    """Token counts by text. What has been asked once is not asked again; "" has none."""
+    """Token counts by text. Each text is counted once; "" has none."""
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
@@ -304,24 +303,24 @@ class TextCounts:
         return self._known[text]
 
     def ask(self, texts: list[str]) -> None:
-        """Count those of the texts that are not known yet, some at a time."""
+        """Count the new texts, in batches."""
         for batch in batches(text for text in dict.fromkeys(texts) if text not in self._known):
             self._known.update(zip(batch, self._counter.count(batch), strict=True))
 
 
 def _first_turns(chat: list[Prompt], count: int) -> list[Prompt]:
-    """The first requests of a conversation, each told how many follow it."""
+    """The first requests of a conversation, each with the number of those that follow."""
     kept = chat[:count]
     return [replace(prompt, more=len(kept) - 1 - place) for place, prompt in enumerate(kept)]
 
 
 def made_up(count: int) -> list[Prompt]:
-    """Warm-up prompts for when the data has none to spare; a prompt that is measured must never warm the cache."""
+    """Warm-up prompts for data that has none to spare; a measured prompt must never warm the cache."""
     return [Prompt(f"Warm-up request {number}. Please count from one to forty.", None, 64) for number in range(1, count + 1)]
 
 
 def _none_left(path: str, conversations: int, too_long: int, *, answers: str) -> str:
-    """Why no prompt can be sent; `answers` is the flag that says how long answers are."""
+    """Why no prompt can be sent; `answers` is the flag that sets answer lengths."""
     if too_long:
         return (
             f"all {too_long} usable prompts of {path} are longer than a slot of the server; start it with a larger context "

@@ -1,7 +1,7 @@
-"""The order of a plan's prompts in a run of stages: every stage gets prompts of like lengths, so that its figures can be ranked.
+"""Orders a plan's prompts so that every stage gets prompts of similar lengths and stages can be compared.
 
-Which prompts are sent stays as the workload chose them. In the order of the data stages of 16 prompts differ by a factor of
-two in their input tokens. Here each stage gets its share of every length, and sums of input and output tokens alike.
+The chosen prompts stay the same. In data order, stages of 16 prompts differ by a factor of two in input tokens. Here each
+stage gets its share of every length, with similar sums of input and output tokens.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from itertools import accumulate
 
 from llama_load.workloads.prompt import Plan, Prompt
 
-# Where the size of stages is not known lengths are mixed so that this many prompts in a row are one of every quarter.
+# If the size of stages is unknown, this many consecutive prompts contain one of every length quartile.
 WINDOW = 4
-# Lengths that differ by less than this are taken as equal: the order of the workload stays.
+# Lengths that differ by less are taken as equal: the workload's order stays.
 ALIKE = 0.02
-# Prompts are exchanged between stages with those of nearly their length, while that makes sums more alike.
+# Stages exchange prompts of nearly equal length while that makes their sums more alike.
 NEIGHBOURS, PASSES, MOST_EXCHANGED = 12, 6, 5000
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Prompts that stay together: one, or the turns of a conversation; the tokens of all turns. `output` is 0 where all answers are
-    equally long."""
+    """Prompts that stay together: one, or the turns of a conversation; with the tokens of all turns. `output` is 0 if all answers
+    have the same length."""
 
     prompts: tuple[Prompt, ...]
     input: float
@@ -36,9 +36,9 @@ class _Unit:
 
 
 def in_stages(plan: Plan, counts: Sequence[int] | None, seed: int, *, same_answers: bool = False) -> Plan:
-    """The plan with its prompts in an order that makes stages alike; `counts` requests each, None where that is not known.
+    """The plan in an order that makes stages alike; `counts`: requests per stage, None if unknown.
 
-    `same_answers`: a flag makes all answers equally long. A mixture's tasks keep their places.
+    `same_answers`: a flag gives all answers the same length. A mixture's tasks keep their positions.
     """
     prompts = plan.measured
     if counts is not None and sum(counts) != len(prompts):
@@ -81,20 +81,20 @@ def _are_alike(units: Sequence[_Unit]) -> bool:
 
 
 def _shares(places: Sequence[int], counts: Sequence[int]) -> list[int]:
-    """How many of these places lie in each stage."""
+    """The number of these positions in each stage."""
     ends = list(accumulate(counts))
     return [sum(end - count <= place < end for place in places) for end, count in zip(ends, counts, strict=True)]
 
 
 def _in_windows(units: Sequence[_Unit], draw: random.Random) -> list[Prompt]:
-    """Any segment of it has lengths from all over the distribution."""
+    """An order in which any segment has lengths from the whole distribution."""
     longest_first = sorted(units, key=lambda unit: (-unit.input / unit.size, -unit.output))
     return [prompt for unit in _mixed(longest_first, draw) for prompt in unit.prompts]
 
 
 def _mixed(units: list[_Unit], draw: random.Random) -> list[_Unit]:
-    """These, sorted by length, in an order in which each four in a row are one of every quarter, each 16 one of every sixteenth,
-    and so on; which one of it, and in what order, is drawn."""
+    """Sorted by length, then ordered so that every 4 consecutive ones have one per quartile, every 16 one per sixteenth, and so
+    on; choice and order within those are random."""
     if len(units) <= WINDOW:
         return draw.sample(units, len(units))
     blocks = -(-len(units) // WINDOW)
@@ -104,7 +104,7 @@ def _mixed(units: list[_Unit], draw: random.Random) -> list[_Unit]:
 
 
 def _dealt(units: Sequence[_Unit], counts: Sequence[int], draw: random.Random) -> list[Prompt]:
-    """Stage after stage, `counts` requests each, their own order drawn."""
+    """Stage after stage, `counts` requests each, shuffled within the stage."""
     hands = _hands(units, counts)
     _exchange(hands, counts)
     for hand in hands:
@@ -113,8 +113,8 @@ def _dealt(units: Sequence[_Unit], counts: Sequence[int], draw: random.Random) -
 
 
 def _hands(units: Iterable[_Unit], counts: Sequence[int]) -> list[list[_Unit]]:
-    """The longest first, each to the stage that has the fewest tokens for its size among those whose turn it is: so every stage
-    gets its share of every length. Long conversations go before short ones; one that fits no stage any more is parted."""
+    """Longest first, each to the stage with the fewest tokens for its size among those due next: every stage gets its share of
+    every length. Long conversations go before short ones; one that fits no stage is split."""
     total = sum(counts)
     hands: list[list[_Unit]] = [[] for _ in counts]
     room = list(counts)
@@ -143,7 +143,7 @@ def _hands(units: Iterable[_Unit], counts: Sequence[int]) -> list[list[_Unit]]:
 
 
 def _parted(unit: _Unit, size: int) -> list[_Unit]:
-    """A conversation's first turns, and the others, which are sent with the recorded history."""
+    """A conversation's first turns; and the others, which are sent with the recorded history."""
     parts = unit.prompts[:size], unit.prompts[size:]
     same_answers = not unit.output
     return [
@@ -153,7 +153,7 @@ def _parted(unit: _Unit, size: int) -> list[_Unit]:
 
 
 def _exchange(hands: list[list[_Unit]], counts: Sequence[int]) -> None:
-    """Exchange units of one size and nearly one length between stages as long as that makes the stages' sums more alike."""
+    """Exchange units of equal size and nearly equal length between stages while that makes the stages' sums more alike."""
     entries = [(unit, stage) for stage, hand in enumerate(hands) for unit in hand]
     if len(entries) > MOST_EXCHANGED or len(hands) < 2:
         return
@@ -162,7 +162,7 @@ def _exchange(hands: list[list[_Unit]], counts: Sequence[int]) -> None:
     values = [(unit.input, unit.output) for unit, _ in entries]
     total = sum(counts)
     means = [max(1.0, sum(value[side] for value in values) / total) for side in (0, 1)]
-    # Of each stage: by how much its sums are above its share, in means.
+    # Per stage: how far its sums are above its share, in means.
     over = [[0.0, 0.0] for _ in hands]
     for value, stage in zip(values, where, strict=True):
         for side in (0, 1):

@@ -1,4 +1,4 @@
-"""Prompts of random words with lengths to the token, as `vllm bench serve --dataset-name random` and its prefix repetition."""
+"""Random words with exact token lengths, like `vllm bench serve --dataset-name random` and its prefix repetition."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import counted, settled
 from llama_load.workloads.prompt import ANSWER_TOKENS, Plan, PlanRequest, Prompt
 
-# A run by time: so much is made up, then it comes again.
+# Prompts generated for a run by time; then they repeat.
 MOST_TOKENS = 1_000_000
 INPUT_TOKENS = 1024
-# A prompt is counted and corrected until it is exact; the second count is right as a rule, the last one within a token or two.
+# A prompt is counted and corrected until exact; usually the second count is exact, the last one within a token or two.
 TRIES = 8
-# So short ones are tried more often: there are few texts of their length, and one token more is half as much again.
+# Short ones get more tries: few texts have their length, and one token too many is half as much again.
 SHORT_TOKENS, TRIES_OF_SHORT = 16, 40
-# Lengths are drawn so often before the shortest is taken.
+# Draws of lengths before the shortest is taken.
 DRAWS = 1000
 
 WARM_UP, MEASURED = "warm-up", "measured"
@@ -44,7 +44,7 @@ CODE = "x_1 get_item() i+=1 0x7f a[i] self.size /usr/bin <div> snake_case camelC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordFacts(DataFacts):
-    """Made-up words: the lengths from and to."""
+    """Random words: the range of lengths."""
 
     input_tokens: tuple[int, int]
     output_tokens: tuple[int, int]
@@ -53,18 +53,17 @@ class WordFacts(DataFacts):
 
 
 class Synthetic:
-    """Random words: prompts of `input_len` tokens (default 1024) and answers of `output_len` (default 128). What is counted is the
-    text with the special tokens that the tokenizer adds to it (BOS), without the chat template.
+    """Random words: prompts of `input_len` tokens (default 1024), answers of `output_len` (default 128). Counts include the special
+    tokens that the tokenizer adds (BOS), not the chat template.
 
-    With `range_ratio` r both are drawn evenly from len·(1 - r) to len·(1 + r). `prefix_len` further tokens go before them,
-    the same in every prompt, or `num_prefixes` different ones in turn; warm-up prompts begin with them too.
+    With `range_ratio` r, both are uniform in len·(1 - r) to len·(1 + r). `prefix_len` more tokens precede them: one prefix for
+    all prompts, or `num_prefixes` different ones in turn. Warm-up prompts use them too.
     """
 
     name = "synthetic"
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        """Make up the prompts of a run. Raises UsageError when no such length fits a slot, a length is none, or no text is so
-        short."""
+        """Generate the prompts of a run. UsageError: no such length fits a slot, a length is below 1, or no text is that short."""
         traffic = wanted.traffic
         lengths = _Lengths(
             inputs=_range(traffic.input_len or INPUT_TOKENS, traffic.range_ratio),
@@ -72,7 +71,7 @@ class Synthetic:
             prefix=traffic.prefix_len,
         )
         lengths.refuse_if_none_fits(wanted)
-        if not wanted.fill:  # nobody knows how many will be sent: no minutes of counting before the first
+        if not wanted.fill:  # the number of requests is unknown: do not count for minutes before the first
             wanted = replace(wanted, num_prompts=min(wanted.num_prompts, max(1, MOST_TOKENS // sum(lengths.inputs))))
         vocabulary = Vocabulary(wanted.counter)
         _refuse_too_short(lengths, vocabulary, wanted.counter)
@@ -93,7 +92,7 @@ class Synthetic:
         made = settled(fittings, wanted.counter)
         prompts = [Prompt(text, tokens, output) for (text, tokens), output in zip(made, outputs, strict=True)]
         warmup = prompts[: wanted.warmup]
-        # Where short texts run out, those that there are come again.
+        # Where short texts run out, they repeat.
         candidates = [
             prompt
             for prompt, target in zip(prompts[wanted.warmup :], targets[wanted.warmup :], strict=True)
@@ -102,7 +101,7 @@ class Synthetic:
         warming = {prompt.text for prompt in warmup}
         measured = list({prompt.text: prompt for prompt in candidates if prompt.text not in warming}.values())
         if not measured:
-            raise UsageError("prompts so short are all alike; ask for longer ones with --input-len")
+            raise UsageError("prompts this short are all the same; make them longer with --input-len")
         distinct = len(measured)
         if wanted.fill and distinct < wanted.num_prompts:
             measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
@@ -134,23 +133,23 @@ def _refuse_too_short(lengths: _Lengths, vocabulary: Vocabulary, counter: TokenC
 
 
 def _places(wanted: PlanRequest) -> Iterator[tuple[str, int]]:
-    """Warm-up prompts first: where texts are so short that they run out, it is measured ones that are repeated."""
+    """Warm-up prompts first: where short texts run out, measured ones are repeated."""
     yield from ((WARM_UP, place) for place in range(wanted.warmup))
     yield from ((MEASURED, place) for place in range(wanted.num_prompts))
 
 
 def _range(tokens: int, ratio: float) -> tuple[int, int]:
-    """The lengths within a ratio of this one, as vLLM has them: the lower bound rounded down, the upper one up."""
+    """The range of lengths within a ratio of this one; like vLLM, the lower bound rounded down, the upper one up."""
     if tokens < 1:
-        raise UsageError(f"synthetic prompts and answers have one token or more, not {tokens}")
+        raise UsageError(f"synthetic prompts and answers need one token or more, got {tokens}")
     if not 0 <= ratio < 1:
-        raise UsageError(f"the range ratio of synthetic lengths is 0 or more and below 1, not {ratio:g}")
+        raise UsageError(f"--range-ratio must be 0 or more and below 1, got {ratio:g}")
     return max(1, math.floor(tokens * (1 - ratio))), math.ceil(tokens * (1 + ratio))
 
 
 @dataclass(frozen=True, slots=True)
 class _Lengths:
-    """Lengths in tokens, from and to: prompts without their prefix, answers."""
+    """Ranges of lengths in tokens: of prompts without their prefix, and of answers."""
 
     inputs: tuple[int, int]
     outputs: tuple[int, int]
@@ -161,14 +160,14 @@ class _Lengths:
         if wanted.fits is None or wanted.fits(shortest, answer):
             return
         room = wanted.room(answer)
-        has = "has not enough room" if room is None else f"has room for {room} prompt tokens beside an answer of {answer}"
+        has = "has too little room" if room is None else f"has room for {room} prompt tokens with an answer of {answer}"
         raise UsageError(
-            f"a slot of the server {has}, and the shortest prompt asked for has {shortest}; lower --input-len, or start the "
+            f"a slot of the server {has}, and the shortest prompt requested has {shortest}; lower --input-len, or start the "
             "server with a larger context or fewer slots"
         )
 
     def drawn(self, draw: random.Random, wanted: PlanRequest) -> tuple[int, int, bool]:
-        """The lengths of a prompt and its answer that fit a slot, and whether longer ones were drawn before."""
+        """The lengths of a prompt and its answer that fit a slot, and whether longer ones were drawn first."""
         for attempt in range(DRAWS):
             input_tokens, output_tokens = draw.randint(*self.inputs), draw.randint(*self.outputs)
             if wanted.fits is None or wanted.fits(self.prefix + input_tokens, output_tokens):
@@ -177,10 +176,10 @@ class _Lengths:
 
 
 class Vocabulary:
-    """Words with the tokens that each adds to a text, as the counter has them; `overhead` is what it adds to any text."""
+    """Words with the tokens that each adds to a text; `overhead` is the number added to any text."""
 
     def __init__(self, counter: TokenCounter, words_of: str = f"{ENGLISH} {CHINESE} {CODE}") -> None:
-        """Count the words of a text, each once."""
+        """Count each word once."""
         words = list(dict.fromkeys(words_of.split()))
         anchor = words[0]
         (_, alone), *rest = counted([anchor, *(f"{anchor} {word}" for word in words)], counter)
@@ -196,7 +195,7 @@ class Vocabulary:
     def fitting(
         self, draw: random.Random, target: int, prefix: tuple[str, int], texts_so_far: set[str]
     ) -> Generator[str, int, tuple[str, int]]:
-        """A text of `target` tokens that begins with the prefix and that no one made before."""
+        """A new text of `target` tokens that begins with the prefix."""
         start, start_tokens = prefix
         words: list[str] = []
         missing = target - start_tokens
@@ -207,7 +206,7 @@ class Vocabulary:
             tokens = yield text
             missing = target - tokens
             taken = text in texts_so_far
-            # The best is not longer than wanted, new, and near to that.
+            # Keep the best: not longer than the target, new, and nearest to it.
             tried.append((missing < 0, taken, abs(missing), text, tokens))
             if taken:
                 words, missing = [], target - start_tokens
@@ -218,7 +217,7 @@ class Vocabulary:
         return text, tokens
 
     def correct(self, words: list[str], missing: int, draw: random.Random) -> None:
-        """Take words off the end while there are too many tokens, then add words that have together as many as are missing."""
+        """Drop words from the end while there are too many tokens, then add words with the missing number in all."""
         while missing < 0 and words:
             missing += self.cost[words.pop()]
         while missing >= self._dearest:

@@ -1,4 +1,4 @@
-"""Text files as they lie on disks: found in a folder, told from binary ones, decoded whatever their encoding."""
+"""Text files: found in a folder, distinguished from binary files, decoded from any common encoding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llama_load.errors import UsageError
 
 # 250 million tokens.
 MOST_BYTES = 1024 * 2**20
-# UTF-32 goes first: its little-endian mark begins with that of UTF-16.
+# UTF-32 goes first: its little-endian mark begins with UTF-16's.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -25,7 +25,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# What no text has; tab, line ends, form feed, backspace and escape occur in logs and listings.
+# Control characters that text does not have; tab, line ends, form feed, backspace and escape occur in logs and listings.
 _CONTROL = re.compile(r"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 _FOREIGN_RUN = re.compile(r"[^\x00-\x7f]{2,}")
@@ -33,7 +33,7 @@ _FOREIGN_RUN = re.compile(r"[^\x00-\x7f]{2,}")
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A text file that was read: its text without byte order mark, and the SHA-256 of its bytes."""
+    """A text file: its text without byte order mark, and the SHA-256 of its bytes."""
 
     path: Path
     text: str
@@ -41,10 +41,10 @@ class TextFile:
 
 
 def text_files(path: Path, seed: int) -> Iterator[TextFile]:
-    """The text at a path: a file, or all text files of a folder and the folders in it, in an order that the seed decides.
+    """The text at a path: a file, or all text files of a folder and its subfolders, in an order set by the seed.
 
-    In a folder, names that begin with a dot, empty files and binary files are passed over. Files are read one at a time, as
-    they are asked for. Raises UsageError with a sentence when there is no such path, or no text in it.
+    Skips dot files, empty files and binary files in a folder. Reads files lazily, one at a time. UsageError: no such path, or no
+    text in it.
     """
     if path.is_dir():
         found = _files_below(path)
@@ -56,12 +56,12 @@ def text_files(path: Path, seed: int) -> Iterator[TextFile]:
                 some = True
                 yield TextFile(file, text, hashlib.sha256(data).hexdigest())
         if not some:
-            raise UsageError(f"the folder {path} holds no text file; give a file or a folder of UTF-8 text with --document")
+            raise UsageError(f"the folder {path} contains no text file; give a file or a folder of UTF-8 text with --document")
         return
     data = _bytes_of(path)
     text = decoded(data)
     if text is None:
-        raise UsageError(f"the document {path} is no text in UTF-8, UTF-16 or GB18030; save it as a text file")
+        raise UsageError(f"the document {path} is not text in UTF-8, UTF-16 or GB18030; save it as a text file")
     if not text.strip():
         raise UsageError(f"the document {path} is empty")
     yield TextFile(path, text, hashlib.sha256(data).hexdigest())
@@ -72,7 +72,7 @@ def _files_below(folder: Path) -> list[Path]:
     for root, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(root, name) for name in sorted(names) if not name.startswith(".")]
-    # A named pipe would be waited for without end.
+    # Reading a named pipe would block forever.
     return [file for file in found if file.is_file()]
 
 
@@ -80,7 +80,7 @@ def _bytes_of(path: Path) -> bytes:
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # a device has no end
-            raise UsageError(f"the document {path} is no regular file")
+            raise UsageError(f"the document {path} is not a regular file")
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
@@ -93,7 +93,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def decoded(data: bytes) -> str | None:
-    """The text that these bytes are: UTF-8 (a few broken characters allowed), UTF-16, GB18030 or Windows-1252; None if binary."""
+    """The text of these bytes: UTF-8 (with a few broken characters), UTF-16, GB18030 or Windows-1252; None if binary."""
     text = _decoded(data)
     return text if text is not None and 100 * len(_CONTROL.findall(text)) <= len(text) else None
 
@@ -114,7 +114,7 @@ def _decoded(data: bytes) -> str | None:
     except UnicodeDecodeError:
         pass
     else:
-        # Western text misread as Chinese has lone characters where accents were; Chinese has runs of them.
+        # Western text misread as Chinese has single characters where accents were; Chinese has runs of them.
         if 2 * sum(map(len, _FOREIGN_RUN.findall(text))) >= len(_FOREIGN.findall(text)):
             return text
     text = data.decode("cp1252", "replace")
@@ -122,7 +122,7 @@ def _decoded(data: bytes) -> str | None:
 
 
 def _utf16_without_mark(data: bytes) -> str | None:
-    """The one of both byte orders that gives printable text, with more spaces and line ends; None if neither does."""
+    """The byte order that gives printable text with more spaces and line ends; None if neither does."""
     readings = []
     for encoding in ("utf-16-le", "utf-16-be"):
         try:
@@ -135,5 +135,5 @@ def _utf16_without_mark(data: bytes) -> str | None:
 
 
 def files_digest(digests: Sequence[str]) -> str:
-    """What identifies the files read: the SHA-256 of the only one, or that of all their SHA-256 in the order of reading."""
+    """The identity of the files read: the SHA-256 of the only one, or of all SHA-256 in reading order."""
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -1,10 +1,10 @@
-"""Recorded arrivals: when requests came, and how long they were, from a published trace or a run of our own.
+"""Recorded arrivals: when requests arrived, and their lengths, from a published trace or a llama-load run.
 
     Mooncake, JSON Lines    {"timestamp": 3052, "input_length": 7234, "output_length": 794, "hash_ids": [0, 28]}, ms
     BurstGPT, CSV           Timestamp,Model,Request tokens,Response tokens,…, s
-    a run folder            when its measured requests were wanted (open loop) or started
+    a run folder            when its measured requests were scheduled (open loop) or started
 
-Which one it is, the content says. Lines need not be in order.
+The format is recognized by the content. Lines need not be in order.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import msgspec
 from llama_load.errors import UsageError
 from llama_load.workloads.text_files import decoded
 
-MOONCAKE = 'Mooncake\'s layout ({"timestamp": ms, "input_length": …, "output_length": …, "hash_ids": […]}, one a line)'
+MOONCAKE = 'Mooncake\'s layout ({"timestamp": ms, "input_length": …, "output_length": …, "hash_ids": […]}, one per line)'
 BURSTGPT = "BurstGPT's layout (CSV with the columns Timestamp in s, Request tokens and Response tokens)"
 LAYOUTS = f"{MOONCAKE}, {BURSTGPT} or a run folder of llama-load"
-SHOWN = 120  # characters of a file in a sentence
+SHOWN = 120  # characters of a file quoted in a message
 
 _COLUMNS = ("timestamp", "request tokens", "response tokens")
 TraceRow: TypeAlias = tuple[float, int | None, int | None, tuple[int, ...]]
@@ -34,10 +34,10 @@ TraceRow: TypeAlias = tuple[float, int | None, int | None, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A recorded request: when it came, s after the first one, and its lengths in tokens where they are known.
+    """A recorded request: its arrival in s after the first one, and its lengths in tokens if known.
 
-    `hash_ids` name the blocks of its prompt (512 tokens each in Mooncake's traces): requests that begin with the same ids
-    begin with the same text.
+    `hash_ids` name the blocks of its prompt (512 tokens each in Mooncake's traces): requests with the same first ids begin with the
+    same text.
     """
 
     at_s: float
@@ -47,7 +47,7 @@ class Arrival:
 
 
 def read_trace_file(path: Path) -> list[TraceRow]:
-    """The requests of a trace file in its order. Raises UsageError with a sentence that names the line."""
+    """The requests of a trace file in file order. UsageError names the invalid line."""
     try:
         text = decoded(path.read_bytes())
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def read_trace_file(path: Path) -> list[TraceRow]:
     except OSError as error:
         raise UsageError(f"the trace {path} cannot be read: {error.strerror}") from None
     if text is None:
-        raise UsageError(f"the trace {path} is no text; it must have {LAYOUTS}")
+        raise UsageError(f"the trace {path} is not text; it must have {LAYOUTS}")
     if not text.strip():
         raise UsageError(f"the trace {path} is empty; it must have {LAYOUTS}")
     return list(_mooncake(path, text) if text.lstrip().startswith("{") else _burstgpt(path, text))
@@ -115,7 +115,7 @@ def _seconds(text: str) -> float:
 
 
 def _tokens(text: str) -> int | None:
-    """A length; None where there is none, or 0: that is how BurstGPT notes a request that failed."""
+    """A length; None if missing or 0, which is BurstGPT's mark of a failed request."""
     value = float(text) if text.strip() else 0.0
     if value < 0 or not value.is_integer():
         raise ValueError(text)

@@ -1,4 +1,4 @@
-"""Vision: a question about pictures, drawn for the run or taken from files; every request has pictures of its own if it can."""
+"""Vision: a question about images, drawn for the run or taken from files; different ones in every request if possible."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ QUESTION_OF_SEVERAL = "Describe what you see in each of these {} pictures in det
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFacts(DataFacts):
-    """Images: how many different ones, and the mean size of their files."""
+    """Images: the number of different ones, and the mean size of their files."""
 
     images: int
     mean_bytes: int
 
 
 class Vision:
-    """Questions about images: by default drawings of 512x512, new ones in every request; else those of --images.
+    """Questions about images: by default new 512x512 drawings in every request; else those of --images.
 
-    Images of up to POOL_BYTES (512 MiB, encoded) are kept; when a run needs more, or has fewer, they come again, in other
-    combinations first. `prompt_tokens` counts the question alone: what an image costs, the server tells.
+    Images of up to POOL_BYTES (512 MiB, encoded) are kept; when a run needs more, or has fewer, they repeat, in other combinations
+    first. `prompt_tokens` counts the question alone: only the server knows the tokens of an image.
     """
 
     name = "vision"
@@ -40,8 +40,8 @@ class Vision:
     def plan(self, wanted: PlanRequest) -> Plan:
         """Choose the images of every request.
 
-        In its facts, `distinct` counts the prompts whose images are all new, `repeated` those with one that came before, since
-        servers cache images one by one. Raises UsageError when images cannot be read or are too few for one request.
+        In its facts, `distinct` counts the prompts whose images are all new, `repeated` the others: servers cache single images.
+        UsageError: images cannot be read, or are too few for one request.
         """
         traffic = wanted.traffic
         each = traffic.images_per_request
@@ -55,15 +55,15 @@ class Vision:
         }
         images, warm = list(unlike.values())[:needed], list(unlike.values())[needed:]
         if len(images) < each:
-            raise UsageError(f"{path} gives {len(images)} of the {each} images of a request; ask for fewer images per request")
-        # Where files are too few for a warm-up of its own, drawings take their part: it must never warm a cache.
+            raise UsageError(f"{path} has {len(images)} of the {each} images of a request; lower --images-per-request")
+        # If files are too few for the warm-up, use drawings: the warm-up must never cache a measured image.
         others = drawings(spare - len(warm), traffic.image_size, traffic.image_format, wanted.seed, first=needed + spare)
         warm += made(others, threads=wanted.threads)
         text = traffic.question or (QUESTION if each == 1 else QUESTION_OF_SEVERAL.format(each))
-        asked = partial(Prompt, text, wanted.counter.count([text])[0], wanted.output_len or ANSWER_TOKENS)
+        prompt = partial(Prompt, text, wanted.counter.count([text])[0], wanted.output_len or ANSWER_TOKENS)
         combinations = math.comb(len(images), each)
         count = wanted.num_prompts if wanted.fill else min(wanted.num_prompts, combinations)
-        measured = [asked(images=tuple(images[place] for place in hand)) for hand in _hands(count, len(images), each, wanted.seed)]
+        measured = [prompt(images=tuple(images[place] for place in hand)) for hand in _hands(count, len(images), each, wanted.seed)]
         distinct = min(count, len(images) // each)
         pictures = ImageFacts(
             path=path,
@@ -74,11 +74,11 @@ class Vision:
         facts = PlanFacts(
             dataset=pictures, counted_by=wanted.counter.source, distinct=distinct, repeated=count - distinct, replaced=0
         )
-        return Plan(measured, [asked(images=tuple(warm[at : at + each])) for at in range(0, spare, each)], facts)
+        return Plan(measured, [prompt(images=tuple(warm[at : at + each])) for at in range(0, spare, each)], facts)
 
 
 def _source(wanted: PlanRequest, count: int) -> tuple[str, list[Maker]]:
-    """What the images are called, and makers of `count` of them, fewer if there are not so many."""
+    """The images' name, and makers of up to `count` of them."""
     traffic = wanted.traffic
     if traffic.images is None:
         width, height = traffic.image_size
@@ -94,9 +94,9 @@ def _source(wanted: PlanRequest, count: int) -> tuple[str, list[Maker]]:
 
 
 def _hands(count: int, images: int, each: int, seed: int) -> Iterator[Sequence[int]]:
-    """`count` times `each` of so many images, dealt like cards: first in order, then from decks shuffled with the seed.
+    """`count` hands of `each` of `images` images, dealt like cards: first in order, then from decks shuffled with the seed.
 
-    No image comes again before all others were shown (but for a deck's rest), no combination before all others were.
+    No image repeats before all others were dealt (except at a deck's end), no combination before all others were.
     """
     shuffle = random.Random(seed).shuffle
     combinations = math.comb(images, each)
@@ -117,6 +117,6 @@ def _hands(count: int, images: int, each: int, seed: int) -> Iterator[Sequence[i
 
 
 def _file_bytes(image: Image) -> int:
-    """The size of the file in a data URL: base64 makes four characters of three bytes."""
+    """The size of the file in a data URL: base64 has four characters per three bytes."""
     encoded = len(image.data_url) - image.data_url.index(b",") - 1
     return encoded // 4 * 3 - image.data_url.count(b"=", -2)

@@ -37,17 +37,21 @@ def _eighty_columns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def datasets(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
     """What the command prints: stdout when it succeeds, the one sentence of stderr when it is refused."""
-    assert main(["datasets", *map(str, arguments)]) == code
+    try:
+        found: object = main(["datasets", *map(str, arguments)])
+    except SystemExit as ended:  # argparse
+        found = ended.code
+    assert found == code
     said = capsys.readouterr()
     if code:
-        assert said.err.startswith("llama-load: ")
+        assert said.err.startswith("llama-load")
         assert said.err.count("\n") == 1
         return said.err
     return said.out
 
 
 def spawned(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, from the repository's root, where a folder is named datasets as the package is."""
+    """The command in a separate process, from the repository's root, where a folder is named datasets as the package is."""
     return subprocess.run(
         [sys.executable, "-m", "llama_load.cli", "datasets", *map(str, arguments)],
         capture_output=True,
@@ -68,7 +72,7 @@ def narrow(text: str, *but: object) -> bool:
 
 
 def conversations(path: Path, lengths: list[tuple[int, int]], turns: int = 1) -> Path:
-    """A ShareGPT file with questions and answers of so many characters."""
+    """A ShareGPT file with questions and answers of this many characters."""
     entries = []
     for number, (question, answer) in enumerate(lengths):
         said = [{"from": "human", "value": "q" * question}, {"from": "gpt", "value": "a" * answer}] * turns
@@ -187,7 +191,7 @@ def test_inspect_counts_by_hand(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     file = conversations(tmp_path / "chats.json", [(42, 42), (4200, 42), (42, 8400), (4, 42)], turns=3)
     said = datasets(capsys, "inspect", file)
     assert value(said, "Conversations") == "4, all of them counted"
-    assert value(said, "Turns") == "12 questions with answers, 3.0 a conversation, 3 at most"
+    assert value(said, "Turns") == "12 questions with answers, 3.0 per conversation (max 3)"
     assert value(said, "Tokens counted by").startswith("estimate, off by 20 %")
     assert value(said, "Usable").startswith("3 of 4 (75.0%)")
     assert "p50 11  p90 1,001  p99 1,001  max 1,001  mean 256" in said
@@ -228,7 +232,7 @@ def test_inspect_counts_a_sample_of_a_large_file_and_says_so(capsys: pytest.Capt
     assert narrow(said, file)
 
 
-def test_inspect_tells_prompts_of_ones_own_from_conversations(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_inspect_distinguishes_prompts_from_conversations(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     question, answer = {"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "It is a question."}
     lines = {
         "custom": [
@@ -291,9 +295,13 @@ def test_inspect_asks_the_server(capsys: pytest.CaptureFixture[str], llama_serve
         (
             '[{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}]',
             ("--output-len", "0"),
-            "1 token or",
+            "argument --output-len: must be a whole number from 1 to",
         ),
-        ('[{"conversations": []}]', ("--ctx-per-slot", "-4"), "--ctx-per-slot must be 1 token or more, got -4"),
+        (
+            '[{"conversations": []}]',
+            ("--ctx-per-slot", "-4"),
+            "argument --ctx-per-slot: must be a whole number from 1 to 10000000, got '-4'",
+        ),
         ('[{"conversations": []}]', ("--host", "ftp://x"), "--host"),
         ('[{"conversations": []}]', ("--tokenizer", "nowhere"), "no tokenizer.json"),
     ],
@@ -355,9 +363,9 @@ def test_the_shortest_made_up_texts_are_still_usable(capsys: pytest.CaptureFixtu
     [
         ("there.json", (), "is not overwritten"),
         ("data.txt", (), "must end in .json"),
-        ("data.jsonl", ("--turns", "2"), "let the file end in .json"),
-        ("data.json", ("--turns", "0"), "must be 1 or more"),
-        ("data.json", ("--conversations", "-1"), "must be 1 or more"),
+        ("data.jsonl", ("--turns", "2"), "need a .json file"),
+        ("data.json", ("--turns", "0"), "argument --turns: must be a whole number from 1 to"),
+        ("data.json", ("--conversations", "-1"), "argument --conversations: must be a whole number from 1 to"),
         ("data.json", ("--input-len", "3"), "must be 4 tokens or more"),
         ("nowhere/data.json", (), "cannot be written"),
     ],

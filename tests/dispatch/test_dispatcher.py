@@ -189,7 +189,7 @@ def test_who_has_left_gets_no_more() -> None:
 
 
 def test_the_turns_of_a_conversation_come_together() -> None:
-    """Three turns, then one, then two; the plan begins anew after them, and the last conversation is cut at the total."""
+    """Three turns, then one, then two; the plan starts again after them, and the last conversation is cut at the total."""
     swarm = Workers(8, turns=(3, 1, 2))
     swarm.dispatcher.want("a", "chat", 4)
     assert [(lease.prompt.text, lease.follows) for lease in swarm.hands["a"]] == [
@@ -284,7 +284,7 @@ def test_requests_of_a_schedule_are_leased_a_moment_before_they_are_due() -> Non
     assert [lease.allowed_ns for lease in swarm.hands["a"]] == [None] * 3
 
 
-def test_what_waits_for_the_limit_is_told_since_when_it_may_go() -> None:
+def test_requests_that_waited_for_the_limit_carry_when_they_were_allowed() -> None:
     """One at a time; the second is due at 20 ms and allowed at 80 ms, when the first is over; the third is due after that."""
     swarm = Workers(phases=[Phase(total=3, scheduled_ns=[10 * MS, 20 * MS, 90 * MS], limit_at=lambda _: 1)])
     swarm.dispatcher.want("a", "chat", 3)
@@ -480,7 +480,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
 
 
 def one_user_each(swarm: Workers, workers: int, steps: Sequence[int]) -> list[list[int]]:
-    """So many workers of one user, who asks again when its request is over; a step is whose request ends next. Returned: how many
+    """This many workers of one user, who sends again when its request is over; a step is whose request ends next. Returned: how many
     requests each of two replicas has, after each step."""
     for number in range(workers):
         swarm.dispatcher.want(f"w{number}", "chat", 1)

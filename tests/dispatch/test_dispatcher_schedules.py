@@ -76,7 +76,7 @@ def test_a_request_is_under_way_from_its_scheduled_instant_on() -> None:
     assert (swarm.dispatcher.in_flight, swarm.dispatcher.under_way) == (1, 1)
 
 
-def test_what_goes_on_to_others_is_counted_beside_what_may_have_been_sent() -> None:
+def test_requests_passed_to_others_are_counted_apart_from_those_possibly_sent() -> None:
     swarm = Workers(5)
     swarm.dispatcher.want("a", "chat", 5)
     swarm.dispatcher.lose("a", [(False, 1), (False, 3)])

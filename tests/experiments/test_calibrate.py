@@ -66,7 +66,7 @@ def test_a_bad_reading_is_repeated_and_the_best_counts() -> None:
 def test_what_others_may_have_spoilt_is_not_kept() -> None:
     """What was carried is certain whatever others did; that more is not carried is not, and nothing at all is an error."""
     assert found_by((0.3, 0.6), (9.0, 0.6), (8.0, 0.6), (7.0, 0.6)) == [(25, 0.3)]
-    with pytest.raises(RunError, match="nothing is kept"):
+    with pytest.raises(RunError, match="no result was certain or kept"):
         found_by((9.0, 0.6), (8.0, 0.6), (7.0, 0.6))
 
 
@@ -83,16 +83,16 @@ def test_a_busy_machine_is_not_calibrated(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_preflight_never_judges_a_machine_by_nothing() -> None:
     """A calibration in which not even the first step held says that it is to be repeated."""
     (row,) = client_rows(Calibration("", "", 2, 50, [Step(25, 90.0, 0.2)]), 8, 1)
-    assert "repeat it while nothing else runs" in row.value
+    assert "repeat llama-load calibrate while nothing else runs" in row.value
     assert client_rows(FOUND, 400, 1)[0].level == "ok"
-    assert "use 2 (--processes)" in client_rows(FOUND, 401, 1)[0].value
+    assert "need --processes 2" in client_rows(FOUND, 401, 1)[0].value
 
 
 def test_a_load_is_read() -> None:
     assert parse_load("2000x50") == (2000, 50.0)
     assert parse_load("300") == (300, 50.0)
     for wrong in ("x", "0x50", "ax3", "5x-1"):
-        with pytest.raises(UsageError, match="--for wants"):
+        with pytest.raises(UsageError, match="--for must be"):
             parse_load(wrong)
 
 
@@ -109,4 +109,4 @@ def test_nonsense_is_refused_before_anything_is_measured() -> None:
     command = [sys.executable, "-m", "llama_load.cli", "calibrate", "--for", "many"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, timeout=30)
     assert done.returncode == 2
-    assert "--for wants STREAMSxTOKENS_PER_SECOND" in done.stderr
+    assert "--for must be STREAMSxTOKENS_PER_SECOND" in done.stderr

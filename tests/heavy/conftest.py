@@ -70,6 +70,14 @@ def vllm(start_vllm: Callable[..., Running]) -> Running:
     return start_vllm()
 
 
+@pytest.fixture(scope="module")
+def embedding_vllm(start_vllm: Callable[..., Running]) -> Iterator[Running]:
+    """It ranks, too: by how alike the embeddings of query and document are."""
+    server = start_vllm("--runner", "pooling", "--convert", "embed")
+    yield server
+    server.stop()
+
+
 @pytest.fixture(scope="session")
 def llama_cpp_python() -> Path:
     return python_of("HEAVY_LLAMA_CPP_PYTHON")

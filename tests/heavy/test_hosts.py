@@ -1,4 +1,4 @@
-"""Several hosts on one machine: a master, three workers and a real llama-server, each in a network namespace of its own."""
+"""Several hosts on one machine: a master, three workers and a real llama-server, each in its own network namespace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Network:
         ip("netns", "exec", f"{self.name}-hub", "ip", "link", "set", f"to{host}", "down")
 
     def lose(self, host: int, ratio: float) -> None:
-        """Drop so many of the packets that reach this host."""
+        """Drop this many of the packets that reach this host."""
         rule = ["-A", "INPUT", "-i", "eth", "-m", "statistic", "--mode", "random", "--probability", str(ratio), "-j", "DROP"]
         ip("netns", "exec", f"{self.name}-{host}", "iptables", *rule)
 
@@ -93,7 +93,7 @@ class Hosts:
 
 @pytest.fixture
 def hosts(network: Network, tiny_model: Path, tmp_path: Path) -> Iterator[Callable[[int], Hosts]]:
-    """Start them all with so many prompts to send: hosts(90)."""
+    """Start them all with this many prompts to send: hosts(90)."""
     processes = []
 
     def started(prompts: int) -> Hosts:

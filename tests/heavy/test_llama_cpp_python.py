@@ -23,7 +23,7 @@ PATIENT = ("--interrupt_requests", "false", "--n_ctx", "2048")
 def test_a_run_whose_tokens_are_counted_by_events(
     run_locust: Callable[..., Finished], start_llama_cpp_python: Callable[..., Running]
 ) -> None:
-    """It never tells usage; one request at a time; connections are used again."""
+    """It never reports usage; one request at a time; connections are used again."""
     server = start_llama_cpp_python(*PATIENT)
     done = run_locust(server.url, "--num-prompts", "12", "-u", "3", "--max-tokens", "20", "--fail-if", "failed>0")
     assert done.code == 0, done.err
@@ -36,7 +36,7 @@ def test_a_run_whose_tokens_are_counted_by_events(
     assert records.equals("connection_reused", True).sum() > 0
     text = " ".join((done.err + done.out).split())
     assert "one request at a time" in text
-    assert "output tokens of 12 requests are counted events" in text
+    assert "output tokens of 12 requests were counted as stream events" in text
 
 
 def test_two_models_that_are_swapped_on_demand(

@@ -87,7 +87,7 @@ def test_a_proxy_that_does_not_buffer_is_not_blamed(
     assert done.records.values_of("answered_by")[0].startswith("nginx/")
 
 
-def test_llama_server_tells_nginx_not_to_buffer(
+def test_llama_server_disables_buffering_in_nginx(
     run_locust: Callable[..., Finished], llama_server: Running, nginx: Callable[..., str]
 ) -> None:
     """Its X-Accel-Buffering: no is obeyed; through a proxy it is still recognised, and the prompts are still counted by it."""

@@ -17,7 +17,7 @@ from llama_load.metrics.prompt_cache import cache_checks
 from llama_load.runs import load_run
 from llama_load.serving.process import Running
 from llama_load.targets.probe import Probe, Wanted
-from tests.conftest import Finished
+from tests.conftest import REPOSITORY, Finished
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 
@@ -98,9 +98,48 @@ def test_wrong_use_is_one_sentence(
     assert sentence in done.err
 
 
+def test_openais_responses_and_anthropics_messages(run_locust: Callable[..., Finished], vllm: Running, tmp_path: Path) -> None:
+    """Both stream and have as many prompt tokens as the same prompts in chat: the template is in them."""
+    flags = (
+        "--num-prompts",
+        "12",
+        "-u",
+        "4",
+        "--max-tokens",
+        "16",
+        "--extra-body",
+        '{"ignore_eos": true}',
+        "--fail-if",
+        "failed>0",
+    )
+    prompt_tokens = {}
+    for endpoint in ("chat", "responses", "messages"):
+        done = run_locust(vllm.url, "--endpoint", endpoint, *flags, folder=tmp_path / endpoint)
+        assert done.code == 0, done.err
+        records = done.records.measured()
+        assert records.values_of("endpoint") == [endpoint]
+        assert (records.values_of("prompt_token_source"), records.values_of("token_source")) == (["usage"], ["usage"])
+        assert records.numbers("output_tokens").tolist() == [16.0] * 12
+        assert (records.numbers("token_events") > 1).all()
+        assert (records.numbers("ttft_ms") > 0).all()
+        prompt_tokens[endpoint] = dict(zip(records.strings("prompt_index"), records.numbers("prompt_tokens"), strict=True))
+    assert prompt_tokens["responses"] == prompt_tokens["messages"] == prompt_tokens["chat"]
+
+
+@pytest.mark.parametrize("file", ["embeddings.py", "rerank.py"])
+def test_embeddings_and_reranking(run_locust: Callable[..., Finished], embedding_vllm: Running, file: str) -> None:
+    """Four texts, or a query with four documents: counted by usage, and believed."""
+    flags = ("--num-prompts", "8", "-u", "2", "--batch-size", "4", "--fail-if", "failed>0")
+    done = run_locust(embedding_vllm.url, *flags, locustfile=REPOSITORY / "locustfiles" / file)
+    assert done.code == 0, done.err
+    records = done.records.measured()
+    assert records.numbers("inputs").tolist() == [4.0] * 8
+    assert (records.values_of("prompt_token_source"), records.values_of("token_source")) == (["usage"], [])
+
+
 def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], start_vllm: Callable[..., Running]) -> None:
     """--stream-interval 5: usage counts all, and with every event: it places the tokens, the first alone and then about five at a
-    time. TPOT divides by tokens while ITL counts events. Speculation is told too."""
+    time. TPOT divides by tokens while ITL counts events. Speculation is reported too."""
     speculative = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1})
     server = start_vllm("--stream-interval", "5", "--speculative-config", speculative)
     done = run_locust(server.url, "--num-prompts", "8", "-u", "2", "--max-tokens", "61", "--ignore-eos", "--temperature", "0")

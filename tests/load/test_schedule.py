@@ -57,7 +57,7 @@ def lag_1(values: NDArray[np.float64]) -> float:
 
 
 def dispersion(arrivals: NDArray[np.float64], windows: int) -> float:
-    """Variance / mean of the counts in so many windows of equal length."""
+    """Variance / mean of the counts in this many windows of equal length."""
     counts, _ = np.histogram(arrivals, bins=windows, range=(0, arrivals[-1]))
     return float(counts.var(ddof=1) / counts.mean())
 
@@ -209,9 +209,9 @@ def test_a_ramp_fits_its_time(seconds: float, ramp: RateRamp) -> None:
         ({"rate_rps": math.nan}, "rate must be .* greater than 0, got nan"),
         ({"count": 0}, "at least one request, got 0"),
         ({"process": "gamma", "burstiness": 0}, "--burstiness must be .* got 0"),
-        ({"process": "gamma", "burstiness": math.inf}, "take --arrival constant"),
-        ({"burstiness": 2}, "makes gamma arrivals, not poisson"),
-        ({"process": "constant", "burstiness": 2}, "makes gamma arrivals, not constant"),
+        ({"process": "gamma", "burstiness": math.inf}, "use --arrival constant"),
+        ({"burstiness": 2}, "--arrival poisson conflict"),
+        ({"process": "constant", "burstiness": 2}, "--arrival constant conflict"),
         ({"ramp": RateRamp("linear", 1, 5)}, "ramp ends at 5 .* rate is 8"),
     ],
 )
@@ -225,7 +225,7 @@ def test_ramps_and_times_that_make_no_schedule_are_refused() -> None:
         RateRamp("exponential", 0, 8)
     with pytest.raises(UsageError, match="run time greater than 0"):
         for_time(8, 0)
-    with pytest.raises(UsageError, match="no request comes within 10 s"):
+    with pytest.raises(UsageError, match="no request arrives within 10 s"):
         for_time(0.01, 10)
-    with pytest.raises(UsageError, match=r"no request comes within 0\.5 s"):
+    with pytest.raises(UsageError, match=r"no request arrives within 0\.5 s"):
         for_time(8, 0.5, ramp=RateRamp("linear", 1, 8))

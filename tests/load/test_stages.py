@@ -127,15 +127,15 @@ def test_every_form_of_the_grammar(text: str, stages: list[Stage]) -> None:
         ("soak", "a load is a number of requests in flight"),
     ],
 )
-def test_what_is_no_stage_is_told_in_a_sentence_with_the_reason(text: str, why: str) -> None:
+def test_what_is_no_stage_is_reported_in_a_sentence_with_the_reason(text: str, why: str) -> None:
     """It shows what would be right, and which part is not."""
-    with pytest.raises(ValueError, match=r"^--stages wants 1,8,16 or ") as raised:
+    with pytest.raises(ValueError, match=r"; write 1,8,16 or ") as raised:
         parse_stages(text)
-    assert f"; {text.rpartition(',')[2]!r} is none: {why}" in str(raised.value)
+    assert f"--stages {text.rpartition(',')[2]!r} is not valid: {why}" in str(raised.value)
 
 
 @given(st.one_of(nearly, st.text()))
-@example("8:" + 5000 * "9")  # Python refuses to read so many digits, with a sentence of its own
+@example("8:" + 5000 * "9")  # Python refuses to read that many digits, with its own message
 @example("1-" + 400 * "9" + ":60s")
 @example("1-\n16:60s")
 def test_any_text_parses_or_is_one_sentence(text: str) -> None:
@@ -143,7 +143,7 @@ def test_any_text_parses_or_is_one_sentence(text: str) -> None:
     try:
         stages = parse_stages(text)
     except ValueError as error:
-        assert str(error).startswith("--stages wants ")
+        assert str(error).startswith("--stages ")
         assert "\n" not in str(error)
         return
     assert stages
@@ -152,7 +152,7 @@ def test_any_text_parses_or_is_one_sentence(text: str) -> None:
 
 
 @given(st.lists(elements, min_size=1, max_size=8).map(",".join))
-def test_whatever_parses_can_be_run_and_has_a_name_of_its_own(text: str) -> None:
+def test_whatever_parses_can_be_run_and_has_a_unique_name(text: str) -> None:
     """Either users or a rate, above 0; a count or a time, above 0, or neither; the first stage follows none."""
     stages = parse_stages(text)
     names = [stage.name for stage in stages]
@@ -214,7 +214,7 @@ from llama_load.swarm.load_shapes import Ramp, Soak, Spike, Stages
 class Load({base}):
     {body}
 """
-# What Locust finds in each file, and what that says; in a process of its own, as Locust patches its whole process.
+# What Locust finds in each file, and what that says; in a separate process, as Locust patches its whole process.
 LOOK = """\
 import sys
 from locust.util.load_locustfile import load_locustfile

@@ -92,7 +92,7 @@ def test_events_count_as_one_token_each_where_their_number_is_unknown() -> None:
     assert peak_output_tok_per_s(table(unknown), Window(10_000 * MS, 11_000 * MS)) == 3.0
 
 
-def test_the_busiest_second_lies_within_the_window() -> None:
+def test_the_busiest_second_is_within_the_window() -> None:
     """Tokens at 0.9, 1.1, 2.3 and 2.6 s, of which two are in a window from 1 to 2.5 s, more than a second apart."""
     one = record(first_ms=900, gaps_ms=(200, 1200, 300))
     assert peak_output_tok_per_s(table(one), Window(1000 * MS, 2500 * MS)) == 1.0
@@ -101,7 +101,7 @@ def test_the_busiest_second_lies_within_the_window() -> None:
 
 
 def test_what_a_server_drafted_since() -> None:
-    """Counters that shrink are those of a server that was started anew; drafts that are not counted stay unknown."""
+    """Counters that shrink are those of a server that was restarted; drafts that are not counted stay unknown."""
     before = Speculation(30, 20, 10, [9, 8])
     after = Speculation(60, 50, 20, [18, 16, 4])
     assert after.since(before) == Speculation(30, 30, 10, [9, 8, 4])

@@ -151,11 +151,12 @@ def test_repeated_turns_of_a_conversation_and_caches_that_are_off_are_no_fault()
     assert bad(checked([silent(0, "a"), silent(1, "a")], CacheEvidence(is_off=True))) == []
 
 
-def test_embeddings_of_one_text_are_no_fault(tmp_path: Path) -> None:
-    rows = [silent(number, "one", endpoint="embeddings") for number in range(3)]
+@pytest.mark.parametrize("endpoint", ["embeddings", "rerank"])
+def test_embeddings_and_rankings_of_one_text_are_no_fault(tmp_path: Path, endpoint: str) -> None:
+    rows = [silent(number, "one", endpoint=endpoint) for number in range(3)]
     assert bad(checked(rows)) == []
-    written(tmp_path / "a", at(100, "x", endpoint="embeddings"))
-    assert sent_before(tmp_path / "b", table(at(200, "x", endpoint="embeddings"))) == SentBefore()
+    written(tmp_path / "a", at(100, "x", endpoint=endpoint))
+    assert sent_before(tmp_path / "b", table(at(200, "x", endpoint=endpoint))) == SentBefore()
 
 
 def test_prompts_of_an_earlier_stage_count_in_the_later_one_alone() -> None:
@@ -171,8 +172,8 @@ def test_prompts_of_earlier_runs_are_named_with_the_run() -> None:
     assert "60 of 64 prompts were sent to this server in earlier runs (20261121-101500-sharegpt; prompts 0, 1, 2)" in (
         found["earlier_prompt_ratio"].text
     )
-    told = [prompt(number) for number in range(64)]
-    assert bad(checked(told, CacheEvidence(sent_before=before))) == []  # the server says that none was cached
+    records = [prompt(number) for number in range(64)]
+    assert bad(checked(records, CacheEvidence(sent_before=before))) == []  # the server says that none was cached
 
 
 # ------------------------------------------------------------------ what the server counts

@@ -54,7 +54,7 @@ def test_what_was_not_stamped_is_none() -> None:
     assert metric.itl_ms([]) == metric.itl_ms([7]) == []
 
 
-def test_queueing_is_told_only_where_headers_tell_it() -> None:
+def test_queueing_is_reported_only_where_headers_show_it() -> None:
     """llama-server holds its headers until a slot is free; other servers send them early; with a token they say nothing."""
     assert metric.queue_ms(1 * MS, 4 * MS, headers_alone=True, held=True) == 3.0
     assert metric.queue_ms(1 * MS, 4 * MS, headers_alone=False, held=True) is None
@@ -129,7 +129,7 @@ def test_the_busiest_second_begins_anywhere() -> None:
 
 
 def test_a_run_of_less_than_a_second_has_no_busiest_second() -> None:
-    """64 tokens in 0.17 s are 384 a second; a peak of 64 beside it would be nonsense."""
+    """64 tokens in 0.17 s are 384 a second; a peak of 64 next to it would be nonsense."""
     assert peak_output_tok_per_s(table(record(0)), Window(0, 999 * MS)) is None
 
 
@@ -140,7 +140,7 @@ def test_the_busiest_second_is_never_below_the_mean(firsts: list[int]) -> None:
 
 
 def test_tokens_are_where_usage_placed_them() -> None:
-    """Events at 0.1, 0.5, 0.9 and 1.3 s. With 1, 1, 1 and 5 tokens the second second has more than the first; a request beside it
+    """Events at 0.1, 0.5, 0.9 and 1.3 s. With 1, 1, 1 and 5 tokens the second second has more than the first; another request
     that has no such list keeps its even spread, and one whose list does not fit its events, too."""
     placed = record(0, first_ms=100, gaps_ms=(400, 400, 400), output_tokens=8, event_tokens=[1, 1, 1, 5])
     even = record(1, first_ms=100, gaps_ms=(400,), output_tokens=3)

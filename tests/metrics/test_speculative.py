@@ -106,7 +106,7 @@ def test_a_real_server_that_drafts(run_locust: Callable[..., Finished], drafting
     assert "Speculative Decoding" in done.out
 
 
-def test_speculation_of_a_stage_is_that_of_its_own_requests(run_locust: Callable[..., Finished], drafting) -> None:
+def test_speculation_of_a_stage_covers_only_its_requests(run_locust: Callable[..., Finished], drafting) -> None:
     """Counters are read around every measurement: what llama-server drafted in the warm-ups is in no stage, and not in the sum."""
     arguments = ("--stages", "1:3,2:6", "--warmup", "2", "--max-tokens", "300", "--ignore-eos", "--temperature", "0")
     done = run_locust(drafting.url, *arguments)
@@ -139,7 +139,7 @@ def test_the_servers_counters_and_dropped_arrivals_belong_to_no_part_of_a_run(tm
     assert results.thresholds[0].failed
 
 
-def test_a_server_that_was_started_anew_tells_nothing() -> None:
+def test_a_restarted_server_has_no_speculation_figures() -> None:
     assert Speculation(5, 1, 1, [1]).since(Speculation(55, 41, 21, [20])) is None
 
 

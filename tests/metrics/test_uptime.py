@@ -52,8 +52,8 @@ def test_the_results_do_not_depend_on_the_uptime(tmp_path: Path, uptime_ns: int)
 
     def worked_out(folder: Path, uptime_ns: int) -> tuple[object, str]:
         stages = [
-            replace(told, begun_mono_ns=told.begun_mono_ns + uptime_ns, ended_mono_ns=told.ended_mono_ns + uptime_ns)
-            for told in STAGES
+            replace(stage, begun_mono_ns=stage.begun_mono_ns + uptime_ns, ended_mono_ns=stage.ended_mono_ns + uptime_ns)
+            for stage in STAGES
         ]
         about = manifest(num_prompts=len(RECORDS), stages=stages)
         writer = RunWriter(folder, about)

@@ -100,14 +100,14 @@ def test_a_run_in_which_everything_failed_has_a_verdict() -> None:
     assert verdict(failed(), failed(1)).word == "FAILED"
 
 
-def test_user_space_stamps_are_told_without_changing_the_word() -> None:
+def test_user_space_stamps_are_reported_without_changing_the_word() -> None:
     found = verdict(record(clock_source="user"))
     assert found.word == "VALID"
     assert any("user space" in check.text for check in found.checks)
 
 
 def test_the_clients_delays_are_held_against_what_was_measured() -> None:
-    """8 ms of lag is nothing beside answers of 7 s, and an own delay of 8 ms nothing beside a TTFT of 2 s; beside 140 ms it is."""
+    """8 ms of lag is negligible for answers of 7 s, as is an own delay of 8 ms for a TTFT of 2 s, but not for 140 ms."""
     health = WorkerHealth("w", 8.0, 9.0, 0.1)
     slow = [record(i, first_ms=2000, gaps_ms=(2500, 2500), own_delay_ms=8.0) for i in range(5)]
     assert verdict(*slow, health=health).word == "VALID"
@@ -247,15 +247,15 @@ def test_a_server_that_was_another_at_the_end_is_named() -> None:
 
 
 def test_counts_that_cannot_be_are_named() -> None:
-    found = verdict(record(), record(1, count_doubt="usage: 4000000000000096 output tokens where at most 64 were asked for"))
+    found = verdict(record(), record(1, count_doubt="usage: 4000000000000096 output tokens where at most 64 were requested"))
     assert found.headline == (
         "NOT COMPARABLE: 1 answer with impossible token counts, which were ignored: usage: 4000000000000096 output tokens where at "
-        "most 64 were asked for"
+        "most 64 were requested"
     )
 
 
 def test_client_bound_says_who_took_the_cpu() -> None:
-    """Two workers of one machine, the server beside them, and somebody else."""
+    """Two workers of one machine, the server on the same machine, and somebody else."""
     own = [WorkerHealth(f"box_{number}", 9.0, 12.0, 0.9, machine_busy=0.97, own_share=0.2, server_share=0.5) for number in range(2)]
     checks = {check.name: check for check in verdict(record(), health=own[0]).checks}
     assert checks["core_busy"].text.endswith("its machine: 97% busy (client 20%, server 50%, others 27%)")

@@ -61,7 +61,7 @@ def test_what_users_of_vllm_type_is_understood() -> None:
 def test_whole_answers_refuse_thresholds_by_their_key_and_not_by_the_name_of_a_part() -> None:
     found = options(no_stream=True, fail_if=["failed{workload=low_ttft_ms}>1"]).goals.thresholds
     assert found[0].member == "low_ttft_ms"
-    with pytest.raises(UsageError, match="show E2EL alone"):
+    with pytest.raises(UsageError, match="have only E2EL"):
         options(no_stream=True, fail_if=["p99_ttft_ms{workload=low}>1"])
 
 
@@ -95,10 +95,10 @@ def test_a_latency_threshold_does_not_switch_off_the_one_on_failures() -> None:
         ({"image_size": "huge"}, "--image-size must be WIDTHxHEIGHT"),
         ({"image_size": "20000x1"}, "16 to 8192 pixels each"),
         ({"weights": "document"}, "--weights must look like document=3,vision=1"),
-        ({"weights": "document=0"}, "--weights must leave something to send"),
+        ({"weights": "document=0"}, "--weights must give at least one task more than 0"),
         ({"document_cache": "warm"}, "--document-cache must be one of different, shared, as-is"),
-        ({"model": "a,,b"}, "--model must be a name or several"),
-        ({"fail_if": ["p42_ttft_ms>1"]}, "no result has a key 'p42_ttft_ms'"),
+        ({"model": "a,,b"}, "--model must be one or more names"),
+        ({"fail_if": ["p42_ttft_ms>1"]}, "no result has the key 'p42_ttft_ms'"),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(given: dict, sentence: str) -> None:
@@ -107,7 +107,7 @@ def test_nonsense_is_refused_in_a_sentence(given: dict, sentence: str) -> None:
     assert sentence in str(raised.value)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(UsageError) as raised:
         options(num_prompts="0", extra_body="x", seed="y")
     assert len(str(raised.value).splitlines()) == 3
@@ -128,6 +128,9 @@ def test_flags_of_vllm_bench_serve_are_explained() -> None:
     assert "--input-len, with -f" in str(in_our_words("unrecognized arguments: --random-input-len 512"))
     backend = "argument --backend: invalid choice: 'openai-chat' (choose from 'vllm')"
     assert in_our_words(backend) == "--backend openai-chat of vllm bench serve: write --endpoint chat"
+    assert in_our_words(backend.replace("openai-chat", "vllm-rerank")) == (
+        "--backend vllm-rerank of vllm bench serve: use -f locustfiles/rerank.py"
+    )
     assert in_our_words("unrecognized arguments: --foo") is None
     ours = {flag.name for flag in FLAGS}
     assert not ours & set(EQUIVALENTS), "what has the same name needs no explanation"

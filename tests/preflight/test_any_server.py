@@ -49,8 +49,8 @@ GOOD = dict.fromkeys(PATHS, (404, None)) | {"/health": (200, {}), "/v1/models": 
 @example(GOOD | {"/props": (200, {"total_slots": 2, "modalities": ["vision"]})})
 @example(GOOD | {"/props": (200, {"modalities": {"vision": [1]}, "default_generation_settings": {"params": {"temperature": {}}}})})
 def test_any_json_ends_in_a_table_or_one_sentence(answers: dict[str, tuple[int, Any]]) -> None:
-    told = {path: (status, json.dumps(value), {"Content-Type": "application/json"}) for path, (status, value) in answers.items()}
-    with json_server(told) as server:
+    replies = {path: (status, json.dumps(value), {"Content-Type": "application/json"}) for path, (status, value) in answers.items()}
+    with json_server(replies) as server:
         try:
             target = Probe(Wanted(server.url)).ask()
         except UsageError as error:

@@ -1,4 +1,4 @@
-"""What is told before the run: budgets, pools, limits of the machine, changes since the last run."""
+"""What is reported before the run: budgets, pools, limits of the machine, changes since the last run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_shared_pool_is_held_against_the_longest_prompts_together() -> None:
     assert pool_rows(PLAN, budget, [SERVER], 8, None) == []
     assert pool_rows(PLAN, budget, [SERVER], 8, 3840)[0].level == "ok"
     row = pool_rows(PLAN, budget, [SERVER], 8, 3839)[0]
-    assert (row.level, "need 3840 tokens" in row.value) == ("warning", True)
+    assert (row.level, "3840 of 3839 tokens needed" in row.value) == ("warning", True)
     assert pool_rows(PLAN, budget, [SERVER], 2, 3839)[0].level == "ok"
 
 
@@ -80,7 +80,7 @@ def test_limits_of_this_process_are_raised_and_read() -> None:
     assert limits.local_ports is None or limits.local_ports > 1000
 
 
-def test_what_changed_since_the_last_run_with_this_label_is_told(tmp_path: Path) -> None:
+def test_what_changed_since_the_last_run_with_this_label_is_reported(tmp_path: Path) -> None:
     about = {"build": "b1", "slots": 4, "ctx_per_slot": 4096, "url": "http://a"}
     before = manifest(label="nightly", targets=[about], options={"seed": "0", "run_dir": "x"}, date="20261120-120000")
     older = manifest(label="nightly", targets=[about], date="20261119-120000")
@@ -108,8 +108,8 @@ def values(plan: Plan, *, open_ended: bool = False) -> dict[str, str]:
     return {row.name: row.value for row in plan_rows(plan, Budget(4096, 10), open_ended=open_ended)}
 
 
-def test_documents_that_were_cut_are_told_with_both_lengths_whatever_else_is_sent() -> None:
-    """Alone, in a mixture with images, and beside prompts that do not fit."""
+def test_cut_documents_are_reported_with_both_lengths_whatever_else_is_sent() -> None:
+    """Alone, in a mixture with images, and with prompts that do not fit."""
     cut = "8 of 8 documents cut from 11,000 to 3,960 tokens to fit a slot (--keep-long-prompts)"
     texts = [Prompt(f"p{n}", 3900, 100) for n in range(8)]
     assert cut in values(Plan(texts, [], documents())).values()
@@ -118,7 +118,7 @@ def test_documents_that_were_cut_are_told_with_both_lengths_whatever_else_is_sen
     rows = plan_rows(Plan([*texts, Prompt("what?", 5, 100, images=(image,))], [], mixed), Budget(4096, 10), open_ended=False)
     assert [row.value for row in rows if row.name in ("too long", "images")] == [
         cut,
-        "what they cost in tokens is not known before the run",
+        "their number of tokens is not known before the run",
     ]
     rows = plan_rows(Plan([*texts, Prompt("x", 9000, 1)], [], documents()), Budget(4096, 10), open_ended=False)
     assert [row.value for row in rows if row.name == "too long"] == [
@@ -130,15 +130,18 @@ def test_documents_that_were_cut_are_told_with_both_lengths_whatever_else_is_sen
 def test_one_is_one() -> None:
     found = values(Plan([Prompt("x", 10, 10)], [], facts(replaced=1)), open_ended=True)
     assert found["prompts"] == "1 prompt from p, tokens counted by server"
-    assert found["repeats"] == "after 1 different prompt it comes again, out of the prompt cache"
+    assert found["repeats"] == "after 1 different prompt it repeats and will be cached"
     assert found["too long"] == "1 prompt did not fit a slot, replaced by others"
-    assert "only 1 different one, 1 is repeated: " in values(Plan([Prompt("x")] * 2, [], facts(repeated=1)))["repeats"]
+    assert (
+        "only 1 different one, 1 is repeated and will be cached"
+        in values(Plan([Prompt("x")] * 2, [], facts(repeated=1)))["repeats"]
+    )
     one = replace(SERVER, slots=1)
     assert [row.value for row in target_rows([one], 2) if row.name == "slots"] == [
-        "1 for 2 concurrent requests: up to 1 waits in a queue"
+        "1 for 2 concurrent requests: up to 1 waits in the server's queue"
     ]
     (row,) = pool_rows(PLAN, slot_budget([one], "chat"), [one], 1, 500)
-    assert row.value.startswith("the longest prompt with its answer needs 1110 tokens")
+    assert row.value.startswith("1110 of 500 tokens needed by the longest prompt")
 
 
 def test_a_shared_pool_that_overflows_is_foretold_and_named(
@@ -150,10 +153,10 @@ def test_a_shared_pool_that_overflows_is_foretold_and_named(
         arguments = ("--num-prompts", "8", "-u", "4", "--max-tokens", "600", "--ignore-eos", "--kv-pool", "1024")
         done = run_locust(running.url, *arguments)
     assert done.code == 1, done.err
-    assert "the pool has 1024" in " ".join(done.err.split())
+    assert "of 1024 tokens needed" in " ".join(done.err.split())
     failed = done.records.failed()
     assert set(failed.strings("status")) == {"context_exceeded"}
-    assert "share one KV pool" in failed.strings("error")[0]
+    assert "shared KV pool" in failed.strings("error")[0]
 
 
 def test_what_the_server_is_goes_into_the_manifest(run_locust: Callable[..., Finished], llama_server) -> None:

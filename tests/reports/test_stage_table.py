@@ -108,7 +108,7 @@ def test_every_request_of_a_stage_is_inside_or_crosses(ends: list[tuple[int, int
     assert len(found) + crossing == len(own)
 
 
-def test_the_figures_of_a_stage_are_of_its_own_requests(tmp_path: Path) -> None:
+def test_the_figures_of_a_stage_cover_only_its_requests(tmp_path: Path) -> None:
     """One of the first stage's is made to end after it: 1 of 2 crossed, and the throughput is that of the other, 3
     tokens in 0.2 s."""
     stages = [replace(STAGES[0], ended_mono_ns=399 * MS), *STAGES[1:]]
@@ -155,7 +155,7 @@ def test_a_prompt_that_comes_again_in_a_later_stage_is_counted() -> None:
 
 
 def test_a_level_that_was_never_reached_is_marked(tmp_path: Path) -> None:
-    """Twice as many requests as users, and never so many in flight; few requests say nothing."""
+    """Twice as many requests as users, and never that many in flight; few requests say nothing."""
     figures = run(tmp_path).stages[1].figures
     assert not StageFigures("8", 8, None, replace(figures, completed=16), peak=7).is_reached
     assert StageFigures("8", 8, None, replace(figures, completed=16), peak=8).is_reached
@@ -168,7 +168,7 @@ def test_a_stage_that_never_ended_is_not_whole(tmp_path: Path) -> None:
     found = run(tmp_path, end="interrupted", stages=[STAGES[0], replace(STAGES[1], ended_mono_ns=None), StageRecord("8", users=8)])
     assert [stage.is_whole for stage in found.stages] == [True, False, False]
     assert [stage.figures.completed for stage in found.stages] == [2, 2, 1]
-    assert list(notes(found.stages)) == ["† 2: it did not come to its end", "† 8: it did not come to its end"]
+    assert list(notes(found.stages)) == ["† 2: the stage did not run to its end", "† 8: the stage did not run to its end"]
     assert found.exit_code == 3
 
 
@@ -177,8 +177,8 @@ BASE = summarize(table(RECORDS[0]))
 
 def figures(ttft_ms: float | None = 99.0, tpot_ms: float | None = 50.0, **changed: object) -> Summary:
     latencies = {"ttft": ttft_ms, "tpot": tpot_ms}
-    told = {key: Distribution(1 if mean else 0, mean, mean, 0.0) for key, mean in latencies.items()}
-    return replace(BASE, distributions=BASE.distributions | told, **changed)
+    expected = {key: Distribution(1 if mean else 0, mean, mean, 0.0) for key, mean in latencies.items()}
+    return replace(BASE, distributions=BASE.distributions | expected, **changed)
 
 
 def stage(name: str = "8", users: int | None = 8, rate_rps: float | None = None, **changed: object) -> StageFigures:
@@ -329,19 +329,19 @@ def test_one_stage_alone_has_no_bars() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "expected"),
     [
         (stage(), []),
-        (stage(is_whole=False, failed=1), ["† 8: it did not come to its end"]),
-        (stage(completed=0), ["† 8: no request began and ended in it; give it more time"]),
-        (stage(lost=1), ["† 8: 1 of the workers went away while it ran"]),
+        (stage(is_whole=False, failed=1), ["† 8: the stage did not run to its end"]),
+        (stage(completed=0), ["† 8: no request began and ended in the stage; make it longer"]),
+        (stage(lost=1), ["† 8: 1 of the workers were lost during the stage"]),
         (stage(completed=3, failed=2), ["† 8: 2 of 5 requests failed"]),
         (stage(completed=3, dropped=2), ["† 8: 0 of 3 requests failed, 2 arrivals dropped"]),
         (stage(crossing=2), ["8: 2 requests that ended after it are left out of its latencies"]),
     ],
 )
-def test_every_mark_is_explained(found: StageFigures, told: list[str]) -> None:
-    assert list(notes([found])) == told
+def test_every_mark_is_explained(found: StageFigures, expected: list[str]) -> None:
+    assert list(notes([found])) == expected
 
 
 # Thresholds
@@ -383,14 +383,14 @@ def test_junit_names_the_stage_whose_threshold_came_true(tmp_path: Path) -> None
     file = tmp_path / "ci" / "junit.xml"
     write_junit(run(tmp_path, fail_if=texts), file)
     root = ElementTree.fromstring(file.read_text(encoding="utf-8").encode())
-    told = {case.get("name"): [outcome.get("message") for outcome in case] for case in root.iter("testcase")}
-    assert told == {
+    expected = {case.get("name"): [outcome.get("message") for outcome in case] for case in root.iter("testcase")}
+    assert expected == {
         "run is complete": [],
         "mean_ttft_ms{stage=1}>100": [],
         "mean_ttft_ms{stage=2}>100": ["mean_ttft_ms of stage 2 was 149, over the limit of 100"],
         "failed>5": [],
         "mean_tpot_ms{stage=16}>80": [
-            "mean_tpot_ms of stage 16 was not measured, so nothing shows that it keeps the limit of 80",
+            "mean_tpot_ms of stage 16 was not measured, so the limit of 80 cannot be checked",
         ],
     }
     assert (root.get("tests"), root.get("failures")) == ("5", "2")

@@ -47,7 +47,7 @@ def test_a_full_run_is_consistent_in_block_json_and_parquet(llama_server: Runnin
     assert (summary["p99_tpot_ms"], summary["count_tpot"]) == (None, 40)
     assert summary["p99_itl_ms"] == pytest.approx(np.percentile(measured.gaps_ms(), 99))
     assert done.out.count(f"{np.percentile(measured.numbers('tpot_ms'), 99):<10.2f} *") == 1
-    assert "* of too few values, so little else than their maximum: p99 needs 100" in done.out
+    assert "* too few values, close to their maximum: p99 needs 100" in done.out
     assert summary["median_itl_ms"] == pytest.approx(np.median(measured.gaps_ms()))
     assert summary["max_concurrent_requests"] == 8
     assert f"{'Mean TTFT (ms):':<40} {summary['mean_ttft_ms']:<10.2f}" in done.out
@@ -131,7 +131,7 @@ def test_the_completions_endpoint_of_the_real_server(llama_server: Running, run_
 
 
 def test_every_flag_about_the_request_is_in_the_request(run_locust: Run, tiny_model: Path) -> None:
-    """As a scripted server got it. (It answers everything with the same stream, so --backend and --tokenizer are told.)"""
+    """As a scripted server got it. (It answers everything with the same stream, so --backend and --tokenizer are given.)"""
     flags = ["--temperature", "0.5", "--ignore-eos", "--cache-prompt", "off", "--extra-body", '{"top_k": 1, "seed": 7}']
     flags += ["--max-tokens", "9", "--model", "m", "--api-key", "k", "--header", "X-A: b", "--bust-prefix-cache"]
     with ScriptedServer(GOOD_STREAM) as server:
@@ -152,7 +152,7 @@ def test_every_flag_about_the_request_is_in_the_request(run_locust: Run, tiny_mo
     }  # fmt: skip
 
 
-def test_a_repeated_prompt_is_told_and_a_random_prefix_helps(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+def test_a_repeated_prompt_is_reported_and_a_random_prefix_helps(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
     """One prompt, 8 times: the cache answers, so the run is NOT COMPARABLE; --bust-prefix-cache makes it comparable."""
     value = "Tell me about the history of the bicycle and of those who rode it. " * 6
     entry = {"conversations": [{"from": "human", "value": value}, {"from": "gpt", "value": "Once upon a time."}]}
@@ -309,11 +309,11 @@ def test_thresholds_set_the_exit_code(simulate: Callable[..., Simulated], run_lo
         (["--dataset-path", __file__], "not in ShareGPT's layout"),
         (["--host", "http://127.0.0.1:9"], "cannot reach http://127.0.0.1:9: connection refused"),
         (["--host", "http://no-such-host.invalid:8080"], "cannot be resolved"),
-        (["--host", "ftp://127.0.0.1"], "is no http:// or https:// URL"),
+        (["--host", "ftp://127.0.0.1"], "is not an http:// or https:// URL"),
         (["--run-dir", "/proc/nowhere/run"], "cannot write the run folder"),
         (["--tokenizer", "/nowhere"], "there is no tokenizer.json"),
         (["--junit", "/tmp"], "--junit /tmp is a folder; name a file"),
-        (["--stages", "1:4,2:4"], "every stage has an amount of its own, so --num-prompts says nothing"),
+        (["--stages", "1:4,2:4"], "--num-prompts has no effect, because every stage has its own amount"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_exit_code_2(llama_server: Running, run_locust: Run, flags: list[str], sentence: str) -> None:

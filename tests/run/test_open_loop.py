@@ -63,7 +63,7 @@ def check_gaps(found_s: NDArray[np.float64], rate: float, cv: float) -> None:
 
 
 def run_at(server: Simulated, folder: Path, workers: int, *arguments: str) -> Finished:
-    """A run headless on so many workers."""
+    """A run headless on this many workers."""
     folder.mkdir(exist_ok=True)
     with swarm(folder / "s", server.url, workers, *arguments) as running:
         done = running.finish(100)
@@ -171,7 +171,7 @@ def queue_of(done: Finished, server: Simulated, slots: int) -> tuple[NDArray[np.
     arrivals = np.array([wanted[entry["request_id"]] for entry in entries]) / 1e9
     services = (
         np.array([entry["ended_mono_ns"] - entry["started_mono_ns"] for entry in entries]) / 1e9
-    )  # each slot was held so long
+    )  # each slot was held this long
     seen = np.array([client[entry["request_id"]] for entry in entries]) / 1e3 - 0.005
     return seen, waits_s(arrivals.tolist(), services.tolist(), slots)
 
@@ -207,7 +207,7 @@ def test_waiting_times_are_those_of_the_theory_of_queues(
 
 @pytest.mark.heavy
 def test_the_mean_wait_is_erlangs(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
-    """1800 arrivals in M/M/3: their mean wait is that of Erlang's formula, as nearly as so many tell it."""
+    """1800 arrivals in M/M/3: their mean wait is that of Erlang's formula, within the error of that many."""
 
     server = simulate(*MMK)
     flags = ("--request-rate", "30", "--num-prompts", "1800", "--seed", "5", "--warmup", "0")
@@ -343,7 +343,7 @@ def test_a_mooncake_trace_is_replayed_on_the_real_server(llama_server: Running, 
 
 
 def test_conversations_come_by_the_schedule_and_go_on_by_themselves(llama_server: Running, run_locust: Run) -> None:
-    """Twenty requests, their later turns among them: these have no instant of their own, and follow their first one."""
+    """Twenty requests, their later turns among them: these have no scheduled instant, and follow their first one."""
     flags = ("--turns", "3", "--request-rate", "20", "--num-prompts", "20", "--max-tokens", "4")
     done = run_locust(llama_server.url, *flags)
     assert done.code == 0, done.err + done.out
@@ -402,7 +402,7 @@ def test_a_worker_is_killed_in_an_open_loop(simulate: Callable[..., Simulated], 
 
 
 @pytest.mark.heavy
-def test_what_a_time_cuts_off_is_told(simulate: Callable[..., Simulated], run_locust: Run) -> None:
+def test_requests_cut_by_a_time_limit_are_reported(simulate: Callable[..., Simulated], run_locust: Run) -> None:
     """One at a time for half a second each, twenty wanted in a second: after two seconds those who wait longest are missing."""
     server = simulate("--first-token-ms", "490", "--interval-ms", "10")
     flags = ("--request-rate", "20", "--arrival", "constant", "--num-prompts", "20", "--max-concurrency", "1", "-t", "2s")
@@ -431,7 +431,7 @@ class Sleepy(LlamaUser):
 
 
 @pytest.mark.heavy
-def test_users_that_sleep_get_others_beside_them(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+def test_more_users_start_while_others_sleep(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
     """A user class that sleeps after each request: the schedule is kept all the same, by more users."""
     (tmp_path / "sleepy.py").write_text(SLEEPY)
     done = run_locust(simulate(*QUICK).url, "--request-rate", "30", "-t", "6s", locustfile=tmp_path / "sleepy.py")

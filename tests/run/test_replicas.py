@@ -1,4 +1,4 @@
-"""Several servers in --host: balanced, a row each, and what is not alike is told."""
+"""Several servers in --host: balanced, a row each, and differences are reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conftest import Finished, Simulated
 from tests.swarms import swarm
 
 
-def test_round_robin_takes_turns_whoever_is_busy() -> None:
+def test_round_robin_takes_turns_however_busy_servers_are() -> None:
     balancer = Balancer(3)
     assert [balancer.choose() for _ in range(4)] == [[0], [1], [2], [0]]
     assert balancer.choose(4) == [1, 2, 0, 1]
@@ -91,11 +91,11 @@ def most_at_once(log: list[dict[str, Any]]) -> int:
 def test_two_real_servers_that_are_not_alike(
     run_locust: Callable[..., Finished], llama_server: Running, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Both answer; that one has half the context is told before the run, and prompts are chosen to fit it."""
+    """Both answer; that one has half the context is reported before the run, and prompts are chosen to fit it."""
     with embedded_llama_server(EmbeddedServer(tiny_model, alias="tiny", ctx_per_slot=2048), tmp_path / "log") as other:
         done = run_locust(f"{llama_server.url} {other.url}", "--num-prompts", "12", "-u", "4", "--max-tokens", "16")
     assert done.code == 0, done.err
-    assert "not alike: context 4096 -> 2048" in " ".join(done.err.split())
+    assert "they differ: context 4096 -> 2048" in " ".join(done.err.split())
     assert set(done.records.measured().strings("host")) == {llama_server.url, other.url}
     assert [target["ctx_per_slot"] for target in done.manifest["targets"]] == [4096, 2048]
 

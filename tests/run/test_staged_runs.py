@@ -35,8 +35,8 @@ def most_in_flight(records: Records) -> int:
 
 
 def test_levels_on_the_real_server(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
-    """Three levels with amounts of their own. Every record knows its stage; prompts are fresh in each, also those of
-    the warm-ups; a barrier lies between; block, table, JSON and Markdown agree; a threshold of a stage that comes true
+    """Three levels with their own amounts. Every record knows its stage; prompts are fresh in each, also those of
+    the warm-ups; a barrier is between; block, table, JSON and Markdown agree; a threshold of a stage that comes true
     is exit code 1 and a failure in the JUnit file."""
     junit = tmp_path / "ci" / "thresholds.xml"
     flags = ["--stages", "1:3,2:8,4:12", "--max-tokens", "6", "--warmup", "2", "--junit", str(junit)]
@@ -222,7 +222,7 @@ def test_the_stage_in_which_a_worker_went_away_is_marked(
     assert [stage["lost"] for stage in done.manifest["stages"]] == [1, 0]
     report = (running.run_dir / "report.md").read_text()
     assert ["†" in line for line in report.splitlines() if line.startswith("| simulated | c=")] == [True, False]
-    assert "† 8: 1 of the workers went away while it ran" in report
+    assert "† 8: 1 of the workers were lost during the stage" in report
 
 
 def test_a_failing_stage_is_marked_and_never_the_best(simulate: Callable[..., Simulated], run_locust: Run) -> None:

@@ -79,7 +79,7 @@ def test_gaps_shorter_than_the_batch_period_are_not_batched(
 def test_tokens_that_the_server_merges_are_seen_as_merged(
     simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
-    """Four tokens a piece: three of four have no arrival time of their own; TPOT and counts stay right."""
+    """Four tokens a piece: three of four have no separate arrival time; TPOT and counts stay right."""
     server = simulate("--merge", "4", "--interval-ms", "5")
     done = run_locust(server.url, "-u", "2", "--num-prompts", "6", "--max-tokens", "40")
     records = done.records.measured()

@@ -36,6 +36,13 @@ def embedding_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory)
         yield running
 
 
+@pytest.fixture(scope="module")
+def ranking_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    log = tmp_path_factory.mktemp("ranking") / "server.log"
+    with embedded_llama_server(EmbeddedServer(tiny_model, alias="ranks", reranking=True), log) as running:
+        yield running
+
+
 def rows(done: Finished) -> list[dict[str, Any]]:
     """The measured records in order of their starts."""
     return sorted(done.records.measured().table.to_pylist(), key=lambda row: row["started_mono_ns"])
@@ -195,7 +202,7 @@ def test_documents_longer_than_a_slot_are_cut_to_it(llama_server: Running, run_l
 
 @pytest.mark.parametrize("image_format", ["jpeg", "png"])
 def test_vision(seeing_server: Running, run_locust: Run, image_format: str) -> None:
-    """Two made-up pictures a request; what they cost in prompt tokens is told."""
+    """Two made-up pictures a request; what they cost in prompt tokens is reported."""
     arguments = ("--num-prompts", "6", "-u", "2", "--max-tokens", "8", "--images-per-request", "2", "--image-size", "112x84")
     done = run_locust(seeing_server.url, *arguments, "--image-format", image_format, locustfile=FILES / "vision.py")
     assert done.code == 0, done.err
@@ -233,12 +240,12 @@ def test_a_mixture_of_documents_and_images(seeing_server: Running, run_locust: R
 
 
 def test_what_an_image_costs_does_not_hang_on_random_text_before_it(seeing_server: Running, run_locust: Run) -> None:
-    """It is not told then, rather than told wrongly."""
+    """It is not reported then, rather than reported wrongly."""
     arguments = ("--num-prompts", "2", "--max-tokens", "4", "--image-size", "112x112", "--bust-prefix-cache")
     done = run_locust(seeing_server.url, *arguments, locustfile=FILES / "vision.py")
     assert done.code == 0, done.err
     assert done.summary["llama_load"]["tokens_per_image"] is None
-    assert "what they cost in tokens is not known before the run" in " ".join(done.err.split())
+    assert "their number of tokens is not known before the run" in " ".join(done.err.split())
 
 
 def test_embeddings(embedding_server: Running, run_locust: Run) -> None:
@@ -254,6 +261,35 @@ def test_embeddings(embedding_server: Running, run_locust: Run) -> None:
     assert "TTFT" not in block
     assert "generated" not in block
     assert "Mean E2EL (ms):" in block
+
+
+OWN_RANKING = """
+from locust import task
+from llama_load import LlamaUser
+
+
+class OwnRanking(LlamaUser):
+    @task
+    def rank(self):
+        assert self.rerank("x " * 300, [str(number) for number in range(32)]).ok
+"""
+
+
+def test_reranking(ranking_server: Running, run_locust: Run, tmp_path: Path) -> None:
+    """A query and four documents: the documents are the inputs. The server's tokens are those of the query with each of them: more
+    than the request has bytes, where the query is long and the documents are short."""
+    own = tmp_path / "own.py"
+    own.write_text(OWN_RANKING)
+    arguments = ("--num-prompts", "6", "-u", "2", "--batch-size", "4", "--endpoint", "rerank", "--fail-if", "failed>0")
+    done = run_locust(ranking_server.url, *arguments, locustfile=f"{FILES / 'rerank.py'},{own}")
+    assert done.code == 0, done.err
+    found = {(row["workload"], row["endpoint"], row["inputs"], row["prompt_token_source"]) for row in rows(done)}
+    assert found == {("rerank", "rerank", 4, "usage"), ("OwnRanking", "rerank", 32, "usage")}
+    assert all(row["prompt_tokens"] > 32 * 300 for row in rows(done) if row["workload"] == "OwnRanking")
+    assert done.summary["endpoint_type"] == "vllm-rerank"
+    assert "6 rerank requests from" in " ".join(done.err.split())
+    assert "Input throughput (inputs/s):" in done.out
+    assert "TTFT" not in done.out.partition("More from the Client")[0]
 
 
 def test_completions(llama_server: Running, run_locust: Run) -> None:
@@ -309,7 +345,7 @@ def test_requests_spread_over_several_models(llama_server: Running, run_locust: 
 
 
 def test_several_user_classes_in_one_run(llama_server: Running, run_locust: Run) -> None:
-    """-f with two files: a summary overall and one a workload, each with prompts of its own from its first on."""
+    """-f with two files: a summary overall and one a workload, each with its own prompts from the first on."""
     both = f"{FILES / 'sharegpt_chat.py'},{FILES / 'synthetic.py'}"
     arguments = ["-f", both, "--num-prompts", "24", "-u", "4", "--max-tokens", "6", "--input-len", "50"]
     done = run_locust(llama_server.url, *arguments)

@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_made_again_is_replaced(tmp_path: Path, monkeypa
 def test_what_the_disk_refuses_goes_to_a_spool_and_into_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two records on the disk, two in the temporary folder; should the process die now, the sentence says how to bring them in."""
+    """Two records on the disk, two in the temporary folder; the message says how to add them if the process dies now."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folder = tmp_path / "run"
     writer = running(folder, 0, 1)

@@ -142,4 +142,4 @@ def test_the_report_names_the_damage_and_the_journal_stays(tmp_path: Path, kille
     checks = [check for check in analyze(run).verdict.checks if check.name == "damaged_records"]
     assert [check.word for check in checks if not check.ok] == ["INCOMPLETE"]
     assert "requests.arrows is damaged in 1 place (" in checks[0].text
-    assert ("1 record of it is missing" in checks[0].text) == (not killed)
+    assert ("1 record is missing" in checks[0].text) == (not killed)

@@ -151,16 +151,16 @@ def test_other_seeds_draw_other_lengths() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"lengths": "normal"}, "lengths must be one of asked, geometric, got 'normal'"),
         ({"lengths": "geometric", "tokens": 0}, "tokens, the mean of geometric lengths, must be 1 or more, got 0"),
         ({"stall_s": -1.0}, "a stall's beginning and duration must be 0 s or more, got 0.0 and -1.0"),
     ],
 )
-def test_a_schedule_that_cannot_be_is_refused(wrong: dict[str, Any], told: str) -> None:
+def test_a_schedule_that_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
     """In one sentence that names the field and what came."""
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         Schedule(**wrong)
 
 

@@ -15,7 +15,7 @@ def test_what_is_no_gguf_file_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     readme = tmp_path / "README.md"
     readme.write_text("# A model")
     assert main(["serve", "--model", str(readme)]) == 2
-    assert f"{readme} is no GGUF file" in capsys.readouterr().err
+    assert f"{readme} is not a GGUF file" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

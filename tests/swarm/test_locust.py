@@ -33,7 +33,7 @@ def test_the_locustfile_of_the_readme_runs_as_it_stands(llama_server: Running, r
 
 
 def test_two_classes_with_own_prompts_weights_and_http_calls(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
-    """Counted together to exactly --num-prompts, told apart by workload; self.client calls stay Locust's own."""
+    """Counted together to exactly --num-prompts, separated by workload; self.client calls stay Locust's own."""
     (tmp_path / "two.py").write_text(
         """
 from locust import constant, events, task
@@ -91,7 +91,7 @@ class Short(LlamaUser):
 
 
 def test_folding_is_the_same_as_logging_each() -> None:
-    """Against Locust's own StatsEntry.log, value by value. (In a process of its own: importing Locust patches the world.)"""
+    """Against Locust's own StatsEntry.log, value by value. (In a separate process: importing Locust patches the world.)"""
     code = """
 from locust.stats import RequestStats
 from llama_load.swarm.locust_stats import log_many
@@ -110,7 +110,7 @@ assert sum(b.num_reqs_per_sec.values()) == len(values) and other.total.num_reque
 
 
 def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Two runs from the form, each in a folder of its own; the second is stopped by the button."""
+    """Two runs from the form, each in its own folder; the second is stopped by the button."""
     url, port = simulate("--interval-ms", "5").url, free_port()
     command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(port)]
     command += ["--run-dir", str(tmp_path / "ui"), "--host", url, "--warmup", "1"]

@@ -71,14 +71,14 @@ def test_failures_of_other_requests_and_exceptions_count(
     assert {row["name"] for row in json.loads(done.out)} >= {"/health", "/nonexistent"}
     assert "GET /nonexistent" in done.err
     assert "exception in a task: RuntimeError: after every answer" in done.err
-    told = done.summary["llama_load"]
-    rows = {row["name"]: row for row in told["other_requests"]}
+    summary = done.summary["llama_load"]
+    rows = {row["name"]: row for row in summary["other_requests"]}
     assert rows["/health"]["failures"] == 0
     assert rows["/nonexistent"]["failures"] == rows["/nonexistent"]["requests"] >= 10
     assert "404" in rows["/nonexistent"]["error"]
-    assert told["task_exceptions"][0]["count"] >= 9
-    assert told["verdict"]["word"] == "NOT COMPARABLE"
-    assert "exceptions in tasks of the locustfile" in told["verdict"]["headline"]
+    assert summary["task_exceptions"][0]["count"] >= 9
+    assert summary["verdict"]["word"] == "NOT COMPARABLE"
+    assert "exceptions in tasks of the locustfile" in summary["verdict"]["headline"]
     assert "| GET /nonexistent |" in (done.folder / "report.md").read_text()
 
 
@@ -134,8 +134,7 @@ def test_a_number_of_users_below_one_is_refused(run_locust: Run, users: str) -> 
     """In one sentence, before anything is asked of a server."""
     done = run_locust("http://127.0.0.1:9", "-u", users)
     assert done.code == 2
-    assert "-u must be a whole number of at least 1 " in done.err
-    assert f"got {users}\n" in done.err
+    assert f"-u must be a whole number of at least 1 and at most 1,000,000, got {users}" in done.err
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["alone", "swarm"])

@@ -57,7 +57,7 @@ class Swarm:
         gevent.sleep(0.02)
 
     def pong(self, round_trip_ms: float, **holds: Any) -> None:
-        """An answer to a ping that was so long under way, all of it on the way there."""
+        """An answer to a ping that was under way this long, all of it on the way there."""
         now_ns = time.monotonic_ns()
         self.hear(messages.PONG, asked_ns=now_ns - round(round_trip_ms * MS), worker_ns=now_ns + AHEAD_NS, **holds)
 
@@ -157,7 +157,7 @@ def test_an_old_reading_gives_way_to_a_worse_new_one() -> None:
     assert clock.best.offset_ns == 10 * MS
 
 
-def test_a_clock_that_has_jumped_is_read_anew() -> None:
+def test_a_clock_that_has_jumped_is_read_again() -> None:
     """The worker's machine was suspended for 5 s: its clock is behind by that from now on, and a poorer reading counts."""
     second = 1000 * MS
     clock = WorkerClock()
@@ -200,3 +200,19 @@ def test_locust_takes_no_worker_for_lost_that_is_only_slow() -> None:
 
     assert LlamaUser
     assert runners.HEARTBEAT_LIVENESS * runners.HEARTBEAT_INTERVAL == LOST_AFTER_S == 30
+
+
+def test_one_bad_delivery_fails_alone() -> None:
+    """Damaged, or with a number out of all bounds: what came with it is written. (One poisoned batch made 2,380 errors.)"""
+    swarm = Swarm()
+    swarm.run._controller.dispatcher.want("w", "sharegpt", 2)
+    swarm.pong(0.2)
+    good = to_batch([record(0, start_ms=(time.monotonic_ns() + AHEAD_NS) / MS, status="cancelled")])
+    huge = to_batch([record(1, prompt_tokens=2**62 + 1, status="cancelled")])
+    for number, data in enumerate((b"x" * 100, huge.serialize().to_pybytes(), good.serialize().to_pybytes()), 1):
+        swarm.run.hear(messages.RECORDS, "w", {"number": number, "batch": data, "run": swarm.run._name})
+    with gevent.Timeout(5, False):
+        while not swarm.written:
+            gevent.sleep(0.02)
+    assert [batch.num_rows for batch in swarm.written] == [1]
+    assert swarm.kinds().count(messages.ACK) == 1

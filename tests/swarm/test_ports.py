@@ -1,4 +1,4 @@
-"""Two swarms on one machine: each has a port of its own, and no worker serves a master of another locustfile."""
+"""Two swarms on one machine: each has its own port, and no worker serves a master of another locustfile."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Case:
 
 
 def drawn(count: int, seed: int) -> list[Case]:
-    """So many cases, the same for the same seed: instants spread evenly, so that every part of a life gets its share."""
+    """This many cases, the same for the same seed: instants spread evenly, so that every part of a life gets its share."""
     dice = random.Random(seed)
     return [
         Case(
@@ -61,7 +61,7 @@ def handles_signals(process: subprocess.Popen[bytes]) -> Callable[[], bool]:
 
 
 def start(simulated: Simulated, folder: Path, *flags: str) -> subprocess.Popen[bytes]:
-    """A run in a process group of its own, whose requests take some 0.2 s."""
+    """A run in a separate process group, whose requests take some 0.2 s."""
     command = locust_command(simulated.url, folder, "-u", "4", "--num-prompts", "16", "--max-tokens", "10", *flags)
     return subprocess.Popen(
         [*command, *own_port()],

@@ -163,7 +163,7 @@ def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: P
     assert len(unrecorded(server, done)) <= len(lost["possibly_sent"])
     assert "Verdict:                                 INCOMPLETE" in done.out
     assert f"was lost with {len(lost['possibly_sent'])} requests that it may have sent" in " ".join(done.out.split())
-    assert "what it had not begun goes to others" in done.err
+    assert "its unsent requests go to other workers" in done.err
     assert done.records.instants("started_mono_ns").max() > killed_ns
 
 
@@ -388,7 +388,7 @@ def test_a_worker_that_returns_after_it_was_given_up(
         time.sleep(8)
         running.workers[0].send_signal(signal.SIGCONT)
         done = running.finish()
-    assert "has been silent for 3 s; what it may have sent is not sent again" in done.err
+    assert "has been silent for 3 s; requests that it may have sent are not repeated" in done.err
     (lost,) = done.manifest["lost"]
     ended = indices_of(done)
     assert len(ended) == len(set(ended))
@@ -399,7 +399,7 @@ def test_a_worker_that_returns_after_it_was_given_up(
 
 @pytest.mark.heavy
 def test_a_worker_behind_a_slow_and_lopsided_link(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """150 ms to the master, 50 ms back: each prompt is sent once, and the clock is off by no more than the verdict tells."""
+    """150 ms to the master, 50 ms back: each prompt is sent once, and the clock is off by no more than the verdict reports."""
     server = simulate(*QUICK)
     arguments = ("--num-prompts", "200", "-u", "4", "--max-tokens", "6")
     with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running, slow_link(running.port, 0.15, 0.05) as link:
@@ -482,8 +482,8 @@ def test_workers_need_no_data(simulate: Callable[..., Simulated], tmp_path: Path
 
 @pytest.mark.heavy
 def test_runs_from_the_web_page_of_a_master(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """The first run ends by itself, the second by the stop button with requests of 30 s in flight: all are on record, each run in a
-    folder of its own, and the same workers serve both."""
+    """The first run completes, the second by the stop button with requests of 30 s in flight: all are on record, each run in
+    its own folder, and the same workers serve both."""
     server, port = simulate("--first-token-ms", "20", "--interval-ms", "300"), free_port()
     with swarm(tmp_path / "s", server.url, 2, "--warmup", "0", web_port=port) as running:
         page, folder = f"http://127.0.0.1:{port}", running.run_dir
@@ -508,7 +508,7 @@ def test_runs_from_the_web_page_of_a_master(simulate: Callable[..., Simulated], 
     assert not stopped.manifest["lost"]
     assert set(first.records.strings("worker")) == set(stopped.records.strings("worker"))
     assert "could not" not in running.log(0) + running.log(1)
-    assert "has not got everything" not in running.log(0) + running.log(1)
+    assert "did not receive all records" not in running.log(0) + running.log(1)
 
 
 @pytest.mark.heavy
@@ -559,7 +559,7 @@ def test_a_folder_that_is_no_spool_is_refused(
     done = run_locust(simulate(*QUICK).url, "--num-prompts", "2", "--max-tokens", "2")
     refused = run_report(done.folder, "--add", str(tmp_path))
     assert refused.code == 2
-    assert "is no spool of a worker" in refused.err
+    assert "is not a worker's spool" in refused.err
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_a_fifo_in_the_folder_is_not_read(page: Page) -> None:
 
 def test_a_link_out_of_the_folder_is_not_followed(page: Page) -> None:
     (page.folder / "link").symlink_to("/etc/passwd")
-    page.refuses("must lie in", document="link")
+    page.refuses("must be inside", document="link")
     page.post(document="")
 
 

@@ -32,7 +32,7 @@ def complete(**changed: Any) -> Any:
 
 
 def test_reasoning_counts_as_tokens_and_the_answer_begins_after_it() -> None:
-    """llama-server and vLLM name it differently; `content: ""` beside it is no answer."""
+    """llama-server and vLLM name it differently; `content: ""` next to it is no answer."""
     reader = read(
         '{"choices":[{"delta":{"role":"assistant","content":""}}]}',
         '{"choices":[{"delta":{"reasoning_content":"hm"}}]}',
@@ -56,7 +56,7 @@ def test_tool_calls_are_tokens() -> None:
     assert reader.failure(complete()) is None
 
 
-def test_finish_on_the_last_token_and_usage_beside_choices() -> None:
+def test_finish_on_the_last_token_and_usage_with_choices() -> None:
     """vLLM's finish, and the completions endpoint's last event."""
     reader = read(
         '{"choices":[{"text":"a","finish_reason":null}]}',
@@ -80,7 +80,7 @@ def test_finish_on_the_last_token_and_usage_beside_choices() -> None:
     ],
 )
 def test_an_answer_that_the_server_gave_up_is_a_failure(last: str) -> None:
-    """A router whose provider broke off says so beside choices, an engine by the finish_reason alone."""
+    """A router whose provider broke off reports it next to choices, an engine by the finish_reason alone."""
     found = read('{"choices":[{"delta":{"content":"a"}}]}', last, "[DONE]").failure(complete())
     assert found is not None
     assert found[0] == "error_event"
@@ -297,7 +297,7 @@ BOUNDS = Bounds(asked_tokens=64, sent_bytes=300, received_bytes=2000)
             {"completion_tokens": 4_000_000_000_000_096},
             BOUNDS,
             {"output_tokens": 2, "token_source": "events"},
-            "usage: 4000000000000096 output tokens where at most 64 were asked for",
+            "usage: 4000000000000096 output tokens where at most 64 were requested",
         ),
         ({"completion_tokens": 1900}, replace(BOUNDS, asked_tokens=None), {"output_tokens": 1900}, None),
         (
@@ -341,8 +341,11 @@ def test_counts_that_cannot_be_are_not_believed(usage: dict, bounds: Bounds, fou
 
 
 def test_a_doubted_usage_leaves_the_word_to_timings() -> None:
-    told = {"usage": {"completion_tokens": 65, "prompt_tokens": 10**6}, "timings": {"predicted_n": 63, "prompt_n": 7, "cache_n": 3}}
-    counts = read(choice(0, "a", "stop"), json.dumps({"choices": []} | told)).counts(BOUNDS)
+    extra = {
+        "usage": {"completion_tokens": 65, "prompt_tokens": 10**6},
+        "timings": {"predicted_n": 63, "prompt_n": 7, "cache_n": 3},
+    }
+    counts = read(choice(0, "a", "stop"), json.dumps({"choices": []} | extra)).counts(BOUNDS)
     assert (counts.output_tokens, counts.token_source) == (63, "timings")
     assert (counts.prompt_tokens, counts.prompt_token_source, counts.processed_tokens) == (10, "timings", 7)
     assert counts.doubt.count(";") == 1

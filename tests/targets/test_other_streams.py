@@ -77,7 +77,7 @@ def test_what_is_no_event_is_kept_as_the_fault(reader: type[AnswerReader]) -> No
     assert bad.bad_event is not None
 
 
-@pytest.mark.parametrize("endpoint", ["messages", "responses", "completion"])
+@pytest.mark.parametrize("endpoint", ["messages", "responses", "completion", "infill"])
 def test_the_real_server_answers_with_counts_and_stamps(
     llama_server: Running, run_locust: Callable[..., Finished], endpoint: str
 ) -> None:

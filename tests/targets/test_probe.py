@@ -1,4 +1,4 @@
-"""Servers that tell odd things of themselves: what is not as expected is not told, and nothing raises."""
+"""Servers that report odd values: unexpected values are ignored, and nothing raises."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GOOD = {"/health": {}, "/v1/models": {"data": [{"id": "m", "owned_by": "llamacpp
         {"/apply-template": {"prompt": "question"}, "/tokenize": {"tokens": None}},
     ],
 )
-def test_odd_values_are_not_told(odd: dict[str, Any]) -> None:
+def test_odd_values_are_not_reported(odd: dict[str, Any]) -> None:
     with json_server(GOOD | odd) as server:
         target = Probe(Wanted(server.url)).ask()
     assert target.model == "m"
@@ -86,10 +86,10 @@ def test_a_gateway_that_hides_everything_but_the_api_is_fine() -> None:
         ({"/v1/models": (302, {}, {"Location": "http://elsewhere/"})}, "redirects to http://elsewhere/"),
         ({"/health": (503, None, {})}, "is not ready;"),
         ({"/health": (503, {"error": {"message": "Loading model"}}, {})}, "is not ready (Loading model)"),
-        ({}, "looks like an LLM server"),
+        ({}, "is not an LLM server"),
     ],
 )
-def test_what_cannot_be_used_is_told_in_a_sentence(answers: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_used_is_reported_in_a_sentence(answers: dict[str, Any], sentence: str) -> None:
     with json_server(answers) as server, pytest.raises(UsageError, match=sentence.replace("(", r"\(").replace(")", r"\)")):
         Probe(Wanted(server.url)).ask()
 
@@ -106,12 +106,12 @@ def test_an_answer_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(control, "MOST_BYTES", 1_000_000)
     with (
         ScriptedServer([b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * 100_000, 0.05] * 200]) as server,
-        pytest.raises(UsageError, match="answers without end"),
+        pytest.raises(UsageError, match="answer is endless"),
     ):
         Probe(Wanted(server.url)).ask()
 
 
-def test_a_name_that_does_not_resolve_is_told_in_a_sentence() -> None:
+def test_a_name_that_does_not_resolve_is_reported_in_a_sentence() -> None:
     with pytest.raises(UsageError, match="cannot be resolved"):
         Probe(Wanted("http://no-such-host.invalid:1"))
 
@@ -188,7 +188,7 @@ def test_a_server_that_stops_counting_leaves_the_rest_to_the_estimate() -> None:
         assert (counter.count(["short"]), counter.source, counter.why) == ([3], "server", None)
         (long, short) = counter.count(["long " * 100, "short"])
         assert (long, short) == (120, 2)
-        assert (counter.source, counter.why) == ("estimate", "/tokenize answers HTTP 413")
+        assert (counter.source, counter.why) == ("estimate", "/tokenize answered HTTP 413")
 
 
 def refuses_nothing(_: object) -> tuple[int, dict, dict]:
@@ -292,7 +292,7 @@ def test_a_run_against_a_gateway_that_has_the_api_alone(run_locust: Callable[...
         done = run_locust(server.url, *arguments, locustfile=locustfile)
     assert done.code == 0, done.err
     assert "AssertionError" not in done.err
-    row = "counted by estimate: the server has no token counting endpoint; --tokenizer counts exactly"
+    row = "estimated: the server has no token counting endpoint; --tokenizer counts exactly"
     assert row in " ".join(done.err.split())
     assert [preflight["level"] for preflight in done.manifest["preflight"] if preflight["value"] == row] == ["note"]
     assert (done.summary["total_input_tokens"], done.summary["total_output_tokens"]) == (80, 28)

@@ -115,7 +115,7 @@ LLAMA_CPP_PYTHON = titled("llama_cpp_server_rpc")
         ("completions stream include_usage", 3),
     ],
 )
-def test_llama_cpp_python_never_tells_usage(title: str, tokens: int) -> None:
+def test_llama_cpp_python_never_reports_usage(title: str, tokens: int) -> None:
     """What it generated is counted by events, also when usage was asked for."""
     reader, exchange = replay(LLAMA_CPP_PYTHON[title])
     assert reader.failure(exchange) is None

@@ -97,11 +97,23 @@ def ask(url: str, body: dict[str, Any]) -> tuple[Exchange, Any]:
     return exchange, reader
 
 
+def test_every_document_is_ranked_once() -> None:
+    """In any order, by finite scores; a ranking generates nothing, whatever its usage holds."""
+    ranked = [{"index": 1, "relevance_score": 0.5}, {"index": 0, "relevance_score": -3}]
+    usage = {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}
+    reader, exchange = whole({"results": ranked, "usage": usage}, wanted=2)
+    assert reader.failure(exchange) is None
+    assert (prompt_of(reader), output_of(reader)) == ((9, "usage"), (None, None))
+    for bad in (ranked[:1], ranked[:1] * 2, [], [{"index": 0}, {"index": 1}], [ranked[0], ranked[1] | {"relevance_score": None}]):
+        reader, exchange = whole({"results": bad, "usage": usage}, wanted=2)
+        assert reader.failure(exchange)[0] == "bad_body"
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_usage_with_every_event_is_asked_of_vllm_alone(backend: str) -> None:
     target = Target(ADDRESS, backend, "m")
-    told = request_body("hi", target, BodyOptions(), 8)["stream_options"]
-    assert told == {"include_usage": True} | ({"continuous_usage_stats": True} if backend == VLLM else {})
+    options = request_body("hi", target, BodyOptions(), 8)["stream_options"]
+    assert options == {"include_usage": True} | ({"continuous_usage_stats": True} if backend == VLLM else {})
     assert "stream_options" not in request_body("hi", target, BodyOptions(stream=False), 8)
 
 

@@ -79,7 +79,7 @@ def test_a_body_larger_than_the_socket_buffers_is_sent_whole() -> None:
 
 
 def test_events_that_share_a_read_are_counted_as_merged() -> None:
-    """Three tokens in one segment: two of them have no arrival time of their own; the first token is one of those."""
+    """Three tokens in one segment: two of them have no separate arrival time; the first token is one of those."""
     exchange, reader = answer(STREAM, token("a") + token("b") + token("c"), 0.02, token("d"), FINISH, DONE, END)
     assert (reader.text, exchange.counts.progress_events, exchange.counts.merged, exchange.counts.first_merged) == (
         "abcd",
@@ -193,7 +193,7 @@ def test_a_whole_answer_is_no_token_timeout() -> None:
 
 
 def test_a_refusal_of_any_length_is_read_as_far_as_it_helps() -> None:
-    """A proxy that answers 502 with an endless page: the class is told, 64 KiB are kept."""
+    """A proxy that answers 502 with an endless page: the class is reported, 64 KiB are kept."""
     exchange, reader = answer(b"HTTP/1.1 502 Bad Gateway\r\n\r\n<h1>no upstream</h1>", *[b"x" * 1_000_000] * 20)
     kind, text = reader.failure(exchange)
     assert (kind, "no upstream" in text, len(exchange.body)) == ("http_502", True, 65536)
@@ -298,7 +298,7 @@ def test_any_order_of_good_events_ends_in_a_record(events: list[bytes], cuts: li
         assert len(record.itl_ms) == len(tokens) - 1
 
 
-def test_framing_in_reads_of_its_own_is_no_header() -> None:
+def test_framing_in_separate_reads_is_no_header() -> None:
     """60,000 chunks whose size, data and end come one by one: 300 KB of framing in all, never much in a row."""
     pieces = [STREAM]
     for _ in range(60_000):
@@ -312,7 +312,7 @@ def test_the_record_of_an_answer_has_only_counts_that_can_be() -> None:
     usage = '{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":%d}}'
     record = record_of([STREAM, token("a"), token("b"), FINISH, event(usage % 4_000_000_000_000_096), DONE, END])
     assert (record.status, record.output_tokens, record.token_source, record.prompt_tokens) == ("ok", 2, "events", 5)
-    assert record.count_doubt == "usage: 4000000000000096 output tokens where at most 8 were asked for"
+    assert record.count_doubt == "usage: 4000000000000096 output tokens where at most 8 were requested"
     record = record_of([STREAM, token("a"), token("b"), FINISH, event(usage % 8), DONE, END])
     assert (record.output_tokens, record.token_source, record.count_doubt) == (8, "usage", None)
 

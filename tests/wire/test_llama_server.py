@@ -65,7 +65,7 @@ def test_context_exceeded_is_named_with_the_servers_words(llama_server: Running)
     assert "4096" in text
 
 
-def test_the_probe_learns_what_the_server_tells(llama_server: Running) -> None:
+def test_the_probe_reads_what_the_server_reports(llama_server: Running) -> None:
     probe = Probe(Wanted(llama_server.url))
     target = probe.ask()
     assert (target.backend, target.model, target.slots, target.ctx_per_slot) == ("llama-server", "tiny", 4, 4096)

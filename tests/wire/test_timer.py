@@ -1,4 +1,4 @@
-"""Sleeping until an instant. Bounds from below only, so that a slow machine passes; `benchmarks/arrivals.py` tells how
+"""Sleeping until an instant. Bounds from below only, so that a slow machine passes; `benchmarks/arrivals.py` shows how
 late it is."""
 
 from __future__ import annotations

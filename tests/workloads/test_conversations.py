@@ -196,7 +196,7 @@ ROLES = st.sampled_from(["human", "gpt", "system", "User", "assistant", "tool", 
 
 
 @given(st.lists(st.builds(Turn, speaker=ROLES, value=st.sampled_from(["", "  ", "a", "b 你", None]))))
-def test_whoever_speaks_the_messages_alternate_and_nothing_is_lost(turns: list[Turn]) -> None:
+def test_roles_alternate_in_messages_and_nothing_is_lost(turns: list[Turn]) -> None:
     said = list(alternating(messages(turns)))
     assert all(one.role != other.role for one, other in zip(said, said[1:], strict=False))
     assert "\n\n".join(message.text for message in said) == "\n\n".join(turn.text for turn in turns if turn.text.strip())

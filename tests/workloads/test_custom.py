@@ -87,12 +87,12 @@ def test_lines_that_do_not_fit_are_left_out_and_counted(tmp_path: Path) -> None:
     [
         ('{"prompt": "hel', r"line 3 of .* is not valid JSON"),
         ('"hello"', r"line 3 of .* is JSON, but not a prompt"),
-        ('{"text": "hello"}', r"line 3 of .* asks nothing"),
-        ('{"prompt": "  "}', r"line 3 of .* asks nothing"),
+        ('{"text": "hello"}', r"line 3 of .* has no question"),
+        ('{"prompt": "  "}', r"line 3 of .* has no question"),
         ('{"prompt": "hello", "output_tokens": 0}', r"line 3 of .* not a prompt.*output_tokens"),
         ('{"prompt": "hello", "output_tokens": "9"}', r"line 3 of .* not a prompt.*output_tokens"),
-        ('{"messages": []}', r"line 3 of .* asks nothing"),
-        ('{"messages": [{"role": "assistant", "content": "hello"}]}', r"line 3 of .* asks nothing"),
+        ('{"messages": []}', r"line 3 of .* has no question"),
+        ('{"messages": [{"role": "assistant", "content": "hello"}]}', r"line 3 of .* has no question"),
     ],
 )
 def test_a_line_that_is_no_prompt_is_named_even_if_it_is_not_needed(tmp_path: Path, line: str, sentence: str) -> None:

@@ -145,7 +145,7 @@ def test_no_prompt_is_longer_than_the_room(room: int, tokens: int, cache: str) -
 
 
 def test_no_room_for_a_document_is_said_in_a_sentence() -> None:
-    with pytest.raises(UsageError, match=r"room for 12 prompt tokens beside an answer of 128, too few for a document"):
+    with pytest.raises(UsageError, match=r"room for 12 prompt tokens with an answer of 128, too few for a document"):
         plan(room=lambda _: 12)
 
 
@@ -174,7 +174,7 @@ def test_a_plan_beyond_the_memory_bound_repeats_prompts_in_turn(monkeypatch: pyt
     assert len({prompt.text for prompt in found.warmup} - {prompt.text for prompt in found.measured}) == 2
 
 
-def test_what_the_manifest_is_told(tmp_path: Path) -> None:
+def test_what_the_manifest_receives(tmp_path: Path) -> None:
     path = file(tmp_path, "a.txt", "words " * 100)
     facts = plan(document=path, document_tokens=64).facts
     assert (facts.dataset.path, facts.dataset.files, facts.dataset.cache) == (str(path), 1, "different")
@@ -212,9 +212,9 @@ def test_every_text_in_utf8_is_read_as_it_is(text: str) -> None:
 )
 def test_binary_files_are_refused_alone_and_passed_over_in_a_folder(tmp_path: Path, data: bytes) -> None:
     binary = file(tmp_path, "data.bin", data)
-    with pytest.raises(UsageError, match=r"data\.bin is no text"):
+    with pytest.raises(UsageError, match=r"data\.bin is not text"):
         plan(document=binary)
-    with pytest.raises(UsageError, match="holds no text file"):
+    with pytest.raises(UsageError, match="contains no text file"):
         plan(document=tmp_path)
     file(tmp_path, "a.txt", "words")
     assert [found.path.name for found in text_files(tmp_path, 0)] == ["a.txt"]
@@ -236,7 +236,7 @@ def test_missing_and_empty_documents_are_refused_in_a_sentence(tmp_path: Path) -
     for path, sentence in (
         (tmp_path / "nothing.txt", "there is no document at"),
         (file(tmp_path, "empty.txt", " \n"), r"empty\.txt is empty"),
-        (tmp_path, "holds no text file"),
+        (tmp_path, "contains no text file"),
     ):
         with pytest.raises(UsageError, match=sentence):
             plan(document=path)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.workloads.embeddings import TextBatches, passages
+from llama_load.workloads.embeddings import Queries, TextBatches, passages
 from llama_load.workloads.prompt import Plan, PlanRequest, Traffic
 
 
@@ -26,10 +26,10 @@ class Pieces:
         return [len(re.findall(r"[\u4e00-\u9fff]|\w+", text)) for text in texts]
 
 
-def plan(*, num_prompts: int = 5, warmup: int = 1, seed: int = 0, **flags: object) -> Plan:
+def plan(*, num_prompts: int = 5, warmup: int = 1, seed: int = 0, workload: TextBatches | None = None, **flags: object) -> Plan:
     known = {name: flags.pop(name) for name in ("fill", "fits", "dataset_path") if name in flags}
     wanted = {"num_prompts": num_prompts, "fill": True, "warmup": warmup, "seed": seed, "counter": Pieces()}
-    return TextBatches().plan(PlanRequest(**wanted | known, traffic=Traffic(**flags)))
+    return (workload or TextBatches()).plan(PlanRequest(**wanted | known, traffic=Traffic(**flags)))
 
 
 def questions(folder: Path, count: int, words: int = 6) -> str:
@@ -52,11 +52,32 @@ def test_the_questions_of_the_sample_conversations_are_the_default() -> None:
     assert found.facts.dataset.path.endswith("sharegpt_sample.json")
 
 
-def test_a_batch_has_so_many_texts_and_their_tokens_together(tmp_path: Path) -> None:
+def test_a_batch_has_this_many_texts_and_the_sum_of_their_tokens(tmp_path: Path) -> None:
     found = plan(batch_size=3, dataset_path=questions(tmp_path, 30))
     assert [(len(prompt.inputs), prompt.prompt_tokens, prompt.text, prompt.max_tokens) for prompt in found.measured] == [
         (3, 18, "", None)
     ] * 5
+
+
+def test_a_query_comes_with_documents_and_is_computed_with_each(tmp_path: Path) -> None:
+    """Nine texts in requests of a query and two documents: two measured and one to warm up, then one that is made up."""
+    found = plan(workload=Queries(), num_prompts=2, batch_size=2, dataset_path=questions(tmp_path, 9))
+    texts = [text for prompt in found.measured + found.warmup for text in (prompt.text, *prompt.inputs)]
+    assert (len(set(texts)), len(found.warmup)) == (9, 1)
+    assert [(len(prompt.inputs), prompt.prompt_tokens) for prompt in found.measured] == [(2, 6 + 6 + 2 * 6)] * 2
+    assert found.facts.dataset.batch_size == 2
+    (made_up,) = plan(workload=Queries(), num_prompts=3, batch_size=2, dataset_path=questions(tmp_path, 9)).warmup
+    assert made_up.text
+    assert len(made_up.inputs) == 2
+
+
+def test_a_query_and_a_document_fit_a_slot_together(tmp_path: Path) -> None:
+    path = questions(tmp_path, 9)
+    assert plan(workload=Queries(), dataset_path=path, fits=lambda tokens, _: tokens <= 12).facts.replaced == 0
+    with pytest.raises(UsageError, match=r"all 9 texts of .* are longer than half a slot"):
+        plan(workload=Queries(), dataset_path=path, fits=lambda tokens, _: tokens <= 11)
+    with pytest.raises(UsageError, match="too few for a batch of 9 and a query"):
+        plan(workload=Queries(), batch_size=9, dataset_path=path)
 
 
 def test_no_text_is_asked_for_twice_before_all_have_been(tmp_path: Path) -> None:
@@ -66,7 +87,7 @@ def test_no_text_is_asked_for_twice_before_all_have_been(tmp_path: Path) -> None
     assert (len(inputs), len(set(inputs))) == (30, 30)
 
 
-def test_batches_that_run_out_are_repeated_and_told(tmp_path: Path) -> None:
+def test_batches_that_run_out_are_repeated_and_reported(tmp_path: Path) -> None:
     path = questions(tmp_path, 8)
     found = plan(num_prompts=10, batch_size=2, dataset_path=path)
     assert (len(found.measured), found.facts.distinct, found.facts.repeated) == (10, 4, 6)
@@ -123,10 +144,10 @@ def test_passages_together_are_the_text(text: str, chars: int) -> None:
     assert all(0 < len(piece) <= chars for piece in pieces)
 
 
-def test_too_few_texts_for_a_batch_are_told_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"holds 3 different texts that can be used, too few for a batch of 8"):
+def test_too_few_texts_for_a_batch_are_reported_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"has 3 different usable texts, too few for a batch of 8"):
         plan(batch_size=8, dataset_path=questions(tmp_path, 3))
-    with pytest.raises(UsageError, match="one text or more, not 0"):
+    with pytest.raises(UsageError, match="must be 1 text or more, got 0"):
         plan(batch_size=0)
     with pytest.raises(UsageError, match="there is no document"):
         plan(document=tmp_path / "nothing")

@@ -106,7 +106,7 @@ def test_what_is_no_data_set_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"broken\.parquet cannot be read: .*[Pp]arquet"):
         plan(tmp_path / "broken.parquet", 1)
     (tmp_path / "notes.docx").write_bytes(b"x")
-    with pytest.raises(UsageError, match="no Parquet, JSON or JSONL file"):
+    with pytest.raises(UsageError, match="not a Parquet, JSON or JSONL file"):
         DataSet(f"hf:{tmp_path / 'notes.docx'}")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="cannot be read"):
@@ -162,7 +162,7 @@ def test_columns_named_image_may_hold_bytes_in_several_ways(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="no column image or images or picture; it has text"):
         DataSet(f"hf:{tmp_path / 'none.parquet'}").images(1, seed=0)
     pq.write_table(pa.table({"image": [1, 2]}), tmp_path / "numbers.parquet")
-    with pytest.raises(UsageError, match=r"column image .* holds no images"):
+    with pytest.raises(UsageError, match=r"column image .* contains no images"):
         DataSet(f"hf:{tmp_path / 'numbers.parquet'}").images(1, seed=0)
 
 

@@ -84,14 +84,14 @@ def test_grain_has_room_above_every_colour(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("size", "kind", "sentence"),
-    [((8, 512), "jpeg", "8x512 cannot be drawn"), ((512, 9000), "png", "16 to 8192"), ((64, 64), "tiff", "jpeg or png")],
+    [((8, 512), "jpeg", "got 8x512"), ((512, 9000), "png", "16 to 8192"), ((64, 64), "tiff", "jpeg or png")],
 )
 def test_what_cannot_be_drawn_is_refused_in_a_sentence(size: tuple[int, int], kind: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         drawn(1, size, kind, 0)
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     ready: list[int] = []
     drawn(70, (16, 16), "png", 0, ready.append)
     assert ready == [32, 64, 70]
@@ -187,10 +187,10 @@ def test_damaged_images_are_read_or_refused_in_a_sentence(garbage: bytes, at: in
 def test_missing_paths_and_empty_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there are no images at .*nothing; --images takes"):
         images_at(tmp_path / "nothing")
-    with pytest.raises(UsageError, match="holds no images"):
+    with pytest.raises(UsageError, match="contains no images"):
         images_at(tmp_path)
     (tmp_path / "notes.txt").write_text("no image")
-    with pytest.raises(UsageError, match=r"notes\.txt cannot be read: it is in no format"):
+    with pytest.raises(UsageError, match=r"notes\.txt cannot be read: its format is not one of"):
         images_at(tmp_path / "notes.txt")
 
 

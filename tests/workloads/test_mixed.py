@@ -25,9 +25,9 @@ class Numbered:
         self.name = name
 
     def plan(self, wanted: PlanRequest) -> Plan:
-        told = facts(dataset=DataFacts(path=self.name), distinct=5, repeated=1, replaced=2)
+        about = facts(dataset=DataFacts(path=self.name), distinct=5, repeated=1, replaced=2)
         measured = [Prompt(f"{self.name}{n}") for n in range(wanted.num_prompts)]
-        return Plan(measured, [Prompt(f"{self.name} warm {n}") for n in range(wanted.warmup)], told)
+        return Plan(measured, [Prompt(f"{self.name} warm {n}") for n in range(wanted.warmup)], about)
 
 
 WANTED = PlanRequest(num_prompts=8, fill=True, warmup=3, seed=0, counter=EstimatedCounter())

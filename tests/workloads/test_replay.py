@@ -163,7 +163,7 @@ def test_a_request_of_no_tokens_is_one_word_and_asks_for_one_token() -> None:
 
 
 def test_prompts_too_long_for_a_slot_are_shortened_and_counted() -> None:
-    """A context of 1000: 900 + 100 fit, of 1000 beside 100 there fit 900. Without a slot's size nothing is shortened."""
+    """A context of 1000: 900 + 100 fit, with 100 of answer, 900 of 1000 fit. Without a slot's size nothing is shortened."""
     trace = [Arrival(0.0, 900, 100, (1, 2)), Arrival(0.0, 1000, 100, (1, 3)), Arrival(0.0, 5000, 10)]
     found = plan(trace, **slot(1000))
     assert [prompt.prompt_tokens for prompt in found.measured] == [900, 900, 990]
@@ -175,7 +175,7 @@ def test_prompts_too_long_for_a_slot_are_shortened_and_counted() -> None:
 
 def test_an_answer_that_leaves_no_room_for_a_prompt_is_refused() -> None:
     trace = [Arrival(0.0, 100, 100), Arrival(0.0, 100, 1000)]
-    with pytest.raises(UsageError, match=r"no room for a prompt beside an answer of 1000 tokens.*--max-tokens"):
+    with pytest.raises(UsageError, match=r"no room for a prompt with an answer of 1000 tokens.*--max-tokens"):
         plan(trace, **slot(1000))
     with pytest.raises(UsageError, match="no room"):
         plan(trace, fits=lambda prompt, answer: False)

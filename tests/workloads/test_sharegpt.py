@@ -100,7 +100,7 @@ def test_prompts_that_do_not_fit_are_replaced_and_counted(tmp_path: Path) -> Non
         plan(path, 10, fits=lambda prompt, output: False, answer_len=9999)
 
 
-def test_repeats_are_told(tmp_path: Path) -> None:
+def test_repeats_are_reported(tmp_path: Path) -> None:
     found = plan(write(tmp_path, [conversation(n, 10, 10) for n in range(4)]), 10)
     assert (found.facts.distinct, found.facts.repeated, len(found.measured)) == (4, 6, 10)
     assert len(plan(write(tmp_path, [conversation(0, 10, 10)]), 10, fill=False).measured) == 1
@@ -139,7 +139,7 @@ def test_half_an_emoji_and_missing_values_cost_one_conversation_at_most(tmp_path
 def test_missing_files_and_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no data set"):
         plan(tmp_path / "nothing.json", 3)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         plan(tmp_path, 3)
 
 
@@ -164,7 +164,7 @@ def test_the_sample_that_comes_with_llama_load() -> None:
 
 
 def test_a_local_tokenizer_counts_as_the_server_does(tiny_model: Path) -> None:
-    """The model's own tokenizer.json lies beside it; the folder may be given as well."""
+    """The model's own tokenizer.json is next to it; the folder may be given as well."""
     texts = ["Hello there", "你好，世界 😀", ""]
     local = LocalCounter(tiny_model.parent).count(texts)
     assert local == LocalCounter(tiny_model.parent / "tokenizer.json").count(texts)
@@ -172,5 +172,5 @@ def test_a_local_tokenizer_counts_as_the_server_does(tiny_model: Path) -> None:
     assert 1 <= local[0] <= 4
     with pytest.raises(UsageError, match=r"no tokenizer\.json"):
         LocalCounter(tiny_model.parent / "nothing")
-    with pytest.raises(UsageError, match=r"is no tokenizer\.json"):
+    with pytest.raises(UsageError, match=r"is not a tokenizer\.json"):
         LocalCounter(Path(__file__))

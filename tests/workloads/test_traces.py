@@ -115,8 +115,8 @@ def test_a_run_of_ours_is_a_trace(tmp_path: Path) -> None:
     [
         ("", "trace is empty; it must have Mooncake's"),
         ("\ufeff \r\n", "trace is empty"),
-        (bytes(range(256)) * 20, "trace is no text"),
-        ("Timestamp,Request tokens,Response tokens\n", "holds no request"),
+        (bytes(range(256)) * 20, "trace is not text"),
+        ("Timestamp,Request tokens,Response tokens\n", "contains no request"),
         (MOONCAKE + '{"timestamp": 1', "line 4 of .*trace does not have Mooncake's"),
         ('{"timestamp": 1}\n\n{"input_length": 5}\n', "line 3 of .* missing required field `timestamp`"),
         ('{"timestamp": "2023-11-16 18:17:03"}\n', "line 1 of .* Expected `float`, got `str`"),
@@ -162,5 +162,5 @@ def test_missing_traces_and_other_folders_are_refused_in_a_sentence(tmp_path: Pa
     with pytest.raises(RunError, match="cannot be read"):
         load_trace(tmp_path)
     RunWriter(tmp_path / "empty", manifest()).finish()
-    with pytest.raises(UsageError, match="empty holds no request"):
+    with pytest.raises(UsageError, match="empty contains no request"):
         load_trace(tmp_path / "empty")

@@ -1,4 +1,4 @@
-"""Vision: every request has images of its own if it can; and the real llama-server with a projector."""
+"""Vision: every request has its own images if it can; and the real llama-server with a projector."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def folder_of(folder: Path, count: int) -> Path:
 
 
 @pytest.mark.parametrize("each", [1, 3])
-def test_every_request_has_drawings_of_its_own(each: int) -> None:
+def test_every_request_has_its_own_drawings(each: int) -> None:
     """Warm-up included."""
     found = plan(20, warmup=4, images_per_request=each)
     assert [len(prompt.images) for prompt in found.measured + found.warmup] == [each] * 24
@@ -106,7 +106,7 @@ def test_files_come_in_seeded_random_order(tmp_path: Path) -> None:
     assert len({frozenset(order) for order in orders}) == 1
 
 
-def test_files_repeat_when_they_are_too_few_and_it_is_told(tmp_path: Path) -> None:
+def test_files_repeat_when_they_are_too_few_and_it_is_reported(tmp_path: Path) -> None:
     """Each comes as often as the others, give or take one; warm-up images are drawn, since no file is to spare."""
     found = plan(11, warmup=2, images=str(folder_of(tmp_path, 4)))
     assert sorted(Counter(digests(found.measured)).values()) == [2, 3, 3, 3]
@@ -167,7 +167,7 @@ def test_drawings_repeat_beyond_the_bound_of_the_pool(monkeypatch: pytest.Monkey
 
 
 def test_too_few_images_for_a_request_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="gives 2 of the 3 images of a request"):
+    with pytest.raises(UsageError, match="has 2 of the 3 images of a request"):
         plan(4, images=str(folder_of(tmp_path, 2)), images_per_request=3)
     with pytest.raises(UsageError, match="there are no images at"):
         plan(4, images=str(tmp_path / "nothing"))
@@ -225,7 +225,7 @@ def prompt_tokens(url: str, images: Sequence[Image]) -> int:
 
 
 def test_the_real_server_takes_drawings(seeing: tuple[Running, bool]) -> None:
-    """Two different ones in a request are answered token by token and cost prompt tokens of their own."""
+    """Two different ones in a request are answered token by token and cost additional prompt tokens."""
     server, dynamic = seeing
     assert requests.get(f"{server.url}/props", timeout=5).json()["modalities"]["vision"] is True
     text = prompt_tokens(server.url, [])
