@@ -58,7 +58,7 @@ def damaged_records(evidence: Evidence) -> Iterator[Check]:
         if damaged.places:
             text = f"{damaged.file} is damaged in {plural(damaged.places, 'place')}"
             text += f" ({plural(damaged.bytes, 'byte')} cannot be read)"
-            text += f", {plural(records, 'record')} of it {verb} missing" if damaged.records is not None else ""
+            text += f", {plural(records, 'record')} {verb} missing" if damaged.records is not None else ""
             text += "; the file is kept"
         else:
             text = f"{plural(records, 'record')} could not be written to disk and {verb} missing from {damaged.file}"
