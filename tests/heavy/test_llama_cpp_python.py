@@ -35,7 +35,7 @@ def test_a_run_whose_tokens_are_counted_by_events(
     assert target["template_tokens"] > 0
     assert records.equals("connection_reused", True).sum() > 0
     text = " ".join((done.err + done.out).split())
-    assert "one request at a time" in text
+    assert "1 at a time; start the server with --interrupt_requests false" in text
     assert "output tokens of 12 requests were counted as stream events" in text
 
 
