@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from llama_load.bundled import bundled
 from llama_load.metrics.records import Records
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
+from llama_load.swarm.signals import PR_SET_PDEATHSIG
 from llama_load.wire.clock import SO_TIMESTAMPNS
 
 # Locust would turn the threads of this very process into greenlets, wherever a test imports what imports it. (Its own processes
@@ -83,22 +84,38 @@ def locust_command(host: str, folder: Path, *arguments: str, locustfile: Path = 
     return [*command, "--run-dir", str(folder), *arguments]
 
 
+def end_with_parent() -> None:
+    """For `preexec_fn`: should pytest be killed, the kernel kills what it started. (Linux.)"""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def run_to_the_end(command: list[str], timeout_s: float = 100, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process group that it does not outlive: at a timeout, or when the test is interrupted, all of it is
+    killed, workers of --processes included."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, encoding="utf-8", start_new_session=True, preexec_fn=end_with_parent, **how
+    )
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
 @pytest.fixture
 def run_locust(tmp_path: Path) -> Callable[..., Finished]:
     """Run Locust headless to its end: run_locust(host, *arguments, locustfile=…)."""
 
     def run(host: str, *arguments: str, locustfile: Path = SHAREGPT, folder: Path | None = None, **env: str) -> Finished:
         folder = folder or tmp_path / "run"
-        done = subprocess.run(
-            locust_command(host, folder, *arguments, locustfile=locustfile),
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=100,
-            cwd=tmp_path,
-            env=environment() | env,
-            check=False,
-        )
+        command = locust_command(host, folder, *arguments, locustfile=locustfile)
+        done = run_to_the_end(command, cwd=tmp_path, env=environment() | env)
         return Finished(done.returncode, done.stdout, done.stderr, folder)
 
     return run
@@ -110,7 +127,7 @@ def run_report() -> Callable[..., Finished]:
 
     def run(folder: Path, *arguments: str) -> Finished:
         command = [sys.executable, "-m", "llama_load.cli", "report", str(folder), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+        done = run_to_the_end(command, 60, env=environment())
         return Finished(done.returncode, done.stdout, done.stderr, folder)
 
     return run

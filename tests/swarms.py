@@ -17,7 +17,7 @@ from pathlib import Path
 import requests
 
 from llama_load.serving.process import free_port
-from tests.conftest import SHAREGPT, Finished, environment
+from tests.conftest import SHAREGPT, Finished, end_with_parent, environment
 
 
 @dataclass
@@ -42,7 +42,8 @@ class Swarm:
         command = [*before, sys.executable, "-m", "locust", "-f", str(self.locustfile), "--worker"]
         command += ["--master-host", "127.0.0.1", "--master-port", str(port or self.port), "--loglevel", "WARNING"]
         log = (place / "log").open("w")
-        process = subprocess.Popen(command, stdout=log, stderr=log, text=True, cwd=place, env=environment() | dict(env or {}))
+        env = environment() | dict(env or {})
+        process = subprocess.Popen(command, stdout=log, stderr=log, text=True, cwd=place, env=env, preexec_fn=end_with_parent)
         self.workers.append(process)
         return process
 
@@ -81,7 +82,9 @@ def swarm(
     command += ["--headless", "--expect-workers", str(expect or workers)] if web_port is None else web_ui(web_port)
     command += ["--run-dir", str(folder / "run"), *arguments]
     pipe = subprocess.PIPE
-    master = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=folder, env=environment())
+    master = subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=folder, env=environment(), preexec_fn=end_with_parent
+    )
     running = Swarm(folder, port, locustfile, master)
     try:
         for _ in range(workers):

@@ -74,7 +74,8 @@ class LostWorker:
 
 @dataclass(slots=True)
 class DamagedJournal:
-    """A damaged file of records, which is kept: damaged places, unreadable bytes, and missing records (None: unknown)."""
+    """A damaged file of records, which is kept: damaged places, unreadable bytes, and missing records (None: unknown). Without a
+    damaged place: the disk did not take these records."""
 
     file: str
     places: int

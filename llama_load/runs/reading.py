@@ -82,8 +82,10 @@ def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
 
 
 def note_damage(manifest: Manifest, file: str, contents: JournalContents, written: int | None = None) -> None:
-    """Note in the manifest what could not be read of a journal. `written`: the number of records written to it, if known."""
-    missing = None if written is None else max(0, written - contents.table.num_rows)
+    """Note in the manifest what could not be read of a journal. `written`: the number of records written to it, if known; else
+    the number that the manifest notes as missing stays."""
+    noted = sum(damaged.records or 0 for damaged in manifest.damaged if damaged.file == file) or None
+    missing = noted if written is None else max(0, written - contents.table.num_rows)
     manifest.damaged = [damaged for damaged in manifest.damaged if damaged.file != file]
     if contents.gaps or missing:
         manifest.damaged.append(DamagedJournal(file, len(contents.gaps), contents.unreadable_bytes, missing))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.errors import UsageError
+from llama_load.metrics.evidence import DamagedJournal
 from llama_load.metrics.records import Records
 from llama_load.record import RequestRecord, schema, to_batch
 from llama_load.runs.folder_lock import FolderLock, lock_folder
@@ -133,11 +135,20 @@ class RunWriter:
             add = f" --add {self._spool.path}" if self._spool is not None else ""
             kept = sum(batch.num_rows for batch in self._kept)
             lost = f"; {kept} of {table.num_rows} records are in no file" if kept else ""
+            self._note_unwritten(kept)
             sentence = f"{why}; make room there and run 'llama-load report {self.path}{add}'{lost}"
             return Run(self.path, self.manifest, Records(table), recovered=True, unwritten=sentence)
         self._discard_spool()
         sentence = f"{why}; the whole run is in {path} instead: move it where there is room"
         return Run(path, self.manifest, Records(table), recovered=False, unwritten=sentence)
+
+    def _note_unwritten(self, records: int) -> None:
+        """For a later report: how the run ended, and how many records no disk took. A disk that refuses a batch often has room for
+        that much."""
+        if records:
+            self.manifest.damaged.append(DamagedJournal(JOURNAL, 0, 0, records))
+        with suppress(OSError):
+            self.write_manifest()
 
     def _discard_spool(self) -> None:
         if self._spool is not None and not any(str(self._spool.path) in damaged.file for damaged in self.manifest.damaged):

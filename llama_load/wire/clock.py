@@ -1,7 +1,8 @@
 """Converts the kernel's receive timestamps, which are CLOCK_REALTIME, to the monotonic clock.
 
 The offset between the two clocks is sampled with every batch of reads, so a step of the wall clock
-(NTP, an administrator) does not affect later measurements.
+(NTP, an administrator) does not affect later measurements. Data received before the step and read after it are converted
+with the offset before the step (see `receipt_ns`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ ANCILLARY_BYTES: Final = socket.CMSG_SPACE(16)
 # The error of an offset sample is the time it took: if that is longer, the process was preempted in between.
 TIGHT_SAMPLE_NS: Final = 5_000
 SAMPLE_TRIES: Final = 5
+# A larger difference between two samples is a step of the wall clock: slewing changes the offset by less between reads.
+STEP_NS: Final = 1_000_000
 
 # recvmsg's ancillary data with only SO_TIMESTAMPNS set: one struct timespec (seconds, ns).
 unpack_timespec: Final = struct.Struct("=qq").unpack
@@ -48,3 +51,13 @@ def kernel_stamp_ns(ancillary: list[tuple[int, int, bytes]]) -> int | None:
         return None
     seconds, nanoseconds = unpack_timespec(ancillary[0][2])
     return int(seconds * 1_000_000_000 + nanoseconds)
+
+
+def receipt_ns(stamp_ns: int, offset_ns: int, before_ns: int, now_ns: int) -> int:
+    """A kernel timestamp on the monotonic clock, after a step of the wall clock since the last batch of reads.
+
+    The timestamp is from before or after the step, so it is converted with both offsets. A result in the future is wrong; of two
+    in the past the later one is right, because the other is too early by the whole step.
+    """
+    possible = [at for at in (stamp_ns - offset_ns, stamp_ns - before_ns) if at <= now_ns]
+    return max(possible, default=now_ns)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, unpack_timespec
+from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, receipt_ns, unpack_timespec
 from llama_load.wire.stamps import Opening
 from llama_load.wire.wire_failure import WireFailure, connect_failure, tls_text
 
@@ -277,8 +277,9 @@ class Connection:
 
     # ------------------------------------------------------------------ coming in
 
-    def on_readable(self, buffer: bytearray, view: memoryview, wall_minus_mono_ns: int, now_ns: int) -> None:
-        """Read the socket; again after a full buffer. `now_ns` is when this batch of reads began."""
+    def on_readable(self, buffer: bytearray, view: memoryview, offset_ns: int, before_ns: int, now_ns: int) -> None:
+        """Read the socket; again after a full buffer. `now_ns` is when this batch of reads began, `offset_ns` is CLOCK_REALTIME -
+        CLOCK_MONOTONIC then, `before_ns` the same before a step of the wall clock since the last batch (without one: equal)."""
         for _ in range(MOST_READS):
             exchange, sock = self.exchange, self._sock
             if exchange is None or sock is None:
@@ -297,8 +298,10 @@ class Connection:
                 return
             if ancillary:  # kernel_stamp_ns, inlined because it runs once per token
                 seconds, nanoseconds = unpack_timespec(ancillary[0][2])
-                at = seconds * 1_000_000_000 + nanoseconds - wall_minus_mono_ns
-                # A step of the wall clock between receipt and sampling must not put a timestamp into the future, or before an
+                at = seconds * 1_000_000_000 + nanoseconds - offset_ns
+                if before_ns != offset_ns:
+                    at = receipt_ns(at + offset_ns, offset_ns, before_ns, time.monotonic_ns())
+                # A step of the wall clock between two reads of a batch must not put a timestamp into the future, or before an
                 # earlier one of this connection.
                 if at > now_ns:
                     at = min(at, time.monotonic_ns())

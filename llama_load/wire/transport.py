@@ -15,7 +15,7 @@ from gevent import monkey
 from gevent.hub import Waiter
 
 from llama_load.wire.address import Address
-from llama_load.wire.clock import SO_TIMESTAMPNS, wall_minus_mono_ns
+from llama_load.wire.clock import SO_TIMESTAMPNS, STEP_NS, wall_minus_mono_ns
 from llama_load.wire.exchange import AnswerBody, Exchange, PhaseClock
 from llama_load.wire.fair_queue import FairQueue
 from llama_load.wire.poller import BROKEN, HUNG_UP, READABLE, WRITABLE, best_poller
@@ -49,6 +49,7 @@ class Transport:
         self._view = memoryview(self._buffer)
         self._loop = loop
         self._scan: Any = None
+        self._offset = wall_minus_mono_ns() if SO_TIMESTAMPNS is not None else 0
         # Linux turns receive timestamps on for the whole machine with the first socket that requests them, with a delay. One socket
         # that stays open ensures that every later segment has one.
         self._keeper = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
@@ -102,6 +103,8 @@ class Transport:
 
     def _handle(self, events: Sequence[tuple[int, int]]) -> None:
         offset = wall_minus_mono_ns() if SO_TIMESTAMPNS is not None else 0
+        before = self._offset if abs(offset - self._offset) > STEP_NS else offset
+        self._offset = offset
         now = time.monotonic_ns()
         connections, buffer, view = self.pool.connections, self._buffer, self._view
         for fd, bits in events:
@@ -112,7 +115,7 @@ class Transport:
                 if bits & WRITABLE or (bits & BROKEN and connection.opening.connected_ns is None):
                     connection.on_writable()
                 if bits & (READABLE | BROKEN | HUNG_UP):
-                    connection.on_readable(buffer, view, offset, now)
+                    connection.on_readable(buffer, view, offset, before, now)
             except Exception as error:  # a bug here must cost one request, not the loop
                 logger.exception("reading an answer failed")
                 if connection.exchange is not None:

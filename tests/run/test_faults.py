@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llama_load.runs import RunWriter, load_run
-from tests.conftest import Finished, Simulated, environment, locust_command
+from tests.conftest import SHAREGPT, Finished, Simulated, end_with_parent, environment, locust_command
 from tests.make_records import manifest, record
 from tests.swarms import own_port, wait_until
 
@@ -24,7 +24,9 @@ def begin(host: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """A run under way, in the folder above its run folder."""
     command = locust_command(host, folder, *arguments)
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=folder.parent, env=environment())
+    return subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=folder.parent, env=environment(), preexec_fn=end_with_parent
+    )
 
 
 def end(process: subprocess.Popen[str], folder: Path, timeout_s: float = 60) -> Finished:
@@ -96,6 +98,29 @@ def test_a_disk_that_stays_full_loses_nothing(
     assert sorted(measured.strings("prompt_index")) == list(range(120))
     assert run_report(folder).code == 0
     assert not list((tmp_path / "tmp").glob("llama-load-spool-*"))
+
+
+def test_a_report_of_what_a_full_disk_lost_names_the_disk(
+    simulate: Callable[..., Simulated], small_disk: Path, tmp_path: Path, run_report: Run
+) -> None:
+    """The temporary folder is on the same disk. Every request has ended, and the block says so; a later report has what was
+    written, and says why the rest is missing: exactly where the disk had room for the manifest."""
+    server = simulate("--first-token-ms", "10", "--interval-ms", "1")
+    folder = small_disk / "run"
+    (small_disk / "tmp").mkdir()
+    file = tmp_path / "chat.py"  # an environment variable would not do: Python looks for a folder that it can write to
+    file.write_text(f"import tempfile\n\ntempfile.tempdir = {str(small_disk / 'tmp')!r}\n{SHAREGPT.read_text()}")
+    command = locust_command(server.url, folder, "-u", "4", "--num-prompts", "120", "--max-tokens", "40", locustfile=file)
+    process = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=90, check=False, cwd=tmp_path)
+    assert process.returncode == 3, process.stderr
+    assert "Successful requests:                     120" in process.stdout
+    assert "records are in no file" in process.stderr
+    subprocess.run(["mount", "-o", "remount,size=50m", str(small_disk)], check=True)
+    done = run_report(folder)
+    assert done.code == 3
+    said = " ".join(done.out.split())
+    assert "could not be written to disk" in said or "the run was killed, or its disk was full" in said
+    assert "did not end" not in said
 
 
 @pytest.mark.heavy

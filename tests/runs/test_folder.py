@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from llama_load import cli
+from llama_load.analysis.results import analyze
 from llama_load.errors import RunError, UsageError
 from llama_load.record import to_batch
 from llama_load.runs import JOURNAL, MANIFEST, TABLE, RunWriter, load_run, lock_folder
@@ -206,6 +207,24 @@ def test_what_no_disk_takes_is_in_the_report_all_the_same(tmp_path: Path, monkey
     assert len(load_run(tmp_path / "run").records) == 1
     assert writer.finish().unwritten is None
     assert len(load_run(tmp_path / "run").records) == 3
+
+
+def test_a_later_report_names_the_disk_that_lost_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else is to blame: every request has ended. The table is refused, the smaller manifest is not."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    folder = tmp_path / "run"
+    writer = running(folder, 0, 1)
+    writer.keep(to_batch([record(2), record(3)]))
+    writer.manifest.end = "complete"
+    with file_size_limit(2 * (folder / MANIFEST).stat().st_size):
+        assert writer.finish().unwritten is not None
+    writer.release()
+    assert (folder / JOURNAL).exists()
+    for _ in range(2):
+        assert cli.main(["report", str(folder)]) == 3
+        verdict = analyze(load_run(folder)).verdict
+        assert verdict.headline.endswith("2 records could not be written to disk and are missing from requests.arrows"), verdict
+        assert "did not end" not in " ".join(check.text for check in verdict.checks)
 
 
 @pytest.mark.parametrize("name", [MANIFEST, JOURNAL, TABLE, "summary.json"])

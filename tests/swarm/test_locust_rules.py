@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Finished, Simulated, environment, locust_command
+from tests.conftest import Finished, Simulated, end_with_parent, environment, locust_command
 from tests.swarms import own_port
 
 Run = Callable[..., Finished]
@@ -116,8 +116,13 @@ def test_a_time_ends_a_run_in_which_nobody_sends(simulate: Callable[..., Simulat
     ):
         (tmp_path / f"{name}.py").write_text(SELDOM.format(sends=sends))
         command = locust_command(url, tmp_path / name, "-t", "1s", *arguments, locustfile=tmp_path / f"{name}.py")
-        runs.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()))
-    closed, opened, one = (Finished(0, *process.communicate(timeout=50), tmp_path) for process in runs)
+        pipe = subprocess.PIPE
+        runs.append(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment(), preexec_fn=end_with_parent))
+    try:
+        closed, opened, one = (Finished(0, *process.communicate(timeout=50), tmp_path) for process in runs)
+    finally:
+        for process in runs:
+            process.kill()
     assert [process.returncode for process in runs] == [2, 2, 0]
     assert "no request was sent" in closed.err
     assert "no request was sent" in opened.err

@@ -12,7 +12,8 @@ MOST_NAMED = 12
 
 
 def missing_records(evidence: Evidence) -> Check:
-    """Planned requests without a record. In a run limited by time: whether it ran to its end."""
+    """Planned requests without a record, less those whose records a file lacks (`damaged_records` reports them). In a run limited
+    by time: whether it ran to its end."""
     ended = evidence.figures.completed + evidence.figures.failed
     if not ended:
         return limited("missing_records", max(1, evidence.planned or 1), "no request ended: nothing was measured")
@@ -22,10 +23,14 @@ def missing_records(evidence: Evidence) -> Check:
             return limited("missing_records", 1, text)
         return limited("missing_records", 0, f"{plural(ended, 'request')} ended within the run's time")
     expected = evidence.planned - evidence.dropped
-    missing = max(0, expected - ended)
+    unread = sum(damaged.records or 0 for damaged in evidence.damaged)
+    missing = max(0, expected - ended - unread)
     if not missing:
         return limited("missing_records", 0, f"{ended} of {expected} requests were recorded")
-    return limited("missing_records", missing, f"{missing} of {evidence.planned} planned requests did not end")
+    of_all = f"{missing} of {evidence.planned} planned requests"
+    if evidence.interrupted and not evidence.health:  # every run that comes to its end notes how its workers were
+        return limited("missing_records", missing, f"{of_all} have no record: the run was killed, or its disk was full")
+    return limited("missing_records", missing, f"{of_all} did not end")
 
 
 def lost_requests(evidence: Evidence) -> Iterator[Check]:
@@ -47,14 +52,17 @@ def lost_requests(evidence: Evidence) -> Iterator[Check]:
 
 
 def damaged_records(evidence: Evidence) -> Iterator[Check]:
-    """Damaged files of records."""
+    """Damaged files of records, and records that the disk did not take."""
     for damaged in evidence.damaged:
-        text = f"{damaged.file} is damaged"
+        records, verb = damaged.records or 0, "is" if damaged.records == 1 else "are"
         if damaged.places:
-            text += f" in {plural(damaged.places, 'place')} ({plural(damaged.bytes, 'byte')} cannot be read)"
-        if damaged.records is not None:
-            text += f", {plural(damaged.records, 'record')} {'is' if damaged.records == 1 else 'are'} missing"
-        yield limited("damaged_records", max(damaged.places, damaged.records or 0), f"{text}; the file is kept")
+            text = f"{damaged.file} is damaged in {plural(damaged.places, 'place')}"
+            text += f" ({plural(damaged.bytes, 'byte')} cannot be read)"
+            text += f", {plural(records, 'record')} {verb} missing" if damaged.records is not None else ""
+            text += "; the file is kept"
+        else:
+            text = f"{plural(records, 'record')} could not be written to disk and {verb} missing from {damaged.file}"
+        yield limited("damaged_records", max(damaged.places, records), text)
 
 
 def failures(evidence: Evidence) -> Check:
