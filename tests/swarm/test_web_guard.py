@@ -141,7 +141,7 @@ def test_the_key_goes_only_where_it_was_given_for(page: Page) -> None:
         page.refuses("the key was given for", host=other.url)
         page.refuses("the key was given for", host=other.url, api_key="sk-another-key-typed")  # the header is still the old one
         assert other.headers == []
-        page.refuses("nothing at", host=other.url, api_key="sk-another-key-typed", header="X-Other: 1", extra_body="{}")
+        page.refuses("is not an LLM server", host=other.url, api_key="sk-another-key-typed", header="X-Other: 1", extra_body="{}")
         assert other.headers and CANARY not in str(other.headers)
         page.refuses("the key was given for", host=page.server)
 
