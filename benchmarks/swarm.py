@@ -35,6 +35,7 @@ from llama_load.swarm import messages  # noqa: E402
 
 WORKERS, REQUESTS_PER_S, GAPS = 50, 2000, 200
 FLUSH_S = 0.1
+EACH = int(REQUESTS_PER_S / WORKERS * FLUSH_S)  # requests of one worker between two batches
 HERE = Path(__file__).resolve().parent
 
 
@@ -74,7 +75,11 @@ class Sender:
             if message.type == messages.LEASES:
                 self.leases += messages.unpack_leases(message.data["leases"])
             elif message.type == messages.PING:
-                self.say(messages.PONG, {"asked_ns": message.data["asked_ns"], "worker_ns": time.monotonic_ns()})
+                answer = {"asked_ns": message.data["asked_ns"], "worker_ns": time.monotonic_ns()}
+                if not self.over:
+                    holds = [(lease.warmup, lease.index) for lease in self.leases]
+                    answer |= {"delivered": message.data["delivered"], "holds": holds, "wants": {"Chat": 2 * EACH - len(holds)}}
+                self.say(messages.PONG, answer)
             elif message.type == messages.RUN:
                 self.run = message.data["run"]
                 gevent.spawn(self.work)
@@ -89,14 +94,13 @@ class Sender:
                 self.say(messages.FLUSHED, {"last_word": messages.pack(last)})
 
     def work(self) -> None:
-        each = int(REQUESTS_PER_S / WORKERS * FLUSH_S)
         begin = time.monotonic()
-        self.say(messages.WANT, {"over": [], "workload": "Chat", "count": 2 * each})
+        self.say(messages.WANT, {"over": [], "workload": "Chat", "count": 2 * EACH})
         for tick in range(1, 10**9):
             gevent.sleep(max(0.0, begin + tick * FLUSH_S - time.monotonic()))
             if self.over:
                 return
-            due, self.leases = self.leases[:each], self.leases[each:]
+            due, self.leases = self.leases[:EACH], self.leases[EACH:]
             if not due:
                 continue
             self.say(messages.WANT, {"over": [], "workload": "Chat", "count": len(due)})
@@ -127,7 +131,16 @@ def main() -> None:
             folder / "server.log",
         )
         command = [sys.executable, "-m", "locust", "-f", str(HERE / "llama_load_user.py"), "--master", "--headless"]
-        command += ["--master-bind-port", str(port), "--expect-workers", str(WORKERS), "-u", str(WORKERS), "-t", f"{seconds}s"]
+        command += [
+            "--master-bind-port",
+            str(port),
+            "--expect-workers",
+            str(WORKERS),
+            "-u",
+            str(2 * EACH * WORKERS),
+            "-t",
+            f"{seconds}s",
+        ]
         command += ["--host", server.url, "--warmup", "0", "--run-dir", str(folder / "run"), "--loglevel", "ERROR"]
         env = {"BENCH_OUT": "/dev/null", "BENCH_TOKENS": "1"}
         with (folder / "out").open("wb") as out:

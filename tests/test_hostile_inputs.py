@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from llama_load.workloads.data_files import DataFile
 from llama_load.workloads.huggingface import DataSet
 from llama_load.workloads.images import files, image_of, made
 from llama_load.workloads.text_files import text_files
-from tests.conftest import Finished
+from tests.conftest import Finished, environment
 from tests.scripted_server import ScriptedServer
 
 
@@ -26,15 +30,54 @@ def cpu_s(work: object) -> float:
     return time.process_time() - begin
 
 
-def test_a_stream_in_single_bytes_takes_linear_time() -> None:
-    """400 kB took 8 s. (CPU time, and bounded by what four times less takes.)"""
+@dataclass(frozen=True)
+class Spent:
+    """What some work took in a process of its own, above what its imports took."""
+
+    error: str
+    wall_s: float
+    cpu_s: float
+    rss_mib: float
+
+
+def spent_in_child(imports: str, work: str) -> Spent:
+    """Linux gives the maximum of the resident memory in KiB."""
+    code = f"""
+import json, resource, time
+{imports}
+def now():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return time.monotonic(), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+before, error = now(), ""
+try:
+    {work}
+except Exception as failure:
+    error = f"{{type(failure).__name__}}: {{failure}}"
+print(json.dumps([error[:1000], *(b - a for a, b in zip(before, now()))]))
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return Spent(*json.loads(done.stdout))
+
+
+SHAPES = {
+    "one line": lambda size: b"data: " + b"x" * size + b"\n\n",
+    "lines": lambda size: b"data: xxxx\n" * (size // 11) + b"\n",
+    "events": lambda size: b"data: xxxx\n\n" * (size // 12),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_stream_in_single_bytes_takes_linear_time(shape: str) -> None:
+    """One line of 1.6 MB took 60 s, 88 times as long as one of 200 kB."""
 
     def feed(size: int) -> float:
-        stream, data = EventStream(), b"data: " + b"x" * size + b"\n\n"
+        stream, data = EventStream(), SHAPES[shape](size)
         return cpu_s(lambda: [stream.feed(data[at : at + 1]) for at in range(len(data))])
 
-    small = feed(100_000)
-    assert feed(400_000) < 10 * small + 0.2
+    small = min(feed(100_000) for _ in range(2))
+    assert feed(800_000) < 20 * small  # linear: 8 times
 
 
 def test_an_unterminated_string_in_a_data_file_takes_linear_time(tmp_path: Path) -> None:
@@ -57,6 +100,70 @@ def test_a_control_endpoint_that_drips_is_given_up(head: bytes, monkeypatch: pyt
         with pytest.raises(UsageError, match="did not answer within"):
             Probe(Wanted(server.url)).get("/health")
         assert time.monotonic() - begin < 10
+
+
+GEVENT = "from gevent import monkey; monkey.patch_all()\n"
+PREFLIGHT = "from llama_load.targets import probe; probe.TLS_TIMEOUT_S = 1.0"
+SESSION = "from llama_load.targets.control import control_session; from llama_load.wire.tls import TlsOptions"
+
+
+@pytest.mark.parametrize(
+    ("imports", "work", "error"),
+    [
+        (PREFLIGHT, "probe.Probe(probe.Wanted('{url}'))", "does not answer the TLS handshake"),
+        (SESSION, "control_session((), TlsOptions(insecure=True)).get('{url}', timeout=1.0)", "no complete answer within 1 s"),
+    ],
+)
+def test_a_tls_handshake_that_drips_is_given_up(imports: str, work: str, error: str) -> None:
+    """Under gevent, as in a run, each byte began the timeout again."""
+    steps = [b"\x16\x03\x03\x40\x00", *(step for _ in range(40) for step in (0.25, b"\x02"))]
+    with ScriptedServer(steps, read_request=False) as server:
+        spent = spent_in_child(GEVENT + imports, work.format(url=server.url.replace("http:", "https:")))
+    assert error in spent.error
+    assert spent.wall_s < 5
+
+
+def compressed_journal(folder: Path) -> None:
+    import pyarrow as pa
+
+    from llama_load.record import schema, to_batch
+    from tests.make_records import record
+
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.OSFile(str(folder / "journal"), "wb") as file, pa.ipc.new_stream(file, schema(), options=options) as writer:
+        writer.write_batch(to_batch([record(0, error="x" * 400_000_000)]))
+
+
+def image_bomb(folder: Path) -> None:
+    Pillow.new("1", (30_000, 30_000)).save(folder / "bomb.png")
+
+
+@pytest.mark.parametrize(
+    ("make", "imports", "work", "error"),
+    [
+        (compressed_journal, "from llama_load.runs.journal import read_journal; import pyarrow.parquet; from llama_load.record import schema; schema()", "assert not read_journal(Path('journal')).table.num_rows", ""),
+        (image_bomb, "from llama_load.workloads.images import image_of; import PIL.Image", "image_of(Path('bomb.png').read_bytes(), 'bomb.png')", "pixels"),
+        (None, "from llama_load.workloads.text_files import text_files", "list(text_files(Path('/dev/zero'), 0))", "not a regular file"),
+        (None, "from llama_load.workloads.data_files import DataFile", "DataFile(Path('/dev/zero'), 'x')", "not a regular file"),
+    ],
+    ids=["compressed journal", "image bomb", "text of /dev/zero", "data set of /dev/zero"],
+)  # fmt: skip
+def test_bombs_cost_little(tmp_path: Path, make: object, imports: str, work: str, error: str) -> None:
+    if make:
+        make(tmp_path)
+    spent = spent_in_child(f"import os; from pathlib import Path; os.chdir({str(tmp_path)!r})\n{imports}", work)
+    assert error in spent.error if error else not spent.error
+    assert spent.rss_mib < 200
+    assert spent.cpu_s < 10
+
+
+def test_a_flood_from_a_control_endpoint_costs_little() -> None:
+    steps = [b"HTTP/1.1 200 OK\r\n\r\n", *([b"x" * 2**20] * 1000)]
+    with ScriptedServer(steps) as server:
+        spent = spent_in_child("from llama_load.targets import probe", f"probe.Probe(probe.Wanted('{server.url}')).get('/health')")
+    assert "cannot reach" in spent.error
+    assert spent.rss_mib < 200
+    assert spent.cpu_s < 10
 
 
 def test_an_answer_is_bounded_by_what_was_asked_for(run_locust: object, tmp_path: Path) -> None:

@@ -166,12 +166,14 @@ def _unframed(data: bytes) -> tuple[list[list[pa.RecordBatch]], list[tuple[int, 
     source = pa.BufferReader(data)
     end = 0
     try:
-        with pa.ipc.open_stream(source) as reader:
-            for batch in reader:
-                batch.validate(full=True)
-                batches.append(batch)
-                end = source.tell()
+        messages = pa.ipc.MessageReader.open_stream(source)
+        columns = pa.ipc.read_schema(messages.read_next_message())
+        for message in messages:
+            batch = unpacked(message, columns)
+            check_integers(batch.columns)
+            batches.append(batch)
             end = source.tell()
-    except (pa.ArrowException, OSError, ValueError, MemoryError):
+        end = source.tell()
+    except (pa.ArrowException, OSError, ValueError, StopIteration, MemoryError, BadRecords):
         pass
     return [batches] if batches else [], [(end, len(data))] if end < len(data) else []

@@ -54,6 +54,8 @@ class ControlSession(requests.Session):
                 return answer
         finally:
             watchdog.cancel()
+            for sock in sockets:
+                sock.close()
         raise requests.ReadTimeout(f"no complete answer within {within_s:g} s")
 
     def _whole(self, args: Any, settings: dict[str, Any], deadline_s: float) -> requests.Response:
@@ -90,12 +92,9 @@ class _WatchedAdapter(HTTPAdapter):
 
         class Watched(base):  # type: ignore[misc]
             def _new_conn(self) -> Any:
-                sockets.open.append(sock := super()._new_conn())
+                # A copy, because the TLS layer takes the descriptor away from the socket before the handshake.
+                sockets.open.append((sock := super()._new_conn()).dup())
                 return sock
-
-            def connect(self) -> None:
-                super().connect()
-                sockets.open.append(self.sock)
 
         return Watched
 

@@ -7,8 +7,10 @@ body to the API where nothing else is available. Not for measurements, so it use
 from __future__ import annotations
 
 import hashlib
+import select
 import socket
 import ssl
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -295,11 +297,7 @@ def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[Listed
 def _handshake(address: Address, tls: TlsOptions) -> None:
     """Do one TLS handshake, to report TLS errors clearly. Raises UsageError."""
     try:
-        with (
-            socket.create_connection((address.host, address.port), TLS_TIMEOUT_S) as plain,
-            tls.context().wrap_socket(plain, server_hostname=address.host),
-        ):
-            return
+        _shake_hands(address, tls)
     except ssl.SSLError as error:
         raise UsageError(f"{address.url}: {tls_text(error)}") from None
     except TimeoutError:
@@ -315,13 +313,31 @@ def _handshake(address: Address, tls: TlsOptions) -> None:
 def _speaks_tls(address: Address) -> bool:
     """Whether a TLS handshake succeeds, with any certificate."""
     try:
-        with (
-            socket.create_connection((address.host, address.port), TLS_TIMEOUT_S) as plain,
-            TlsOptions(insecure=True).context().wrap_socket(plain, server_hostname=address.host),
-        ):
-            return True
+        _shake_hands(address, TlsOptions(insecure=True))
     except (OSError, ValueError):
         return False
+    return True
+
+
+def _shake_hands(address: Address, tls: TlsOptions) -> None:
+    """One TLS handshake within `TLS_TIMEOUT_S`. Raises OSError: TimeoutError, ssl.SSLError and others.
+
+    Non-blocking, because gevent's handshake begins its timeout again with every byte."""
+    deadline_s = time.monotonic() + TLS_TIMEOUT_S
+    with (
+        socket.create_connection((address.host, address.port), TLS_TIMEOUT_S) as plain,
+        tls.context().wrap_socket(plain, server_hostname=address.host, do_handshake_on_connect=False) as connection,
+    ):
+        connection.setblocking(False)
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            try:
+                connection.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                select.select([connection], [], [], left_s)
+            except ssl.SSLWantWriteError:
+                select.select([], [connection], [], left_s)
+    raise TimeoutError("the TLS handshake did not end in time")
 
 
 def _reason(error: Exception) -> str:

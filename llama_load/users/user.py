@@ -365,5 +365,8 @@ class LlamaUser(HttpUser):
 
 
 def _most_bytes(sent: SentRequest) -> int | None:
-    """Maximum bytes of the answer: 64 KiB plus 4 KiB per token; None if no length was requested."""
+    """Maximum bytes of the answer: 64 KiB plus 4 KiB per token, for embeddings 1 MiB plus 256 KiB per input (a number takes up
+    to 24 bytes: 10,000 dimensions); None if the request limits neither."""
+    if sent.endpoint == EMBEDDINGS and sent.inputs:
+        return 2**20 + 2**18 * sent.inputs
     return MOST_BYTES_BESIDE + MOST_BYTES_A_TOKEN * sent.max_tokens * sent.choices if sent.max_tokens else None

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 64 * 1024 * 1024
 # The beginning of an error's body is enough to show the reason.
 MAX_REFUSAL_BYTES = 64 * 1024
-# Limit of a whole answer: a million tokens are 250 MB at most, and an endless answer must not fill the memory.
-MAX_ANSWER_BYTES = 512 * 1024 * 1024
+# Limit of an answer whose request does not limit its length: 250,000 tokens of 250 bytes. Each request in flight may take it.
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 # A parked connection that the server had closed fails at once. One that fails later has cost the server work: the request failed.
 REOPEN_WITHIN_NS = 1_000_000_000

@@ -101,6 +101,17 @@ def test_a_plain_arrow_stream_is_read_up_to_its_damage(at: int, byte: int) -> No
     assert parse(bytes(data)).table.num_rows <= 3
 
 
+def test_compressed_batches_of_a_plain_arrow_stream_are_not_unpacked() -> None:
+    """52 kB of it became 1.5 GB."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema(), options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(to_batch([record(0, error="x" * 50_000_000)]))
+    data = sink.getvalue().to_pybytes()
+    contents = parse(data)
+    assert contents.table.num_rows == 0
+    assert contents.gaps == [(0, len(data))]
+
+
 def test_a_journal_that_was_removed_is_read_by_the_process_that_writes_it(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     journal.append(to_batch([record(0)]))
