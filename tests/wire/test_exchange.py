@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from llama_load.targets.answer import AnswerReader
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
+from llama_load.wire import exchange as exchange_module
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from tests.answer_pipeline import exchange_of, record_of
 from tests.scripted_server import DONE, END, FINISH, GOOD_STREAM, STREAM, ScriptedServer, Step, chunk, event, token
@@ -144,6 +145,14 @@ def test_informational_answers_are_passed_over() -> None:
 )
 def test_every_bad_answer_has_its_failure_class(kind: str, steps: Sequence[Step]) -> None:
     assert failure(*steps, timeouts=QUICK if "timeout" in kind else PATIENT) == kind
+
+
+def test_an_answer_without_a_length_asked_for_is_bounded_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small events without end; the bound is lowered from 64 MiB to what a test can send."""
+    many = [STREAM, *[token()] * 2000]
+    assert failure(*many, FINISH, DONE, END) is None
+    monkeypatch.setattr(exchange_module, "MAX_ANSWER_BYTES", 20_000)
+    assert failure(*many, FINISH, DONE, END) == "too_large"
 
 
 def test_a_stream_that_is_kept_open_after_its_end_is_an_answer() -> None:
