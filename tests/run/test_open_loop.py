@@ -238,14 +238,14 @@ def test_a_stall_is_felt_by_all_who_come_meanwhile(simulate: Callable[..., Simul
     """The server stands still for 2 s. A closed loop of two users asks twice meanwhile; of 20 arrivals a second, 26 wait for more
     than 0.7 s. (Coordinated omission.)"""
     stall = ("--stall-at-s", "1", "--stall-s", "2", *QUICK)
-    flags = ("--max-tokens", "2", "--warmup", "0")
+    flags = ("--max-tokens", "2", "--warmup", "0", "--metric-percentiles", "95")
     arrivals = ("--request-rate", "20", "--arrival", "constant", "-t", "4s")
     waiting = run_locust(simulate(*stall).url, *arrivals, *flags, folder=tmp_path / "open")
     asking = run_locust(simulate(*stall).url, "-u", "2", "-t", "4s", *flags, folder=tmp_path / "closed")
     assert waiting.summary["completed"] == 80
     assert 20 <= slow(waiting) <= 32
     assert slow(asking) <= 2
-    assert waiting.summary["p99_scheduled_ttft_ms"] > 1500
+    assert waiting.summary["p95_scheduled_ttft_ms"] > 1500
     assert waiting.summary["median_late_ms"] < 20
 
 
@@ -445,7 +445,8 @@ def test_too_few_users_for_the_schedule_turn_the_verdict(
 ) -> None:
     """At most four users that sleep for 1 s after each request: of 12 arrivals in 0.6 s, four are a second late and
     four are two."""
-    few = "import llama_load.load.user_limit\n\nllama_load.load.user_limit.MOST_USERS_A_PROCESS = 4\n"
+    few = "from llama_load.dispatch import workers\nfrom llama_load.run import arrival_users\n"
+    few += "workers.MOST_USERS_A_PROCESS = arrival_users.MOST_USERS_A_PROCESS = 4\n"
     (tmp_path / "sleepy.py").write_text(few + SLEEPY.replace("constant(3)", "constant(1)"))
     flags = ("--request-rate", "20", "--num-prompts", "12", "--warmup", "0")
     done = run_locust(simulate(*QUICK).url, *flags, locustfile=tmp_path / "sleepy.py")
