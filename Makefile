@@ -13,18 +13,18 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib llama_load locustfil
 demo: $(VENV)/.demo
 	@$(BIN)/llama-load demo
 
+# A virtual machine stands still for seconds now and then, which two thousand tests with real processes do not all survive: what
+# fails gets a second look, and -rR names it.
+TWICE := --reruns 1 -rR
+
 # Most tests wait for a server, so more of them than cores run at a time. Those that judge the clock run alone.
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 3 -m "not heavy and not timing"
-	$(BIN)/pytest -m "timing and not heavy"
+	$(BIN)/pytest -n 3 -m "not heavy and not timing" $(TWICE)
+	$(BIN)/pytest -m "timing and not heavy" $(TWICE)
 
 # vLLM and llama-cpp-python live in the user's cache, in folders named by a hash of what was asked for.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/llama-load/venvs
 folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(1).txt | sha256sum | cut -c1-12)
-
-# A virtual machine stands still for seconds now and then, which twenty minutes of killed processes and cut networks do not all
-# survive: what fails gets a second look, and -rR names it.
-TWICE := --reruns 1 -rR
 
 # At the end once more without epoll and kernel stamps, as on macOS: the tests in which this differs, which are those of the wire
 # (connections, exchanges, TLS, the alarm), of the clock, and a run each against the real llama-server, with faults, in an open loop

@@ -226,7 +226,8 @@ def test_the_stage_in_which_a_worker_went_away_is_marked(
 
 
 def test_a_failing_stage_is_marked_and_never_the_best(simulate: Callable[..., Simulated], run_locust: Run) -> None:
-    """Every twentieth request fails: whichever stage has them stands in the table with a mark, and no figure of it is bold."""
+    """Every twentieth request fails: whichever stage has them stands in the table with a mark, and no figure of it is bold. Which one
+    it is, and whether a busy machine spoils another, depends on the time: at least two rows without a mark are ranked."""
     done = run_locust(
         *(simulate(*QUICK, "--fault", "cut", "--fault-every", "20").url, "--stages", "1:8,2:20,3:6", "--max-tokens", "4"),
         *("--input-len", "32"),
@@ -239,7 +240,7 @@ def test_a_failing_stage_is_marked_and_never_the_best(simulate: Callable[..., Si
     assert len(rows) == 3
     assert marked
     assert not any("**" in row for row in marked)
-    assert any("**" in row for row in rows)
+    assert len(rows) - len(marked) < 2 or any("**" in row for row in rows)
     assert "requests failed" in report
 
 
