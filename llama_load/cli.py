@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,13 +19,16 @@ from llama_load.cli_parser import Parser
 from llama_load.cli_serve import add_serve
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.foreign_text import printable_lines
-from llama_load.terminal import make_output_safe
+from llama_load.reports.formats import FORMATS, export
+from llama_load.terminal import STARTED_AS, make_output_safe
 from llama_load.version import __version__
 
 # Errors caused by the path the user gave, not by the disk.
 NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 DEMO_USERS = 8
 DEMO_PROMPTS = 64
+# Flags that set a load of their own, so that the demo's number of users and of prompts do not apply.
+OTHER_LOADS = ("--stages", "--request-rate", "--trace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +81,15 @@ def _parser() -> Parser:
     flags = commands.add_parser("flags", help="list the flags that llama-load adds to locust (locust --help does not show them)")
     flags.set_defaults(run=_flags)
 
-    report = commands.add_parser("report", help="write the reports of runs again; also recovers a run that was killed")
+    report = commands.add_parser(
+        "report",
+        help="write the reports of runs again, or print them in another format; also recovers a run that was killed",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  llama-load report runs/a runs/b                           the reports again, or of a run that was killed\n"
+        "  llama-load report runs/a --format csv --output a.csv      a row per request, for a spreadsheet\n"
+        "  llama-load report runs/a --format jsonl | jq .ttft_ms     a JSON object per request\n",
+    )
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
     report.add_argument(
         "--add",
@@ -86,6 +99,12 @@ def _parser() -> Parser:
         metavar="SPOOL",
         help="add the records that a worker of this run could not deliver, from its spool folder",
     )
+    report.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="print the run in this format instead: csv, jsonl or parquet (a row per request), json, md or txt (the report)",
+    )
+    report.add_argument("--output", type=Path, metavar="FILE", help="with --format: write to this file (default: stdout)")
     report.set_defaults(run=_report)
 
     runs = commands.add_parser("runs", help="list run folders: date, label, server, headline figures, verdict")
@@ -107,12 +126,15 @@ def _demo(arguments: argparse.Namespace) -> int:
         embedded_llama_server(EmbeddedServer(model), Path(folder) / "server.log") as server,
     ):
         command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
-        command += ["--host", server.url, "-u", str(DEMO_USERS), "--num-prompts", str(DEMO_PROMPTS), "--loglevel", "WARNING"]
-        command += ["--label", "demo", *arguments.locust_args]
+        command += ["--host", server.url, "--loglevel", "WARNING", "--label", "demo"]
+        if not any(word.startswith(OTHER_LOADS) for word in arguments.locust_args):
+            command += ["-u", str(DEMO_USERS), "--num-prompts", str(DEMO_PROMPTS)]
+        command += arguments.locust_args
+        typed = shlex.join(["llama-load", "demo", *arguments.locust_args])
         # Locust is in our process group and also receives Ctrl-C; we wait for its report. (Not SIG_IGN: Locust would inherit it.)
         previous = signal.signal(signal.SIGINT, lambda *_: None)
         try:
-            return subprocess.call(command)
+            return subprocess.call(command, env=os.environ | {STARTED_AS: typed})
         finally:
             signal.signal(signal.SIGINT, previous)
 
@@ -172,6 +194,13 @@ def _report(arguments: argparse.Namespace) -> int:
 
     if arguments.add and len(arguments.runs) > 1:
         raise UsageError("--add adds a worker's records to one run; name only that run")
+    if arguments.format is not None:
+        if arguments.add or len(arguments.runs) > 1:
+            raise UsageError("--format prints one run, without --add; name only that run")
+        export(arguments.runs[0], arguments.format, arguments.output)
+        return 0
+    if arguments.output is not None:
+        raise UsageError("--output needs --format: which of csv, jsonl, parquet, json, md and txt?")
     return max(report_again(path, arguments.add) for path in arguments.runs)
 
 
