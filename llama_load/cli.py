@@ -15,6 +15,7 @@ from pathlib import Path
 
 from llama_load.bundled import bundled
 from llama_load.cli_datasets import add_datasets
+from llama_load.cli_files import add_files
 from llama_load.cli_parser import Parser
 from llama_load.cli_serve import add_serve
 from llama_load.errors import LlamaLoadError, RunError, UsageError
@@ -33,8 +34,12 @@ OTHER_LOADS = ("--stages", "--request-rate", "--trace")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand; turn errors into one sentence on stderr and an exit code."""
+    parser = command_parser()
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     make_output_safe()
-    parser = _parser()
     arguments, further = parser.parse_known_args(argv)
     if further and arguments.run is not _demo:
         parser.error(f"unrecognized arguments: {' '.join(further)}")
@@ -52,11 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> Parser:
+def command_parser() -> Parser:
+    """The parser of the command, with all subcommands."""
     parser = Parser(
         prog="llama-load",
         description="Load tests for LLM servers. Locust runs the tests: "
-        "locust -f locustfiles/sharegpt_chat.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64",
+        "locust -f $(llama-load path sharegpt_chat) --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64",
+        examples={"A first run, without a server": "llama-load demo", "Examples of a subcommand": "llama-load report --help"},
     )
     parser.add_argument("--version", action="version", version=f"llama-load {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -65,30 +72,47 @@ def _parser() -> Parser:
         "demo",
         help="run a short load test against an embedded llama-server",
         description="Start an embedded llama-server with a small random model and send it ShareGPT questions; takes under a "
-        "minute. Other flags are passed to Locust, such as: llama-load demo -u 4 --num-prompts 16",
+        "minute. Other flags are passed to Locust.",
+        examples={
+            "8 users, 64 requests": "llama-load demo",
+            "Fewer of both": "llama-load demo -u 4 --num-prompts 16",
+            "An open loop of 4 requests per second for 30 s": "llama-load demo --request-rate 4 -t 30s",
+        },
     )
     demo.set_defaults(run=_demo)
 
     add_serve(commands)
     calibrate = commands.add_parser(
-        "calibrate", help="measure how many streams one worker carries on this machine, and how many workers a load needs"
+        "calibrate",
+        help="measure how many streams one worker carries on this machine, and how many workers a load needs",
+        description="Send increasing loads to a simulated server on this machine and compare the measured times with its log. "
+        "Takes some minutes; stop other programs first.",
+        examples={
+            "How much does one worker carry?": "llama-load calibrate",
+            "How many workers do 2000 streams of 50 tokens/s need?": "llama-load calibrate --for 2000x50",
+        },
     )
     calibrate.add_argument(
         "--for", dest="load", default="", metavar="STREAMSxTOK/S", help="planned load, such as 2000x50: 2000 streams of 50 tokens/s"
     )
     calibrate.set_defaults(run=_calibrate)
 
-    flags = commands.add_parser("flags", help="list the flags that llama-load adds to locust (locust --help does not show them)")
+    flags = commands.add_parser(
+        "flags",
+        help="list the flags that llama-load adds to locust (locust --help does not show them)",
+        examples={"Which flags set the load?": "llama-load flags | grep -i rate"},
+    )
     flags.set_defaults(run=_flags)
 
     report = commands.add_parser(
         "report",
         help="write the reports of runs again, or print them in another format; also recovers a run that was killed",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n"
-        "  llama-load report runs/a runs/b                           the reports again, or of a run that was killed\n"
-        "  llama-load report runs/a --format csv --output a.csv      a row per request, for a spreadsheet\n"
-        "  llama-load report runs/a --format jsonl | jq .ttft_ms     a JSON object per request\n",
+        examples={
+            "Write the reports of a run again": "llama-load report runs/20261121-203500-demo",
+            "Add the records that a worker could not deliver": "llama-load report runs/20261121-203500-demo --add runs/spool-w1",
+            "A row per request, for a spreadsheet": "llama-load report runs/20261121-203500-demo --format csv --output requests.csv",
+            "A JSON object per request": "llama-load report runs/20261121-203500-demo --format jsonl | jq .ttft_ms",
+        },
     )
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
     report.add_argument(
@@ -107,11 +131,16 @@ def _parser() -> Parser:
     report.add_argument("--output", type=Path, metavar="FILE", help="with --format: write to this file (default: stdout)")
     report.set_defaults(run=_report)
 
-    runs = commands.add_parser("runs", help="list run folders: date, label, server, headline figures, verdict")
+    runs = commands.add_parser(
+        "runs",
+        help="list run folders: date, label, server, headline figures, verdict",
+        examples={"Runs in ./runs": "llama-load runs", "Runs in another folder": "llama-load runs /data/runs"},
+    )
     runs.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER", help="where they are (default runs)")
     runs.set_defaults(run=_runs)
 
     add_datasets(commands)
+    add_files(commands)
     return parser
 
 
