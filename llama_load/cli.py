@@ -110,7 +110,7 @@ def command_parser() -> Parser:
         examples={
             "Write the reports of a run again": "llama-load report runs/20261121-203500-demo",
             "Add the records that a worker could not deliver": "llama-load report runs/20261121-203500-demo --add runs/spool-w1",
-            "A row per request, for a spreadsheet": "llama-load report runs/20261121-203500-demo --format csv --output requests.csv",
+            "A row per request, for a spreadsheet": "llama-load report runs/20261121-203500-demo --format csv --output a.csv",
             "A JSON object per request": "llama-load report runs/20261121-203500-demo --format jsonl | jq .ttft_ms",
         },
     )

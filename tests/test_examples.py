@@ -32,7 +32,9 @@ log_metrics, log_artifacts = Run().log, notes.append
 """
 
 
-def test_results_reach_other_programs(simulate: Callable[..., Simulated], run_locust: Callable[..., Finished], tmp_path: Path) -> None:
+def test_results_reach_other_programs(
+    simulate: Callable[..., Simulated], run_locust: Callable[..., Finished], tmp_path: Path
+) -> None:
     for name in ("mlflow", "wandb"):
         (tmp_path / f"{name}.py").write_text(STAND_IN)
     files = ",".join(map(str, [bundled("locustfiles/sharegpt_chat.py"), EXAMPLES / "to_mlflow.py", EXAMPLES / "to_wandb.py"]))
