@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from llama_load.metrics.stage_figures import completed_within_mask
 from llama_load.metrics.time_parts import RequestParts, request_parts
@@ -15,7 +15,7 @@ class RunTimeParts:
     """`requests` has one row per record of the run, warm-ups included; the sums are of measured requests (None: none has an E2EL),
     by stage without those that ended after their stage."""
 
-    requests: RequestParts
+    requests: RequestParts = field(repr=False, compare=False)
     total: TimeParts | None
     by_workload: dict[str, TimeParts | None]
     by_stage: dict[str, TimeParts | None]
