@@ -93,7 +93,14 @@ def table(**columns: object) -> pa.Table:
 
 @pytest.mark.parametrize(
     "columns",
-    [{"t": None}, {"t": ["a", "b"]}, {"t": [2**62, 1]}, {"labels": ["{", "{}"]}, {"labels": ["[1]", "{}"]}, {"source": [None, "s"]}],
+    [
+        {"t": None},
+        {"t": ["a", "b"]},
+        {"t": [2**62, 1]},
+        {"labels": ["{", "{}"]},
+        {"labels": ["[1]", "{}"]},
+        {"source": [None, "s"]},
+    ],
 )
 def test_a_foreign_table_is_a_note_and_not_an_error(tmp_path: Path, columns: dict[str, object]) -> None:
     pq.write_table(table(**columns), tmp_path / TELEMETRY)
