@@ -17,6 +17,7 @@ from llama_load.options.flags import (
     DEFAULT_INTERVAL_S,
     FLAGS,
     LONGEST_WAIT_S,
+    LOOPBACK,
     MOST_REQUESTS,
     MOST_TOKENS,
     MOST_USERS,
@@ -80,6 +81,7 @@ class RunOptions:
     telemetry_interval_s: float  # 0: no telemetry
     price_per_hour: float | None
     junit: Path | None
+    metrics_address: tuple[str, int] | None  # where to serve /metrics
     given_flags: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
 
     @property
@@ -153,6 +155,7 @@ def read_options(namespace: Any) -> RunOptions:
         telemetry_interval_s=_telemetry_interval_s(number("telemetry_interval", float, 0, most=LONGEST_S), faults),
         price_per_hour=number("price_per_hour", float, 0),
         junit=Path(junit) if junit else None,
+        metrics_address=_address(text("metrics_port"), faults),
         given_flags=_given(flags),
     )
     if faults:
@@ -177,6 +180,17 @@ def _given(flags: FlagReader) -> dict[str, Any]:
     given = {flag.dest: flags.raw[flag.dest] for flag in FLAGS if not flag.secret}
     body = flags.text("extra_body")
     return given if body is None else given | {"extra_body": without_secret_values(body)}
+
+
+def _address(given: str | None, faults: list[str]) -> tuple[str, int] | None:
+    """PORT or ADDRESS:PORT (an IPv6 address in brackets); without an address loopback."""
+    if given is None:
+        return None
+    host, _, port = given.rpartition(":")
+    if not (port.isdecimal() and port.isascii() and len(port) <= 5 and 0 < int(port) < 2**16):
+        faults.append(f"--metrics-port must be a port or ADDRESS:PORT, such as 9646 or 0.0.0.0:9646, got {given!r}")
+        return None
+    return host.strip("[]") or LOOPBACK, int(port)
 
 
 def _models(given: str | None, faults: list[str]) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.swarm.web.metrics import RunMetrics, add_metrics_page, serve_metrics
 from llama_load.swarm.web_guard import WebGuard
 from llama_load.swarm.worker import WorkerLifecycle
 
@@ -101,6 +102,7 @@ class Lifecycle:
         self.active: LocalRun | MasterRun | None = None
         self.prepared: Prepared | None = None
         self.exit_code: int | None = None
+        self.metrics = RunMetrics()
         self._junit: Path | None = None
         self._is_interrupted = self._is_quitting = False
         self._user_scaler = UserScaler(environment)
@@ -117,8 +119,12 @@ class Lifecycle:
                 environment.runner.register_message(kind, self._on_message)
         try:
             self._guard = None if environment.web_ui is None else WebGuard(environment)
+            if environment.web_ui is not None:
+                add_metrics_page(environment.web_ui, self.metrics)
             options = self._read()
             self._take_over_options(options)
+            if options.metrics_address is not None:
+                serve_metrics(options.metrics_address, self.metrics)
             if self.headless:
                 self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.users
@@ -213,6 +219,7 @@ class Lifecycle:
             self._junit = prepared.options.junit
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._user_scaler)
+            self.metrics.follow(self.active.live, prepared.writer)
             if prepared.model.stages:
                 self._user_scaler.reach(prepared.users)
             self.active.open()
