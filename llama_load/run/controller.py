@@ -64,7 +64,7 @@ class RunController:
         balancer = Balancer(len(prepared.targets), prepared.options.balance)
         self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer)
         self._phase_runner = PhaseRunner(prepared, self.dispatcher, host, self)
-        self._progress = Progress(self._counts)
+        self._progress = Progress(self.counts)
         self._abort_if = prepared.options.goals.abort_if
         self._figures = RunningFigures()
         self.live = LiveFigures()
@@ -194,7 +194,8 @@ class RunController:
         known = [job.value for job in jobs if isinstance(job.value, ServerCounters)]
         return reduce(ServerCounters.plus, known) if len(known) == len(jobs) else None
 
-    def _counts(self) -> Counts:
+    def counts(self) -> Counts:
+        """How far the run is."""
         dispatcher = self.dispatcher
         if not dispatcher.has_begun:
             return Counts()
