@@ -42,8 +42,7 @@ class TimeAxis:
     @property
     def edges(self) -> Curve:
         """The begin of each bin, and the end of the last."""
-        begins: Curve = np.arange(self.bins) * self.width_s
-        return np.append(begins, self.seconds)
+        return np.append(np.arange(self.bins) * np.float64(self.width_s), self.seconds)
 
     def at(self, instants_ns: NDArray[np.int64]) -> Curve:
         """Instants as seconds on the axis."""
