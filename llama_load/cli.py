@@ -6,6 +6,7 @@ import argparse
 import errno
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -239,8 +240,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _runs(arguments: argparse.Namespace) -> int:
-    from llama_load.reports.layout import in_columns
-    from llama_load.reports.run_list import COLUMNS, run_rows
+    from llama_load.reports.run_list import run_lines, run_rows
 
     if not arguments.folder.is_dir():
         raise UsageError(f"there is no folder {arguments.folder}; give the folder that contains the run folders")
@@ -248,7 +248,8 @@ def _runs(arguments: argparse.Namespace) -> int:
     if not rows:
         print(f"No run folder in {arguments.folder}.")
         return 0
-    for line in in_columns([COLUMNS, *rows], gap="  "):
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in run_lines(rows, width):
         print(line)
     return 0
 
