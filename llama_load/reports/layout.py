@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 WIDTH = 50  # of the block, as of vLLM's
@@ -34,3 +35,48 @@ def in_columns(rows: Sequence[Sequence[str]], gap: str = " ") -> Iterable[str]:
     for first, *others in rows:
         cells = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))]
         yield gap.join(cells).rstrip()
+
+
+def display_width(text: str) -> int:
+    """Columns that a text takes in a terminal: two for East Asian wide characters and emoji, none for combining marks."""
+    return sum(0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """The text filled with spaces to this many columns, aligned left or right."""
+    space = " " * (width - display_width(text))
+    return space + text if right else text + space
+
+
+def cut_to_width(text: str, width: int) -> str:
+    """The text, cut with an ellipsis if it takes more columns than this."""
+    return text if display_width(text) <= width else text[: _most_chars(text, width - 1)] + "…"
+
+
+def wrapped(text: str, width: int, bullet: str = "") -> Iterable[str]:
+    """The text in lines of at most `width` columns, the first after `bullet`, the others indented by as much. Longer words, such as
+    sentences in Chinese, are broken."""
+    indent = " " * len(bullet)
+    line, is_empty = bullet, True
+    for word in text.split():
+        while True:
+            space = "" if is_empty else " "
+            if display_width(line + space + word) <= width:
+                line, is_empty = line + space + word, False
+                break
+            if is_empty:
+                end = _most_chars(word, width - display_width(line))
+                yield line + word[:end]
+                line, word = indent, word[end:]
+            else:
+                yield line
+                line, is_empty = indent, True
+    yield line.rstrip()
+
+
+def _most_chars(text: str, width: int) -> int:
+    """How many of its characters fit `width` columns, at least one."""
+    end = 1
+    while end < len(text) and display_width(text[: end + 1]) <= width:
+        end += 1
+    return end
