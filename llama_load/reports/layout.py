@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
 
 WIDTH = 50  # of the block, as of vLLM's
 TEXT_WIDTH = 78
@@ -30,27 +31,24 @@ def shown(value: int | None, known: int = 0) -> object:
 
 
 def in_columns(rows: Sequence[Sequence[str]], gap: str = " ") -> Iterable[str]:
-    """Rows with aligned columns: the first column left-aligned, the others right-aligned, with `gap` between them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    """Rows with aligned columns: the first column left-aligned, the others right-aligned, with `gap` between them. Chinese
+    characters count as two columns."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
-        cells = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))]
+        fills = [" " * (width - cell_len(cell)) for cell, width in zip((first, *others), widths, strict=True)]
+        cells = [first + fills[0], *(fill + cell for fill, cell in zip(fills[1:], others, strict=True))]
         yield gap.join(cells).rstrip()
-
-
-def display_width(text: str) -> int:
-    """Columns that a text takes in a terminal: two for East Asian wide characters and emoji, none for combining marks."""
-    return sum(0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
     """The text filled with spaces to this many columns, aligned left or right."""
-    space = " " * (width - display_width(text))
+    space = " " * (width - cell_len(text))
     return space + text if right else text + space
 
 
 def cut_to_width(text: str, width: int) -> str:
     """The text, cut with an ellipsis if it takes more columns than this."""
-    return text if display_width(text) <= width else text[: _most_chars(text, width - 1)] + "…"
+    return text if cell_len(text) <= width else text[: _most_chars(text, width - 1)] + "…"
 
 
 def wrapped(text: str, width: int, bullet: str = "") -> Iterable[str]:
@@ -61,11 +59,11 @@ def wrapped(text: str, width: int, bullet: str = "") -> Iterable[str]:
     for word in text.split():
         while True:
             space = "" if is_empty else " "
-            if display_width(line + space + word) <= width:
+            if cell_len(line + space + word) <= width:
                 line, is_empty = line + space + word, False
                 break
             if is_empty:
-                end = _most_chars(word, width - display_width(line))
+                end = _most_chars(word, width - cell_len(line))
                 yield line + word[:end]
                 line, word = indent, word[end:]
             else:
@@ -77,6 +75,6 @@ def wrapped(text: str, width: int, bullet: str = "") -> Iterable[str]:
 def _most_chars(text: str, width: int) -> int:
     """How many of its characters fit `width` columns, at least one."""
     end = 1
-    while end < len(text) and display_width(text[: end + 1]) <= width:
+    while end < len(text) and cell_len(text[: end + 1]) <= width:
         end += 1
     return end

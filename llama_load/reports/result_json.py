@@ -14,6 +14,7 @@ from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.reports.other_requests import traffic_json
+from llama_load.reports.telemetry import telemetry_json
 from llama_load.runs import Manifest
 
 
@@ -29,6 +30,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "thresholds": [_threshold(result) for result in results.thresholds],
             **_ours(results.total),
             **traffic_json(results.others),
+            "telemetry": telemetry_json(results),
             "prompts": manifest.prompts,
             "by_workload": _parts(results, results.by_workload),
             "by_model": _parts(results, results.by_model),

@@ -101,6 +101,7 @@ class Manifest:
     num_prompts: int | None = None
     run_time_s: float | None = None
     seed: int = 0
+    price_per_hour: float | None = None  # of the whole set-up, in the user's currency
     percentiles: list[float] = field(default_factory=lambda: [99.0])
     percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
     goodput: list[str] = field(default_factory=list)

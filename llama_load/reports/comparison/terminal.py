@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
+
 from llama_load.comparison.compare import Comparison
 from llama_load.foreign_text import printable
 from llama_load.reports.comparison.tables import (
@@ -17,7 +19,7 @@ from llama_load.reports.comparison.tables import (
     side_name,
     side_row,
 )
-from llama_load.reports.layout import cut_to_width, display_width, padded, wrapped
+from llama_load.reports.layout import cut_to_width, padded, wrapped
 
 LEAST_WIDTH = 80
 _COLUMN = 9  # least width of a figure
@@ -62,7 +64,7 @@ def _side_table(comparison: Comparison, width: int) -> Iterator[str]:
         yield _row("", label, head, columns)
     for index, cells in enumerate(texts):
         name = printable(side_name(comparison, index))
-        if display_width(name) > label:
+        if cell_len(name) > label:
             yield from wrapped(name, width)
             name = f"  {runs_of(comparison.sides[index])}"
             yield _row(cut_to_width(name, label), label, cells, columns)
