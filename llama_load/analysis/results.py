@@ -9,6 +9,7 @@ from typing import Any
 from llama_load.analysis.evidence import cut_ns, evidence_of_run, evidence_of_stage
 from llama_load.analysis.keys import flat_result
 from llama_load.analysis.telemetry import run_telemetry
+from llama_load.analysis.time_parts import RunTimeParts, time_parts
 from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.rates import peak_in_flight
@@ -39,6 +40,7 @@ class Results:
     verdict: Verdict
     thresholds: list[ThresholdResult]
     others: OtherTraffic
+    time_parts: RunTimeParts
     telemetry: TelemetryFigures
     telemetry_by_stage: list[TelemetryFigures]  # as many as `stages`
 
@@ -104,6 +106,7 @@ def analyze(run: Run) -> Results:
         verdict=verdict,
         thresholds=_thresholds(manifest, total, groups, stages, verdict),
         others=evidence.others,
+        time_parts=time_parts(run),
         telemetry=telemetry,
         telemetry_by_stage=telemetry_by_stage,
     )
