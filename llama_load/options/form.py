@@ -13,17 +13,17 @@ from llama_load.options.flags import FLAGS
 
 GROUPS = {
     "Server": ("host", "model", "backend", "endpoint", "api_key", "balance"),
-    "Traffic": (
-        "dataset_path", "document", "document_tokens", "document_cache", "images", "image_size", "image_format",
-        "images_per_request", "question", "input_len", "batch_size", "weights", "range_ratio", "prefix_len", "num_prefixes",
-        "turns", "history", "think_time", "system_prompt", "output_len", "max_tokens", "ignore_eos", "temperature",
-        "bust_prefix_cache", "cache_prompt",
-    ),
     "Load": (
-        "num_users", "num_prompts", "run_time", "stages", "request_rate", "max_concurrency", "arrival", "burstiness", "trace",
-        "speed", "warmup",
+        "num_users", "num_prompts", "run_time", "stages", "request_rate", "max_concurrency", "warmup", "arrival", "burstiness",
+        "trace", "speed",
     ),
-    "Limits and objectives": ("goodput", "fail_if", "abort_if", "first_token_timeout", "label"),
+    "Traffic": (
+        "dataset_path", "document", "document_tokens", "images", "image_size", "input_len", "batch_size", "weights", "prefix_len",
+        "num_prefixes", "output_len", "max_tokens", "ignore_eos", "bust_prefix_cache", "turns", "system_prompt", "question",
+        "document_cache", "images_per_request", "image_format", "range_ratio", "history", "think_time", "cache_prompt",
+        "temperature",
+    ),
+    "Limits and objectives": ("goodput", "fail_if", "abort_if", "label"),
 }  # fmt: skip
 ADVANCED = "Advanced"
 

@@ -12,8 +12,8 @@ from llama_load.live import LiveFigures
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED, RequestRecord, to_batch
 from llama_load.run.controller import RunController
-from llama_load.run.progress import Counts
 from llama_load.run.lease_client import was_refused
+from llama_load.run.progress import Counts
 from llama_load.run.recorder import InThread, Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.swarm.locust_host import LocustHost

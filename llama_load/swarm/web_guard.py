@@ -46,7 +46,7 @@ class WebGuard:
         self._at_start = dict(vars(self._options))
         self._folder = Path(self._options.ui_folder or ".").resolve()
         hosts = self._hosts(environment.host)
-        self._hosts_of_secret = {secret: hosts for secret in secret_values(FlagReader(self._options))}
+        self._hosts_of_secret = dict.fromkeys(secret_values(FlagReader(self._options)), hosts)
         self._named = {name for name in [_name(self._options.web_host_display_name or "")] if name}
         self._names = _own_names(self._options) | self._named
         web_ui = environment.web_ui
@@ -105,9 +105,9 @@ class WebGuard:
         """The servers that a run with this host would use."""
         said = [host, *(getattr(user, "host", None) for user in self._environment.user_classes)]
         found = set()
-        for host in split_hosts(next((host for host in said if host), "")):
+        for url in split_hosts(next((each for each in said if each), "")):
             try:
-                found.add(parse_url(host).url)
+                found.add(parse_url(url).url)
             except ValueError as error:
                 raise UsageError(f"--host: {error}") from None
         return found

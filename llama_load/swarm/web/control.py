@@ -22,7 +22,7 @@ from locust.util.timespan import parse_timespan
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import without_secret_values
+from llama_load.options.flags import FLAGS, without_secret_values
 from llama_load.options.form import LINES, SECRET, SECRET_LINES, SWITCH, Field, fields, fields_of, workload_names
 from llama_load.options.options import RunOptions, secret_values
 from llama_load.preflight.prepare import Checked, Prepared, check, print_table
@@ -40,6 +40,7 @@ BEGUN_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.02
 # A text of the form: longer ones are no flags.
 MOST_CHARS = 100_000
+DEFAULTS = {flag.dest: flag.default for flag in FLAGS}
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class RunControl:
     def groups(self) -> dict[str, list[Field]]:
         """The form's fields, for the workloads of the locustfile."""
         options = self.runs.options
-        given = [flag for flag, value in FlagReader(options).raw.items() if value not in (None, "", False, _default(flag))]
+        given = [flag for flag, value in FlagReader(options).raw.items() if value not in (None, "", False, DEFAULTS[flag])]
         users = self.environment.user_classes
         names = workload_names([workload for user in users if (workload := getattr(user, "workload", None)) is not None])
         own = [user for user in users if hasattr(user, "workload_name") and getattr(user, "workload", None) is None]
@@ -140,7 +141,8 @@ class RunControl:
 
     def values(self) -> dict[str, Any]:
         """The present value of each field, as text, lines or a switch; keys are left out, known ones in others are ***."""
-        options, found = self.runs.options, {}
+        options = self.runs.options
+        found: dict[str, Any] = {}
         for each in (each for group in self.groups().values() for each in group):
             value = getattr(options, each.name, None)
             if each.kind in (SECRET, SECRET_LINES):
@@ -224,38 +226,39 @@ class RunControl:
         known = {each.name: each for group in self.groups().values() for each in group}
         for name in sorted(typed.keys() - known.keys()):
             faults.append(f"{printable(name)} is no field of this form")
+        present = self.values()
         given: dict[str, Any] = {}
         for name, each in known.items():
-            value = typed.get(name)
-            if each.kind in (LINES, SECRET_LINES):
+            value = typed.get(name, present[name])  # what is not sent stays as it is
+            if len(str(value)) > MOST_CHARS:
+                faults.append(f"{each.label} is longer than {MOST_CHARS:,} characters")
+            elif each.kind in (LINES, SECRET_LINES):
                 given[name] = [line.strip() for line in _lines(value) if line.strip()] or None
             elif each.kind == SWITCH:
                 given[name] = value is True or value == "true"
             else:
-                given[name] = str(value).strip() if value is not None else None
-            if len(str(value)) > MOST_CHARS:
-                faults.append(f"{each.label} is longer than {MOST_CHARS:,} characters")
-        for name in known.keys() - {"host", "num_users", "spawn_rate", "run_time"}:
+                given[name] = str(value).strip() or DEFAULTS.get(name)
+        for name in given.keys() - {"host", "num_users", "spawn_rate", "run_time"}:
             is_secret = known[name].kind in (SECRET, SECRET_LINES)
             if not is_secret or given[name]:  # an empty key field keeps the key of the command line
                 setattr(candidate, name, given[name])
         shown = getattr(self.runs.options, "extra_body", None)
         if shown and given.get("extra_body") == without_secret_values(shown):
             candidate.extra_body = shown  # *** on the page stands for what it was
-        candidate.num_users = _number(given["num_users"], int, "-u must be a whole number of at least 1", faults)
-        candidate.spawn_rate = _number(given["spawn_rate"], float, "-r must be a number of users a second", faults)
+        candidate.num_users = _number(given.get("num_users"), int, "-u must be a whole number of at least 1", faults)
+        candidate.spawn_rate = _number(given.get("spawn_rate"), float, "-r must be a number of users a second", faults)
         run_time_s: float | None = None
         try:
-            run_time_s = parse_timespan(given["run_time"]) if given["run_time"] else None
+            run_time_s = parse_timespan(given["run_time"]) if given.get("run_time") else None
         except ValueError:
             faults.append(f"-t must be a time such as 90s, 10m or 1h30m, got {given['run_time']!r}")
         if faults:
             try:  # name the other flags' faults, too
-                self.runs.read(candidate, given["host"] or None)
+                self.runs.read(candidate, given.get("host"))
             except UsageError as error:
                 faults += str(error).splitlines()
             raise UsageError("\n".join(faults))
-        return given["host"] or None, run_time_s
+        return given.get("host"), run_time_s
 
     def _faults(self, text: str) -> list[Fault]:
         known = {each.name: each for group in self.groups().values() for each in group}
@@ -325,12 +328,6 @@ class RunControl:
             web_ui._swarm_greenlet.kill(block=True)
             web_ui._swarm_greenlet = None
         self.environment.runner.stop()
-
-
-def _default(name: str) -> Any:
-    from llama_load.options.flags import FLAGS
-
-    return next((flag.default for flag in FLAGS if flag.dest == name), None)
 
 
 def _lines(value: Any) -> Sequence[str]:

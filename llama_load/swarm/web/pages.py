@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from llama_load.errors import LlamaLoadError
 from llama_load.foreign_text import printable
 from llama_load.live.view import live_view
 from llama_load.run.in_thread import in_thread
+from llama_load.run.progress import Counts
 from llama_load.swarm.outcome import Outcome
 from llama_load.swarm.web.assets import asset
 from llama_load.swarm.web.control import RunControl
@@ -53,13 +56,28 @@ def add_pages(control: RunControl) -> None:
     files = RunFiles(Path(run_dir).parent if run_dir else Path("runs"), control.folders)
     web_ui.app.register_blueprint(blueprint(control, files, web_ui.auth_required_if_enabled), url_prefix=f"{base}/llm")
 
-    @web_ui.app.after_request
     def link(response: Response) -> Response:
         from flask import request
 
         if request.endpoint == "locust.index" and not response.is_streamed:
-            response.set_data(response.get_data().replace(b"</body>", LINK.format(href="./llm").encode() + b"</body>"))
+            response.set_data(response.get_data().replace(b"</body>", LINK.format(href="./llm/").encode() + b"</body>"))
         return response
+
+    web_ui.app.after_request(link)
+
+
+@lru_cache(1)
+def _ended(files: RunFiles, outcome: Outcome) -> dict[str, Any]:
+    """How a run ended, for the page: read once, although every page asks every second."""
+    name = None if outcome.folder is None else outcome.folder.name
+    view = None if name is None or outcome.error is not None else run_view(files, name)
+    return {
+        "run": name,
+        "exit_code": outcome.exit_code,
+        "error": None if outcome.error is None else printable(outcome.error, None),
+        "headline": None if view is None else view.headline,
+        "style": None if view is None else view.style,
+    }
 
 
 def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any]) -> Blueprint:
@@ -153,8 +171,8 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
                 "state": control.state,
                 "run": metrics.name,
                 "workers": control.environment.runner.worker_count if control.is_master else None,
-                "counts": None if active is None else {**asdict(active.counts), "line": active.counts.line()},
-                "outcome": _outcome(control.runs.outcome),
+                "counts": None if active is None else _progress(active.counts),
+                "outcome": None if control.runs.outcome is None else _ended(files, control.runs.outcome),
                 "live": None
                 if metrics.live is None
                 else live_view(metrics.live, metrics.stages, version if is_same else 0, width_s if is_same else 0),
@@ -187,11 +205,13 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
     return pages
 
 
-def _outcome(outcome: Outcome | None) -> dict[str, Any] | None:
-    if outcome is None:
-        return None
-    name = None if outcome.folder is None else outcome.folder.name
-    return {"run": name, "exit_code": outcome.exit_code, "error": None if outcome.error is None else printable(outcome.error, None)}
+def _progress(counts: Counts) -> dict[str, Any]:
+    """How far a phase is: a share from 0 to 1 (None: not known), and in words."""
+    elapsed_s = time.monotonic() - counts.since
+    share = counts.done / counts.total if counts.total else None
+    if share is None and counts.left_s is not None:
+        share = elapsed_s / max(elapsed_s + counts.left_s, 1e-9)
+    return {"share": share, "phase": counts.phase, "line": counts.line()}
 
 
 def _chunks(opened: Any) -> Any:

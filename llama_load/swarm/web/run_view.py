@@ -96,14 +96,18 @@ def run_view(files: RunFiles, name: str) -> RunView:
     verdict = _dict(ours.get("verdict"))
     words = [printable(str(word)) for word in _list(verdict.get("words"))]
     bad = [check for check in map(_dict, _list(verdict.get("checks"))) if check.get("ok") is False]
-    error = "" if summary is not None else "There are no results: it is still running, or it was killed (llama-load report finishes it)."
+    error = (
+        ""
+        if summary is not None
+        else "There are no results: it is still running, or it was killed (llama-load report finishes it)."
+    )
     return RunView(
         name=printable(name),
         title=_text(manifest, "label") or _text(manifest, "workload") or printable(name),
         date=_text(manifest, "date"),
         words=words,
         style=style_of(words),
-        headline=_text(verdict, "headline") or _text(bad[0] if bad else {}, "text"),
+        headline=_text(verdict, "headline") or _headline(words, bad),
         error=error,
         figures=list(_figures(_dict(summary))),
         bad_checks=[(_text(check, "stage"), _text(check, "text")) for check in bad],
@@ -117,6 +121,11 @@ def run_view(files: RunFiles, name: str) -> RunView:
         command=" ".join(printable(str(word), None) for word in _list(manifest.get("command"))),
         files=files.present(name),
     )
+
+
+def _headline(words: list[str], bad: list[dict[str, Any]]) -> str:
+    """The verdict's words, with the first objection."""
+    return f"{', '.join(words)}{': ' + _text(bad[0], 'text') if bad else ''}"
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -136,7 +145,9 @@ def _parts(ours: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[
         parts = {name: _dict(part) for name, part in _dict(ours.get(key)).items()}
         if len(parts) < (1 if key == "by_stage" else 2):
             continue
-        columns = [(key, name) for key, name in PART_COLUMNS if any(isinstance(part.get(key), int | float) for part in parts.values())]
+        columns = [
+            (key, name) for key, name in PART_COLUMNS if any(isinstance(part.get(key), int | float) for part in parts.values())
+        ]
         rows = [[printable(name), *(_cell(part.get(key)) for key, _ in columns)] for name, part in parts.items()]
         yield title, [name for _, name in columns], rows
 
