@@ -23,9 +23,14 @@ def add_telemetry(commands: Any) -> None:
     telemetry = commands.add_parser(
         "telemetry",
         help="serve this machine's GPU, CPU and power figures to a load test on another machine",
-        description="A Prometheus exporter at /metrics: GPUs (NVIDIA, AMD), CPU, memory, network, and a meter. A load test elsewhere "
-        "reads it with --scrape http://THIS-MACHINE:PORT. To listen on other addresses than loopback, set a token in "
+        description="A Prometheus exporter at /metrics: GPUs (NVIDIA, AMD), CPU, memory, network, and a meter. A load test "
+        "elsewhere reads it with --scrape http://THIS-MACHINE:PORT. To listen on other addresses than loopback, set a token in "
         f"{TOKEN}, here and there.",
+        examples={
+            "For a load test on this machine": "llama-load telemetry",
+            "For a load test on another machine (set the token first)": "llama-load telemetry --listen 0.0.0.0:9410",
+            "With a power meter": "llama-load telemetry --power-command 'python3 read_meter.py'",
+        },
     )
     telemetry.add_argument(
         "--listen",
