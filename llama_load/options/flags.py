@@ -12,6 +12,7 @@ from llama_load.load.segments import ARRIVALS, ON_LIMITS, QUEUE, RAMPS
 from llama_load.load.stages import EXAMPLES
 from llama_load.metrics.definitions import OBJECTIVE_KEYS, SECTION_KEYS
 from llama_load.metrics.thresholds import DEFAULT, GROUPS
+from llama_load.reports.translations import ENGLISH, LANGUAGES
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT
 from llama_load.targets.target import BACKENDS
@@ -210,6 +211,8 @@ FLAGS = (
         "such as 0.0.0.0:9646 (the web UI has /metrics already)",
         in_web_ui=False,
     ),
+    Flag("--no-report-html", "", "do not write report.html, which takes about 2 s after the run and 1.4 MB", switch=True),
+    Flag("--lang", ENGLISH, "language of the headings in report.md and report.html", LANGUAGES),
     Flag("--junit", "", "write the thresholds' results to this JUnit XML file, for CI"),
     Flag(
         "--at-end",

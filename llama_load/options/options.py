@@ -27,6 +27,7 @@ from llama_load.options.flags import (
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
 from llama_load.options.traffic_flags import read_traffic
+from llama_load.reports.translations import ENGLISH, LANGUAGES
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS, BodyOptions
 from llama_load.targets.target import BACKENDS
@@ -81,6 +82,8 @@ class RunOptions:
     telemetry_interval_s: float  # 0: no telemetry
     price_per_hour: float | None
     junit: Path | None
+    lang: str
+    no_report_html: bool
     metrics_address: tuple[str, int] | None  # where to serve /metrics
     given_flags: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
 
@@ -155,6 +158,8 @@ def read_options(namespace: Any) -> RunOptions:
         telemetry_interval_s=_telemetry_interval_s(number("telemetry_interval", float, 0, most=LONGEST_S), faults),
         price_per_hour=number("price_per_hour", float, 0),
         junit=Path(junit) if junit else None,
+        lang=chosen("lang", LANGUAGES) or ENGLISH,
+        no_report_html=switch("no_report_html"),
         metrics_address=_address(text("metrics_port"), faults),
         given_flags=_given(flags),
     )

@@ -46,6 +46,7 @@ def make_manifest(
         backend=targets[0].backend,
         model=targets[0].model,
         label=options.label,
+        lang=options.lang,
         tokenizer=tokenizer,
         users=load.users,
         num_prompts=load.num_prompts,

@@ -82,6 +82,7 @@ class Manifest:
     backend: str
     model: str | None
     label: str | None = None
+    lang: str = "en"  # of the headings in report.md and report.html
     tokenizer: str | None = None
     users: int = 1  # in a plain closed loop the largest target number of users during the measurement
     users_asked: list[UsersAsked] = field(default_factory=list)  # in a plain closed loop: the target at its start, and each change
