@@ -19,6 +19,8 @@ from llama_load.reports.request_table import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_rows
+from llama_load.reports.telemetry import TABLE_COLUMNS as GPU_COLUMNS
+from llama_load.reports.telemetry import gpu_table
 from llama_load.reports.titles import title_of
 from llama_load.reports.translations import translator
 from llama_load.runs import write_whole
@@ -94,6 +96,8 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
             failure_times=failure_times,
             explanation=explanation,
             describe_prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
+            gpu_rows=gpu_table(results),
+            gpu_columns=GPU_COLUMNS,
             fence=foreign_text.fence(text),
             command=foreign_text.printable(shlex.join(manifest.command), None),
         )
