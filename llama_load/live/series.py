@@ -79,8 +79,10 @@ class TimeSeries:
             gauge.counts[step] += 1
 
     def since(self, version: int) -> dict[str, Any]:
-        """The steps that have changed after that version, as columns: `step` is its number, `t_s` its end since the begin; rates are per
-        second, latencies in ms; None is not known. Steps in which nothing was counted or sampled are left out."""
+        """The steps that have changed after that version, as columns: `step` is its number, `t_s` its end since the begin.
+
+        Rates are per second, latencies in ms; None is not known. Steps in which nothing was counted or sampled are left out.
+        """
         steps = np.flatnonzero(self._changed[: self._steps] > max(version, 0))
         ended, failed, tokens = (array[steps] for array in (self._ended, self._failed, self._output_tokens))
         so_far_s = (self._reached_ns - self._begun_ns) / NS_PER_S

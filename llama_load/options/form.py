@@ -71,8 +71,8 @@ LOCUSTS = (
     Field("spawn_rate", "-r", "users to start per second (default: all at once)"),
     Field("run_time", "-t", "time limit, counted from the end of the warm-up, such as 90s, 10m or 1h30m (default: none)"),
 )
-# Not for the page: the swarm's key is set when the processes start.
-HIDDEN = frozenset(("swarm_key",))
+# The keys that can be typed into the page; others are set when the processes start.
+KEYS = frozenset(("api_key", "header"))
 
 
 def fields(workloads: Collection[str], given: Collection[str], *, keys: bool) -> dict[str, list[Field]]:
@@ -84,7 +84,7 @@ def fields(workloads: Collection[str], given: Collection[str], *, keys: bool) ->
         irrelevant |= _OF_ANSWERS
     shown = {field.name: field for field in LOCUSTS}
     for flag in FLAGS:
-        is_shown = (flag.in_web_ui or flag.secret) and flag.dest not in HIDDEN and (keys or not flag.secret)
+        is_shown = (keys and flag.dest in KEYS) if flag.secret else flag.in_web_ui
         if is_shown and (flag.dest not in irrelevant or flag.dest in given):
             kind = SECRET if flag.secret else TEXT
             kind = (SECRET_LINES if flag.secret else LINES) if flag.repeated else kind

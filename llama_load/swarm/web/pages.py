@@ -182,7 +182,7 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
     @route("/runs")
     def runs() -> Response:
         rows = in_thread(lambda: listed_runs(files))
-        return page("runs", "runs", rows=rows)
+        return page("runs", "runs", rows=rows, can_compare=False)
 
     @route("/runs/<name>")
     def run(name: str) -> Response:

@@ -34,7 +34,7 @@ class LiveCharts {
       this.rows.set(step, row);
     });
     const wanted = [...LiveCharts.SPECS, ...meters];
-    if (wanted.length !== this.specs.length) {
+    if (JSON.stringify(wanted) !== JSON.stringify(this.specs)) {
       this.specs = wanted;
       this.rebuild();
     } else this.draw();

@@ -209,9 +209,15 @@ function soFar(view, all) {
   $("so-far").replaceChildren(...lines);
 }
 
+// Meters are named "title of the chart: name of the line".
 function meters(gauges) {
-  const own = new Set(["in_flight", "waiting", "workers", "users"]);
-  return Object.keys(gauges).filter((name) => !own.has(name)).map((name) => ({title: name, lines: [["g:" + name, name]]}));
+  const found = new Map();
+  for (const name of Object.keys(gauges).filter((name) => name.includes(": "))) {
+    const [title, line] = name.split(": ");
+    if (!found.has(title)) found.set(title, []);
+    found.get(title).push(["g:" + name, line]);
+  }
+  return [...found].map(([title, lines]) => ({title, lines}));
 }
 
 function display(status) {
