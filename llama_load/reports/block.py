@@ -13,6 +13,7 @@ from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED,
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
+from llama_load.reports.failure_lines import end_lines
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole
 from llama_load.reports.other_requests import traffic_lines
 from llama_load.reports.request_table import request_lines, request_table
@@ -73,11 +74,7 @@ def own_sections(results: Results) -> list[str]:
     if notes_below := list(_notes(results)):
         lines.append(headline("Notes on the Above", "-"))
         lines += [line for note in notes_below for line in textwrap.wrap(note, TEXT_WIDTH, subsequent_indent="  ")]
-    if figures.failures or figures.cancelled:
-        lines.append(headline("Not Successful", "-"))
-        lines += [whole(f"{failure.kind}:", failure.count) for failure in figures.failures]
-        if figures.cancelled:
-            lines.append(whole("cancelled when the run was cut:", figures.cancelled))
+    lines += end_lines(results)
     lines += _stages(results)
     lines += _more(figures)
     lines += _open_loop(manifest, figures)

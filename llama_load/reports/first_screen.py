@@ -166,10 +166,10 @@ def _rates(figures: Summary) -> list[str]:
 def _goodput(results: Results) -> str:
     figures = results.total
     objectives = ", ".join(map(printable, results.run.manifest.goodput))
-    if figures.request_goodput is None or not figures.duration_s:
+    if figures.request_goodput is None or figures.good_requests is None:
         return f"Goodput    n/a ({objectives} was not measured for every request)"
-    good = round(figures.request_goodput * figures.duration_s)
-    return f"Goodput    {good} of {figures.completed} met {objectives}{SEPARATOR}{short(figures.request_goodput)} req/s"
+    met = f"{figures.good_requests} of {figures.completed} met {objectives}"
+    return f"Goodput    {met}{SEPARATOR}{short(figures.request_goodput)} req/s"
 
 
 def _time_went(results: Results) -> list[str]:

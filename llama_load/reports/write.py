@@ -13,6 +13,7 @@ import msgspec
 from llama_load import foreign_text
 from llama_load.analysis.results import Results
 from llama_load.reports.block import block
+from llama_load.reports.failure_lines import explanation, failure_times
 from llama_load.reports.junit import junit
 from llama_load.reports.request_table import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
@@ -92,6 +93,8 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
             stages=stage_rows(results.stages, manifest.model),
             stage_columns=STAGE_COLUMNS,
             stage_notes=list(notes(results.stages)),
+            failure_times=failure_times,
+            explanation=explanation,
             describe_prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
             gpu_rows=gpu_table(results),
             gpu_columns=GPU_COLUMNS,
