@@ -12,9 +12,9 @@ from llama_load.metrics.definitions import BY_KEY, Latency
 from llama_load.metrics.ecdf import Ecdf, Pieces
 from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import Distribution
-from llama_load.reports.html.charts import Chart, Key, at_most, colour, figure, hover, series_colours, source
+from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours, source
 from llama_load.reports.html.numbers import milliseconds
-from llama_load.reports.html.series import TimeAxis, gap_percentiles_by_bin, percentiles_by_bin
+from llama_load.reports.html.series import TimeAxis, at_most, gap_percentiles_by_bin, percentiles_by_bin
 from llama_load.reports.translations import Translate
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range
     if dots:
         shown = _chosen(values)
         data = source(x=at_s[shown], y=values[shown])
-        drawn = plot.scatter("x", "y", source=data, size=4, fill_color=colour("blue"), fill_alpha=0.35, line_color=None)
+        drawn = plot.scatter("x", "y", source=data, size=5, fill_color=colour("blue"), fill_alpha=0.5, line_color=None)
         hover(plot, [drawn], [(t("start of the request"), "@x{0,0.00} s"), (latency.name, "@y{0,0.00} ms")])
         keys.append(Key("blue", t("a request")))
         if len(shown) < dots:
