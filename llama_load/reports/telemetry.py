@@ -6,7 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from llama_load.analysis.results import Results
-from llama_load.metrics.telemetry_figures import TelemetryFigures
+from llama_load.metrics.telemetry_figures import FIGURES, TelemetryFigures
+
+
+def telemetry_rows(figures: TelemetryFigures) -> list[tuple[str, str]]:
+    """Name and value of each figure that was measured."""
+    known = [(each, value) for each in FIGURES if (value := figures.values.get(each.key)) is not None]
+    return [(each.line, f"{value:.{each.decimals}f}") for each, value in known]
 
 
 def telemetry_json(results: Results) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,30 +25,35 @@ OURS = (GPUS, HOST, SERVER, POWER, OWN)
 
 @dataclass(frozen=True, slots=True)
 class TelemetryChart:
-    """A chart: its title with the unit; the metrics whose series it shows, and what they are divided by. `is_rate`: of counters,
-    their growth per second."""
+    """A chart: its title with the unit; the metrics whose series it shows, with the names of their curves; what the values are
+    divided by. `is_rate`: of counters, their growth per second."""
 
     title: str
-    metrics: tuple[str, ...]
+    metrics: Mapping[str, str]
     unit: float = 1.0
     is_rate: bool = False
 
 
 # GPU memory is special: only the server's, of the GPUs that it uses.
-VRAM = TelemetryChart("GPU memory (GiB)", (), GIB)
+VRAM = TelemetryChart("GPU memory (GiB)", {}, GIB)
 CHARTS = (
-    TelemetryChart("GPU utilization (%)", ("gpu_utilization_ratio",), 0.01),
+    TelemetryChart("GPU utilization (%)", {"gpu_utilization_ratio": ""}, 0.01),
     VRAM,
-    TelemetryChart("Power (W)", ("gpu_power_watts", "power_watts")),
-    TelemetryChart("GPU temperature (°C)", ("gpu_temperature_celsius",)),
-    TelemetryChart("CPU (cores)", ("server_cpu_seconds_total", "host_cpu_seconds_total"), is_rate=True),
-    TelemetryChart("Memory (GiB)", ("server_memory_bytes", "host_memory_used_bytes"), GIB),
+    TelemetryChart("Power (W)", {"gpu_power_watts": "", "power_watts": "power command"}),
+    TelemetryChart("GPU temperature (°C)", {"gpu_temperature_celsius": ""}),
+    TelemetryChart("CPU (cores)", {"server_cpu_seconds_total": "server", "host_cpu_seconds_total": "host"}, is_rate=True),
+    TelemetryChart("Memory (GiB)", {"server_memory_bytes": "server", "host_memory_used_bytes": "host"}, GIB),
     TelemetryChart(
         "Requests in the server",
-        ("llamacpp:requests_processing", "llamacpp:requests_deferred", "vllm:num_requests_running", "vllm:num_requests_waiting"),
+        {
+            "llamacpp:requests_processing": "processing",
+            "llamacpp:requests_deferred": "waiting",
+            "vllm:num_requests_running": "processing",
+            "vllm:num_requests_waiting": "waiting",
+        },
     ),
-    TelemetryChart("KV cache in use (%)", ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"), 0.01),
-    TelemetryChart("Preemptions per second", ("vllm:num_preemptions_total",), is_rate=True),
+    TelemetryChart("KV cache in use (%)", {"vllm:kv_cache_usage_perc": "", "vllm:gpu_cache_usage_perc": ""}, 0.01),
+    TelemetryChart("Preemptions per second", {"vllm:num_preemptions_total": ""}, is_rate=True),
 )
 
 
@@ -67,7 +72,9 @@ def _of(chart: TelemetryChart, telemetry: Telemetry) -> list[Series]:
 
 
 def _chart(chart: TelemetryChart, found: Sequence[Series], axis: TimeAxis, x_range: Any, t: Translate) -> Chart | None:
-    curves = [(name, curve) for name, series in zip(_names(found), found, strict=True) if (curve := _curve(chart, series, axis))]
+    curves = [
+        (name, curve) for name, series in zip(_names(chart, found, t), found, strict=True) if (curve := _curve(chart, series, axis))
+    ]
     if not curves:
         return None
     shown = curves[:MOST_CURVES]
@@ -103,16 +110,13 @@ def _curve(chart: TelemetryChart, series: Series, axis: TimeAxis) -> tuple[Any, 
     return (instants[chosen], values[chosen]) if len(chosen) else None
 
 
-def _names(found: Sequence[Series]) -> list[str]:
-    """A name for each series, as short as they stay different."""
-    metrics, places = {each.metric for each in found}, {each.source for each in found}
+def _names(chart: TelemetryChart, found: Sequence[Series], t: Translate) -> list[str]:
+    """The name of each series: its GPU, what it measures, and its source where there are several."""
+    several = len({each.source for each in found if each.source not in OURS}) > 1
     names = []
     for each in found:
         parts = [f"GPU {each.labels['gpu']}"] if "gpu" in each.labels else []
-        if len(metrics) > 1:
-            plain = each.metric.rpartition(":")[2].removesuffix("_total")
-            parts.append({"requests_processing": "processing", "requests_deferred": "deferred"}.get(plain, plain.replace("_", " ")))
-        if len(places) > 1 and each.source not in OURS:
-            parts.append(each.source)
+        parts += [t(name)] if (name := chart.metrics.get(each.metric)) else []
+        parts += [each.source] if several and each.source not in OURS else []
         names.append(printable(" · ".join(parts) or each.source, 80))
     return names

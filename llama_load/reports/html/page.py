@@ -23,6 +23,7 @@ from llama_load.reports.html.charts_telemetry import telemetry_charts
 from llama_load.reports.html.charts_time import gantt_chart, load_chart, mark_stages, shared_range, throughput_charts
 from llama_load.reports.html.series import TimeAxis, time_axis
 from llama_load.reports.html.time_bars import time_bars
+from llama_load.reports.next_step import next_step
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_name, stage_rows
 from llama_load.reports.titles import title_of, when
@@ -74,6 +75,7 @@ def html_page(results: Results, text: str, language: str) -> str:
             when=when(manifest.date),
             results=results,
             headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
+            next_step=next_step(results),
             cards=tables.cards(results, t),
             latencies=tables.latency_grid(ok, curves, results.total, t),
             stages=stage_rows(results.stages, manifest.model),
@@ -82,7 +84,7 @@ def html_page(results: Results, text: str, language: str) -> str:
             stage_grid=tables.stage_grid(results, t),
             prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
             parts=list(tables.part_grids(results, t)),
-            time_bars=time_bars(results.time_parts, t),
+            time_bars=time_bars(results, t),
             telemetry=tables.telemetry_grid(results, t),
             slowest=tables.slowest_grid(measured, begun_ns, t),
             sections={section.key: section for section in sections},
@@ -97,7 +99,7 @@ def html_page(results: Results, text: str, language: str) -> str:
 def _sections(results: Results, measured: Records, curves: dict[str, Ecdf], page: ChartPage, t: Translate) -> list[Section]:
     """The charts of the run, those that have data."""
     axis = time_axis(measured)
-    found = [
+    found: list[tuple[str, str, Sequence[Chart | None]]] = [
         ("distributions", t("Distributions"), _distributions(results, measured, curves, t)),
         ("time", t("Over time"), [] if axis is None else _over_time(results, measured, axis, t)),
         ("prompts", t("Length of the prompt"), [prompt_chart(measured, t, list(results.by_workload))]),
@@ -127,15 +129,16 @@ def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf],
     return charts
 
 
-def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate) -> list[Chart | None]:
+def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate) -> list[Chart]:
     x_range = shared_range(axis)
     charts = [load_chart(measured, axis, x_range, t), *throughput_charts(measured, axis, x_range, t)]
+    charts.append(gantt_chart(measured, axis, x_range, t))
     latencies = tables.shown_of(of_group(EVERY), results.total)
     charts += [chart for each in latencies if (chart := over_time_chart(each, measured, axis, x_range, t)) is not None]
     charts += telemetry_charts(results.run.telemetry, axis, x_range, t)
     for chart in charts:
         mark_stages(chart.figure, results.run.manifest.stages, axis)
-    return [*charts, gantt_chart(measured, axis, x_range, t)]
+    return charts
 
 
 def policy(scripts: Sequence[str]) -> str:

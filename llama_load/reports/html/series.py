@@ -17,6 +17,8 @@ from llama_load.units import NS_PER_MS, NS_PER_S
 
 MOST_BINS = 120
 WIDTHS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600)
+# Values of a bin from which percentiles are drawn.
+PER_BIN = 15
 # Up to so many starts and ends each change of the number in flight is drawn.
 MOST_STEPS = 400
 # The resolution of the ITL's percentiles over time: 5 % of their value.
@@ -64,7 +66,20 @@ def time_axis(measured: Records) -> TimeAxis | None:
         return None
     # Fewer bins for few requests: one that holds no request at all says nothing.
     most = min(MOST_BINS, max(8, len(measured)))
-    return TimeAxis(begun_ns, seconds, next((width for width in WIDTHS_S if width * most >= seconds), seconds / most))
+    return TimeAxis(begun_ns, seconds, _width_s(seconds, most))
+
+
+def coarser(axis: TimeAxis, values: int) -> TimeAxis | None:
+    """The axis with so few bins that each holds some `PER_BIN` of these values, for percentiles; None with too few for three."""
+    most = min(MOST_BINS, values // PER_BIN)
+    if most < 3:
+        return None
+    return TimeAxis(axis.begun_ns, axis.seconds, _width_s(axis.seconds, most))
+
+
+def _width_s(seconds: float, most: int) -> float:
+    """The smallest round width with which there are at most so many bins."""
+    return next((width for width in WIDTHS_S if width * most >= seconds), seconds / most)
 
 
 def in_flight(measured: Records, axis: TimeAxis) -> tuple[Curve, Curve]:

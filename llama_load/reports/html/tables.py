@@ -17,10 +17,10 @@ from llama_load.metrics.records import Records
 from llama_load.metrics.stage_figures import tok_per_s_per_user
 from llama_load.metrics.statistics import is_enough, least_count
 from llama_load.metrics.summary import Summary
-from llama_load.metrics.telemetry_figures import FIGURES
 from llama_load.reports.html.charts_latency import values_of
 from llama_load.reports.html.numbers import NONE, brief, milliseconds
 from llama_load.reports.stage_table import stage_name
+from llama_load.reports.telemetry import telemetry_rows
 from llama_load.reports.translations import Translate
 from llama_load.runs import TABLE
 
@@ -59,7 +59,7 @@ def cards(results: Results, t: Translate) -> list[Card]:
     below = t("{count} failed").format(count=f"{figures.failed:,}") if figures.failed else t("none failed")
     if figures.cancelled:
         below += ", " + t("{count} cut").format(count=f"{figures.cancelled:,}")
-    found = [Card(t("Successful requests"), f"{figures.completed:,}", t("of {count}").format(count=f"{ended:,}"), below)]
+    found = [Card(t("Successful"), f"{figures.completed:,}", t("of {count}").format(count=f"{ended:,}"), below)]
     if flat["output_throughput"]:
         each = tok_per_s_per_user(figures)
         one = t("{count} for one user").format(count=brief(each)) if each else ""
@@ -74,7 +74,7 @@ def cards(results: Results, t: Translate) -> list[Card]:
     if flat["request_throughput"]:
         good = flat["request_goodput"]
         goodput = "" if good is None else t("{count} within the objectives").format(count=brief(good))
-        found.append(Card(t("Requests"), brief(flat["request_throughput"]), t("per second"), goodput))
+        found.append(Card(t("Requests"), brief(flat["request_throughput"]), t("req/s"), goodput))
     peak = t("at most {count} in flight").format(count=f"{figures.max_concurrent_requests:,}")
     found.append(Card(t("Duration"), brief(figures.duration_s), "s", peak))
     return found + _telemetry_cards(results, t)
@@ -97,8 +97,7 @@ def _telemetry_cards(results: Results, t: Translate) -> list[Card]:
 
 def telemetry_grid(results: Results, t: Translate) -> Grid | None:
     """The figures of telemetry during the measurement; None without any."""
-    values = results.telemetry.values
-    rows = [[t(each.line), f"{value:,.{each.decimals}f}"] for each in FIGURES if (value := values.get(each.key)) is not None]
+    rows = [[t(name), value] for name, value in telemetry_rows(results.telemetry)]
     note = " ".join(printable(each) for each in results.telemetry.notes)
     return Grid(t("Telemetry"), ["", t("measured")], rows, note=note) if rows else None
 

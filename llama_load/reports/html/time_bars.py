@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llama_load.analysis.time_parts import RunTimeParts
+from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.time_parts import PARTS
 from llama_load.metrics.time_sums import TimeParts
 from llama_load.reports.html.charts import Key
 from llama_load.reports.html.numbers import brief
+from llama_load.reports.stage_table import stage_name
 from llama_load.reports.time_table import LEAST_SHARED, shared_decode_text
 from llama_load.reports.translations import Translate
 
@@ -48,12 +49,14 @@ class TimeBars:
     note: str
 
 
-def time_bars(parts: RunTimeParts, t: Translate) -> TimeBars | None:
+def time_bars(results: Results, t: Translate) -> TimeBars | None:
     """The bars of a run; None where no request has an E2EL."""
+    parts = results.time_parts
     total = parts.total
     if total is None:
         return None
-    groups: Mapping[str, TimeParts | None] = parts.by_stage if len(parts.by_stage) > 1 else parts.by_workload
+    by_stage = {stage_name(stage): parts.by_stage.get(stage.name) for stage in results.stages}
+    groups: Mapping[str, TimeParts | None] = by_stage if len(by_stage) > 1 else parts.by_workload
     named = {t("all requests"): total}
     if len(groups) > 1:
         named |= {printable(str(name)): found for name, found in list(groups.items())[:MOST_BARS] if found is not None}
