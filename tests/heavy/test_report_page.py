@@ -59,7 +59,7 @@ def test_hostile_texts_are_shown_as_texts(browser: Any, addresses: dict[str, str
 
 def test_charts_change_their_colours_with_the_reader(browser: Any, addresses: dict[str, str]) -> None:
     """From light to dark and back: the colour of an axis label."""
-    colour = "[...Bokeh.documents[0]._all_models.values()].find(each => each.type === 'LinearAxis').axis_label_text_color.value"
+    colour = "[...Bokeh.documents[0]._all_models.values()].find(each => each.type === 'LinearAxis').axis_label_text_color"
     with opened(browser, addresses["stages"]) as (page, _):
         drawn(page)
         light = page.evaluate(colour)

@@ -15,6 +15,7 @@ from llama_load.foreign_text import printable, redacted
 from llama_load.metrics.definitions import EVERY, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.records import Records
+from llama_load.reports.failure_lines import explanation, failure_times
 from llama_load.reports.html import tables
 from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, page_script, style_sheet
 from llama_load.reports.html.charts_latency import ecdf_chart, over_time_chart, prompt_chart, values_of
@@ -86,6 +87,9 @@ def html_page(results: Results, text: str, language: str) -> str:
             parts=list(tables.part_grids(results, t)),
             time_bars=time_bars(results, t),
             telemetry=tables.telemetry_grid(results, t),
+            gpus=tables.gpu_grid(results, t),
+            failure_times=failure_times,
+            explanation=explanation,
             slowest=tables.slowest_grid(measured, begun_ns, t),
             sections={section.key: section for section in sections},
             links=tables.links(results),

@@ -20,7 +20,7 @@ from llama_load.metrics.summary import Summary
 from llama_load.reports.html.charts_latency import values_of
 from llama_load.reports.html.numbers import NONE, brief, milliseconds
 from llama_load.reports.stage_table import stage_name
-from llama_load.reports.telemetry import telemetry_rows
+from llama_load.reports.telemetry import GPU_COLUMNS, gpu_cells, telemetry_rows
 from llama_load.reports.translations import Translate
 from llama_load.runs import TABLE
 
@@ -97,9 +97,15 @@ def _telemetry_cards(results: Results, t: Translate) -> list[Card]:
 
 def telemetry_grid(results: Results, t: Translate) -> Grid | None:
     """The figures of telemetry during the measurement; None without any."""
-    rows = [[t(name), value] for name, value in telemetry_rows(results.telemetry)]
+    rows = [[t(name), value] for name, value in telemetry_rows(results)]
     note = " ".join(printable(each) for each in results.telemetry.notes)
     return Grid(t("Telemetry"), ["", t("measured")], rows, note=note) if rows else None
+
+
+def gpu_grid(results: Results, t: Translate) -> Grid | None:
+    """A row per GPU in use; None without any."""
+    rows = [[printable(cell) for cell in gpu_cells(gpu)] for gpu in results.telemetry.gpus]
+    return Grid(t("GPUs"), [t(name) for name in GPU_COLUMNS], rows) if rows else None
 
 
 def latency_grid(ok: Records, curves: Mapping[str, Ecdf], total: Summary, t: Translate) -> Grid | None:
