@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from llama_load.version import __version__
 
 if TYPE_CHECKING:
+    from locust import events
+
     from llama_load.swarm.load_shapes import Ramp, Soak, Spike, Stages
     from llama_load.users.user import Answer, LlamaUser
     from llama_load.workloads.custom import Custom
@@ -41,6 +43,7 @@ __all__ = [
     "TextBatches",
     "Vision",
     "__version__",
+    "events",
 ]
 
 _SHAPES = ("Ramp", "Soak", "Spike", "Stages")
@@ -64,6 +67,13 @@ def __getattr__(name: str) -> Any:
 
         install()
         return getattr(user, name)
+    if name == "events":
+        import locust
+
+        from llama_load.swarm.lifecycle import install
+
+        install()
+        return locust.events
     if name in _SHAPES:
         return getattr(import_module("llama_load.swarm.load_shapes"), name)
     if name in _WORKLOADS:

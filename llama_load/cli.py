@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,23 +16,31 @@ from pathlib import Path
 
 from llama_load.bundled import bundled
 from llama_load.cli_datasets import add_datasets
+from llama_load.cli_files import add_files
 from llama_load.cli_parser import Parser
 from llama_load.cli_serve import add_serve
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.foreign_text import printable_lines
-from llama_load.terminal import make_output_safe
+from llama_load.reports.formats import FORMATS, export
+from llama_load.terminal import STARTED_AS, make_output_safe
 from llama_load.version import __version__
 
 # Errors caused by the path the user gave, not by the disk.
 NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 DEMO_USERS = 8
 DEMO_PROMPTS = 64
+# Flags that set a load of their own, so that the demo's number of users and of prompts do not apply.
+OTHER_LOADS = ("--stages", "--request-rate", "--trace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand; turn errors into one sentence on stderr and an exit code."""
+    parser = command_parser()
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     make_output_safe()
-    parser = _parser()
     arguments, further = parser.parse_known_args(argv)
     if further and arguments.run is not _demo:
         parser.error(f"unrecognized arguments: {' '.join(further)}")
@@ -47,11 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> Parser:
+def command_parser() -> Parser:
+    """The parser of the command, with all subcommands."""
     parser = Parser(
         prog="llama-load",
         description="Load tests for LLM servers. Locust runs the tests: "
-        "locust -f locustfiles/sharegpt_chat.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64",
+        "locust -f $(llama-load path sharegpt_chat) --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64",
+        examples={"A first run, without a server": "llama-load demo", "Examples of a subcommand": "llama-load report --help"},
     )
     parser.add_argument("--version", action="version", version=f"llama-load {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -60,23 +73,48 @@ def _parser() -> Parser:
         "demo",
         help="run a short load test against an embedded llama-server",
         description="Start an embedded llama-server with a small random model and send it ShareGPT questions; takes under a "
-        "minute. Other flags are passed to Locust, such as: llama-load demo -u 4 --num-prompts 16",
+        "minute. Other flags are passed to Locust.",
+        examples={
+            "8 users, 64 requests": "llama-load demo",
+            "Fewer of both": "llama-load demo -u 4 --num-prompts 16",
+            "An open loop of 4 requests per second for 30 s": "llama-load demo --request-rate 4 -t 30s",
+        },
     )
     demo.set_defaults(run=_demo)
 
     add_serve(commands)
     calibrate = commands.add_parser(
-        "calibrate", help="measure how many streams one worker carries on this machine, and how many workers a load needs"
+        "calibrate",
+        help="measure how many streams one worker carries on this machine, and how many workers a load needs",
+        description="Send increasing loads to a simulated server on this machine and compare the measured times with its log. "
+        "Takes some minutes; stop other programs first.",
+        examples={
+            "How much does one worker carry?": "llama-load calibrate",
+            "How many workers do 2000 streams of 50 tokens/s need?": "llama-load calibrate --for 2000x50",
+        },
     )
     calibrate.add_argument(
         "--for", dest="load", default="", metavar="STREAMSxTOK/S", help="planned load, such as 2000x50: 2000 streams of 50 tokens/s"
     )
     calibrate.set_defaults(run=_calibrate)
 
-    flags = commands.add_parser("flags", help="list the flags that llama-load adds to locust (locust --help does not show them)")
+    flags = commands.add_parser(
+        "flags",
+        help="list the flags that llama-load adds to locust (locust --help does not show them)",
+        examples={"Which flags set the load?": "llama-load flags | grep -i rate"},
+    )
     flags.set_defaults(run=_flags)
 
-    report = commands.add_parser("report", help="write the reports of runs again; also recovers a run that was killed")
+    report = commands.add_parser(
+        "report",
+        help="write the reports of runs again, or print them in another format; also recovers a run that was killed",
+        examples={
+            "Write the reports of a run again": "llama-load report runs/20261121-203500-demo",
+            "Add the records that a worker could not deliver": "llama-load report runs/20261121-203500-demo --add runs/spool-w1",
+            "A row per request, for a spreadsheet": "llama-load report runs/20261121-203500-demo --format csv --output a.csv",
+            "A JSON object per request": "llama-load report runs/20261121-203500-demo --format jsonl | jq .ttft_ms",
+        },
+    )
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
     report.add_argument(
         "--add",
@@ -86,13 +124,24 @@ def _parser() -> Parser:
         metavar="SPOOL",
         help="add the records that a worker of this run could not deliver, from its spool folder",
     )
+    report.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="print the run in this format instead: csv, jsonl or parquet (a row per request), json, md or txt (the report)",
+    )
+    report.add_argument("--output", type=Path, metavar="FILE", help="with --format: write to this file (default: stdout)")
     report.set_defaults(run=_report)
 
-    runs = commands.add_parser("runs", help="list run folders: date, label, server, headline figures, verdict")
+    runs = commands.add_parser(
+        "runs",
+        help="list run folders: date, label, server, headline figures, verdict",
+        examples={"Runs in ./runs": "llama-load runs", "Runs in another folder": "llama-load runs /data/runs"},
+    )
     runs.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER", help="where they are (default runs)")
     runs.set_defaults(run=_runs)
 
     add_datasets(commands)
+    add_files(commands)
     return parser
 
 
@@ -107,12 +156,15 @@ def _demo(arguments: argparse.Namespace) -> int:
         embedded_llama_server(EmbeddedServer(model), Path(folder) / "server.log") as server,
     ):
         command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
-        command += ["--host", server.url, "-u", str(DEMO_USERS), "--num-prompts", str(DEMO_PROMPTS), "--loglevel", "WARNING"]
-        command += ["--label", "demo", *arguments.locust_args]
+        command += ["--host", server.url, "--loglevel", "WARNING", "--label", "demo"]
+        if not any(word.startswith(OTHER_LOADS) for word in arguments.locust_args):
+            command += ["-u", str(DEMO_USERS), "--num-prompts", str(DEMO_PROMPTS)]
+        command += arguments.locust_args
+        typed = shlex.join(["llama-load", "demo", *arguments.locust_args])
         # Locust is in our process group and also receives Ctrl-C; we wait for its report. (Not SIG_IGN: Locust would inherit it.)
         previous = signal.signal(signal.SIGINT, lambda *_: None)
         try:
-            return subprocess.call(command)
+            return subprocess.call(command, env=os.environ | {STARTED_AS: typed})
         finally:
             signal.signal(signal.SIGINT, previous)
 
@@ -172,12 +224,18 @@ def _report(arguments: argparse.Namespace) -> int:
 
     if arguments.add and len(arguments.runs) > 1:
         raise UsageError("--add adds a worker's records to one run; name only that run")
+    if arguments.format is not None:
+        if arguments.add or len(arguments.runs) > 1:
+            raise UsageError("--format prints one run, without --add; name only that run")
+        export(arguments.runs[0], arguments.format, arguments.output)
+        return 0
+    if arguments.output is not None:
+        raise UsageError("--output needs --format: which of csv, jsonl, parquet, json, md and txt?")
     return max(report_again(path, arguments.add) for path in arguments.runs)
 
 
 def _runs(arguments: argparse.Namespace) -> int:
-    from llama_load.reports.layout import in_columns
-    from llama_load.reports.run_list import COLUMNS, run_rows
+    from llama_load.reports.run_list import run_lines, run_rows
 
     if not arguments.folder.is_dir():
         raise UsageError(f"there is no folder {arguments.folder}; give the folder that contains the run folders")
@@ -185,7 +243,8 @@ def _runs(arguments: argparse.Namespace) -> int:
     if not rows:
         print(f"No run folder in {arguments.folder}.")
         return 0
-    for line in in_columns([COLUMNS, *rows], gap="  "):
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in run_lines(rows, width):
         print(line)
     return 0
 

@@ -28,6 +28,7 @@ def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
         "list",
         help="list the available data sets",
         description="List the bundled samples and the data sets in Hugging Face's cache.",
+        examples={"List them": "llama-load datasets list"},
     )
     listing.set_defaults(run=_datasets_list)
 
@@ -36,6 +37,7 @@ def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
         help="download a data set from the Hugging Face Hub",
         description="Download a data set into Hugging Face's cache, so that runs need no network. For chat it needs a "
         "column 'conversations' or 'messages', for vision a column of images.",
+        examples={"Then use it with --dataset-path hf:OWNER/NAME": "llama-load datasets fetch hf:OWNER/NAME:test"},
     )
     fetch.add_argument("name", metavar="hf:REPO[:split]", help="such as hf:OWNER/NAME or hf:OWNER/NAME:test (default train)")
     fetch.set_defaults(run=_datasets_fetch)
@@ -46,6 +48,10 @@ def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
         description="Show the turns of a data set, the lengths of its prompts and answers, how many a run would use, and how many "
         "fit a slot. llama-server divides its context by its slots: -c 16384 with --parallel 4 leaves 4096 tokens per request "
         "for chat template, prompt and answer.",
+        examples={
+            "How much of a file fits usual slots?": "llama-load datasets inspect talks.json",
+            "How much fits this server?": "llama-load datasets inspect hf:OWNER/NAME --host http://127.0.0.1:8080",
+        },
     )
     inspect.add_argument("source", metavar="PATH_OR_HF", help="a JSON, JSONL or Parquet file, or hf:REPO[:split]")
     inspect.add_argument(
@@ -72,6 +78,10 @@ def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
         help="generate a data set, for trials without network",
         description="Generate random text in English and Chinese with log-normal lengths of the given means (in estimated tokens): "
         ".json in ShareGPT's layout, .jsonl as prompts for locustfiles/custom.py. The same seed gives the same file.",
+        examples={
+            "200 conversations of 4 turns": "llama-load datasets make talks.json --turns 4",
+            "Prompts of about 1000 tokens": "llama-load datasets make prompts.jsonl --input-len 1000",
+        },
     )
     make.add_argument("file", type=Path, metavar="FILE", help="the file to write, ending in .json or .jsonl")
     make.add_argument(

@@ -1,10 +1,10 @@
-"""The argument parser of `llama-load`: bounded numbers, and one-sentence errors."""
+"""The argument parser of `llama-load`: bounded numbers, one-sentence errors, examples in --help."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 MOST_TOKENS = 10**7
 MOST_REQUESTS = 10**7
@@ -13,7 +13,19 @@ LARGEST_SEED = 2**63 - 1
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's parser, but errors are one sentence without the usage."""
+    """argparse's parser, but errors are one sentence without the usage, and --help ends with examples.
+
+    Every subcommand has at least one: what it does -> the command.
+    """
+
+    def __init__(self, *args: Any, examples: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = dict(examples or {})
+
+    def format_help(self) -> str:
+        """The help of argparse and the examples, whose commands are not wrapped."""
+        lines = [f"  {does}:\n    {command}\n" for does, command in self.examples.items()]
+        return super().format_help() + ("\nexamples:\n" + "\n".join(lines) if lines else "")
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""

@@ -15,7 +15,16 @@ from llama_load.errors import UsageError
 
 def add_serve(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
-    serve = commands.add_parser("serve", help="start the embedded llama-server, or a simulated server with a known schedule")
+    serve = commands.add_parser(
+        "serve",
+        help="start the embedded llama-server, or a simulated server with a known schedule",
+        examples={
+            "The embedded llama-server with a small random model": "llama-load serve",
+            "Your own model with 8 slots of 8192 tokens": "llama-load serve --model model.gguf --slots 8 --ctx-per-slot 8192",
+            "A simulated server: first token after 200 ms, then one every 10 ms": "llama-load serve --simulated "
+            "--first-token-ms 200 --interval-ms 10",
+        },
+    )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=whole(0, 65535), default=8080, help="port to listen on, 0 for a free one (default 8080)")
     serve.add_argument("--model", type=Path, help="a .gguf file (default: a small random model, generated on first use)")

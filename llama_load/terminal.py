@@ -14,6 +14,8 @@ import unicodedata
 from typing import Any
 
 ERRORS = "llama_load_ascii"
+# Environment variable, set by a command that starts Locust for the user, such as `llama-load demo`: the command that was typed.
+STARTED_AS = "LLAMA_LOAD_STARTED_AS"
 # Replacements for the non-ASCII characters of our reports, tables and messages, for encodings that lack them.
 _PLAIN = {
     **{"…": "...", "–": "-", "—": "-", "−": "-", "·": "-", "•": "*", "✓": "+", "✗": "x", "×": "x", "→": "->", "←": "<-"},

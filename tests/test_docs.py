@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from llama_load.cli import command_parser
+from llama_load.cli_parser import Parser
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.options.flags import FLAGS
 from scripts.make_docs import flags_page, metrics_page
@@ -154,3 +159,34 @@ def test_help_names_every_command() -> None:
     done = subprocess.run([sys.executable, "-m", "llama_load.cli", "--help"], capture_output=True, text=True, check=True)
     for command in ("demo", "serve", "flags", "report"):
         assert command in done.stdout
+
+
+def subcommands(parser: argparse.ArgumentParser) -> Iterator[Parser]:
+    """The parsers of all subcommands that do something."""
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for group in groups:
+        for below in group.choices.values():
+            yield from subcommands(below)
+    if not groups:
+        assert isinstance(parser, Parser)
+        yield parser
+
+
+@pytest.mark.parametrize("parser", [*subcommands(command_parser())], ids=lambda parser: parser.prog)
+def test_every_subcommand_has_examples_that_parse(parser: Parser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give add_parser examples={what it does: "llama-load …"}. The command, up to a pipe or redirection, is this subcommand's."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert parser.examples, f"{parser.prog} has no examples"
+    for does, command in parser.examples.items():
+        assert f"  {does}:\n    {command}\n" in parser.format_help()
+        lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = list(lexer)
+        words = words[: next((place for place, word in enumerate(words) if word in ("|", ">", ">>", "&&")), len(words))]
+        if words[0] == "locust":  # for which the subcommand prints an argument
+            assert parser.prog in command
+            continue
+        assert " ".join(words).startswith(parser.prog)
+        arguments, further = command_parser().parse_known_args(words[1:])
+        assert arguments.run is parser.get_default("run")
+        assert not further or parser.prog == "llama-load demo"

@@ -56,9 +56,8 @@ class StageFigures:
 
     @property
     def tok_per_s_per_user(self) -> float | None:
-        """Output tokens/s that one user sees: 1000 / mean TPOT in ms. Mean TPOT 20 ms: 50.0."""
-        mean = self.figures.distributions["tpot"].mean
-        return 1000 / mean if mean else None
+        """See `tok_per_s_per_user`."""
+        return tok_per_s_per_user(self.figures)
 
     @property
     def mean_lengths(self) -> tuple[float | None, float | None]:
@@ -67,6 +66,12 @@ class StageFigures:
 
     def _each(self, total: int | None) -> float | None:
         return total / self.figures.completed if total is not None and self.figures.completed else None
+
+
+def tok_per_s_per_user(figures: Summary) -> float | None:
+    """Output tokens/s that one user sees: 1000 / mean TPOT in ms. Mean TPOT 20 ms: 50.0."""
+    mean = figures.distributions["tpot"].mean
+    return 1000 / mean if mean else None
 
 
 def completed_within(records: Records, stage: int, ended_mono_ns: int | None) -> tuple[Records, int]:

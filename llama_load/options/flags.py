@@ -202,6 +202,13 @@ FLAGS = (
         "median_ and pN_ of ttft_ms, tpot_ms and e2el_ms; can be repeated",
         repeated=True,
     ),
+    Flag(
+        "--metrics-port",
+        "",
+        "serve live figures to Prometheus at http://127.0.0.1:PORT/metrics; ADDRESS:PORT opens it to other machines, "
+        "such as 0.0.0.0:9646 (the web UI has /metrics already)",
+        in_web_ui=False,
+    ),
     Flag("--junit", "", "write the thresholds' results to this JUnit XML file, for CI"),
     Flag(
         "--at-end",

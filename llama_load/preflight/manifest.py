@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from llama_load.options.options import RunOptions
 from llama_load.preflight.load import PlannedLoad
 from llama_load.runs import Manifest, PreflightRow, RunWriter, StageRecord, open_run
 from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.terminal import STARTED_AS
 from llama_load.version import __version__
 from llama_load.workloads.facts import facts_json, shared_tokens
 from llama_load.workloads.prompt import Plan
@@ -38,7 +40,7 @@ def make_manifest(
         version=__version__,
         date=time.strftime("%Y%m%d-%H%M%S"),
         workload=" + ".join(plans) or " + ".join(user.__name__ for user in environment.user_classes),
-        command=["locust", *without_secrets(sys.argv[1:])],
+        command=_typed_command(),
         options=options.given_flags,
         endpoint=options.endpoint,
         backend=targets[0].backend,
@@ -71,6 +73,12 @@ def make_manifest(
         preflight=rows,
         host=_this_machine(),
     )
+
+
+def _typed_command() -> list[str]:
+    """What the user typed: this process's arguments, or the command that started this process."""
+    typed = os.environ.get(STARTED_AS)
+    return shlex.split(typed) if typed else ["locust", *without_secrets(sys.argv[1:])]
 
 
 _used_run_dirs: set[Path] = set()

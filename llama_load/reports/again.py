@@ -9,6 +9,7 @@ from pathlib import Path
 from llama_load.analysis.results import analyze
 from llama_load.errors import UsageError
 from llama_load.reports.block import block
+from llama_load.reports.show import show
 from llama_load.reports.write import try_to_write_reports
 from llama_load.runs import RUNNING, Run, add_spool, load_run, lock_folder, recover
 
@@ -36,8 +37,7 @@ def report_again(folder: Path, spools: Sequence[Path] = ()) -> int:
         results, text = try_to_write_reports(analyze(run))
     finally:
         lock.release()
-    print(text, end="")
-    print(f"Run folder: {folder}")
+    show(results, text, sys.stdout)
     fault = fault or results.run.unwritten
     if fault is not None:
         print(f"llama-load: {fault}", file=sys.stderr)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rich.cells import cell_len
+
 WIDTH = 50  # of the block, as of vLLM's
 TEXT_WIDTH = 78
 
@@ -29,8 +31,10 @@ def shown(value: int | None, known: int = 0) -> object:
 
 
 def in_columns(rows: Sequence[Sequence[str]], gap: str = " ") -> Iterable[str]:
-    """Rows with aligned columns: the first column left-aligned, the others right-aligned, with `gap` between them."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    """Rows with aligned columns: the first column left-aligned, the others right-aligned, with `gap` between them. Chinese
+    characters count as two columns."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for first, *others in rows:
-        cells = [f"{first:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))]
+        fills = [" " * (width - cell_len(cell)) for cell, width in zip((first, *others), widths, strict=True)]
+        cells = [first + fills[0], *(fill + cell for fill, cell in zip(fills[1:], others, strict=True))]
         yield gap.join(cells).rstrip()

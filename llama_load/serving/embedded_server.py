@@ -11,6 +11,10 @@ import os
 import signal
 import sys
 
+from llama_load.serving.embedded_flags import apply_flags
+
+LOG_LEVEL = 4  # from here on the sizes of buffers and the memory breakdown are in the log
+
 
 def main() -> None:
     """Start the server with the JSON object in argv, and wait for a signal."""
@@ -22,6 +26,7 @@ def main() -> None:
         sys.exit("the embedded llama-server needs the extra 'demo': pip install 'llama-load[demo]'")
     wanted = json.loads(sys.argv[1])
     params = xllamacpp.CommonParams()
+    params.verbosity = LOG_LEVEL
     params.model.path = wanted["model"]
     params.mmproj.path = wanted["projector"]
     params.model_alias = {wanted["alias"]}
@@ -43,6 +48,7 @@ def main() -> None:
     params.kv_unified = wanted["shared_kv"]
     if wanted["speculative"]:
         params.speculative.types = [getattr(xllamacpp.common_speculative_type, _type_name(wanted["speculative"]))]
+    apply_flags(params, wanted["flags"], xllamacpp)
     if key := os.environ.get("LLAMA_LOAD_SERVER_API_KEY"):
         params.api_keys = [key]
     server = xllamacpp.Server(params)

@@ -45,6 +45,7 @@ class EmbeddedServer:
     embeddings: bool = False  # serve /v1/embeddings
     reranking: bool = False  # serve /v1/rerank
     projector: Path | None = None  # the vision projector (mmproj)
+    flags: tuple[str, ...] = ()  # some of llama-server's flags (`llama_load.serving.embedded_flags`); they override the fields
 
     @property
     def env(self) -> dict[str, str]:
@@ -54,7 +55,7 @@ class EmbeddedServer:
     def command(self, port: int) -> list[str]:
         """The command line that starts it on `port`, with `env` in its environment."""
         wanted = {name: getattr(self, name) for name in _FIELDS}
-        wanted |= {"model": str(self.model), "port": port, "projector": str(self.projector or "")}
+        wanted |= {"model": str(self.model), "port": port, "projector": str(self.projector or ""), "flags": self.flags}
         return [sys.executable, "-m", "llama_load.serving.embedded_server", json.dumps(wanted)]
 
 

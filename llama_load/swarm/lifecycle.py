@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +26,6 @@ from locust import argument_parser, runners
 from locust.event import EventHook
 from locust.runners import MasterRunner, WorkerRunner
 
-from llama_load.analysis.results import Results
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable_lines
@@ -34,6 +34,9 @@ from llama_load.options.flags import MOST_USERS, declare
 from llama_load.options.options import RunOptions, read_options
 from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
+from llama_load.reports.formats import write_csv
+from llama_load.reports.result_json import result_json
+from llama_load.reports.show import show
 from llama_load.reports.write import write_junit
 from llama_load.swarm import messages, sealed_rpc
 from llama_load.swarm.clean_logs import clean_logs
@@ -44,6 +47,7 @@ from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.swarm.web.metrics import RunMetrics, add_metrics_page, serve_metrics
 from llama_load.swarm.web_guard import WebGuard
 from llama_load.swarm.worker import WorkerLifecycle
 
@@ -68,7 +72,7 @@ def install() -> None:
     load_arrow()
     sealed_rpc.install()
     runners.HEARTBEAT_LIVENESS = LOST_AFTER_S // runners.HEARTBEAT_INTERVAL  # see `llama_load.swarm.presence`
-    events.llm_request = EventHook()
+    events.llm_request, events.llm_report = EventHook(), EventHook()
     events.init_command_line_parser.add_listener(_on_parser)
     events.init.add_listener(lambda environment, **_: _begin(environment))
     # A worker calls this once per flag (about 200) whenever users are started, 3 ms each: that would block its event loop.
@@ -98,6 +102,7 @@ class Lifecycle:
         self.active: LocalRun | MasterRun | None = None
         self.prepared: Prepared | None = None
         self.exit_code: int | None = None
+        self.metrics = RunMetrics()
         self._junit: Path | None = None
         self._is_interrupted = self._is_quitting = False
         self._user_scaler = UserScaler(environment)
@@ -114,8 +119,12 @@ class Lifecycle:
                 environment.runner.register_message(kind, self._on_message)
         try:
             self._guard = None if environment.web_ui is None else WebGuard(environment)
+            if environment.web_ui is not None:
+                add_metrics_page(environment.web_ui, self.metrics)
             options = self._read()
             self._take_over_options(options)
+            if options.metrics_address is not None:
+                serve_metrics(options.metrics_address, self.metrics)
             if self.headless:
                 self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.users
@@ -210,6 +219,7 @@ class Lifecycle:
             self._junit = prepared.options.junit
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._user_scaler)
+            self.metrics.follow(self.active.live, prepared.writer)
             if prepared.model.stages:
                 self._user_scaler.reach(prepared.users)
             self.active.open()
@@ -249,11 +259,14 @@ class Lifecycle:
             results, text = active.finish()
             self.exit_code = results.exit_code
             out = sys.stderr if self.options.json else sys.stdout  # stdout is reserved for --json
-            print(text, end="", file=out, flush=True)
-            print(f"Run folder: {results.run.path}", file=out, flush=True)
-            self._write_junit(results)
+            show(results, text, out)
+            if self._junit is not None:
+                self._write_beside("JUnit", self._junit, lambda file: write_junit(results, file))
             if self.options.csv_prefix:
+                table = Path(f"{self.options.csv_prefix}_requests.csv")
+                self._write_beside("CSV", table, lambda file: write_csv(results.run.records, file))
                 gevent.sleep(CSV_LAST_WRITE_S)
+            self.environment.events.llm_report.fire(run_dir=results.run.path, summary=result_json(results))
         except LlamaLoadError as error:
             _say(error)
             self.exit_code = error.exit_code
@@ -268,14 +281,13 @@ class Lifecycle:
             if self.headless:  # also where Locust only stops the test: when its last worker has left
                 gevent.spawn(self.environment.runner.quit)
 
-    def _write_junit(self, results: Results) -> None:
-        file = self._junit
+    def _write_beside(self, kind: str, file: Path, write: Callable[[Path], None]) -> None:
+        """Write a file outside the run folder."""
         try:
-            if file is not None:
-                write_junit(results, file)
+            write(file)
         except OSError as error:
             self.exit_code = 3
-            _say(f"cannot write the JUnit file {file}: {error.strerror}; everything else is in the run folder")
+            _say(f"cannot write the {kind} file {file}: {error.strerror}; everything else is in the run folder")
 
     def _interrupted(self, count: int) -> None:
         """Ctrl-C or SIGTERM, for the first or second time (see `llama_load.swarm.signals`)."""

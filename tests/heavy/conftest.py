@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from llama_load.bundled import bundled
+from llama_load.serving.commands import RPC_SCRIPT
 from llama_load.serving.model_maker import cache_folder
 from llama_load.serving.process import Running, free_port, start
 
@@ -90,7 +91,7 @@ def start_llama_cpp_python(llama_cpp_python: Path, tiny_model: Path, tmp_path: P
 
         def begin(*arguments: str, rpc: str = "", model: Path = tiny_model) -> Running:
             port = free_port()
-            script = [str(HERE / "llama_cpp_python_rpc.py"), "head", rpc] if rpc else ["-m", "llama_cpp.server"]
+            script = [str(RPC_SCRIPT), "head", rpc] if rpc else ["-m", "llama_cpp.server"]
             command = [str(llama_cpp_python), *script, "--host", "127.0.0.1", "--port", str(port)]
             command += ["--model", str(model), "--model_alias", "tiny", "--n_threads", "1", *arguments]
             if rpc:  # layers go to devices other than the CPU, which the workers are, only if asked

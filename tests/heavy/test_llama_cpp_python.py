@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from llama_load.bundled import bundled
+from llama_load.serving.commands import RPC_SCRIPT
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.process import Running, free_port, start
 from tests.conftest import Finished
@@ -95,12 +96,11 @@ def workers(llama_cpp_python: Path, tmp_path: Path):
     """Two RPC workers: (addresses, processes)."""
     import subprocess
 
-    script = str(Path(__file__).parent / "llama_cpp_python_rpc.py")
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     processes = []
     for number, address in enumerate(addresses):
         with (tmp_path / f"worker-{number}.log").open("wb") as log:
-            command = [str(llama_cpp_python), script, "worker", address]
+            command = [str(llama_cpp_python), str(RPC_SCRIPT), "worker", address]
             processes.append(subprocess.Popen(command, stdout=log, stderr=log))
     time.sleep(1)
     yield ",".join(addresses), processes

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from llama_load.cli import _parser, main
+from llama_load.cli import command_parser, main
 from llama_load.errors import UsageError
 from llama_load.options.flags import FLAGS
 from llama_load.options.options import read_options
@@ -69,7 +69,7 @@ def commands() -> Iterator[list[str]]:
 
 def test_no_number_of_a_subcommand_is_without_bounds() -> None:
     """int and float alone would take what no server and no data set can have."""
-    waiting = [_parser()]
+    waiting = [command_parser()]
     while waiting:
         for action in waiting.pop()._actions:
             waiting += (getattr(action, "choices", None) or {}).values() if hasattr(action, "_name_parser_map") else []

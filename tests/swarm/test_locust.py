@@ -79,6 +79,8 @@ class Short(LlamaUser):
     assert set(done.summary["llama_load"]["by_workload"]) == {"sharegpt", "Short"}
     assert {"sharegpt", "greeting"} <= set(measured.values_of("name"))
     assert "SEEN 31 30" in done.out
+    requests = list(csv.DictReader((tmp_path / "stats_requests.csv").open(encoding="utf-8")))
+    assert [row["request_id"] for row in requests] == done.records.strings("request_id")
     rows = {(row["Name"], row["Type"]): row for row in csv.DictReader((tmp_path / "stats_stats.csv").open())}
     requests_made = sum(int(row["Request Count"]) for (_, kind), row in rows.items() if kind in ("chat", "completions"))
     assert requests_made == 30

@@ -21,11 +21,14 @@ LIBRARIES = ("libggml-base.so.0", "libggml.so.0", "libggml-rpc.so.0")
 def libraries() -> dict[str, ctypes.CDLL]:
     """ggml's libraries under the names by which they know each other; others would register every device twice."""
     spec = importlib.util.find_spec("llama_cpp")
+    if spec is None or not spec.submodule_search_locations:
+        sys.exit(f"{sys.executable} has no llama_cpp: --program takes the Python that has llama-cpp-python")
     folder = Path(spec.submodule_search_locations[0]) / "lib"
     return {name: ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL) for name in LIBRARIES}
 
 
 def worker(endpoint: str) -> None:
+    """Compute for a head, on the CPU, until killed."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     loaded = libraries()
     device_of = loaded["libggml.so.0"].ggml_backend_dev_by_type
@@ -38,6 +41,7 @@ def worker(endpoint: str) -> None:
 
 
 def head(endpoints: str, arguments: list[str]) -> None:
+    """llama_cpp.server with these arguments, computing on the workers at `endpoints`."""
     import llama_cpp  # noqa: F401 - loads its own libraries first
 
     loaded = libraries()

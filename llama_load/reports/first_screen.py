@@ -1,0 +1,230 @@
+"""The first screen after a run: the verdict with its causes, the headline figures, the next command. 80 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.cells import cell_len
+
+from llama_load.analysis.keys import percentile_word
+from llama_load.analysis.results import Results
+from llama_load.foreign_text import printable
+from llama_load.metrics.check import FAILED, INCOMPLETE, LIMITS, VALID
+from llama_load.metrics.definitions import BY_KEY
+from llama_load.metrics.stage_figures import tok_per_s_per_user
+from llama_load.metrics.statistics import Distribution
+from llama_load.metrics.summary import Summary, shown_latencies
+from llama_load.metrics.thresholds import DEFAULT
+from llama_load.reports.layout import TEXT_WIDTH, in_columns
+from llama_load.reports.next_step import next_step
+from llama_load.reports.stage_table import notes, stage_lines, stage_rows
+
+SEPARATOR = " · "
+NO_BREAK = "\u00a0"
+MOST_CAUSES = 3
+MOST_PERCENTILES = 3
+# Styles of rich.
+GOOD, BAD, DOUBTFUL, DIM, STRONG, PLAIN = "bold green", "bold red", "bold yellow", "dim", "bold", ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line and its style on a terminal with colours."""
+
+    text: str
+    style: str = PLAIN
+
+
+def first_screen(results: Results) -> list[Line]:
+    """The lines, at most 80 columns wide except commands and paths, which must not be broken."""
+    lines = [*_verdict(results), *_packed(_what_ran(results))]
+    lines += _tables(results) if results.stages or len(results.by_workload) > 1 else _figures(results)
+    if results.run.unwritten is None:
+        lines.append(Line(f"Full block, tables, charts: {printable(str(results.run.path / 'report.html'), None)}", DIM))
+    if (step := next_step(results)) is not None:
+        lines += [Line(step[0], DIM), Line(f"  {step[1]}")]
+    return lines
+
+
+# ---------------------------------------------------------------------- the verdict and what was run
+
+
+def _verdict(results: Results) -> Iterator[Line]:
+    """The verdict's headline and the next checks that are not ok."""
+    verdict = results.verdict
+    style = GOOD if verdict.word == VALID else BAD if verdict.word in (INCOMPLETE, FAILED) else DOUBTFUL
+    yield from _wrapped(verdict.headline, style)
+    bad = [check for check in verdict.checks if not check.ok][1:]
+    for check in bad[:MOST_CAUSES]:
+        where = "" if check.stage is None else f"stage {check.stage}: "
+        yield from _wrapped(where + check.text, indent="  ")
+    if len(bad) > MOST_CAUSES:
+        yield Line(f"  and {len(bad) - MOST_CAUSES} more, see Verdict below")
+    for threshold in results.thresholds:
+        if threshold.failed and not (FAILED in verdict.words and threshold.text == DEFAULT):
+            value = threshold.why or "not measured" if threshold.value is None else f"{threshold.value:g}"
+            yield Line(f"  threshold {printable(threshold.text)}: {value}, FAILED", BAD)
+
+
+def _what_ran(results: Results) -> list[str]:
+    """Parts of a line: how many were answered, the load, the time, the server."""
+    figures, manifest = results.total, results.run.manifest
+    ended = figures.completed + figures.failed
+    parts = [f"{figures.completed} of {ended} answered ({_percent(figures.completed, ended)})"]
+    if figures.cancelled:
+        parts.append(f"{figures.cancelled} cut at the end")
+    if manifest.stages:
+        parts.append(f"{len(manifest.stages)} stages")
+    elif manifest.arrival is None:
+        parts.append(f"c={manifest.users}")
+    else:
+        parts.append("a trace" if manifest.request_rate is None else f"{manifest.request_rate:g} req/s {manifest.arrival}")
+    parts.append(f"{figures.duration_s:.1f} s")
+    return parts + _servers(manifest.targets)
+
+
+def _servers(targets: Sequence[dict[str, Any]]) -> list[str]:
+    """Backend, model, slots of the first server; how many there are."""
+    if not targets:
+        return []
+    first = targets[0]
+    name = " ".join(str(first[key]) for key in ("backend", "build") if first.get(key))
+    parts = [f"{len(targets)} x {name}" if len(targets) > 1 else name]
+    if first.get("model"):
+        parts.append(str(first["model"]))
+    if first.get("slots"):
+        context = f" x {first['ctx_per_slot']}" if first.get("ctx_per_slot") else ""
+        parts.append(f"{first['slots']} slot{'s' * (first['slots'] != 1)}{context}")
+    return [printable(part, 60) for part in parts]
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def _figures(results: Results) -> Iterator[Line]:
+    """A row per latency, then the rates."""
+    figures, manifest = results.total, results.run.manifest
+    if not figures.completed:
+        return
+    survivors = (figures.failure_ratio or 0) > LIMITS["failure_ratio"].limit
+    percentiles = manifest.percentiles[:MOST_PERCENTILES]
+    heads = ["", "mean", "median", *map(percentile_word, percentiles)]
+    rows = [
+        [f"{BY_KEY[key].name} (ms)", *_cells(figures.distributions[key], percentiles)]
+        for key in shown_latencies(manifest.percentile_metrics, figures)
+        if figures.distributions[key].count
+    ]
+    for number, line in enumerate(in_columns([heads, *rows], gap="   ")):
+        yield Line(f"{line}   of the survivors only" if survivors and number else line, STRONG if number == 0 else PLAIN)
+    yield from _packed(_rates(figures), head="Output     " if figures.total_output_tokens else "Requests   ")
+    if manifest.goodput:
+        yield Line(_goodput(results))
+
+
+def _cells(sample: Distribution, percentiles: Sequence[float]) -> Iterator[str]:
+    yield short(sample.mean)
+    yield short(sample.median)
+    for p in percentiles:
+        value, (low, high) = sample.percentile(p), sample.intervals[p]
+        if value is None:
+            yield f"n/a ({sample.count} value{'s' * (sample.count != 1)})"
+        else:
+            yield short(value) + ("" if low is None or high is None else f" ({short(low)} to {short(high)})")
+
+
+def _rates(figures: Summary) -> list[str]:
+    parts = []
+    if figures.output_throughput:
+        parts.append(f"{short(figures.output_throughput)} tok/s all")
+    if (each := tok_per_s_per_user(figures)) is not None:
+        parts.append(f"{short(each)} tok/s one user")
+    if figures.output_chars_per_s:
+        parts.append(f"{short(figures.output_chars_per_s)} chars/s")
+    if figures.request_throughput:
+        parts.append(f"{short(figures.request_throughput)} req/s")
+    return parts
+
+
+def _goodput(results: Results) -> str:
+    figures = results.total
+    objectives = ", ".join(map(printable, results.run.manifest.goodput))
+    if figures.request_goodput is None or not figures.duration_s:
+        return f"Goodput    n/a ({objectives} was not measured for every request)"
+    good = round(figures.request_goodput * figures.duration_s)
+    return f"Goodput    {good} of {figures.completed} met {objectives}{SEPARATOR}{short(figures.request_goodput)} req/s"
+
+
+def _tables(results: Results) -> Iterator[Line]:
+    """The stages, or the workloads, as a table."""
+    if results.stages:
+        lines = list(stage_lines(stage_rows(results.stages, results.run.manifest.model)))
+        yield from (Line(line, STRONG if number < 2 else PLAIN) for number, line in enumerate(lines))
+        for note in notes(results.stages):
+            yield from _wrapped(note)
+        return
+    heads = ["", "answered", "failed", "prompt", "output", "TTFT (ms)", "TPOT (ms)", "E2EL (ms)", "tok/s"]
+    rows = [[name, *_workload(part)] for name, part in results.by_workload.items()]
+    for number, line in enumerate(in_columns([heads, *rows])):
+        yield Line(line, STRONG if number == 0 else PLAIN)
+    yield Line("(means; prompt and output in tokens; output tok/s over the run's time)", DIM)
+
+
+def _workload(part: Summary) -> Iterator[str]:
+    count = part.completed or 1
+    yield str(part.completed)
+    yield str(part.failed)
+    yield short(None if part.total_input_tokens is None else part.total_input_tokens / count)
+    yield short(None if part.total_output_tokens is None else part.total_output_tokens / count)
+    for key in ("ttft", "tpot", "e2el"):
+        yield short(part.distributions[key].mean)
+    yield short(part.output_throughput)
+
+
+# ---------------------------------------------------------------------- text
+
+
+def short(value: float | None) -> str:
+    """A figure with about three digits: 2072, 3.68, 44.1; n/a where it is unknown."""
+    if value is None:
+        return "n/a"
+    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+
+
+def _percent(part: int, whole: int) -> str:
+    """A share that is only 0 or 100 % if it is exactly that: 9999 of 10000 is 99.99 %."""
+    if not whole:
+        return "n/a"
+    for decimals in (0, 1, 2):
+        text = f"{100 * part / whole:.{decimals}f}"
+        if float(text) not in (0.0, 100.0) or part in (0, whole):
+            return f"{text} %"
+    return "over 99.99 %" if 2 * part > whole else "under 0.01 %"
+
+
+def _wrapped(text: str, style: str = PLAIN, indent: str = "") -> Iterator[Line]:
+    """A sentence, wrapped for 80 columns between words."""
+    lines = textwrap.wrap(
+        printable(text, None).replace(" %", NO_BREAK + "%"),
+        TEXT_WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return (Line(line.replace(NO_BREAK, " "), style) for line in lines)
+
+
+def _packed(parts: Iterable[str], head: str = "") -> Iterator[Line]:
+    """The parts with separators between them, on as few lines as fit, broken only between parts."""
+    line = head
+    for part in parts:
+        if line.strip() and line != head and cell_len(f"{line}{SEPARATOR}{part}") > TEXT_WIDTH:
+            yield Line(line)
+            line = " " * len(head) or "  "
+            head = line
+        line += part if line == head else f"{SEPARATOR}{part}"
+    if line.strip():
+        yield Line(line)

@@ -1,0 +1,24 @@
+"""Print the results of a run: the first screen, then the block."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from llama_load.analysis.results import Results
+from llama_load.reports.first_screen import Line, first_screen
+
+
+def show(results: Results, text: str, out: TextIO) -> None:
+    """Print the first screen, in colours on a terminal, then `text` (the block) and the run folder."""
+    lines = [*first_screen(results), Line("")]
+    if out.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(file=out, highlight=False)
+        for line in lines:
+            console.print(Text(line.text, line.style), soft_wrap=True)
+    else:
+        print(*(line.text for line in lines), sep="\n", file=out)
+    print(text, end="", file=out)
+    print(f"Run folder: {results.run.path}", file=out, flush=True)

@@ -1,0 +1,160 @@
+"""Starts a `ServerSpec`, waits until it is ready, and stops it: `with serving(spec, folder) as server`."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from llama_load.errors import RunError
+from llama_load.foreign_text import printable_lines
+from llama_load.serving.commands import READY_PATHS, environment, found, model_of, server_command, without_secrets, worker_command
+from llama_load.serving.process import free_port, refuse_taken
+from llama_load.serving.spec import Command, ServerSpec
+from llama_load.serving.supervisor import COMMAND_WITHIN_S, STOPPED_WITHIN_S, Job, Process
+
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - listening everywhere, it is reached by loopback
+
+
+@dataclass(slots=True)
+class Server:
+    """A server that is ready."""
+
+    spec: ServerSpec
+    url: str
+    port: int
+    log: Path  # its output
+    command: Command  # as it was started, without secrets
+    start_s: float  # from the start of its process until it was ready
+    pid: int  # of the process that listens
+    _events: _Events = field(repr=False)
+
+    def ended(self) -> str:
+        """Why it has ended, with its last words; "" while it runs."""
+        return self._events.ended()
+
+    def wait(self) -> str:
+        """Wait until it ends by itself, and return why."""
+        return self._events.wait()
+
+
+@contextmanager
+def serving(spec: ServerSpec, folder: Path) -> Iterator[Server]:
+    """A running server. Its log is server.log in `folder`; beside it are worker-N.log, alongside-N.log and commands.log.
+
+    It is stopped at the end of the block, with its RPC workers and companions, and the clean-up commands are run; also if our
+    process is killed. UsageError: something is missing. RunError, with the end of the log: it ends or is not ready in time.
+    """
+    job = _job(spec, folder)
+    events = _Events(job)
+    try:
+        ready = events.next()
+        if "ready" not in ready:
+            raise RunError(ready.get("failed", "the process that starts servers ended; try again"))
+        host = f"[{job.host}]" if ":" in job.host else job.host
+        yield Server(
+            spec=spec,
+            url=f"http://{host}:{job.port}",
+            port=job.port,
+            log=Path(job.server.log),
+            command=tuple(job.server.shown),
+            start_s=float(ready["ready"]),
+            pid=int(ready["pid"]),
+            _events=events,
+        )
+    finally:
+        events.close()
+
+
+def _job(spec: ServerSpec, folder: Path) -> Job:
+    refuse_taken(spec.host, spec.port)
+    port = spec.port or free_port(spec.host)
+    local = [f"127.0.0.1:{free_port()}" for _ in range(spec.rpc_workers)]
+    workers = [
+        _part(f"the RPC worker {each}", worker_command(spec, each), folder / f"worker-{i}.log", each)
+        for i, each in enumerate(local)
+    ]
+    rpc = (*local, *spec.rpc)
+    for command in (*((spec.wrap,) if spec.wrap else ()), *spec.alongside, *spec.set_up, *spec.clean_up):
+        found(command[0], "check the command")
+    command = (*spec.wrap, *server_command(spec, port, rpc))
+    folder.mkdir(parents=True, exist_ok=True)
+    companions = [_part(f"the companion {each[0]}", each, folder / f"alongside-{i}.log") for i, each in enumerate(spec.alongside)]
+    return Job(
+        server=_part("the server", command, folder / "server.log"),
+        kind=spec.kind,
+        model=model_of(spec),
+        host=_ANY.get(spec.host, spec.host),
+        port=port,
+        ready_path=READY_PATHS.get(spec.kind, "/health"),
+        ready_within_s=spec.ready_within_s,
+        env=environment(spec),
+        companions=companions,
+        workers=workers,
+        rpc=rpc,
+        set_up=spec.set_up,
+        clean_up=spec.clean_up,
+        commands_log=str((folder / "commands.log").absolute()),
+        is_polite=spec.is_polite,
+    )
+
+
+def _part(name: str, command: Sequence[str], log: Path, address: str = "") -> Process:
+    return Process(name, list(command), str(log.absolute()), address, list(without_secrets(tuple(command))))
+
+
+class _Events:
+    """The supervisor's process: its events, and its end."""
+
+    def __init__(self, job: Job) -> None:
+        command = [sys.executable, "-m", "llama_load.serving.supervisor"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0)
+        self._ended = ""
+        # Set-up, clean-up and the parts one after the other; a supervisor that takes longer hangs.
+        parts = 1 + len(job.companions) + len(job.workers)
+        self._closes_within_s = 5 + parts * STOPPED_WITHIN_S + len(job.clean_up) * COMMAND_WITHIN_S
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: so says `next`
+            self._process.stdin.write(job.line())
+
+    def next(self) -> dict[str, Any]:
+        """The next event; {} at its end."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        event: dict[str, Any] = {}
+        with suppress(ValueError):
+            event = json.loads(line)
+        event = {name: printable_lines(value) if isinstance(value, str) else value for name, value in event.items()}
+        if "warning" in event:
+            print(f"llama-load: {event['warning']}", file=sys.stderr)
+            return self.next()
+        return event
+
+    def ended(self) -> str:
+        """Why the server ended; "" while it runs."""
+        assert self._process.stdout is not None
+        if not self._ended and select.select([self._process.stdout], [], [], 0)[0]:
+            self.wait()
+        return self._ended
+
+    def wait(self) -> str:
+        """Wait for the server's end."""
+        if not self._ended:
+            self._ended = self.next().get("ended") or "the process that watches the server was killed, and the server with it"
+        return self._ended
+
+    def close(self) -> None:
+        """Have everything stopped, and wait for that."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(self._closes_within_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,156 @@
+"""The servers that we have started on this machine: one small file per port in a folder that only its user may enter.
+
+A load test against a loopback port finds the server's process, command, log and RPC workers here. A file is trusted only if it and
+its process are ours, the process is the one that was started, and it listens on that port.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from llama_load.foreign_text import printable_json
+from llama_load.serving.model_maker import cache_folder
+
+MOST_BYTES = 256 * 1024
+# psutil computes the time a process was created from a clock tick: two readings of it differ by less.
+SAME_TIME_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A process beside the server: an RPC worker (with its address) or a companion."""
+
+    name: str
+    pid: int
+    command: tuple[str, ...]
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A server that we have started. Commands hold no secrets."""
+
+    port: int
+    kind: str
+    pid: int  # of the process that listens
+    created_s: float  # when that process was created, Unix time
+    command: tuple[str, ...]
+    log: str
+    rpc: tuple[str, ...] = ()  # addresses of the RPC workers it was to use
+    parts: tuple[Part, ...] = ()
+    model: str = ""
+    start_s: float | None = None  # from the start of its process until it was ready, seconds
+    ended: str = ""  # why it ended, unless it was stopped
+
+
+def folder() -> Path:
+    """The folder of the files, per machine, because a home folder may be shared. Mode 0700."""
+    path = cache_folder() / "servers" / socket.gethostname()
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o700)
+    return path
+
+
+def write(entry: Entry) -> None:
+    """Write an entry, and remove those of servers that are gone."""
+    for path in folder().glob("*.json"):
+        old = _read(path)
+        if old is None or not _is_alive(old):
+            path.unlink(missing_ok=True)
+    path = _path(entry.port)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
+        json.dump(asdict(entry), file)
+    unfinished.replace(path)
+
+
+def mark_ended(port: int, why: str) -> None:
+    """Note why the server on this port ended, for a load test that is under way."""
+    with suppress(OSError):
+        entry = _read(_path(port))
+        if entry is not None:
+            write(replace(entry, ended=why))
+
+
+def remove(port: int) -> None:
+    """The server was stopped."""
+    _path(port).unlink(missing_ok=True)
+
+
+def find(port: int) -> Entry | None:
+    """The server of ours that listens on this port now, if any."""
+    entry = _read(_path(port))
+    if entry is None or entry.port != port or not _is_alive(entry) or not listens(entry.pid, port):
+        return None
+    return entry
+
+
+def ending_of(entry: Entry) -> str:
+    """Why this server, found earlier, has ended, as its supervisor saw it; "" if that is unknown or it has not."""
+    now = _read(_path(entry.port))
+    return now.ended if now is not None and (now.pid, now.created_s) == (entry.pid, entry.created_s) else ""
+
+
+def _path(port: int) -> Path:
+    return folder() / f"{port}.json"
+
+
+def _read(path: Path) -> Entry | None:
+    """The entry in a file; None if there is none, it is not ours, or nonsense."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not stat.S_ISREG(status.st_mode):
+                return None
+            return _entry(printable_json(json.loads(file.read(MOST_BYTES))))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _entry(found: dict[str, Any]) -> Entry:
+    parts = tuple(Part(str(each["name"]), int(each["pid"]), _texts(each["command"]), str(each["log"])) for each in found["parts"])
+    start_s = found["start_s"]
+    return Entry(
+        port=int(found["port"]),
+        kind=str(found["kind"]),
+        pid=int(found["pid"]),
+        created_s=float(found["created_s"]),
+        command=_texts(found["command"]),
+        log=str(found["log"]),
+        rpc=_texts(found["rpc"]),
+        parts=parts,
+        model=str(found["model"]),
+        start_s=None if start_s is None else float(start_s),
+        ended=str(found["ended"]),
+    )
+
+
+def _texts(found: Any) -> tuple[str, ...]:
+    return tuple(str(each) for each in found)
+
+
+def _is_alive(entry: Entry) -> bool:
+    """Whether its process is the one that was started, and ours."""
+    try:
+        process = psutil.Process(entry.pid)
+        return bool(abs(process.create_time() - entry.created_s) <= SAME_TIME_S and process.uids().real == os.getuid())
+    except (psutil.Error, ValueError):
+        return False
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether this process listens on this TCP port."""
+    try:
+        sockets = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return False
+    return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets)

@@ -1,0 +1,363 @@
+"""The process between us and a server that we start: it starts the server and what belongs to it, watches, and stops all of it.
+
+A process of its own, because it must act when ours cannot: after `kill -9` of ours it stops the server and runs the clean-up
+commands. It sees our end by the pipe on its stdin. Should itself be killed, the kernel (Linux) kills what it started.
+
+It is run as `python -m llama_load.serving.supervisor`, gets a `Job` as one line of JSON on stdin, and prints events as lines of
+JSON: `{"ready": seconds, "pid": …}`, then `{"ended": why}` unless it is told to stop; `{"failed": why}` if the server does not
+become ready. It stops when stdin is closed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import psutil
+
+from llama_load.serving import registry
+from llama_load.serving.registry import Entry, Part
+
+LOOK_S = 0.05
+STARTING_LOOK_S = 0.01
+COMMAND_WITHIN_S = 60.0
+WORKER_WITHIN_S = 30.0
+STOPPED_WITHIN_S = 15.0  # vLLM ends its processes one after the other
+# So long a server may take to notice that an RPC worker is gone, and to write its last words.
+NOTICES_WITHIN_S = 2.0
+TAIL_LINES, TAIL_BYTES = 8, 16 * 1024
+NICE = 10
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+READY = (200, 401, 403)  # it answers, though not without a key
+
+
+class Failed(Exception):
+    """The start failed; the text says why."""
+
+
+class Told(Exception):
+    """We are to stop: our stdin was closed, or we got a signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process to start: what it is called in messages, its command and the file for its output. RPC workers have an address."""
+
+    name: str
+    command: Sequence[str]
+    log: str
+    address: str = ""
+    shown: Sequence[str] = ()  # the command without secrets
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that the supervisor needs."""
+
+    server: Process
+    kind: str
+    model: str
+    host: str  # where it is reached
+    port: int
+    ready_path: str
+    ready_within_s: float
+    env: Mapping[str, str]
+    companions: Sequence[Process]
+    workers: Sequence[Process]
+    rpc: Sequence[str]  # addresses of all workers, started by us or not
+    set_up: Sequence[Sequence[str]]
+    clean_up: Sequence[Sequence[str]]
+    commands_log: str
+    is_polite: bool
+
+    def line(self) -> bytes:
+        """As a line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+def job_of(line: bytes) -> Job:
+    """What `Job.line` wrote."""
+    found = json.loads(line)
+    for name in ("companions", "workers"):
+        found[name] = [Process(**each) for each in found[name]]
+    return Job(**found | {"server": Process(**found["server"])})
+
+
+class Supervisor:
+    """Runs a job. Everything it starts is in `running`, in that order."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.running: list[tuple[Process, subprocess.Popen[bytes]]] = []
+        self._parent = os.getppid()
+        self._is_told = False
+
+    def run(self) -> None:
+        """From the set-up commands to the clean-up commands."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._tell)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._start()
+            why = self._watch()
+            registry.mark_ended(self.job.port, why)
+            tell(ended=why)
+            self._stop_all()
+        except Failed as failure:
+            tell(failed=str(failure))
+            self._stop_all()
+        except Told:
+            self._stop_all()
+            registry.remove(self.job.port)
+        finally:
+            self._clean_up()
+
+    def _start(self) -> None:
+        job = self.job
+        for command in job.set_up:
+            self._run("set-up", command)
+        for companion in job.companions:
+            self._spawn(companion)
+        for worker in job.workers:
+            self._spawn(worker)
+        for address in job.rpc:
+            self._wait_for_worker(address)
+        began_s = time.monotonic()
+        server = self._spawn(job.server)
+        while not self._is_ready():
+            self._pause(STARTING_LOOK_S)
+            self._refuse_ended()
+            if time.monotonic() - began_s > job.ready_within_s:
+                raise Failed(f"the server was not ready within {job.ready_within_s:g} s; {tail(job.server.log)}")
+        start_s = time.monotonic() - began_s
+        listening = self._listening(server.pid)
+        self._register(listening, start_s)
+        tell(ready=start_s, pid=listening.pid)
+
+    def _watch(self) -> str:
+        """Wait until something ends, and return what and why."""
+        while (ended := self._ended()) is None:
+            self._pause(LOOK_S)
+        part, code = ended
+        if part is self.job.server:
+            return f"the server ended by itself ({exit_text(code)}); {tail(part.log)}"
+        server = self.running[-1][1]
+        if part.address:
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(NOTICES_WITHIN_S)
+        words = f"{part.name} ended ({exit_text(code)})"
+        if server.poll() is None:
+            return f"{words}, so the server was stopped; {tail(part.log)}"
+        return f"{words}, and the server with it ({exit_text(server.returncode)}); {tail(self.job.server.log)}"
+
+    def _ended(self) -> tuple[Process, int | None] | None:
+        """What has ended first: an RPC worker that dies takes the server with it, so the server is asked last."""
+        return next(((part, process.returncode) for part, process in self.running if process.poll() is not None), None)
+
+    def _refuse_ended(self) -> None:
+        ended = self._ended()
+        if ended is not None:
+            part, code = ended
+            when = "while starting" if part is self.job.server else "while the server was starting"
+            raise Failed(f"{part.name} ended {when} ({exit_text(code)}); {tail(part.log)}")
+
+    # ------------------------------------------------------------------ parts of it
+
+    def _spawn(self, part: Process) -> subprocess.Popen[bytes]:
+        is_server = part is self.job.server
+        with Path(part.log).open("wb") as output:
+            try:
+                process = subprocess.Popen(
+                    part.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=os.environ | dict(self.job.env),
+                    preexec_fn=_polite if is_server and self.job.is_polite else _end_with_parent,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise Failed(f"{part.name} cannot be started: {error.strerror}: {part.command[0]}") from None
+        self.running.append((part, process))
+        return process
+
+    def _run(self, what: str, command: Sequence[str]) -> None:
+        with Path(self.job.commands_log).open("ab") as output:
+            try:
+                code = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=COMMAND_WITHIN_S, check=False
+                ).returncode
+            except subprocess.TimeoutExpired:
+                raise Failed(f"the {what} command {command[0]} did not end within {COMMAND_WITHIN_S:g} s") from None
+            except OSError as error:
+                raise Failed(f"the {what} command {command[0]} cannot be started: {error.strerror}") from None
+        if code:
+            raise Failed(f"the {what} command {command[0]} failed ({exit_text(code)}); {tail(self.job.commands_log)}")
+
+    def _clean_up(self) -> None:
+        for command in self.job.clean_up:
+            try:
+                self._run("clean-up", command)
+            except Failed as failure:
+                tell(warning=str(failure))
+
+    def _wait_for_worker(self, address: str) -> None:
+        """Until an RPC worker accepts connections: a server that does not reach one aborts."""
+        host, _, port = address.rpartition(":")
+        deadline_s = time.monotonic() + WORKER_WITHIN_S
+        while True:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=2).close()
+                return
+            except OSError as error:
+                if time.monotonic() > deadline_s or not self.job.workers:
+                    raise Failed(f"the RPC worker {address} cannot be reached: {error.strerror or error}") from None
+            self._pause(STARTING_LOOK_S)
+            self._refuse_ended()
+
+    def _is_ready(self) -> bool:
+        connection = http.client.HTTPConnection(self.job.host, self.job.port, timeout=2)
+        try:
+            connection.request("GET", self.job.ready_path)
+            return connection.getresponse().status in READY
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _listening(self, pid: int) -> psutil.Process:
+        """The process of the server that listens: `wrap` and vLLM's launcher may stand before it."""
+        first = psutil.Process(pid)
+        with suppress(psutil.Error):
+            for process in (first, *first.children(recursive=True)):
+                with suppress(psutil.Error):
+                    if registry.listens(process.pid, self.job.port):
+                        return process
+        return first
+
+    def _register(self, process: psutil.Process, start_s: float) -> None:
+        job = self.job
+        parts = tuple(
+            Part(part.name, each.pid, tuple(part.shown), part.log) for part, each in self.running if part is not job.server
+        )
+        entry = Entry(
+            port=job.port,
+            kind=job.kind,
+            pid=process.pid,
+            created_s=process.create_time(),
+            command=tuple(job.server.shown),
+            log=job.server.log,
+            rpc=tuple(job.rpc),
+            parts=parts,
+            model=job.model,
+            start_s=start_s,
+        )
+        try:
+            registry.write(entry)
+        except OSError as error:
+            tell(warning=f"load tests will not find this server's process and log: {error}")
+
+    def _stop_all(self) -> None:
+        """In the reverse order of their start: SIGTERM, then SIGKILL; and every descendant that is left."""
+        for _, process in reversed(self.running):
+            if process.poll() is None:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(STOPPED_WITHIN_S)
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+
+    # ------------------------------------------------------------------ being told
+
+    def _pause(self, seconds: float) -> None:
+        """Wait. Told: we are to stop."""
+        readable, _, _ = select.select([0], [], [], seconds)
+        if self._is_told or os.getppid() != self._parent or (readable and not os.read(0, 4096)):
+            raise Told
+
+    def _tell(self, *_: object) -> None:
+        self._is_told = True
+
+
+def tell(**event: Any) -> None:
+    """Print an event. Our reader may be gone."""
+    with suppress(OSError):
+        os.write(1, json.dumps(event).encode() + b"\n")
+
+
+def exit_text(code: int | None) -> str:
+    """`exit code 1`, or `killed by SIGKILL`."""
+    if code is not None and code < 0:
+        with suppress(ValueError):
+            return f"killed by {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def tail(log: str) -> str:
+    """Where a log is and how it ends."""
+    try:
+        with Path(log).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
+    except OSError:
+        lines = []
+    return f"{log} ends with:\n" + "\n".join(lines) if lines else f"{log} is empty"
+
+
+def _end_with_parent() -> None:
+    """In the child: die with the supervisor. (Linux.)"""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _polite() -> None:
+    """In the child: leave one core to the client on the same machine, and yield to it on the others."""
+    _end_with_parent()
+    os.nice(NICE)
+    if sys.platform.startswith("linux"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[1:] or cores)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(option, value)
+
+
+def main() -> NoReturn:
+    """Read the job from stdin and run it."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a server's processes leave behind becomes our child, so that we find it
+    Supervisor(job_of(_line())).run()
+    sys.exit(0)
+
+
+def _line() -> bytes:
+    """The first line of stdin, read without a buffer, so that select sees the rest."""
+    line = b""
+    while not line.endswith(b"\n"):
+        chunk = os.read(0, 1)
+        if not chunk:
+            sys.exit(1)
+        line += chunk
+    return line
+
+
+if __name__ == "__main__":
+    main()

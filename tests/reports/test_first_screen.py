@@ -1,0 +1,163 @@
+"""The first screen after a run: what it says for few and many requests, failures, stages and mixtures."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from llama_load.analysis.results import Results, analyze
+from llama_load.metrics.evidence import WorkerHealth
+from llama_load.record import RequestRecord
+from llama_load.reports.first_screen import BAD, DOUBTFUL, GOOD, _percent, first_screen, short
+from llama_load.reports.next_step import next_step, with_flags
+from llama_load.reports.show import show
+from llama_load.runs import Manifest, Run, StageRecord
+from tests.make_records import MS, failed, manifest, record, table
+
+SERVER = {"url": "http://h", "backend": "llama-server", "build": "b7522", "model": "qwen3-4b", "slots": 4, "ctx_per_slot": 4096}
+
+
+def results(*records: RequestRecord, **about: object) -> Results:
+    told: Manifest = manifest(**{"num_prompts": len(records), "targets": [SERVER], "workers": [WorkerHealth("local")]} | about)
+    return analyze(Run(Path("runs/one"), told, table(*records), recovered=False))
+
+
+def one_after_the_other(count: int) -> list[RequestRecord]:
+    return [record(index, start_ms=200 * index, first_ms=100 + index % 7) for index in range(count)]
+
+
+def texts(found: Results) -> list[str]:
+    return [line.text for line in first_screen(found)]
+
+
+def row(name: str, lines: list[str]) -> str:
+    (line,) = (line for line in lines if line.startswith(name))
+    return " ".join(line.split())
+
+
+@pytest.mark.parametrize(
+    ("count", "ttft"),
+    [
+        (1, "TTFT (ms) 100 100 n/a (1 value)"),
+        (3, "TTFT (ms) 101 101 n/a (3 values)"),
+        (10, "TTFT (ms) 102 102 n/a (10 values)"),
+        (1000, "TTFT (ms) 103 103 106 (106 to 106)"),
+    ],
+)
+def test_figures_of_few_and_many_requests(count: int, ttft: str) -> None:
+    lines = texts(results(*one_after_the_other(count), users=1))
+    assert row("TTFT", lines) == ttft
+    assert f"{count} of {count} answered (100 %) · c=1" in lines[1]
+    # One user: 20 ms a token.
+    assert "50.0 tok/s one user" in row("Output", lines)
+    assert all(cell_len(line) <= 80 for line in lines if not line.startswith("  "))
+
+
+def test_the_answer_is_in_one_look() -> None:
+    good = first_screen(results(*one_after_the_other(100), users=1))
+    assert (good[0].text, good[0].style) == ("VALID", GOOD)
+    assert "llama-server b7522 · qwen3-4b" in f"{good[1].text} {good[2].text}"
+    bad = first_screen(results(record(0), failed(1), failed(2)))
+    assert bad[0].text.startswith("FAILED: 2 of 3 requests failed") and bad[0].style == BAD
+    cached = first_screen(results(*(record(index, prompt_tokens=500, cached_tokens=450) for index in range(3))))
+    assert cached[0].text.startswith("NOT COMPARABLE: ") and cached[0].style == DOUBTFUL
+
+
+def test_latencies_beside_many_failures_are_marked() -> None:
+    lines = texts(results(record(0), record(1), failed(2)))
+    assert row("TTFT", lines).endswith("of the survivors only")
+    assert "2 of 3 answered (67 %)" in lines[1] + lines[2] + lines[3]
+    assert not any("survivors" in line for line in texts(results(record(0), record(1))))
+
+
+def test_a_run_without_an_answer_has_no_figures() -> None:
+    lines = texts(results(failed(0), failed(1)))
+    assert not any(line.startswith(("TTFT", "Output", " ")) and "ms" in line for line in lines[2:])
+    assert any("0 of 2 answered (0 %)" in line for line in lines)
+
+
+def test_goodput_is_counted() -> None:
+    lines = texts(results(*one_after_the_other(8), goodput=["ttft:102.5"]))
+    # TTFT 100 … 106 and 100 again: 100, 101, 102 and 100 are good; 8 requests take 7 x 200 + 141 ms.
+    assert row("Goodput", lines) == "Goodput 4 of 8 met ttft:102.5 · 2.60 req/s"
+
+
+def test_stages_and_mixtures_show_their_table_instead() -> None:
+    first, second = StageRecord("1", users=1, begun_mono_ns=0, ended_mono_ns=500 * MS), StageRecord("2", users=2)
+    second = replace(second, begun_mono_ns=500 * MS, ended_mono_ns=1000 * MS)
+    staged = texts(results(record(0), record(1, start_ms=500, stage=1), stages=[first, second]))
+    assert any(line.startswith("c=1 ") for line in staged) and any(line.startswith("c=2 ") for line in staged)
+    mixed = texts(results(record(0, workload="文档"), record(1, workload="图片", first_ms=300)))
+    assert row("文档", mixed).split()[1:3] == ["1", "0"]
+    assert row("图片", mixed).split()[5] == "300"
+    assert cell_len(row("文档", mixed)) <= 80
+    for lines in (staged, mixed):
+        assert not any(line.startswith("TTFT (ms)") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [(12, 20, "60 %"), (999, 1000, "99.9 %"), (99_999, 100_000, "over 99.99 %"), (1, 100_000, "under 0.01 %"), (0, 0, "n/a")],
+)
+def test_only_all_is_100_per_cent(part: int, whole: int, text: str) -> None:
+    assert _percent(part, whole) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2072.4, "2072"), (99.96, "100"), (44.06, "44.1"), (9.996, "10.0"), (3.684, "3.68"), (None, "n/a")]
+)
+def test_figures_have_three_digits(value: float | None, text: str) -> None:
+    assert short(value) == text
+
+
+# The next command
+
+
+def test_the_next_command_answers_the_next_question() -> None:
+    command = ["locust", "-f", "my chat.py", "-u", "4", "--run-dir", "runs/one"]
+    few = next_step(results(*one_after_the_other(10), users=4, command=[*command, "--num-prompts=10"]))
+    assert few == ("What is p99? It needs 100 requests:", "locust -f 'my chat.py' -u 4 --num-prompts 100")
+    enough = next_step(results(*one_after_the_other(100), users=4, command=command))
+    assert enough == ("How does it scale?", "locust -f 'my chat.py' --stages 1,2,4,8")
+    stages = [StageRecord("1", users=1, begun_mono_ns=0, ended_mono_ns=500 * MS)]
+    staged = next_step(results(record(0), stages=stages, command=command))
+    assert staged == ("Is another set-up better?", "llama-load compare runs/one OTHER_RUN")
+    slow = [record(index, start_ms=200 * index, own_delay_ms=60.0) for index in range(100)]
+    assert next_step(results(*slow, users=1)) == ("How many workers does this load need?", "llama-load calibrate")
+
+
+def test_where_a_check_says_what_to_do_no_other_command_is_given() -> None:
+    assert next_step(results(record(0), failed(1))) is None
+    assert next_step(results(record(0), num_prompts=2)) is None
+
+
+def test_flags_are_replaced_however_they_are_written() -> None:
+    assert with_flags(
+        ["locust", "-u8", "--users=4", "--users", "3", "-u", "2", "--url-x", "y"], ["-u", "--users"], ["-t", "5s"]
+    ) == ("locust --url-x y -t 5s")
+
+
+# Printing
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    found = results(record(0, model="[bold]x[/]"), targets=[SERVER | {"model": "[red]名[/]\x1b[31m"}])
+    plain, coloured = io.StringIO(), Terminal()
+    show(found, "the block\n", plain)
+    show(found, "the block\n", coloured)
+    assert "\x1b" not in plain.getvalue()
+    assert "\x1b[1" in coloured.getvalue()
+    for out in (plain, coloured):
+        assert "[red]名[/]\ufffd[31m" in out.getvalue()
+        assert out.getvalue().endswith("the block\nRun folder: runs/one\n")
