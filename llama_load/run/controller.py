@@ -28,6 +28,7 @@ from llama_load.run.in_thread import in_thread
 from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
 from llama_load.run.server_identity import changes_since
+from llama_load.run.telemetry import TelemetryRun
 from llama_load.runs import Aborted, Run, StageRecord, write_manifest
 from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import read_counters
@@ -67,9 +68,11 @@ class RunController:
         self._abort_if = prepared.options.goals.abort_if
         self._figures = RunningFigures()
         self.live = LiveFigures()
+        self.telemetry = TelemetryRun(prepared)
 
     def open(self) -> None:
         """Begin the first phase."""
+        self.telemetry.wait_until_ready()
         self._greenlets += [gevent.spawn(self._watch), gevent.spawn(self._sample)]
         if self._abort_if:
             self._greenlets.append(gevent.spawn(self._watch_thresholds))
@@ -120,6 +123,7 @@ class RunController:
         writer.manifest.workers = list(health)
         writer.manifest.lost = self.dispatcher.lost
         writer.manifest.server_changes += self._server_changes()
+        self.telemetry.close()
         try:
             run = writer.finish()
             self._look_at_earlier_runs(run)
@@ -134,11 +138,13 @@ class RunController:
 
     def before_measuring(self) -> None:
         """A warm-up is over."""
+        self.telemetry.sample()
         self._counters_before = self._counters()
         self._since, self._failed, self._output_tokens = time.monotonic(), 0, 0
 
     def after_measuring(self, stages: Sequence[StageRecord]) -> None:
         """A measurement and all its requests have ended: read what the servers counted during it."""
+        self.telemetry.sample()
         before, after = self._counters_before, self._counters() if self._counters_before is not None else None
         found = None if before is None or after is None else after.since(before)
         if before is not None and after is not None and found is None:

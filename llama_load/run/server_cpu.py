@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import gevent
 import psutil
 
+from llama_load.telemetry.server_processes import listening
 from llama_load.wire.address import Address
-
-# Child processes of a server are counted with it, up to this many, to keep a reading cheap.
-MOST_PROCESSES = 64
 
 
 class ServerCpu:
@@ -22,7 +20,7 @@ class ServerCpu:
         self._processes: list[psutil.Process] = []
         self._since: dict[int, float] = {}
         self._total_since_s = 0.0
-        ports = {address.port for address in addresses if _is_here(address)}
+        ports = {address.port for address in addresses if is_here(address)}
         if ports:
             gevent.spawn(self._look, ports)
 
@@ -37,7 +35,7 @@ class ServerCpu:
         return min(1.0, sum(used_s) / total_s) if used_s and total_s > 0 else None
 
     def _look(self, ports: set[int]) -> None:
-        self._processes = gevent.get_hub().threadpool.apply(_listening, (ports,))
+        self._processes = gevent.get_hub().threadpool.apply(listening, (ports,))
         self.start()
 
     def _cpu_s(self) -> dict[int, float]:
@@ -58,22 +56,10 @@ def machine_cpu_s() -> tuple[float, float, float]:
     return times.idle + getattr(times, "iowait", 0.0), sum(times) - guests, getattr(times, "steal", 0.0)
 
 
-def _is_here(address: Address) -> bool:
+def is_here(address: Address) -> bool:
     """Whether the address is one of this machine."""
     found = {str(sockaddr[0]).partition("%")[0] for _, sockaddr in address.endpoints}
     if any(ipaddress.ip_address(each).is_loopback for each in found):
         return True
     own = {each.address.partition("%")[0] for interface in psutil.net_if_addrs().values() for each in interface}
     return not found.isdisjoint(own)
-
-
-def _listening(ports: Iterable[int]) -> list[psutil.Process]:
-    """The processes that listen on these ports, and their descendants."""
-    try:
-        sockets = psutil.net_connections("tcp")
-        pids = {each.pid for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr.port in ports}
-        parents = [psutil.Process(pid) for pid in pids if pid]
-        found = {process.pid: process for parent in parents for process in (parent, *parent.children(recursive=True))}
-    except (psutil.Error, OSError):
-        return []
-    return list(found.values())[:MOST_PROCESSES]

@@ -37,7 +37,8 @@ from llama_load.preflight.prepare import Prepared, prepare
 from llama_load.reports.formats import write_csv
 from llama_load.reports.result_json import result_json
 from llama_load.reports.show import show
-from llama_load.reports.write import write_junit
+from llama_load.reports.write import write_html, write_junit
+from llama_load.run.in_thread import in_thread
 from llama_load.swarm import messages, sealed_rpc
 from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
@@ -104,6 +105,7 @@ class Lifecycle:
         self.exit_code: int | None = None
         self.metrics = RunMetrics()
         self._junit: Path | None = None
+        self._has_html = True
         self._is_interrupted = self._is_quitting = False
         self._user_scaler = UserScaler(environment)
         self._reported = Event()
@@ -217,6 +219,7 @@ class Lifecycle:
                 prepared.writer.manifest.users = users
                 prepared.writer.manifest.ramp_s = None if prepared.is_open else ramp_s(users, self.options.spawn_rate)
             self._junit = prepared.options.junit
+            self._has_html = not prepared.options.no_report_html
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._user_scaler)
             self.metrics.follow(self.active.live, prepared.writer)
@@ -266,6 +269,8 @@ class Lifecycle:
                 table = Path(f"{self.options.csv_prefix}_requests.csv")
                 self._write_beside("CSV", table, lambda file: write_csv(results.run.records, file))
                 gevent.sleep(CSV_LAST_WRITE_S)
+            if self._has_html and (fault := in_thread(lambda: write_html(results, text))) is not None:
+                _say(fault)
             self.environment.events.llm_report.fire(run_dir=results.run.path, summary=result_json(results))
         except LlamaLoadError as error:
             _say(error)
