@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from llama_load.experiments.sweep.tables import Cell, Head, MadeTable
-from llama_load.foreign_text import markdown
+from llama_load.foreign_text import markdown, printable
 
 _RULES = {"left": ("", ""), "right": ("", ":"), "center": (":", ":"), "none": ("", "")}
 
@@ -71,3 +71,18 @@ def report_lines(title: str, tables: Sequence[MadeTable], sections: Iterable[tup
         if sentences:
             lines += [f"## {heading}", "", *(f"- {markdown(sentence)}" for sentence in sentences), ""]
     return lines
+
+
+def terminal_table(table: MadeTable) -> list[str]:
+    """The table for a terminal, with an asterisk behind the best."""
+    lines = [[head.name for head in table.heads]]
+    lines += [[printable(cell.text) + ("*" if cell.best else " " * any(other[place].best for other in table.rows)) for place, cell in enumerate(row)] for row in table.rows]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    found = [table.title, ""] if table.title else []
+    for line in lines:
+        texts = []
+        for text, width, head in zip(line, widths, table.heads, strict=True):
+            space = " " * (width - _width(text))
+            texts.append(space + text if head.align == "right" else text + space)
+        found.append("  ".join(texts).rstrip())
+    return found + [printable(note) for note in table.notes]
