@@ -1,8 +1,8 @@
 """Perplexity from llama.cpp's `llama-perplexity` program: `Final estimate: PPL = 9.6754 +/- 0.06790`.
 
-It cuts the text into windows of `context` tokens that do not overlap and scores the second half of each. A text needs two windows at
-least. It prints no number of bytes: bits per byte = log2(perplexity) * tokens of the text / its bytes, with the tokens counted by a
-server of the same model.
+It cuts the text into windows of `context` tokens that do not overlap and scores the second half of each; a text needs two windows
+at least. It prints no number of bytes: bits per byte = log2(perplexity) * tokens of the text / its bytes, with the tokens counted
+by a server of the same model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def perplexity_of(binary: str, model: Path, text: Path, context: int) -> float:
         raise UsageError(f"there is no program {binary!r} that can be run; build llama.cpp's llama-perplexity and give its path")
     command = [program, "-m", str(model), "-f", str(text), "-c", str(context)]
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             process.wait(ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
@@ -49,5 +51,7 @@ def read_estimate(printed: str) -> float:
     found = _FINAL.findall(printed)
     if not found or found[-1] in ("nan", "inf"):
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
-        raise RunError(f"llama-perplexity ended without an estimate: {printable(lines[-1], 300) if lines else 'it printed nothing'}")
+        raise RunError(
+            f"llama-perplexity ended without an estimate: {printable(lines[-1], 300) if lines else 'it printed nothing'}"
+        )
     return float(found[-1])

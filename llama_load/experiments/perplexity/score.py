@@ -25,7 +25,7 @@ DEFAULT_CONTEXT = 512
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The sum of -log p (nats) of the scored tokens, how many they are, and the bytes of text that they stand for (None: unknown)."""
+    """The sum of -log p (nats) of the scored tokens, their number, and the bytes of text that they stand for (None: unknown)."""
 
     nats: float
     tokens: int

@@ -3,7 +3,7 @@
 | server | how |
 |---|---|
 | vLLM | /tokenize once, then windows of token ids to /v1/completions with `prompt_logprobs: 0` |
-| llama-cpp-python | windows of text to /v1/completions with `echo` and `logprobs`; needs logits_all, which its server has on by default |
+| llama-cpp-python | windows of text to /v1/completions with `echo` and `logprobs`; needs logits_all, its server's default |
 
 llama-server reports none; see `llama_load.experiments.perplexity.binary`.
 """
@@ -92,7 +92,7 @@ def score_by_ids(server: _Server, text: str, context: int, stride: int) -> Score
 
 
 def score_by_echo(server: _Server, text: str, context: int, stride: int) -> Score:
-    """llama-cpp-python: the echoed prompt's token_logprobs. The windows are cut between words, by the text's mean tokens per word."""
+    """llama-cpp-python: the echoed prompt's token_logprobs. Windows are cut between words, by the mean tokens per word."""
     if not _ids(server.post("/extras/tokenize", input="")):
         raise NoLogprobs(
             "llama-cpp-python reports the log-probabilities of prompt tokens one place late for models without a BOS token "

@@ -1,4 +1,4 @@
-"""From a plan to its cells: the cross product of servers, settings, workloads and loads, once per repeat, in the order to run them."""
+"""From a plan to its cells: the cross product of servers, settings, workloads and loads, once per repeat, in order."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ from typing import Any
 
 import msgspec
 
+from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.experiments.sweep.grammar import AS_WRITTEN, SHUFFLED, URL, WORDS
+from llama_load.experiments.sweep.grammar import AS_WRITTEN, COMMANDS, SHUFFLED, URL, WORDS
 from llama_load.experiments.sweep.locust_flags import merged
 from llama_load.experiments.sweep.plan import FlagValues, Load, Plan, PlannedServer, Setting, Workload
+from llama_load.experiments.sweep.tests_load import PROCESS, parse_test
 
 MOST_CELLS = 10_000
 _PLACEHOLDER = re.compile(r"\{([\w.-]+)\}")
 # Keeps other than this out of folder names.
 _UNSAFE = re.compile(r"[^\w.=+-]+")
+# Tests process every token of their prompts, except those at a depth.
+LLAMA_SERVERS = ("llama-server", "embedded")
+_UNCACHED: FlagValues = {"extra-body": ['{"cache_prompt": false}']}
+# Of all tests, whatever the plan's workloads are.
+_TESTS = Workload(str(bundled("locustfiles/synthetic.py")), "synthetic")
 Chosen = dict[str, tuple[str, Any]]
 
 
@@ -70,21 +77,31 @@ def _conditions(plan: Plan) -> Iterator[Cell]:
         values = [range(len(setting.labels)) for setting in applying]
         for places in itertools.product(*values):
             chosen: Chosen = {}
-            varied, flags = server, {}
+            varied = server
+            flags: FlagValues = {}
             for setting, place in zip(applying, places, strict=True):
                 chosen[setting.name] = (setting.labels[place], setting.values[place])
                 varied, own = _changed(varied, setting, place)
                 flags |= own
             labels = {name: label for name, (label, _) in chosen.items()}
             ready = replace(varied, settings=_filled(varied.settings, chosen))
-            for workload, load in itertools.product(plan.workloads, plan.loads):
-                merged_flags = merged(plan.flags, workload.flags, load.flags, flags)
+            loads = [load for load in plan.loads if server.name in (load.servers or (server.name,))]
+            pairs = [(workload, load) for workload in plan.workloads for load in loads if not load.test]
+            for workload, load in [*pairs, *((_TESTS, load) for load in loads if load.test)]:
+                uncached = (
+                    _UNCACHED
+                    if load.test and ready.kind in LLAMA_SERVERS and not (load.depth and parse_test(load.test)[0] == PROCESS)
+                    else {}
+                )
+                merged_flags = merged(uncached, plan.flags, workload.flags, load.flags, flags)
                 yield Cell(ready, labels, workload, load, _filled(merged_flags, chosen), 0, "", "")
 
 
 def _applies(setting: Setting, server: PlannedServer, plan: Plan) -> bool:
     """Whether a setting changes anything for this server."""
-    if any(target.path[0] == "flags" or (target.server in ("", server.name) and server.kind != URL) for target, _ in setting.targets):
+    if any(
+        target.path[0] == "flags" or (target.server in ("", server.name) and server.kind != URL) for target, _ in setting.targets
+    ):
         return True
     places = [server.settings, plan.flags, *(workload.flags for workload in plan.workloads), *(load.flags for load in plan.loads)]
     return f"{{{setting.name}}}" in str(places)
@@ -103,7 +120,10 @@ def _changed(server: PlannedServer, setting: Setting, place: int) -> tuple[Plann
                 settings["env"] = dict(settings.get("env", {})) | {target.path[1]: value}
             elif target.path[0] in WORDS:
                 before = list(settings.get(target.path[0], [])) if target.is_added else []
-                settings[target.path[0]] = [*before, str(value)]
+                settings[target.path[0]] = [*before, *([str(value)] if value != "" else [])]
+            elif target.path[0] in COMMANDS:
+                before = list(settings.get(target.path[0], [])) if target.is_added else []
+                settings[target.path[0]] = [*before, *([[str(value)]] if value != "" else [])]
             else:
                 settings[target.path[0]] = value
     return replace(server, settings=settings), flags

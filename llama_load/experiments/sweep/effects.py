@@ -61,7 +61,9 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
                 f"{name}: no two of its values have comparable results in {label}")))  # fmt: skip
     known = [each for each in found if isinstance(each, _Found) and each.ratio is not None]
     adjusted = iter(holm([min(1.0, each.ratio.p_value() * each.pairs) for each in known if each.ratio is not None]))
-    return [each if isinstance(each, Effect) else _judged(each, next(adjusted) if each.ratio is not None else None) for each in found]
+    return [
+        each if isinstance(each, Effect) else _judged(each, next(adjusted) if each.ratio is not None else None) for each in found
+    ]
 
 
 def _kind(row: Row) -> str:
@@ -93,9 +95,13 @@ def _largest(setting: str, figure: str, blocks: Sequence[Block]) -> _Found | Non
         if not both:
             continue
         log = _mean([_mean(block[second]) - _mean(block[first]) for block in both])
-        error = None if spread is None else spread * math.sqrt(sum(1 / len(b[first]) + 1 / len(b[second]) for b in both)) / len(both)
+        error = (
+            None if spread is None else spread * math.sqrt(sum(1 / len(b[first]) + 1 / len(b[second]) for b in both)) / len(both)
+        )
         if best is None or abs(log) > abs(math.log(best.quotient)):
-            best = _Found(setting, figure, (first, second), None if error is None else Ratio(log, error, freedom), math.exp(log), len(pairs))
+            best = _Found(
+                setting, figure, (first, second), None if error is None else Ratio(log, error, freedom), math.exp(log), len(pairs)
+            )
     return best
 
 

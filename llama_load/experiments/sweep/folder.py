@@ -1,10 +1,10 @@
 """The folder of a sweep: its plan, a journal of the cells that have ended, their run folders, and the comparison.
 
-    plan.yaml         the plan, as given (or made from --serve and --vary)
-    cells.jsonl       a line per cell that has ended, appended and synced: what a killed sweep continues from
-    runs/CELL/        the run folder of a cell, and CELL.log, what Locust printed
-    servers/NAME/     what a server printed
-    sweep.json table.md sweep.html      the comparison
+plan.yaml         the plan, as given (or made from --serve and --vary)
+cells.jsonl       a line per cell that has ended, appended and synced: what a killed sweep continues from
+runs/CELL/        the run folder of a cell, and CELL.log, what Locust printed
+servers/NAME/     what a server printed
+sweep.json table.md sweep.html      the comparison
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     exit_code: int | None = None
     took_s: float = 0.0
-    extra: dict[str, float] = {}  # noqa: RUF012 - msgspec copies it
-    extra_reasons: dict[str, str] = {}  # noqa: RUF012
-    notes: list[str] = []  # noqa: RUF012
+    extra: dict[str, float] = {}
+    extra_reasons: dict[str, str] = {}
+    notes: list[str] = []
 
 
 class About(msgspec.Struct, frozen=True):
@@ -88,6 +88,8 @@ def open_folder(path: Path, cells: Sequence[Cell], plan_text: bytes, version: st
     if any(path.iterdir()) and not (path / ABOUT).is_file():
         raise UsageError(f"{path} has other files; give --out a new folder, or that of a sweep to continue it")
     lock = lock_folder(path)
+    if lock is None:
+        raise UsageError(f"another sweep writes to {path}; wait for its end, or give another --out")
     try:
         about = About(_digest(cells), [cell.key for cell in cells], version)
         before = _about(path)

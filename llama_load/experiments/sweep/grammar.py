@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from llama_load.experiments.sweep.shapes import Checked, Key, ListOf, MapOf, Number, Object, Scalar, Shape, Text, YesNo
 
@@ -16,7 +17,7 @@ CELLS, REQUESTS = ROW_KINDS = ("cells", "requests")
 ENGLISH, CHINESE = LANGUAGES = ("en", "zh")
 TEST = re.compile(r"(pp|tg)([1-9]\d{0,6})")
 
-_TEXTS = ListOf(Text(), or_one=True)
+_TEXTS = ListOf(Text(), least=0, or_one=True)
 _FLAGS = MapOf(ListOf(Scalar(), or_one=True))
 
 
@@ -107,12 +108,17 @@ def _load_fault(load: Any) -> str:
 
 
 class _Load:
-    """Flags of locust by name, and our own keys beside them."""
+    """A shape: flags of locust by name, and our own keys beside them."""
 
-    keys = {
+    keys: ClassVar[Mapping[str, Key]] = {
         "label": Key(Text(), "its name in tables (default: its flags)"),
-        "tests": Key(_TEXTS, "tests as llama-bench names them: pp512 (process 512 tokens), tg128 (generate 128), one request at a time"),
-        "depth": Key(ListOf(Number(0, 10**7, is_whole=True), or_one=True), "tokens already in the context before each test (default 0)"),
+        "tests": Key(
+            _TEXTS, "tests as llama-bench names them: pp512 processes 512 tokens, tg128 generates 128; one request at a time"
+        ),
+        "depth": Key(
+            ListOf(Number(0, 10**7, is_whole=True), or_one=True), "tokens already in the context before each test (default 0)"
+        ),
+        "servers": Key(_TEXTS, "only for these servers (default: all)"),
         "takes-s": Key(Number(0, 1e7), "estimated seconds of a cell, for --dry-run"),
     }
 
@@ -139,18 +145,21 @@ class _Load:
 LOAD = _Load()
 PLAN = Object({
     "servers": Key(MapOf(SERVER, least=1), "the servers by name: how to start them, or their URLs", required=True),
-    "load": Key(ListOf(LOAD, or_one=True), "loads: flags of `locust` without dashes, such as {u: 8, num-prompts: 64}", required=True),
-    "workload": Key(ListOf(WORKLOAD, or_one=True), "locustfiles (default: sharegpt_chat; with tests: synthetic)"),
+    "load": Key(ListOf(LOAD, or_one=True), "loads: flags of `locust` without dashes: {u: 8, num-prompts: 64}", required=True),
+    "workload": Key(ListOf(WORKLOAD, or_one=True), "locustfiles (default: sharegpt_chat); tests always use synthetic"),
     "vary": Key(
         MapOf(MapOf(ListOf(Scalar()), least=1)),
         "settings by name, each with what it changes and the values: SERVER.model, SERVER.args+ (added to args), SERVER.env.NAME, "
-        "SERVER.slots …, or flags.NAME; without SERVER. it changes all servers that are started. `values` alone fill {name} in args, flags and env; `labels` names the values in tables",
+        "or flags.NAME; without SERVER. it changes all servers that are started. `values` alone fill {name} in args, flags and "
+        "env; `labels` names the values in tables",
     ),
     "repeats": Key(Number(1, MOST_REPEATS, is_whole=True), "how often each cell runs (default 1)"),
-    "order": Key(Text(ORDERS), "shuffled: random order; interleaved (default): all cells once, then again; as-written: repeats in a row"),
+    "order": Key(
+        Text(ORDERS), "interleaved (default): all cells, then again; shuffled: in random order; as-written: repeats in a row"
+    ),
     "seed": Key(Number(0, 2**31, is_whole=True), "seed of the order and of the prompts (default 0)"),
     "flags": Key(_FLAGS, "flags of `locust` for every cell"),
-    "after-a-cell": Key(Text(AFTER_A_CELL), "restart (default): a new server for every cell; keep: as long as its settings stay the same"),
+    "after-a-cell": Key(Text(AFTER_A_CELL), "restart (default): a new server per cell; keep: one for cells of the same settings"),
     "cache": Key(Text(CACHES), "of a server that is kept, or a URL: empty its prompt cache between cells, or leave it (default)"),
     "idle-s": Key(Number(0, 3600), "seconds to wait at most until the machine is idle before a cell (default 30; 0: do not wait)"),
     "cell-time-limit-s": Key(Number(1, 1e7), "a cell that takes longer is ended and NA (default 7200)"),
@@ -163,12 +172,12 @@ PLAN = Object({
         }),
         "measure perplexity and bits per byte of every server setting",
     ),
-    "rows-from": Key(Object({"llama-bench": Key(_TEXTS, "files of `llama-bench -o json`")}), "results of other tools as further rows"),
+    "rows-from": Key(Object({"llama-bench": Key(_TEXTS, "files of `llama-bench -o json`")}), "results of other tools as rows"),
     "tables": Key(ListOf(TABLE), "the tables (default: one with all settings and the main figures)"),
     "effects": Key(_TEXTS, "figures in which effects of settings are looked for (default: output tokens/s, or t/s of tests)"),
     "title": Key(Text(), "heading of the comparison"),
     "language": Key(Text(LANGUAGES), "language of headings: en or zh"),
-    "set": Key(MapOf(ListOf(Scalar(), or_one=True)), "values for ${name} in this file; `--set name=value` replaces them"),
+    "set": Key(MapOf(ListOf(Scalar(), least=0, or_one=True)), "values for ${name} in this file; `--set name=value` replaces them"),
 })  # fmt: skip
 NAME_FAULT = Checked(Text(), _no_path)
 

@@ -60,7 +60,9 @@ def read_yaml(path: Path, faults: Faults) -> Node:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}; give the path of a plan, or the name of a bundled one") from None
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}; give the path of a plan, or the name of a bundled one"
+        ) from None
     if len(data) > MOST_BYTES:
         raise UsageError(f"{path} is larger than a plan may be (1 MiB)")
     return parse_yaml(data, str(path), faults)
@@ -107,13 +109,16 @@ class _Reader:
             raise _TooMany
         line = node.start_mark.line + 1
         if isinstance(node, yaml.MappingNode):
-            self._loader.flatten_mapping(node)
+            first: dict[str, int] = {}
+            for key_node, _ in node.value:
+                key, place = self._key(key_node), key_node.start_mark.line + 1
+                if key in first:
+                    self._faults.add(Node(None, place), f"{key} is given twice, first in line {first[key]}")
+                first.setdefault(key, place)
+            self._loader.flatten_mapping(node)  # what `<<` merges in comes first, so that the node's own keys replace it
             members: dict[str, Node] = {}
             for key_node, value_node in node.value:
-                key, value = self._key(key_node), self.node(value_node)
-                if key in members:
-                    self._faults.add(Node(None, key_node.start_mark.line + 1), f"{key} is given twice (lines {members[key].line} and {value.line})")
-                members[key] = value
+                members[self._key(key_node)] = self.node(value_node)
             return Node(members, line)
         if isinstance(node, yaml.SequenceNode):
             return Node([self.node(each) for each in node.value], line)
@@ -128,8 +133,7 @@ class _Reader:
 
 
 def substituted(node: Node, values: Mapping[str, str], faults: Faults) -> Node:
-    """The nodes with every ${name} replaced. A scalar that is one ${name} takes the type that YAML gives the value; within a text it
-    stays text."""
+    """The nodes with every ${name} replaced. A scalar that is one ${name} takes the type that YAML gives the value."""
     if isinstance(node.value, dict):
         return Node({key: substituted(each, values, faults) for key, each in node.value.items()}, node.line)
     if isinstance(node.value, list):

@@ -9,7 +9,20 @@ from llama_load.experiments.sweep.plan import FlagValues
 from llama_load.options.flags import FLAGS
 
 # Locust's own flags that make sense in a cell.
-LOCUSTS = ("u", "users", "r", "spawn-rate", "t", "run-time", "processes", "stop-timeout", "config", "tags", "exclude-tags", "loglevel")
+LOCUSTS = (
+    "u",
+    "users",
+    "r",
+    "spawn-rate",
+    "t",
+    "run-time",
+    "processes",
+    "stop-timeout",
+    "config",
+    "tags",
+    "exclude-tags",
+    "loglevel",
+)
 # The sweep sets these.
 OURS = ("host", "H", "run-dir", "headless", "f", "locustfile", "web-port", "autostart", "master", "worker")
 _SWITCHES = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.switch)
@@ -31,8 +44,10 @@ def flag_words(flags: FlagValues) -> list[str]:
     """The command line of these flags: a switch without its value, repeated flags several times, other lists joined by commas."""
     words: list[str] = []
     for name, values in flags.items():
+        if values == [""]:  # a value of `set` that was left empty
+            continue
         option = f"-{name}" if len(name) == 1 else f"--{name}"
-        if name in _SWITCHES or values == [True] or values == [False]:
+        if name in _SWITCHES or values in ([True], [False]):
             words += [option] * (values[-1] is True)
         elif name in _REPEATED:
             words += [word for value in values for word in (option, str(value))]

@@ -14,7 +14,7 @@ _RULES = {"left": ("", ""), "right": ("", ":"), "center": (":", ":"), "none": ("
 def markdown_lines(table: MadeTable) -> list[str]:
     """Heading row, rule and rows.
 
-    compact: |a|b|; spaced: | a | b |; padded: columns of equal width; llama-bench: padded, figures and their headings right-aligned.
+    compact: |a|b|; spaced: | a | b |; padded: columns of equal width; llama-bench: padded, figures and their headings on the right.
     """
     heads = [markdown(head.name) for head in table.heads]
     rows = [[_cell(cell) for cell in row] for row in table.rows]
@@ -24,9 +24,7 @@ def markdown_lines(table: MadeTable) -> list[str]:
         rules = [_rule(head.align, 3 if gap else max(_width(name), 3)) for head, name in zip(table.heads, heads, strict=True)]
         texts = [gap + f"{gap}|{gap}".join(line) + gap for line in lines]
         return [f"|{texts[0]}|", "|" + gap + f"{gap}|{gap}".join(rules) + gap + "|", *(f"|{text}|" for text in texts[1:])]
-    widths = [
-        max(head.width, *(_width(line[place]) for line in [heads, *rows])) for place, head in enumerate(table.heads)
-    ]
+    widths = [max(head.width, *(_width(line[place]) for line in [heads, *rows])) for place, head in enumerate(table.heads)]
     is_bench = table.style == "llama-bench"
     aligned = [_padded(line, widths, table.heads if is_bench else ()) for line in [heads, *rows]]
     if is_bench:
@@ -76,7 +74,13 @@ def report_lines(title: str, tables: Sequence[MadeTable], sections: Iterable[tup
 def terminal_table(table: MadeTable) -> list[str]:
     """The table for a terminal, with an asterisk behind the best."""
     lines = [[head.name for head in table.heads]]
-    lines += [[printable(cell.text) + ("*" if cell.best else " " * any(other[place].best for other in table.rows)) for place, cell in enumerate(row)] for row in table.rows]
+    lines += [
+        [
+            printable(cell.text) + ("*" if cell.best else " " * any(other[place].best for other in table.rows))
+            for place, cell in enumerate(row)
+        ]
+        for row in table.rows
+    ]
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     found = [table.title, ""] if table.title else []
     for line in lines:

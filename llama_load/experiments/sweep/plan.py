@@ -33,12 +33,13 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Flags of locust that set the load. `test`: pp512 or tg128, with `depth` tokens before it."""
+    """Flags of locust that set the load. `test`: pp512 or tg128, with `depth` tokens before it; it has a workload of its own."""
 
     label: str
     flags: FlagValues
     test: str = ""
     depth: int = 0
+    servers: tuple[str, ...] = ()  # only these; () is all
     takes_s: float | None = None
 
 

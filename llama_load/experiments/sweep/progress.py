@@ -83,7 +83,9 @@ class Progress(AbstractContextManager["Progress"]):
             table.add_row(Text(printable(cell.title)), str(cell.repeat), Text(text, "red" if entry.status == FAILED else ""))
         if self._now is not None:
             cell, doing, started = self._now
-            table.add_row(Text(printable(cell.title), "bold"), str(cell.repeat), Text(f"{doing}, {duration(time.monotonic() - started)}"))
+            table.add_row(
+                Text(printable(cell.title), "bold"), str(cell.repeat), Text(f"{doing}, {duration(time.monotonic() - started)}")
+            )
         return Group(Text(f"{self._place()} {self._left()}", "bold"), table, *self._figures(done))
 
     def _figures(self, done: Sequence[Cell]) -> list[Any]:
@@ -96,4 +98,3 @@ class Progress(AbstractContextManager["Progress"]):
             rows = [row for place, cell in enumerate(done) for row in rows_of(cell, self._sweep.outcome(cell), place)]
             self._shown = (len(done), terminal_table(make_tables(self._sweep.plan, rows)[0])[:40])
         return [Text("\n".join(self._shown[1]))]
-

@@ -73,19 +73,19 @@ def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
     model = model_path(cell.server)
     stride = plan.stride or plan.context // 2
     try:
-        file, text = read_text(plan.text)
         if plan.binary and model is not None and model.suffix == ".gguf":
-            return by_binary(plan.binary, model, file, text, plan.context, url)
-        score = score_text(Wanted(url), text, plan.context, stride)
+            return by_binary(plan, model, url)
+        score = score_text(Wanted(url), read_text(plan.text)[1], plan.context, stride)
     except LlamaLoadError as error:
         return {}, dict.fromkeys(NAMES, printable(str(error), 300))
     figures = {"perplexity": score.perplexity}
     return figures | ({} if score.bits_per_byte is None else {"bits_per_byte": score.bits_per_byte}), {}
 
 
-def by_binary(binary: str, model: Path, file: Path, text: str, context: int, url: str) -> Found:
+def by_binary(plan: PerplexityPlan, model: Path, url: str) -> Found:
     """Perplexity by llama-perplexity; bits per byte where the server at `url` counts tokens."""
-    found = perplexity_of(binary, model, file, context)
+    file, text = read_text(plan.text)
+    found = perplexity_of(plan.binary, model, file, plan.context)
     try:
         counter = tokenization(control_session((), TlsOptions()), url.rstrip("/"), None)
         if counter is None:

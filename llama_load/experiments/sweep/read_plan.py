@@ -9,7 +9,7 @@ from typing import Any
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.experiments.sweep.grammar import KINDS, NAME_FAULT, PLAN, URL
+from llama_load.experiments.sweep.grammar import KINDS, LOAD, NAME_FAULT, PLAN, URL
 from llama_load.experiments.sweep.located import Faults, Node, read_yaml, substituted
 from llama_load.experiments.sweep.locust_flags import flag_fault
 from llama_load.experiments.sweep.plan import (
@@ -61,7 +61,7 @@ def plan_of(root: Node, sets: Mapping[str, str], faults: Faults) -> Plan:
     wrong = (KeyError, TypeError, ValueError, AttributeError) if faults.found else ()
     plan = None
     with suppress(*wrong):
-        plan = _Builder(root, raw, faults).plan(wrong)
+        plan = _Builder(root, raw or {}, faults).plan(wrong)
     faults.raise_if_any()
     assert plan is not None
     return plan
@@ -75,7 +75,10 @@ def _with_sets(root: Node, sets: Mapping[str, str], faults: Faults) -> Node:
     own = root.value.get("set")
     values = {}
     if own is not None and isinstance(own.value, dict):
-        values = {name: yaml.safe_dump(node.plain(), default_flow_style=True, allow_unicode=True, width=10**9) for name, node in own.value.items()}
+        values = {
+            name: yaml.safe_dump(node.plain(), default_flow_style=True, allow_unicode=True, width=10**9)
+            for name, node in own.value.items()
+        }
         values = {name: text.removesuffix("\n").removesuffix("\n...") for name, text in values.items()}
     for name in sets:
         if name not in values:
@@ -91,7 +94,7 @@ def _members(root: Node, key: str) -> dict[str, Node]:
 
 
 class _Builder:
-    """Builds the plan from values whose shapes are right, and checks what shapes cannot: names that must exist, lengths that agree."""
+    """Builds the plan from values of the right shapes, and checks what shapes cannot: names that must exist, lengths that agree."""
 
     def __init__(self, root: Node, raw: dict[str, Any], faults: Faults) -> None:
         self._root, self._raw, self._faults = root, raw, faults
@@ -108,10 +111,8 @@ class _Builder:
         servers = part(lambda: tuple(self._server(name, each) for name, each in raw["servers"].items()))
         settings = part(lambda: tuple(self._setting(name, each, servers) for name, each in raw.get("vary", {}).items()))
         loads = part(lambda: tuple(load for number, each in enumerate(raw["load"]) for load in self._loads(number, each)))
-        labels = [load.label for load in loads]
-        for label in sorted({label for label in labels if labels.count(label) > 1}):
-            self._fault("load", f"two loads are labelled {label}; give each its own label")
-        workloads = part(lambda: self._workloads(raw.get("workload"), is_test=any(load.test for load in loads)))
+        part(lambda: self._labels(servers, loads))
+        workloads = part(lambda: self._workloads(raw.get("workload")))
         part(lambda: self._flags("flags", raw.get("flags", {})))
         dimensions = set(raw.get("vary") or {})
         tables = part(lambda: tuple(self._table(number, each, dimensions) for number, each in enumerate(raw.get("tables", []))))
@@ -133,6 +134,13 @@ class _Builder:
                 if key in raw
             },
         )
+
+    def _labels(self, servers: tuple[PlannedServer, ...], loads: tuple[Load, ...]) -> tuple[str, ...]:
+        for server in servers:
+            labels = [load.label for load in loads if server.name in (load.servers or (server.name,))]
+            for label in sorted({label for label in labels if labels.count(label) > 1}):
+                self._fault("load", f"two loads of {server.name} are labelled {label}; give each its own label")
+        return ()
 
     def _effects(self, dimensions: set[str]) -> tuple[str, ...]:
         for name in self._raw.get("effects", []):
@@ -164,10 +172,14 @@ class _Builder:
         targets = {text: values for text, values in raw.items() if text not in (LABELS, VALUES)}
         lengths = {len(values) for values in raw.values()}
         if not targets and VALUES not in raw:
-            self._fault("vary", f"vary.{name} changes nothing; give what it changes, such as SERVER.args+, or values for {{{name}}}", name)
+            self._fault(
+                "vary", f"vary.{name} changes nothing; give what it changes, such as SERVER.args+, or values for {{{name}}}", name
+            )
             return Setting(name, (), (), ())
         if len(lengths) > 1:
-            self._fault("vary", f"vary.{name}: all its lists need the same length, got {' and '.join(map(str, sorted(lengths)))}", name)
+            self._fault(
+                "vary", f"vary.{name}: all its lists need the same length, got {' and '.join(map(str, sorted(lengths)))}", name
+            )
         parsed = tuple((self._target(name, text, servers), tuple(values)) for text, values in targets.items())
         values = raw[VALUES] if VALUES in raw else next(iter(targets.values()))
         labels = tuple(str(value) for value in raw.get(LABELS, values))
@@ -189,16 +201,25 @@ class _Builder:
         is_env = len(parts) == 2 and parts[0] == "env"
         if not (is_env or (len(parts) == 1 and parts[0] in known - {"env"})):
             fields = ", ".join(sorted(known - {"env"})) or "nothing of a URL"
-            self._fault("vary", f"vary.{setting}: {text} changes nothing; give SERVER.FIELD (servers: {', '.join(names)}; fields: {fields}, env.NAME) or flags.NAME", setting)
+            self._fault(
+                "vary",
+                f"vary.{setting}: {text} changes nothing; give SERVER.FIELD (servers: {', '.join(names)}; fields: {fields}, "
+                "env.NAME) or flags.NAME",
+                setting,
+            )
         return Target(server, tuple(parts), is_added)
 
     def _loads(self, number: int, raw: dict[str, Any]) -> list[Load]:
-        flags: FlagValues = {name: value for name, value in raw.items() if name not in ("label", "tests", "depth", "takes-s")}
+        flags: FlagValues = {name: value for name, value in raw.items() if name not in LOAD.keys}
         self._flags(f"load[{number + 1}]", flags, "load")
+        for name in raw.get("servers", []):
+            if name not in self._raw["servers"]:
+                self._fault("load", f"load[{number + 1}]: there is no server {name}; servers are {', '.join(self._raw['servers'])}")
+        rest: dict[str, Any] = {"servers": tuple(raw.get("servers", ())), "takes_s": raw.get("takes-s")}
         if "tests" in raw:
-            return loads_of_tests(raw["tests"], raw.get("depth", [0]), flags, raw.get("takes-s"))
+            return loads_of_tests(raw["tests"], raw.get("depth", [0]), flags, **rest)
         label = raw.get("label") or " ".join(f"{name}={','.join(map(str, values))}" for name, values in flags.items())
-        return [Load(label or "default", flags, takes_s=raw.get("takes-s"))]
+        return [Load(label or "default", flags, **rest)]
 
     def _flags(self, where: str, flags: FlagValues, part: str = "flags") -> tuple[str, ...]:
         for name in flags:
@@ -206,9 +227,9 @@ class _Builder:
                 self._fault(part, f"{where}: {fault}", name)
         return ()
 
-    def _workloads(self, raw: list[dict[str, Any]] | None, *, is_test: bool) -> tuple[Workload, ...]:
+    def _workloads(self, raw: list[dict[str, Any]] | None) -> tuple[Workload, ...]:
         workloads = []
-        for each in raw or [{"file": "synthetic" if is_test else "sharegpt_chat"}]:
+        for each in raw or [{"file": "sharegpt_chat"}]:
             path = Path(each["file"])
             packed = bundled("locustfiles") / f"{path.stem}.py"
             if not (path.is_file() or ("/" not in each["file"] and packed.is_file())):
@@ -225,7 +246,7 @@ class _Builder:
                 self._fault("tables", f"tables[{number + 1}]: {fault}")
             columns.append(Column(**{key.replace("-", "_"): value for key, value in each.items()}))
         for name in [*raw.get("where", {}), *raw.get("sort-by", []), *([raw["group-by"]] if "group-by" in raw else [])]:
-            if fault := value_fault(name, dimensions):
+            if fault := value_fault(name, dimensions, raw.get("rows", "")):
                 self._fault("tables", f"tables[{number + 1}]: {fault}")
         rest = {key.replace("-", "_"): value for key, value in raw.items() if key not in ("columns", "sort-by")}
         return Table(tuple(columns), sort_by=tuple(raw.get("sort-by", ())), **rest)

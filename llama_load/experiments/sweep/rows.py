@@ -13,8 +13,9 @@ import numpy as np
 from llama_load.errors import LlamaLoadError
 from llama_load.experiments.sweep.cells import Cell
 from llama_load.experiments.sweep.gguf_facts import gguf_facts
-from llama_load.experiments.sweep.grammar import TEST, URL
-from llama_load.experiments.sweep.server import backend_name, gpu_count, model_name, model_path, words_of
+from llama_load.experiments.sweep.grammar import URL
+from llama_load.experiments.sweep.server import backend_name, gpu_count, model_name, model_path, uses_rpc, words_of
+from llama_load.experiments.sweep.tests_load import PROCESS, parse_test
 from llama_load.experiments.sweep.values import ARGUMENT, CONSTANT, PATH, VARIABLE
 from llama_load.foreign_text import printable, printable_json
 from llama_load.metrics.check import FAILED, INCOMPLETE, NOT_COMPARABLE
@@ -131,7 +132,7 @@ def _facts(cell: Cell) -> dict[str, str]:
     server = cell.server
     facts = {
         "server": server.label,
-        "backend": server.backend or backend_name(server.kind),
+        "backend": (server.backend or backend_name(server.kind)) + (",RPC" if uses_rpc(server) else ""),
         "model": model_name(server),
         "gpus": gpu_count(server),
         "workload": cell.workload.label,
@@ -203,7 +204,9 @@ def _add_requests(rows: list[Row], cell: Cell, folder: Path, manifest: Mapping[s
     start = rows[0].number("server_start_s")
     ok = records.ok()
     if start is None or not len(ok):
-        rows[0].reasons["cold_start_s"] = "the server was not started for this cell alone" if start is None else "no request succeeded"
+        rows[0].reasons["cold_start_s"] = (
+            "the server was not started for this cell alone" if start is None else "no request succeeded"
+        )
     else:
         first = int(np.argmin(ok.instants("started_mono_ns")))
         rows[0].samples["cold_start_s"] = [start + float(ok.numbers("ttft_ms")[first]) / 1e3]
@@ -215,12 +218,18 @@ def test_rates(records: Records, test: str) -> tuple[list[float], bool]:
     pp: prompt tokens that the server processed / its prompt time; tg: (output tokens - 1) / its time of decoding. Without the
     server's timings: prompt tokens / TTFT, and 1 / TPOT; these include the network and HTTP.
     """
-    match = TEST.fullmatch(test)
-    assert match is not None
     ok = records.ok()
-    names = ("server_prompt_tokens", "server_prompt_ms", "output_tokens", "server_predict_ms", "prompt_tokens", "ttft_ms", "tpot_ms")
+    names = (
+        "server_prompt_tokens",
+        "server_prompt_ms",
+        "output_tokens",
+        "server_predict_ms",
+        "prompt_tokens",
+        "ttft_ms",
+        "tpot_ms",
+    )
     columns = {name: [None if np.isnan(value) else float(value) for value in ok.numbers(name)] for name in names}
-    if match[1] == "pp":
+    if parse_test(test)[0] == PROCESS:
         own = [prompt_per_s(n, ms) for n, ms in zip(columns["server_prompt_tokens"], columns["server_prompt_ms"], strict=True)]
         client = [prompt_per_s(n, ms) for n, ms in zip(columns["prompt_tokens"], columns["ttft_ms"], strict=True)]
     else:

@@ -105,5 +105,7 @@ def _keep_memory_lines(folder: Path) -> None:
         return
     with log.open("rb") as file:
         lines = [line for line in file.read(MOST_LOG_BYTES).splitlines(keepends=True) if _MEMORY_LINE.search(line)]
+    heads = [place for place, line in enumerate(lines) if b"[MiB]" in line]
+    lines = lines[heads[-1] :] if heads else lines  # it is printed at the start, too
     if lines:
         memory.write_bytes(b"".join(lines))

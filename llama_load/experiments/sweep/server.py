@@ -68,6 +68,11 @@ def model_name(server: PlannedServer) -> str:
     return Path(given).name if given.endswith(".gguf") or Path(given).exists() else given
 
 
+def uses_rpc(server: PlannedServer) -> bool:
+    """Whether it computes on RPC workers."""
+    return bool(server.settings.get("rpc") or server.settings.get("rpc-workers"))
+
+
 def gpu_count(server: PlannedServer) -> str:
     """The number of devices that CUDA_VISIBLE_DEVICES names; empty if it is not set."""
     devices = str(server.settings.get("env", {}).get("CUDA_VISIBLE_DEVICES", ""))

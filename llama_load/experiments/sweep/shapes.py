@@ -27,7 +27,7 @@ class Text:
 
     choices: tuple[str, ...] = ()
 
-    def check(self, node: Node, where: str, faults: Faults) -> str | None:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The text."""
         if isinstance(node.value, bool) or not isinstance(node.value, str | int | float | datetime.date):
             return _other(node, where, "a text", faults)
@@ -49,7 +49,7 @@ class Number:
     most: float = 1e9
     is_whole: bool = False
 
-    def check(self, node: Node, where: str, faults: Faults) -> float | None:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The number."""
         value = node.value
         kinds = int if self.is_whole else (int, float)
@@ -66,7 +66,7 @@ class Number:
 class YesNo:
     """true or false."""
 
-    def check(self, node: Node, where: str, faults: Faults) -> bool | None:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The value."""
         return node.value if isinstance(node.value, bool) else _other(node, where, "true or false", faults)
 
@@ -98,7 +98,7 @@ class ListOf:
     least: int = 1
     or_one: bool = False
 
-    def check(self, node: Node, where: str, faults: Faults) -> list[Any] | None:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The values."""
         if not isinstance(node.value, list):
             return [self.item.check(node, where, faults)] if self.or_one else _other(node, where, "a list", faults)
@@ -119,7 +119,7 @@ class MapOf:
     item: Shape
     least: int = 0
 
-    def check(self, node: Node, where: str, faults: Faults) -> dict[str, Any] | None:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The values by name."""
         if not isinstance(node.value, dict):
             return _other(node, where, "names with values", faults)
@@ -149,7 +149,7 @@ class Object:
     one_of: tuple[str, ...] = ()
     or_text: str = ""
 
-    def check(self, node: Node, where: str, faults: Faults) -> dict[str, Any] | None:
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
         """The values of the keys given."""
         if self.or_text and isinstance(node.value, str):
             return {self.or_text: self.keys[self.or_text].shape.check(node, where, faults)}
@@ -204,10 +204,11 @@ class Checked:
         return self.shape.schema()
 
 
-def _other(node: Node, where: str, wanted: str, faults: Faults) -> None:
+def _other(node: Node, where: str, wanted: str, faults: Faults) -> Any:
     kinds = {dict: "keys with values", list: "a list", type(None): "nothing"}
     got = kinds.get(type(node.value)) or repr(printable(str(node.value), 40))
     faults.add(node, f"{where or 'the plan'} must be {wanted}, got {got}")
+    return None
 
 
 def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from llama_load.experiments.sweep.grammar import REQUESTS
 from llama_load.experiments.sweep.plan import Column, Plan, Table
 from llama_load.experiments.sweep.rows import CLIENT_TIMES, Row
-from llama_load.experiments.sweep.values import HIGHER, LOWER, OF_REQUESTS, Value, describe
+from llama_load.experiments.sweep.values import FACTS, HIGHER, LOWER, OF_REQUESTS, Value, describe
 
 MISSING = "NA"
 NOT_RANKED = "†"
@@ -120,9 +120,11 @@ def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> M
     for name in reversed(table.sort_by):
         place = next((place for place, column in enumerate(table.columns) if column.value == name), None)
         if place is not None:
-            lines.sort(key=lambda texts: texts[place])  # noqa: B023 - used at once
+            lines.sort(key=lambda texts: texts[place])
     cells = tuple(tuple(Cell(text) for text in texts) for texts in lines)
-    return MadeTable(title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])])))
+    return MadeTable(
+        title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])]))
+    )
 
 
 def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> MadeTable:
@@ -134,7 +136,7 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> Made
         merged.setdefault(tuple(row.fact(name) for name in names), []).append(row)
     groups = list(merged.values())
     for name in reversed(table.sort_by):
-        groups.sort(key=lambda group: _natural(group[0].fact(name)))  # noqa: B023 - used at once
+        groups.sort(key=lambda group: _natural(group[0].fact(name)))
     notes: list[str] = []
     columns = [_column(column, groups, plan, notes) for column in table.columns]
     cells = tuple(zip(*columns, strict=True)) if groups else ()
@@ -143,7 +145,9 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> Made
         for group in unranked:
             words = ", ".join(dict.fromkeys(row.facts.get("verdict") or "no verdict" for row in group if not row.is_ranked))
             notes.append(f"{NOT_RANKED} {_name(group[0])}: not ranked, its verdict is {words}")
-    return MadeTable(title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])])))
+    return MadeTable(
+        title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])]))
+    )
 
 
 def _natural(text: str) -> tuple[int, float, str]:
@@ -175,7 +179,13 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
         if not mark and value.best and not all(row.is_ranked for row in own) and not column.loss_against:
             mark = NOT_RANKED
         text = _text(column, value, each) + (f" {mark}" if mark else "")
-        cells.append(Cell(text, best is not None and round(each.mean, _decimals(column, value)) == best and all(row.is_ranked for row in own), each.mean))
+        cells.append(
+            Cell(
+                text,
+                best is not None and round(each.mean, _decimals(column, value)) == best and all(row.is_ranked for row in own),
+                each.mean,
+            )
+        )
     return cells
 
 
@@ -214,7 +224,7 @@ def _best(column: Column, value: Value, groups: Sequence[Sequence[Row]], found: 
         if each is not None and all(row.is_ranked for row in group if _is_in(row, column.where))
     ]
     same_count = len({row.figures.get("completed") for group in groups for row in group if row.is_ranked}) == 1
-    if len(ranked) < 2 or (column.value == "duration" and not same_count):
+    if len(set(ranked)) < 2 or (column.value == "duration" and not same_count):
         return None
     return max(ranked) if choose == HIGHER else min(ranked)
 
@@ -241,7 +251,8 @@ def _heads(table: Table, plan: Plan, cells: Sequence[Sequence[Cell]]) -> tuple[H
 
 
 def _name(row: Row) -> str:
-    skipped = ("backend", "model", "workload", "verdict", "reasons", "succeeded", "depth", "gpus", "concurrency", "test")
-    skipped += ("model_type", "size", "params", "quantization", "file_size")
-    texts = [text if name in ("server", "load") else f"{name}={text}" for name, text in row.facts.items() if name not in skipped and text]
+    skipped = {value.key for value in FACTS} - {"server", "load"}
+    texts = [
+        text if name in ("server", "load") else f"{name}={text}" for name, text in row.facts.items() if name not in skipped and text
+    ]
     return ", ".join(texts)

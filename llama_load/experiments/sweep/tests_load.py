@@ -2,8 +2,8 @@
 
 | test | prompt | answer | what is timed |
 |---|---|---|---|
-| ppN | N tokens with BOS, none of them cached | 1 token | N / the server's prompt time |
-| ppN @ dD | N tokens behind a prefix of D tokens, which the cache holds since the warm-up | 1 token | N / the server's prompt time |
+| ppN | N tokens with BOS; llama-server is told to cache none | 1 token | N / the server's prompt time |
+| ppN @ dD | N tokens behind D tokens that the cache holds since the warm-up | 1 token | N / the server's prompt time |
 | tgN | 8 tokens | N + 1 tokens | N / the server's time between the first token and the last: N decoding steps |
 | tgN @ dD | D tokens | N + 1 tokens | the same, at a context of D to D + N tokens |
 """
@@ -23,19 +23,20 @@ PROCESS, GENERATE = "pp", "tg"
 
 
 def parse_test(test: str) -> tuple[str, int]:
-    """`pp512` -> ("pp", 512)."""
+    """`pp512` -> ("pp", 512). ValueError: no test."""
     match = TEST.fullmatch(test)
-    assert match is not None
+    if match is None:
+        raise ValueError(test)
     return match[1], int(match[2])
 
 
-def loads_of_tests(tests: Sequence[str], depths: Sequence[int], flags: FlagValues, takes_s: float | None) -> list[Load]:
+def loads_of_tests(tests: Sequence[str], depths: Sequence[int], flags: FlagValues, **rest: Any) -> list[Load]:
     """A load per depth and test; the plan's own flags replace ours."""
     loads = []
     for depth in depths:
         for test in tests:
             label = f"{test} @ d{depth}" if depth else test
-            loads.append(Load(label, merged(_flags(test, depth), flags), test, depth, takes_s))
+            loads.append(Load(label, merged(_flags(test, depth), flags), test, depth, **rest))
     return loads
 
 

@@ -40,7 +40,12 @@ FACTS = (
     _text("server", "Server", "服务端", "the server's label"),
     _text("backend", "Backend", "后端", "what the server is: llama.cpp, vLLM, llama-cpp-python, or the plan's own text"),
     _text("model", "Model", "模型", "the model's file or name"),
-    _text("model_type", "Model type", "模型类型", "architecture, size and quantization, as llama-bench prints them; from the .gguf file"),
+    _text(
+        "model_type",
+        "Model type",
+        "模型类型",
+        "architecture, size and quantization, as llama-bench prints them; from the .gguf file",
+    ),
     _text("size", "Size", "大小", "bytes of the model's tensors, as llama-bench prints them"),
     _text("file_size", "Size", "大小", "size of the .gguf file, or of the files in the model's folder, in GB of 10^9 bytes"),
     _text("params", "Params", "参数量", "number of parameters, in billions, as llama-bench prints it"),
@@ -48,7 +53,9 @@ FACTS = (
     _text("gpus", "GPUs", "显卡数量", "number of devices in CUDA_VISIBLE_DEVICES, else of GPUs found"),
     _text("workload", "Workload", "负载类型", "the workload's label"),
     _text("load", "Load", "负载", "the load's label"),
-    _text("concurrency", "Concurrency", "并发", "requests in flight of the stage or the cell, such as c=8; in an open loop the rate"),
+    _text(
+        "concurrency", "Concurrency", "并发", "requests in flight of the stage or the cell, such as c=8; in an open loop the rate"
+    ),
     _text("test", "Test", "测试", "the test, such as pp512 or tg128 @ d4096"),
     _text("depth", "Depth", "深度", "tokens in the context before the test"),
     _text("repeats", "Repeats", "重复次数", "number of runs behind the row"),
@@ -68,9 +75,16 @@ FIGURES = (
     Value("chars_per_s", "Chars/s", "每秒生成字符", "output characters per second", best=HIGHER),
     Value("server_start_s", "Start (s)", "启动耗时 (s)", "from starting the server's process until it was ready, s", best=LOWER),
     Value(
-        "cold_start_s", "Cold start (s)", "冷启动首 Token (s)", "server_start_s + TTFT of the first request; needs --warmup 0", 3, LOWER
+        "cold_start_s",
+        "Cold start (s)",
+        "冷启动首 Token (s)",
+        "server_start_s + TTFT of the first request; needs --warmup 0",
+        3,
+        LOWER,
     ),
-    Value("ts", "t/s", "t/s", "tokens per second of a test: mean of the requests' own rates, ± their sample deviation", best=HIGHER),
+    Value(
+        "ts", "t/s", "t/s", "tokens per second of a test: mean of the requests' own rates, ± their sample deviation", best=HIGHER
+    ),
     Value("perplexity", "PPL", "困惑度", "perplexity of the text", 4, LOWER),
     Value("bits_per_byte", "Bits/byte", "比特/字节", "bits per byte of the text: comparable between vocabularies", 4, LOWER),
     Value("vram_mib", "VRAM (MiB)", "显存 (MiB)", "memory of all GPUs in use, the peak of the run, MiB", 0, LOWER),
