@@ -39,8 +39,8 @@ def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
         help="exit with 1 if this metric is worse than the base's by over N %% with confidence, with 3 if that cannot be judged: "
         "p99_ttft_ms:+5%% or output_throughput:-5%% (repeatable)",
     )
-    compare.add_argument("--format", choices=FORMATS, default="text", help="text (default), md (Markdown), json or html")
-    compare.add_argument("--output", type=Path, metavar="FILE", help="write to this file (html: needed) instead of the terminal")
+    compare.add_argument("--format", choices=FORMATS, default="text", help="text (default), md (Markdown) or json")
+    compare.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of the terminal")
     compare.add_argument(
         "--llama-bench",
         type=Path,
@@ -58,7 +58,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     from llama_load.comparison.sources import bench_in, read_groups
 
     gates = [parse_gate(text) for text in arguments.gate]
-    groups, bench = read_groups(arguments.sides, with_samples=arguments.format == "html")
+    groups, bench = read_groups(arguments.sides)
     bench += [row for file in arguments.llama_bench for row in bench_in(file)]
     comparisons = [(group.title, compare(group.sides, gates, bench)) for group in groups]
     _show(comparisons, arguments.format, arguments.output)
