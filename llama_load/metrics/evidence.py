@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from llama_load.metrics.definitions import SECTION_KEYS
+from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.records import Records
@@ -127,6 +128,7 @@ class Evidence:
     length_means_full: bool = False  # a finish by length without max_tokens means a full context (llama-server)
     fixed_lengths: bool = False  # every answer should have exactly the requested length
     server_changes: Sequence[str] = ()
+    failure_context: FailureContext = field(default_factory=FailureContext)
 
     # the locustfile
     others: OtherTraffic = field(default_factory=OtherTraffic)  # what its users did besides LLM requests
