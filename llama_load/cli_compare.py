@@ -24,6 +24,12 @@ def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
         "summary.json, a result JSON of vllm bench serve or vllm-bench, or a text with their printed blocks. Several, separated by "
         "commas, are repeats of one set-up. Without repeats nothing is proven. A llama-bench table in a text is held against the "
         "servers' decode speed.",
+        examples={
+            "Five runs before a change, five after it, as a gate in CI": "llama-load compare runs/before runs/after "
+            "--gate p99_ttft_ms:+5%",
+            "Repeats, listed or by a pattern, with labels": "llama-load compare q4=runs/a,runs/b q8='runs/q8-*'",
+            "Blocks printed by vllm bench serve, as Markdown": "llama-load compare vllm.log 'llama.log#Q4_K_M' --format md",
+        },
     )
     compare.add_argument(
         "sides",
