@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import gevent
 import psutil
 
+from llama_load.serving.local_process import is_here, listening, with_descendants
 from llama_load.wire.address import Address
-
-# Child processes of a server are counted with it, up to this many, to keep a reading cheap.
-MOST_PROCESSES = 64
 
 
 class ServerCpu:
@@ -22,7 +19,7 @@ class ServerCpu:
         self._processes: list[psutil.Process] = []
         self._since: dict[int, float] = {}
         self._total_since_s = 0.0
-        ports = {address.port for address in addresses if _is_here(address)}
+        ports = {address.port for address in addresses if is_here(address)}
         if ports:
             gevent.spawn(self._look, ports)
 
@@ -37,7 +34,7 @@ class ServerCpu:
         return min(1.0, sum(used_s) / total_s) if used_s and total_s > 0 else None
 
     def _look(self, ports: set[int]) -> None:
-        self._processes = gevent.get_hub().threadpool.apply(_listening, (ports,))
+        self._processes = gevent.get_hub().threadpool.apply(lambda: with_descendants(listening(ports)))
         self.start()
 
     def _cpu_s(self) -> dict[int, float]:
@@ -56,24 +53,3 @@ def machine_cpu_s() -> tuple[float, float, float]:
     times = psutil.cpu_times()
     guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # contained in user and nice
     return times.idle + getattr(times, "iowait", 0.0), sum(times) - guests, getattr(times, "steal", 0.0)
-
-
-def _is_here(address: Address) -> bool:
-    """Whether the address is one of this machine."""
-    found = {str(sockaddr[0]).partition("%")[0] for _, sockaddr in address.endpoints}
-    if any(ipaddress.ip_address(each).is_loopback for each in found):
-        return True
-    own = {each.address.partition("%")[0] for interface in psutil.net_if_addrs().values() for each in interface}
-    return not found.isdisjoint(own)
-
-
-def _listening(ports: Iterable[int]) -> list[psutil.Process]:
-    """The processes that listen on these ports, and their descendants."""
-    try:
-        sockets = psutil.net_connections("tcp")
-        pids = {each.pid for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr.port in ports}
-        parents = [psutil.Process(pid) for pid in pids if pid]
-        found = {process.pid: process for parent in parents for process in (parent, *parent.children(recursive=True))}
-    except (psutil.Error, OSError):
-        return []
-    return list(found.values())[:MOST_PROCESSES]
