@@ -50,6 +50,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.verdicts
 	$(BIN)/python -m benchmarks.reports
 	$(BIN)/python -m benchmarks.large_prompts
+	$(BIN)/python -m benchmarks.live_figures
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -90,6 +90,7 @@ class Sender:
             elif message.type == messages.END:
                 self.state = "ready"
                 self.over = True
+                self.say(messages.BACK, {"keys": [lease.key for lease in self.leases]})
                 last = messages.Flushed(self.number, WorkerHealth(self.name))
                 self.say(messages.FLUSHED, {"last_word": messages.pack(last)})
 

@@ -6,6 +6,7 @@ import argparse
 import errno
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from llama_load.cli_serve import add_serve
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.foreign_text import printable_lines
 from llama_load.reports.formats import FORMATS, export
+from llama_load.reports.translations import LANGUAGES
 from llama_load.terminal import STARTED_AS, make_output_safe
 from llama_load.version import __version__
 
@@ -111,6 +113,7 @@ def command_parser() -> Parser:
             "Write the reports of a run again": "llama-load report runs/20261121-203500-demo",
             "Add the records that a worker could not deliver": "llama-load report runs/20261121-203500-demo --add runs/spool-w1",
             "A row per request, for a spreadsheet": "llama-load report runs/20261121-203500-demo --format csv --output a.csv",
+            "Chinese headings in report.md and report.html": "llama-load report --lang zh runs/20261121-203500-demo",
             "A JSON object per request": "llama-load report runs/20261121-203500-demo --format jsonl | jq .ttft_ms",
         },
     )
@@ -127,6 +130,9 @@ def command_parser() -> Parser:
         "--format",
         choices=FORMATS,
         help="print the run in this format instead: csv, jsonl or parquet (a row per request), json, md or txt (the report)",
+    )
+    report.add_argument(
+        "--lang", choices=LANGUAGES, help="language of the headings in report.md and report.html (default: as in the run)"
     )
     report.add_argument("--output", type=Path, metavar="FILE", help="with --format: write to this file (default: stdout)")
     report.set_defaults(run=_report)
@@ -226,16 +232,15 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.format is not None:
         if arguments.add or len(arguments.runs) > 1:
             raise UsageError("--format prints one run, without --add; name only that run")
-        export(arguments.runs[0], arguments.format, arguments.output)
+        export(arguments.runs[0], arguments.format, arguments.output, arguments.lang)
         return 0
     if arguments.output is not None:
         raise UsageError("--output needs --format: which of csv, jsonl, parquet, json, md and txt?")
-    return max(report_again(path, arguments.add) for path in arguments.runs)
+    return max(report_again(path, arguments.add, arguments.lang) for path in arguments.runs)
 
 
 def _runs(arguments: argparse.Namespace) -> int:
-    from llama_load.reports.layout import in_columns
-    from llama_load.reports.run_list import COLUMNS, run_rows
+    from llama_load.reports.run_list import run_lines, run_rows
 
     if not arguments.folder.is_dir():
         raise UsageError(f"there is no folder {arguments.folder}; give the folder that contains the run folders")
@@ -243,7 +248,8 @@ def _runs(arguments: argparse.Namespace) -> int:
     if not rows:
         print(f"No run folder in {arguments.folder}.")
         return 0
-    for line in in_columns([COLUMNS, *rows], gap="  "):
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in run_lines(rows, width):
         print(line)
     return 0
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Installs what tests of several hosts and of proxies need of Debian: nginx, iproute2, iptables and curl, if they are not there.
+# Installs what heavy tests need of Debian, if it is not there: nginx, iproute2, iptables and curl for proxies and several hosts,
+# chromium for pages.
 set -euo pipefail
 missing=()
 export PATH=$PATH:/usr/sbin
-for pair in nginx:nginx-light ip:iproute2 iptables:iptables curl:curl; do
+for pair in nginx:nginx-light ip:iproute2 iptables:iptables curl:curl chromium:chromium; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done
 if [ ${#missing[@]} -gt 0 ]; then

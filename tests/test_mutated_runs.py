@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,15 @@ def folder() -> Any:
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [(*path, key) for key, _ in inside] + [each for key, item in inside for each in places(item, (*path, key))]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_html() -> Iterator[None]:
+    """report.html takes a second of each of a hundred examples; `make fuzz` has it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("LLAMA_LOAD_HYPOTHESIS") != "fuzz":
+            patch.setattr("llama_load.reports.again.write_html", lambda *_: None)
+        yield
 
 
 @given(st.data())

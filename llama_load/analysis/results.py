@@ -8,6 +8,8 @@ from typing import Any
 
 from llama_load.analysis.evidence import cut_ns, evidence_of_run, evidence_of_stage
 from llama_load.analysis.keys import flat_result
+from llama_load.analysis.telemetry import run_telemetry
+from llama_load.analysis.time_parts import RunTimeParts, time_parts
 from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.rates import peak_in_flight
@@ -16,6 +18,7 @@ from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
 from llama_load.metrics.summary import Summary, summarize
+from llama_load.metrics.telemetry_figures import TelemetryFigures
 from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.metrics.window import Window, window_of
@@ -37,6 +40,9 @@ class Results:
     verdict: Verdict
     thresholds: list[ThresholdResult]
     others: OtherTraffic
+    time_parts: RunTimeParts
+    telemetry: TelemetryFigures
+    telemetry_by_stage: list[TelemetryFigures]  # as many as `stages`
 
     @property
     def request_imbalance(self) -> float | None:
@@ -87,6 +93,7 @@ def analyze(run: Run) -> Results:
     }
     evidence = evidence_of_run(run, measured, total)
     verdict = judge(evidence, stages)
+    telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
     return Results(
         run,
         total,
@@ -99,6 +106,9 @@ def analyze(run: Run) -> Results:
         verdict=verdict,
         thresholds=_thresholds(manifest, total, groups, stages, verdict),
         others=evidence.others,
+        time_parts=time_parts(run),
+        telemetry=telemetry,
+        telemetry_by_stage=telemetry_by_stage,
     )
 
 

@@ -9,6 +9,7 @@ leases lost on their way, go to other workers. Every lease names its replica.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -123,6 +124,23 @@ class Dispatcher:
         """How many users with leases have a request whose scheduled time has come."""
         now_ns = self._now_ns()
         return self.in_flight - sum(1 for entry in self._workers.held if (entry.lease.scheduled_ns or now_ns) > now_ns)
+
+    def requests_under_way(self) -> list[Lease]:
+        """The lease that each user with a request under way uses now. (Of a conversation all turns are leased at once.)"""
+        now_ns = self._now_ns()
+        present: dict[int, Lease] = {}  # by holder
+        for entry in self._workers.held:
+            if not entry.is_over and (entry.lease.scheduled_ns or now_ns) <= now_ns:
+                present.setdefault(id(entry.holder), entry.lease)
+        return list(present.values())
+
+    @property
+    def overdue(self) -> int:
+        """How many requests of a schedule should have been sent and wait for the limit of requests in flight, or for users."""
+        if not self.has_begun or self.phase.scheduled_ns is None:
+            return 0
+        due = bisect_right(self.phase.scheduled_ns, self._now_ns() - self.phase.begun_ns)
+        return max(0, due - self.phase.pool.taken)
 
     def deliveries(self, worker: str) -> int:
         """How many times leases were handed to this worker."""

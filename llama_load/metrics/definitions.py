@@ -16,6 +16,9 @@ from llama_load.metrics import latencies as request
 EVERY, SCHEDULED = "every", "scheduled"
 CONNECTION, SERVER, ANSWER = DETAILS = ("connection", "server", "answer")
 
+# Which of two values of a figure is the better one. Of every latency it is the lower one.
+HIGHER, LOWER = "higher", "lower"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
@@ -140,7 +143,8 @@ OBJECTIVE_KEYS = tuple(latency.key for latency in LATENCIES if latency.is_object
 class Figure:
     """A figure of a set of requests: its key in summary.json and in thresholds, its line in the block (empty: none), the
     attribute of `Summary`, its definition. `is_rate`: per second of the run's or stage's time. `is_count`: shown without
-    decimals; `known` is then the attribute with the known part of it, shown where the whole is unknown."""
+    decimals; `known` is then the attribute with the known part of it, shown where the whole is unknown. `better`: which value is
+    the better one when runs are compared (HIGHER, LOWER); empty where neither is."""
 
     key: str
     line: str
@@ -149,6 +153,7 @@ class Figure:
     is_rate: bool = False
     is_count: bool = False
     known: str = ""
+    better: str = ""
 
     @property
     def unit(self) -> str:
@@ -162,10 +167,11 @@ FIGURES = (
         "Benchmark duration (s)",
         "duration_s",
         "first start to last end, failed requests included; to the end of the time where that cut the run",
+        better=LOWER,
     ),
     Figure("completed", "Successful requests", "completed", "requests with a valid, complete answer", is_count=True),
     Figure("failed", "Failed requests", "failed", "requests without one, by failure class", is_count=True),
-    Figure("failure_ratio", "", "failure_ratio", "failed / (completed + failed), 0 to 1"),
+    Figure("failure_ratio", "", "failure_ratio", "failed / (completed + failed), 0 to 1", better=LOWER),
     Figure(
         "total_input_tokens",
         "Total input tokens",
@@ -188,6 +194,7 @@ FIGURES = (
         "request_throughput",
         "successful requests / duration",
         is_rate=True,
+        better=HIGHER,
     ),
     Figure(
         "request_goodput",
@@ -195,6 +202,7 @@ FIGURES = (
         "request_goodput",
         "successful requests that meet every --goodput objective / duration; n/a where one was not measured",
         is_rate=True,
+        better=HIGHER,
     ),
     Figure(
         "output_throughput",
@@ -202,12 +210,14 @@ FIGURES = (
         "output_throughput",
         "output tokens / duration; in a run cut by its time, all tokens that came within it, those of cut requests included",
         is_rate=True,
+        better=HIGHER,
     ),
     Figure(
         "max_output_tokens_per_s",
         "Peak output token throughput (tok/s)",
         "max_output_tokens_per_s",
         "most output tokens within any second; n/a for runs shorter than a second",
+        better=HIGHER,
     ),
     Figure(
         "max_concurrent_requests",
@@ -221,6 +231,7 @@ FIGURES = (
         "total_token_throughput",
         "(prompt + output tokens) / duration",
         is_rate=True,
+        better=HIGHER,
     ),
 )
 FIGURE_BY_KEY = {figure.key: figure for figure in FIGURES}

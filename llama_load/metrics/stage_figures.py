@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from llama_load.metrics.check import Check
 from llama_load.metrics.records import Records
 from llama_load.metrics.server_counters import ServerCounters
@@ -79,11 +82,16 @@ def completed_within(records: Records, stage: int, ended_mono_ns: int | None) ->
 
     `ended_mono_ns` None: the stage has no end. Late failures count because a stage must not look better for requests that time out
     after it."""
-    own = records.where(records.equals("stage", stage))
+    ended = records.where(completed_within_mask(records, stage, ended_mono_ns))
+    return ended, int(records.equals("stage", stage).sum()) - len(ended)
+
+
+def completed_within_mask(records: Records, stage: int, ended_mono_ns: int | None) -> NDArray[np.bool_]:
+    """One bool per row: whether `completed_within` has it."""
+    own = records.equals("stage", stage)
     if ended_mono_ns is None:
-        return own, 0
-    ended = own.where((own.instants("ended_mono_ns") <= ended_mono_ns) | own.is_failed())
-    return ended, len(own) - len(ended)
+        return own
+    return own & ((records.instants("ended_mono_ns") <= ended_mono_ns) | records.is_failed())
 
 
 def with_window_rates(figures: Summary, measured: Records, window: Window, slos: tuple[Slo, ...]) -> Summary:

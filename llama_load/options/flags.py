@@ -12,6 +12,7 @@ from llama_load.load.segments import ARRIVALS, ON_LIMITS, QUEUE, RAMPS
 from llama_load.load.stages import EXAMPLES
 from llama_load.metrics.definitions import OBJECTIVE_KEYS, SECTION_KEYS
 from llama_load.metrics.thresholds import DEFAULT, GROUPS
+from llama_load.reports.translations import ENGLISH, LANGUAGES
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT
 from llama_load.targets.target import BACKENDS
@@ -41,6 +42,7 @@ MOST_USERS = 10**6
 MOST_TOKENS = 10**7  # of a prompt or an answer: ten times the longest contexts
 MOST_PARTS = 10**4  # images or texts in a request, turns of a conversation
 MOST = 10**9
+DEFAULT_INTERVAL_S = 1.0  # of telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,15 @@ FLAGS = (
         "median_ and pN_ of ttft_ms, tpot_ms and e2el_ms; can be repeated",
         repeated=True,
     ),
+    Flag(
+        "--metrics-port",
+        "",
+        "serve live figures to Prometheus at http://127.0.0.1:PORT/metrics; ADDRESS:PORT opens it to other machines, "
+        "such as 0.0.0.0:9646 (the web UI has /metrics already)",
+        in_web_ui=False,
+    ),
+    Flag("--no-report-html", "", "do not write report.html, which takes about 2 s after the run and 1.4 MB", switch=True),
+    Flag("--lang", ENGLISH, "language of the headings in report.md and report.html", LANGUAGES),
     Flag("--junit", "", "write the thresholds' results to this JUnit XML file, for CI"),
     Flag(
         "--at-end",
@@ -212,6 +223,12 @@ FLAGS = (
     Flag("--connect-timeout", f"{_TIMEOUTS.connect_s:g}", "seconds to wait for a connection"),
     Flag("--first-token-timeout", f"{_TIMEOUTS.first_token_s:g}", "seconds to wait for the first token"),
     Flag("--token-timeout", f"{_TIMEOUTS.token_s:g}", "seconds to wait for the next token"),
+    Flag(
+        "--telemetry-interval",
+        f"{DEFAULT_INTERVAL_S:g}",
+        "seconds between samples of GPUs, host, server processes and servers' metrics; 0: no telemetry",
+    ),
+    Flag("--price-per-hour", "", "price of the whole set-up per hour, in any currency: adds the cost of a million tokens"),
     Flag("--save-texts", "", "store prompts and answers in the results (otherwise only their hashes)", switch=True),
 )
 

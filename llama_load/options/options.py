@@ -14,8 +14,10 @@ from llama_load.load.segments import LONGEST_S, LoadModel
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
     CANCEL,
+    DEFAULT_INTERVAL_S,
     FLAGS,
     LONGEST_WAIT_S,
+    LOOPBACK,
     MOST_REQUESTS,
     MOST_TOKENS,
     MOST_USERS,
@@ -25,6 +27,7 @@ from llama_load.options.flags import (
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
 from llama_load.options.traffic_flags import read_traffic
+from llama_load.reports.translations import ENGLISH, LANGUAGES
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS, BodyOptions
 from llama_load.targets.target import BACKENDS
@@ -34,6 +37,8 @@ from llama_load.wire.tls import TlsOptions
 from llama_load.workloads.prompt import Traffic
 
 LONGEST_FAULT = 300  # characters
+# Shorter intervals cost more than they show: NVML averages power and utilisation over 0.1 s to 1 s.
+LEAST_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +79,12 @@ class RunOptions:
     timeouts: Timeouts
     wait_at_end_s: float
     save_texts: bool
+    telemetry_interval_s: float  # 0: no telemetry
+    price_per_hour: float | None
     junit: Path | None
+    lang: str
+    no_report_html: bool
+    metrics_address: tuple[str, int] | None  # where to serve /metrics
     given_flags: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
 
     @property
@@ -145,7 +155,12 @@ def read_options(namespace: Any) -> RunOptions:
         ),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
         save_texts=switch("save_texts"),
+        telemetry_interval_s=_telemetry_interval_s(number("telemetry_interval", float, 0, most=LONGEST_S), faults),
+        price_per_hour=number("price_per_hour", float, 0),
         junit=Path(junit) if junit else None,
+        lang=chosen("lang", LANGUAGES) or ENGLISH,
+        no_report_html=switch("no_report_html"),
+        metrics_address=_address(text("metrics_port"), faults),
         given_flags=_given(flags),
     )
     if faults:
@@ -172,11 +187,31 @@ def _given(flags: FlagReader) -> dict[str, Any]:
     return given if body is None else given | {"extra_body": without_secret_values(body)}
 
 
+def _address(given: str | None, faults: list[str]) -> tuple[str, int] | None:
+    """PORT or ADDRESS:PORT (an IPv6 address in brackets); without an address loopback."""
+    if given is None:
+        return None
+    host, _, port = given.rpartition(":")
+    if not (port.isdecimal() and port.isascii() and len(port) <= 5 and 0 < int(port) < 2**16):
+        faults.append(f"--metrics-port must be a port or ADDRESS:PORT, such as 9646 or 0.0.0.0:9646, got {given!r}")
+        return None
+    return host.strip("[]") or LOOPBACK, int(port)
+
+
 def _models(given: str | None, faults: list[str]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in (given or "").split(","))
     if given is not None and not all(names):
         faults.append(f"--model must be one or more names separated by commas, got {given!r}")
     return names if given is not None else ()
+
+
+def _telemetry_interval_s(given: float | None, faults: list[str]) -> float:
+    """The interval, 0 where nothing is to be sampled."""
+    if given is None:
+        return DEFAULT_INTERVAL_S
+    if 0 < given < LEAST_INTERVAL_S:
+        faults.append(f"--telemetry-interval must be 0 or at least {LEAST_INTERVAL_S:g} s, got {given:g}")
+    return given
 
 
 def _readable(given: str | None, faults: list[str]) -> Path | None:

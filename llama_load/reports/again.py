@@ -10,7 +10,7 @@ from llama_load.analysis.results import analyze
 from llama_load.errors import UsageError
 from llama_load.reports.block import block
 from llama_load.reports.show import show
-from llama_load.reports.write import try_to_write_reports
+from llama_load.reports.write import try_to_write_reports, write_html
 from llama_load.runs import RUNNING, Run, add_spool, load_run, lock_folder, recover
 
 # How long to wait for the folder's lock: of another report or of a run that ends; and of a process that recovers a killed run.
@@ -18,10 +18,10 @@ FINISHED_WITHIN_S = 60.0
 RECOVERED_WITHIN_S = 1.0
 
 
-def report_again(folder: Path, spools: Sequence[Path] = ()) -> int:
+def report_again(folder: Path, spools: Sequence[Path] = (), language: str | None = None) -> int:
     """Print the block of a run and write its reports, finishing it if its process was killed; the exit code.
 
-    The folder of a run in progress is not changed. Raises UsageError and RunError.
+    The folder of a run in progress is not changed. `language`: of the headings (None: the run's). Raises UsageError and RunError.
     """
     run = load_run(folder)
     try:
@@ -34,11 +34,11 @@ def report_again(folder: Path, spools: Sequence[Path] = ()) -> int:
         run = load_run(folder)  # again, now that no other process writes to it
         fault = _complete(run, spools)
         run = load_run(folder) if fault is None else run
-        results, text = try_to_write_reports(analyze(run))
+        results, text = try_to_write_reports(analyze(run), language)
+        show(results, text, sys.stdout)
+        fault = fault or results.run.unwritten or write_html(results, text, language)
     finally:
         lock.release()
-    show(results, text, sys.stdout)
-    fault = fault or results.run.unwritten
     if fault is not None:
         print(f"llama-load: {fault}", file=sys.stderr)
         return 3

@@ -17,6 +17,7 @@ from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown
 from llama_load.reports.other_requests import traffic_lines
 from llama_load.reports.request_table import request_lines, request_table
 from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
+from llama_load.reports.time_table import time_lines
 from llama_load.reports.vllm_block import TOO_FEW, distribution_lines, vllm_block
 from llama_load.runs import Manifest
 
@@ -79,6 +80,7 @@ def own_sections(results: Results) -> list[str]:
     lines += _stages(results)
     lines += _more(figures)
     lines += _open_loop(manifest, figures)
+    lines += time_lines(results.time_parts)
     lines += _server_side(figures)
     if len(results.by_workload) > 1:
         for name, part in results.by_workload.items():

@@ -25,8 +25,9 @@ FORMATS = (*REQUESTS, "json", "md", "txt")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def export(folder: Path, form: str, file: Path | None) -> None:
+def export(folder: Path, form: str, file: Path | None, language: str | None = None) -> None:
     """Write a run in one of `FORMATS` to a file, or to stdout. The run folder is not changed, so it may be of a run in progress.
+    `language`: of the headings (None: the run's).
 
     Raises UsageError and RunError (no run folder, or a damaged one), OSError (the file cannot be written).
     """
@@ -36,15 +37,15 @@ def export(folder: Path, form: str, file: Path | None) -> None:
     run = load_run(folder)
     if file is not None:
         with whole_file(file) as out:
-            _write(run, form, out)
+            _write(run, form, out, language)
     elif form == PARQUET and sys.stdout.isatty():
         raise UsageError("Parquet is not text: give a file with --output, or send stdout to one")
     else:
-        _write(run, form, sys.stdout.buffer)
+        _write(run, form, sys.stdout.buffer, language)
         sys.stdout.buffer.flush()
 
 
-def _write(run: Run, form: str, out: IO[bytes]) -> None:
+def _write(run: Run, form: str, out: IO[bytes], language: str | None) -> None:
     if form in REQUESTS:
         write_requests(run.records, form, out)
         return
@@ -58,7 +59,7 @@ def _write(run: Run, form: str, out: IO[bytes]) -> None:
         text = msgspec.json.format(msgspec.json.encode(result_json(results)), indent=1).decode() + "\n"
     else:
         text = block(results)
-        text = markdown(results, text) if form == "md" else text
+        text = markdown(results, text, language) if form == "md" else text
     out.write(redacted(text).encode())
 
 

@@ -38,3 +38,43 @@ def in_columns(rows: Sequence[Sequence[str]], gap: str = " ") -> Iterable[str]:
         fills = [" " * (width - cell_len(cell)) for cell, width in zip((first, *others), widths, strict=True)]
         cells = [first + fills[0], *(fill + cell for fill, cell in zip(fills[1:], others, strict=True))]
         yield gap.join(cells).rstrip()
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """The text filled with spaces to this many columns, aligned left or right."""
+    space = " " * (width - cell_len(text))
+    return space + text if right else text + space
+
+
+def cut_to_width(text: str, width: int) -> str:
+    """The text, cut with an ellipsis if it takes more columns than this."""
+    return text if cell_len(text) <= width else text[: _most_chars(text, width - 1)] + "…"
+
+
+def wrapped(text: str, width: int, bullet: str = "") -> Iterable[str]:
+    """The text in lines of at most `width` columns, the first after `bullet`, the others indented by as much. Longer words, such as
+    sentences in Chinese, are broken."""
+    indent = " " * len(bullet)
+    line, is_empty = bullet, True
+    for word in text.split():
+        while True:
+            space = "" if is_empty else " "
+            if cell_len(line + space + word) <= width:
+                line, is_empty = line + space + word, False
+                break
+            if is_empty:
+                end = _most_chars(word, width - cell_len(line))
+                yield line + word[:end]
+                line, word = indent, word[end:]
+            else:
+                yield line
+                line, is_empty = indent, True
+    yield line.rstrip()
+
+
+def _most_chars(text: str, width: int) -> int:
+    """How many of its characters fit `width` columns, at least one."""
+    end = 1
+    while end < len(text) and cell_len(text[: end + 1]) <= width:
+        end += 1
+    return end

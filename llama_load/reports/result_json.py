@@ -14,6 +14,8 @@ from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.reports.other_requests import traffic_json
+from llama_load.reports.telemetry import telemetry_json
+from llama_load.reports.time_table import time_parts_json
 from llama_load.runs import Manifest
 
 
@@ -29,6 +31,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "thresholds": [_threshold(result) for result in results.thresholds],
             **_ours(results.total),
             **traffic_json(results.others),
+            "telemetry": telemetry_json(results),
             "prompts": manifest.prompts,
             "by_workload": _parts(results, results.by_workload),
             "by_model": _parts(results, results.by_model),
@@ -36,6 +39,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "same_prompts": manifest.same_prompts,
             "repeated_prompts": results.repeated_prompts,
             "by_turn": _parts(results, results.by_turn),
+            "time_parts": time_parts_json(results.time_parts),
             "request_imbalance": results.request_imbalance,
             "token_imbalance": results.token_imbalance,
             "by_host": _parts(results, results.by_host),

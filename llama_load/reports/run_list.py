@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len
 
 from llama_load.foreign_text import printable
+from llama_load.reports.layout import in_columns
 from llama_load.runs import MANIFEST
 
 COLUMNS = ("folder", "date", "label", "server", "requests", "tok/s", "TTFT median", "TTFT p99", "verdict")
 SUMMARY = "summary.json"
 NEITHER = "n/a"
+
+
+def run_lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterable[str]:
+    """The rows under their headings as a table. Where it is wider than `width`, columns are left out: first the date, which most
+    folder names contain, then the server, the label, the number of requests."""
+    table: list[Sequence[str]] = [COLUMNS, *rows]
+    for dropped in ("date", "server", "label", "requests"):
+        if width is None or max(map(cell_len, in_columns(table, gap="  "))) <= width:
+            break
+        place = table[0].index(dropped)
+        table = [[*row[:place], *row[place + 1 :]] for row in table]
+    return in_columns(table, gap="  ")
 
 
 def run_rows(folder: Path) -> list[tuple[str, ...]]:

@@ -18,27 +18,47 @@ from llama_load.reports.request_table import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_rows
-from llama_load.runs import Manifest, write_whole
+from llama_load.reports.titles import title_of
+from llama_load.reports.translations import translator
+from llama_load.runs import write_whole
 
 if TYPE_CHECKING:
     import jinja2
 
 
-def write_reports(results: Results) -> str:
-    """Write summary.json, summary.txt and report.md; the text of summary.txt is returned."""
+def write_reports(results: Results, language: str | None = None) -> str:
+    """Write summary.json, summary.txt and report.md; the text of summary.txt is returned. report.html takes seconds: `write_html`
+    writes it, after the text has been printed. `language`: of the headings (None: the run's)."""
     folder = results.run.path
     text = block(results)
     summary = msgspec.json.format(msgspec.json.encode(result_json(results)), indent=1)
     _put(folder / "summary.json", summary.decode() + "\n")
     _put(folder / "summary.txt", text)
-    _put(folder / "report.md", markdown(results, text))
+    _put(folder / "report.md", markdown(results, text, language))
     return text
 
 
-def try_to_write_reports(results: Results) -> tuple[Results, str]:
+def write_html(results: Results, text: str, language: str | None = None) -> str | None:
+    """Write report.html around the text of the block; a sentence if that failed, which never spoils the other reports.
+
+    Where the other reports could not be written, it does nothing."""
+    if results.run.unwritten is not None:
+        return None
+    folder = results.run.path
+    try:
+        from llama_load.reports.html.page import html_page
+
+        _put(folder / "report.html", html_page(results, text, language or results.run.manifest.lang))
+    except Exception as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or repr(error)
+        return f"report.html could not be written: {why}; the other reports are in {folder}"
+    return None
+
+
+def try_to_write_reports(results: Results, language: str | None = None) -> tuple[Results, str]:
     """Like `write_reports`, but a failure to write is reported in `Run.unwritten` of the results."""
     try:
-        return results, write_reports(results)
+        return results, write_reports(results, language)
     except OSError as error:
         folder = results.run.path
         why = error.strerror or error
@@ -52,14 +72,16 @@ def write_junit(results: Results, file: Path) -> None:
     _put(file, junit(results))
 
 
-def markdown(results: Results, text: str) -> str:
-    """report.md, around the text of the block."""
+def markdown(results: Results, text: str, language: str | None = None) -> str:
+    """report.md, around the text of the block. `language`: of its headings (None: the run's)."""
     manifest = results.run.manifest
+    t = translator(language or manifest.lang)
     return (
         _environment()
         .get_template("report.md.j2")
         .render(
-            title=manifest.label or f"{manifest.workload}: {results.total.completed} requests, {_load(manifest)}",
+            t=t,
+            title=title_of(results, t),
             manifest=manifest,
             results=results,
             block=text,
@@ -73,14 +95,6 @@ def markdown(results: Results, text: str) -> str:
             command=foreign_text.printable(shlex.join(manifest.command), None),
         )
     )
-
-
-def _load(manifest: Manifest) -> str:
-    if manifest.stages:
-        return f"{len(manifest.stages)} stages"
-    if manifest.request_rate is not None:
-        return f"{manifest.request_rate:g} per second"
-    return f"{manifest.users} at a time" if manifest.arrival is None else "replayed from a trace"
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 
@@ -14,6 +15,8 @@ from llama_load.analysis.results import Results, analyze
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.earlier_runs import sent_before
 from llama_load.errors import UsageError
+from llama_load.live import LiveFigures
+from llama_load.live.figures import GroupKey
 from llama_load.metrics.abort import RunningFigures
 from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
 from llama_load.metrics.server_counters import ServerCounters
@@ -25,6 +28,7 @@ from llama_load.run.in_thread import in_thread
 from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
 from llama_load.run.server_identity import changes_since
+from llama_load.run.telemetry import TelemetryRun
 from llama_load.runs import Aborted, Run, StageRecord, write_manifest
 from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import read_counters
@@ -36,6 +40,8 @@ FIRST_REQUEST_AFTER_TIME_S = 5.0
 ARRIVALS_TAKEN_WITHIN_S = 5.0
 WATCH_EVERY_S = 0.5
 JUDGE_EVERY_S = 2.0
+# The width of the shortest steps of `TimeSeries`.
+SAMPLE_EVERY_S = 1.0
 # How long servers may take to report their counters between two measurements.
 COUNTERS_WITHIN_S = 6.0
 # Time limit for probing the servers again at the end.
@@ -61,10 +67,13 @@ class RunController:
         self._progress = Progress(self._counts)
         self._abort_if = prepared.options.goals.abort_if
         self._figures = RunningFigures()
+        self.live = LiveFigures()
+        self.telemetry = TelemetryRun(prepared)
 
     def open(self) -> None:
         """Begin the first phase."""
-        self._greenlets.append(gevent.spawn(self._watch))
+        self.telemetry.wait_until_ready()
+        self._greenlets += [gevent.spawn(self._watch), gevent.spawn(self._sample)]
         if self._abort_if:
             self._greenlets.append(gevent.spawn(self._watch_thresholds))
         self.phase_over()
@@ -108,11 +117,13 @@ class RunController:
             greenlet.kill(block=False)
         self._phase_runner.close()
         self._progress.close()
+        self.live.sample("ended", {}, {})
         writer = self.prepared.writer
         writer.manifest.end = self.end_reason or "stopped"
         writer.manifest.workers = list(health)
         writer.manifest.lost = self.dispatcher.lost
         writer.manifest.server_changes += self._server_changes()
+        self.telemetry.close()
         try:
             run = writer.finish()
             self._look_at_earlier_runs(run)
@@ -127,11 +138,13 @@ class RunController:
 
     def before_measuring(self) -> None:
         """A warm-up is over."""
+        self.telemetry.sample()
         self._counters_before = self._counters()
         self._since, self._failed, self._output_tokens = time.monotonic(), 0, 0
 
     def after_measuring(self, stages: Sequence[StageRecord]) -> None:
         """A measurement and all its requests have ended: read what the servers counted during it."""
+        self.telemetry.sample()
         before, after = self._counters_before, self._counters() if self._counters_before is not None else None
         found = None if before is None or after is None else after.since(before)
         if before is not None and after is not None and found is None:
@@ -195,6 +208,16 @@ class RunController:
             since=self._since,
             left_s=self._phase_runner.left_s,
         )
+
+    def _sample(self) -> None:
+        """Note what is in flight for the live figures."""
+        urls = [target.address.url for target in self.prepared.targets]
+        while True:
+            held = self.dispatcher.requests_under_way()
+            by_group = Counter(GroupKey(lease.workload, lease.stage, urls[lease.replica]) for lease in held)
+            gauges = {"in_flight": len(held), "waiting": self.dispatcher.overdue, "users": self._host.users_asked()}
+            self.live.sample(self._phase_runner.what, by_group, gauges | {"workers": self._host.workers()})
+            gevent.sleep(SAMPLE_EVERY_S)
 
     def _watch_thresholds(self) -> None:
         """End the run as soon as an --abort-if condition is true."""

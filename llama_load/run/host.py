@@ -16,6 +16,9 @@ class RunHost(Courier, Protocol):
     def sending(self) -> int:
         """Requests in flight."""
 
+    def workers(self) -> int:
+        """Connected workers; 1 without a swarm."""
+
     def add_users(self, count: int) -> None:
         """Start this many more users for stages. Does not block."""
 

@@ -3,6 +3,7 @@
     run.json            the manifest, rewritten as a whole whenever it changes
     requests.arrows     the journal: record batches with checksums; deleted once every record is in the table
     requests.parquet    the table of all records, written at the end
+    telemetry.jsonl     samples, and telemetry.parquet, which is made of them at the end (see `llama_load.runs.telemetry`)
 
 The process that writes a folder holds its lock. All reports read the folder from here, also that of a run that was killed.
 """
@@ -25,6 +26,7 @@ from llama_load.runs.manifest import (
 )
 from llama_load.runs.reading import Run, add_spool, load_run, recover
 from llama_load.runs.spool import Spool
+from llama_load.runs.telemetry import SAMPLES, TELEMETRY
 from llama_load.runs.whole_file import write_whole
 from llama_load.runs.writer import RunWriter, open_run
 
@@ -32,7 +34,9 @@ __all__ = [
     "JOURNAL",
     "MANIFEST",
     "RUNNING",
+    "SAMPLES",
     "TABLE",
+    "TELEMETRY",
     "Aborted",
     "FolderLock",
     "Journal",

@@ -82,6 +82,7 @@ class Manifest:
     backend: str
     model: str | None
     label: str | None = None
+    lang: str = "en"  # of the headings in report.md and report.html
     tokenizer: str | None = None
     users: int = 1  # in a plain closed loop the largest target number of users during the measurement
     users_asked: list[UsersAsked] = field(default_factory=list)  # in a plain closed loop: the target at its start, and each change
@@ -101,6 +102,7 @@ class Manifest:
     num_prompts: int | None = None
     run_time_s: float | None = None
     seed: int = 0
+    price_per_hour: float | None = None  # of the whole set-up, in the user's currency
     percentiles: list[float] = field(default_factory=lambda: [99.0])
     percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
     goodput: list[str] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,11 @@ from llama_load.errors import RunError, UsageError
 from llama_load.foreign_records import BadRecords, check_integers
 from llama_load.metrics.evidence import DamagedJournal
 from llama_load.metrics.records import Records
+from llama_load.metrics.telemetry import Telemetry
 from llama_load.record import CANCELLED, INSTANTS, aligned
 from llama_load.runs.journal import JournalContents, read_journal
 from llama_load.runs.manifest import JOURNAL, MANIFEST, RUNNING, TABLE, Manifest, SpoolManifest, read_manifest, write_manifest
+from llama_load.runs.telemetry import load_telemetry, write_telemetry
 from llama_load.runs.whole_file import whole_file
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Run:
     records: Records
     recovered: bool
     unwritten: str | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
 
 def load_run(path: Path) -> Run:
@@ -45,9 +48,9 @@ def load_run(path: Path) -> Run:
             raise RunError(f"{path / JOURNAL} cannot be read: {error.strerror}") from None
         if not (path / TABLE).is_file():  # else the run ended while the journal was read
             note_damage(manifest, JOURNAL, contents)
-            return Run(path, manifest, Records(contents.table), recovered=True)
+            return Run(path, manifest, Records(contents.table), recovered=True, telemetry=load_telemetry(path))
         manifest = read_manifest(path)
-    return Run(path, manifest, Records(_read_table(path / TABLE)), recovered=False)
+    return Run(path, manifest, Records(_read_table(path / TABLE)), recovered=False, telemetry=load_telemetry(path))
 
 
 def _read_table(file: Path) -> pa.Table:
@@ -63,10 +66,11 @@ def _read_table(file: Path) -> pa.Table:
 
 
 def recover(run: Run) -> None:
-    """Finish a run whose process was killed: write its table and manifest."""
+    """Finish a run whose process was killed: write its tables and manifest."""
     if run.manifest.end == RUNNING:
         run.manifest.end = "interrupted"
     write_finished(run.path, run.manifest, run.records.table)
+    write_telemetry(run.path)
 
 
 def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:

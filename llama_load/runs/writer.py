@@ -5,18 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.errors import UsageError
 from llama_load.metrics.evidence import DamagedJournal
 from llama_load.metrics.records import Records
+from llama_load.metrics.telemetry import Telemetry
 from llama_load.record import RequestRecord, schema, to_batch
 from llama_load.runs.folder_lock import FolderLock, lock_folder
 from llama_load.runs.journal import Journal, JournalContents
 from llama_load.runs.manifest import JOURNAL, MANIFEST, TABLE, Manifest, SpoolManifest, write_manifest
 from llama_load.runs.reading import Run, note_damage, write_finished
 from llama_load.runs.spool import Spool, temp_folder
+from llama_load.runs.telemetry import load_telemetry, write_telemetry
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,7 +108,14 @@ class RunWriter:
         except OSError as error:
             return self._finish_elsewhere(table, f"cannot write to {self.path}: {error.strerror or error}")
         self._discard_spool()
-        return Run(self.path, self.manifest, Records(table), recovered=False)
+        return Run(self.path, self.manifest, Records(table), recovered=False, telemetry=self._finish_telemetry())
+
+    def _finish_telemetry(self) -> Telemetry:
+        try:
+            return write_telemetry(self.path)
+        except OSError as error:
+            found = load_telemetry(self.path)
+            return replace(found, notes=[*found.notes, f"telemetry.parquet cannot be written: {error.strerror or error}"])
 
     def _make_folder(self) -> None:
         """Readable by owner and group; with --save-texts only by the owner."""

@@ -19,10 +19,7 @@ HEAD_BYTES, TAIL_BYTES = 4 * 2**20, 256 * 2**10
 LAST_LINES = 8
 # What the last words are about, if one of them matches; the first match counts.
 _CAUSES = (
-    (
-        r"Remote RPC server crashed|RPC server (?:crashed|closed)|failed to (?:send|recv).*rpc|ggml-rpc\.cpp.*(?:assert|failed)|rpc.*malformed",
-        "an RPC worker was lost",
-    ),
+    (r"Remote RPC server crashed|ggml-rpc\.cpp:\d+", "an RPC worker was lost"),
     (r"out of memory|cudaMalloc failed|failed to allocate|OutOfMemoryError|ErrorOutOfDeviceMemory|std::bad_alloc", "out of memory"),
     (r"GGML_ASSERT\(|Assertion .*failed", "an assertion failed"),
 )

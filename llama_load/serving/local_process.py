@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,9 +10,8 @@ import psutil
 from llama_load.serving import registry
 from llama_load.serving.commands import without_secrets
 from llama_load.wire.address import Address
+from llama_load.wire.local_ports import is_here, listening, with_descendants
 
-# Child processes of a server are counted with it, up to this many, to keep a reading cheap.
-MOST_PROCESSES = 64
 # They pass connections on to a server that is somewhere else.
 FORWARDERS = {
     *("docker-proxy", "rootlessport", "slirp4netns", "conmon", "ssh", "socat", "nginx", "haproxy", "envoy", "traefik", "caddy"),
@@ -50,9 +47,8 @@ class LocalProcess:
     def load(self) -> tuple[int | None, float | None]:
         """Threads, and resident memory in MiB, of it and its descendants; None where they cannot be seen."""
         threads, rss = 0, 0
-        with suppress(psutil.Error):
-            process = psutil.Process(self.pid)
-            for each in (process, *process.children(recursive=True))[:MOST_PROCESSES]:
+        with suppress(psutil.NoSuchProcess):
+            for each in with_descendants([psutil.Process(self.pid)]):
                 with suppress(psutil.Error):
                     threads += each.num_threads()
                     rss += each.memory_info().rss
@@ -70,31 +66,3 @@ def listening_process(address: Address) -> LocalProcess | None:
                 command = without_secrets(tuple(process.cmdline()))
             return LocalProcess(process.pid, process.create_time(), process.name(), command)
     return None
-
-
-def is_here(address: Address) -> bool:
-    """Whether the address is one of this machine."""
-    found = {str(sockaddr[0]).partition("%")[0] for _, sockaddr in address.endpoints}
-    if any(ipaddress.ip_address(each).is_loopback for each in found):
-        return True
-    own = {each.address.partition("%")[0] for interface in psutil.net_if_addrs().values() for each in interface}
-    return not found.isdisjoint(own)
-
-
-def listening(ports: Iterable[int]) -> list[psutil.Process]:
-    """The processes that listen on these TCP ports."""
-    try:
-        sockets = psutil.net_connections("tcp")
-        pids = {each.pid for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr.port in ports}
-        return [psutil.Process(pid) for pid in sorted(pid for pid in pids if pid)]
-    except (psutil.Error, OSError):
-        return []
-
-
-def with_descendants(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """The processes and their descendants, up to `MOST_PROCESSES`."""
-    found: dict[int, psutil.Process] = {}
-    for process in processes:
-        with suppress(psutil.Error):
-            found |= {each.pid: each for each in (process, *process.children(recursive=True))}
-    return list(found.values())[:MOST_PROCESSES]

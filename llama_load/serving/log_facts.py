@@ -100,7 +100,7 @@ _ROW = re.compile(
     r"(?P<context>\d{1,20}) \+\s*(?P<compute>\d{1,20})\)?(?: \+\s*(?P<unaccounted>-?\d{1,20}))?\s*\|"
 )
 _MEMORY = re.compile(
-    r"buffer size|memory breakdown|breakdown_print|params_fit|fit_params|offload(?:ed|ing)|using device|KV self size|KV cache"
+    r"buffer size|memory_breakdown_print|params_fit|fit_params|offload(?:ed|ing)|using device|KV self size|KV cache"
 )
 
 

@@ -37,7 +37,8 @@ from llama_load.preflight.prepare import Prepared, prepare
 from llama_load.reports.formats import write_csv
 from llama_load.reports.result_json import result_json
 from llama_load.reports.show import show
-from llama_load.reports.write import write_junit
+from llama_load.reports.write import write_html, write_junit
+from llama_load.run.in_thread import in_thread
 from llama_load.swarm import messages, sealed_rpc
 from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
@@ -47,6 +48,7 @@ from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.swarm.web.metrics import RunMetrics, add_metrics_page, serve_metrics
 from llama_load.swarm.web_guard import WebGuard
 from llama_load.swarm.worker import WorkerLifecycle
 
@@ -101,7 +103,9 @@ class Lifecycle:
         self.active: LocalRun | MasterRun | None = None
         self.prepared: Prepared | None = None
         self.exit_code: int | None = None
+        self.metrics = RunMetrics()
         self._junit: Path | None = None
+        self._has_html = True
         self._is_interrupted = self._is_quitting = False
         self._user_scaler = UserScaler(environment)
         self._reported = Event()
@@ -117,8 +121,12 @@ class Lifecycle:
                 environment.runner.register_message(kind, self._on_message)
         try:
             self._guard = None if environment.web_ui is None else WebGuard(environment)
+            if environment.web_ui is not None:
+                add_metrics_page(environment.web_ui, self.metrics)
             options = self._read()
             self._take_over_options(options)
+            if options.metrics_address is not None:
+                serve_metrics(options.metrics_address, self.metrics)
             if self.headless:
                 self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.users
@@ -211,8 +219,10 @@ class Lifecycle:
                 prepared.writer.manifest.users = users
                 prepared.writer.manifest.ramp_s = None if prepared.is_open else ramp_s(users, self.options.spawn_rate)
             self._junit = prepared.options.junit
+            self._has_html = not prepared.options.no_report_html
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._user_scaler)
+            self.metrics.follow(self.active.live, prepared.writer)
             if prepared.model.stages:
                 self._user_scaler.reach(prepared.users)
             self.active.open()
@@ -259,6 +269,8 @@ class Lifecycle:
                 table = Path(f"{self.options.csv_prefix}_requests.csv")
                 self._write_beside("CSV", table, lambda file: write_csv(results.run.records, file))
                 gevent.sleep(CSV_LAST_WRITE_S)
+            if self._has_html and (fault := in_thread(lambda: write_html(results, text))) is not None:
+                _say(fault)
             self.environment.events.llm_report.fire(run_dir=results.run.path, summary=result_json(results))
         except LlamaLoadError as error:
             _say(error)

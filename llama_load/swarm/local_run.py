@@ -7,6 +7,7 @@ from typing import Any
 
 from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Lease
+from llama_load.live import LiveFigures
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED, RequestRecord, to_batch
 from llama_load.run.controller import RunController
@@ -35,6 +36,11 @@ class LocalRun(LocustHost):
         self._sender = SenderRuntime(environment, WORKER, config, self, published(environment, self._recorder.add))
         environment.llama_load = self._sender.lease_client
         settle()
+
+    @property
+    def live(self) -> LiveFigures:
+        """The figures of the requests that have ended."""
+        return self._controller.live
 
     @property
     def end_reason(self) -> str | None:
@@ -94,6 +100,7 @@ class LocalRun(LocustHost):
         else:
             latencies_ms = (record.ttft_ms, record.tpot_ms, record.e2el_ms)
             self._controller.heard(record.status, record.output_tokens, latencies_ms, warmup=record.warmup)
+            self._controller.live.add(record)
             self._controller.dispatcher.end(WORKER, lease.key, refused=was_refused(record))
 
     def abort(self, sentence: str) -> None:

@@ -20,6 +20,10 @@ class LocustHost:
         """See `RunHost.users_asked`."""
         return int(self._environment.runner.target_user_count)
 
+    def workers(self) -> int:
+        """See `RunHost.workers`."""
+        return int(getattr(self._environment.runner, "worker_count", 1))
+
     def add_users(self, count: int) -> None:
         """See `RunHost.add_users`."""
         self._user_scaler.grow(count)

@@ -17,6 +17,7 @@ from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.foreign_records import BadRecords, read_batch
 from llama_load.foreign_text import is_secret_name, masked, printable
+from llama_load.live import LiveFigures
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED, INSTANTS
@@ -96,6 +97,11 @@ class MasterRun(LocustHost):
         self._ingest = RecordIngest(prepared.writer, self)
         self._watcher: gevent.Greenlet | None = None
         self._wait_s = prepared.options.wait_at_end_s  # for what is in flight at the end
+
+    @property
+    def live(self) -> LiveFigures:
+        """The figures of the requests that have ended."""
+        return self._controller.live
 
     @property
     def end_reason(self) -> str | None:
@@ -230,6 +236,7 @@ class MasterRun(LocustHost):
         # Before any of its requests is leased again: else the worker would take the new lease for the acknowledged one.
         self._send(messages.ACK, {"number": delivery.number}, delivery.worker)
         worker.started.difference_update(row.key for row in delivery.rows)
+        self._controller.live.add_batch(admitted.batch)
         for key, status, output_tokens, latencies_ms in admitted.rows:
             if status == CANCELLED:
                 dispatcher.give_back(delivery.worker, [key])

@@ -10,7 +10,7 @@ import ipaddress
 import logging
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -132,7 +132,7 @@ class WebGuard:
     def _foreign(self, environ: dict[str, Any]) -> str | None:
         """Why a request is refused; None if it comes from this page. (Programs other than browsers send no Origin.)"""
         host = environ.get("HTTP_HOST", "")
-        if not self._is_own(_name(f"//{host}")):
+        if not is_own_name(f"//{host}", self._names):
             return f"{printable(host)} is not a name of this page; start with --web-host-display-name http://NAME to use another"
         origin = environ.get("HTTP_ORIGIN")
         if origin is not None and origin.partition("://")[2].lower() != host.lower() and _name(origin) not in self._named:
@@ -141,16 +141,6 @@ class WebGuard:
         if environ["REQUEST_METHOD"] not in READS_STATE and fetched_from not in ("same-origin", "none"):
             return "requests from other pages are refused"
         return None
-
-    def _is_own(self, name: str | None) -> bool:
-        """Whether it is an IP address, this machine's name, or a given name. (Against DNS rebinding.)"""
-        if name is None:
-            return False
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name in self._names
-        return True
 
     def _refuse_hidden_fields(self) -> Any:
         """Refuse options that the page does not show: Locust's form handler sets any posted option, including paths it writes."""
@@ -181,6 +171,18 @@ def _without_keys(response: Any) -> Any:
 def _own_names(options: Any) -> set[str]:
     machine = socket.gethostname().lower()
     return {"localhost", machine, machine.partition(".")[0], _name(f"//{options.web_host}") or "localhost"}
+
+
+def is_own_name(url: str, names: Collection[str] = ("localhost",)) -> bool:
+    """Whether the host of a URL is an IP address or one of these names. (Against DNS rebinding.)"""
+    name = _name(url)
+    if name is None:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name in names
+    return True
 
 
 def _name(url: str) -> str | None:

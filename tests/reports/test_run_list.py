@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from llama_load.cli import main
-from llama_load.reports.run_list import COLUMNS, run_rows
+from llama_load.reports.run_list import COLUMNS, run_lines, run_rows
 
 
 def write(folder: Path, manifest: object, summary: object | None = None) -> None:
@@ -52,3 +52,13 @@ def test_rows_of_good_running_and_broken_folders(tmp_path: Path, capsys: pytest.
     assert main(["runs", str(tmp_path)]) == 0
     assert capsys.readouterr().out.split()[: len(COLUMNS[:3])] == list(COLUMNS[:3])
     assert main(["runs", str(tmp_path / "nowhere")]) == 2
+
+
+def test_a_narrow_terminal_gets_fewer_columns() -> None:
+    row = ("20261121-203500-demo", "20261121-203500", "demo", "http://127.0.0.1:8080", "64", "1620.86", "18.79", "119.55", "VALID")
+    assert "http://127.0.0.1:8080" in list(run_lines([row], None))[1]
+    for width in (120, 80):
+        head, line = run_lines([row], width)
+        assert max(len(head), len(line)) <= width
+        assert line.startswith("20261121-203500-demo ") and line.endswith(" VALID")
+    assert "date" not in head and "server" not in head and "label" in head

@@ -77,7 +77,9 @@ def test_the_lock_dies_with_its_process(tmp_path: Path, run_report: Report) -> N
     done = run_report(folder)
     assert "snapshot" not in done.out
     assert len(done.records) == 2
-    assert sorted(file.name for file in folder.iterdir()) == sorted([MANIFEST, TABLE, "summary.json", "summary.txt", "report.md"])
+    assert sorted(file.name for file in folder.iterdir()) == sorted(
+        [MANIFEST, TABLE, "summary.json", "summary.txt", "report.md", "report.html"]
+    )
 
 
 def test_reports_at_once_all_end_well(tmp_path: Path) -> None:
@@ -91,7 +93,9 @@ def test_reports_at_once_all_end_well(tmp_path: Path) -> None:
         out, err = each.communicate(timeout=60)
         assert (each.returncode, "Successful requests:                     2" in out) == (3, True), err
         assert err == ""
-    assert sorted(file.name for file in folder.iterdir()) == sorted([MANIFEST, TABLE, "summary.json", "summary.txt", "report.md"])
+    assert sorted(file.name for file in folder.iterdir()) == sorted(
+        [MANIFEST, TABLE, "summary.json", "summary.txt", "report.md", "report.html"]
+    )
 
 
 def test_a_lock_is_waited_for(tmp_path: Path) -> None:

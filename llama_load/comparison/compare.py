@@ -1,0 +1,148 @@
+"""Compares sides, each with one run or several: which differences are real, which sides are best, and what must not be ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from llama_load.comparison.gates import Gate, GateResult, judge_gates
+from llama_load.comparison.intervals import Ratio, holm
+from llama_load.comparison.metrics import Metric, metric_of, metrics_in
+from llama_load.comparison.reasons import Reason, reasons_against
+from llama_load.comparison.setup import Difference, differences
+from llama_load.comparison.side import Side, is_thin, ratio_between
+from llama_load.comparison.warnings import warnings_about
+from llama_load.metrics.statistics import CONFIDENCE
+
+# What is known of a difference from the first side.
+BETTER, WORSE, NOT_PROVEN, ONE_RUN, NOT_RANKED, MISSING = (
+    "better",
+    "worse",
+    "no difference proven",
+    "one run a side: not proven",
+    "not ranked",
+    "not measured",
+)
+TOO_FEW = "too few values"  # for this percentile
+# Figures of the table with a row per side, in its order.
+HEADLINE = (
+    "duration",
+    "request_throughput",
+    "output_throughput",
+    "total_token_throughput",
+    "mean_ttft_ms",
+    "mean_tpot_ms",
+)
+DECIMALS = 2  # of figures in tables; values that agree in them are equally good
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A metric of one side against the first side. `ratio`: theirs / first; `interval`: its 95 % confidence interval from the
+    scatter between repeats; `p`: two-sided, adjusted for the number of metrics and sides judged. None where not known."""
+
+    outcome: str
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The sides, the first of which is the base; the metrics that they have; and per metric `changes` (by key and side, without the
+    base) and the sides that are `best`."""
+
+    sides: Sequence[Side]
+    metrics: Sequence[Metric]
+    changes: Mapping[tuple[str, int], Change]
+    best: Mapping[str, frozenset[int]]
+    reasons: Sequence[Reason]
+    warnings: Sequence[str]
+    differences: Sequence[Difference]
+    gates: Sequence[GateResult] = ()
+
+    @property
+    def has_repeats(self) -> bool:
+        """Whether a difference can be proven: two sides have two runs or more."""
+        return sum(len(side.runs) > 1 for side in self.sides) > 1
+
+    def is_spoilt(self, side: int) -> bool:
+        """Whether a side is not ranked in anything, by itself."""
+        return any(reason.sides == (side,) and not reason.latency for reason in self.reasons)
+
+
+def compare(sides: Sequence[Side], gates: Sequence[Gate] = ()) -> Comparison:
+    """Compare the sides; the first is the base of ratios and gates.
+
+    A difference is real if its Welch p value (`intervals.ratio_of`), adjusted by Holm over all metrics and sides judged, is at most
+    5 %: among identical set-ups at most one comparison in twenty has a false alarm. With one run a side nothing is proven.
+    """
+    metrics = metrics_in([run.values for side in sides for run in side.runs])
+    reasons = reasons_against(sides)
+    return Comparison(
+        sides=sides,
+        metrics=metrics,
+        changes=_changes(sides, metrics, reasons),
+        best={key: _best(sides, metric, reasons) for key in _keys(metrics) if (metric := metric_of(key)) is not None},
+        reasons=reasons,
+        warnings=warnings_about(sides),
+        differences=differences(sides),
+        gates=judge_gates(gates, sides, reasons),
+    )
+
+
+def _keys(metrics: Sequence[Metric]) -> list[str]:
+    return list(dict.fromkeys([*HEADLINE, *(metric.key for metric in metrics)]))
+
+
+def _changes(sides: Sequence[Side], metrics: Sequence[Metric], reasons: Sequence[Reason]) -> dict[tuple[str, int], Change]:
+    ratios: dict[tuple[str, int], Ratio] = {}
+    found: dict[tuple[str, int], Change] = {}
+    for index in range(1, len(sides)):
+        for metric in metrics:
+            place = metric.key, index
+            base, other = sides[0].mean(metric.key), sides[index].mean(metric.key)
+            if base is None or other is None:
+                found[place] = Change(MISSING)
+            elif any(reason.concerns(metric) and set(reason.sides) <= {0, index} for reason in reasons):
+                found[place] = Change(NOT_RANKED, _quotient(other, base))
+            elif is_thin(metric, sides[0], sides[index]):
+                found[place] = Change(TOO_FEW, _quotient(other, base))
+            elif (ratio := ratio_between(sides[0], sides[index], metric.key)) is None:
+                found[place] = Change(ONE_RUN, _quotient(other, base))
+            else:
+                ratios[place] = ratio
+    adjusted = holm([ratio.p_value() for ratio in ratios.values()])
+    for (place, ratio), p in zip(ratios.items(), adjusted, strict=True):
+        found[place] = Change(_outcome(place[0], ratio, p), ratio.ratio, ratio.interval, p)
+    return found
+
+
+def _outcome(key: str, ratio: Ratio, p: float) -> str:
+    metric = metric_of(key)
+    assert metric is not None
+    if p > 1 - CONFIDENCE:
+        return NOT_PROVEN
+    return BETTER if metric.sign() * ratio.log > 0 else WORSE
+
+
+def _quotient(other: float, base: float) -> float | None:
+    return other / base if base > 0 else None
+
+
+def _best(sides: Sequence[Side], metric: Metric, reasons: Sequence[Reason]) -> frozenset[int]:
+    """The best of the sides that may be ranked by this metric, ties included. None where there are fewer than two, where two of
+    them must not be ranked against each other, or for durations of different numbers of requests."""
+    against = [reason for reason in reasons if reason.concerns(metric)]
+    spoilt = {reason.sides[0] for reason in against if len(reason.sides) == 1}
+    means = {
+        index: round(mean, DECIMALS)
+        for index, side in enumerate(sides)
+        if index not in spoilt and not is_thin(metric, side) and (mean := side.mean(metric.key)) is not None
+    }
+    if len(means) < 2 or any(len(reason.sides) == 2 and set(reason.sides) <= set(means) for reason in against):
+        return frozenset()
+    if metric.key == "duration" and len({run.count("completed") for index in means for run in sides[index].runs}) > 1:
+        return frozenset()
+    top = max(means.values()) if metric.sign() > 0 else min(means.values())
+    return frozenset(index for index, mean in means.items() if mean == top)

@@ -1,0 +1,129 @@
+"""The uncertainty of a difference between two sides, from the scatter of their repeats.
+
+The scatter within a run says nothing about the next run: caches, clocks, neighbours and temperature drift between runs. So
+everything here is computed from one value per run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llama_load.metrics.statistics import CONFIDENCE
+
+# Least relative standard deviation between runs that is believed: identical values are copies or rounded, not exact.
+LEAST_SPREAD = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The ratio of two sides' (geometric) means, B / A, and its Welch interval. `log`: its logarithm, `error`: the standard error
+    of that, `freedom`: degrees of freedom."""
+
+    log: float
+    error: float
+    freedom: float
+
+    @property
+    def ratio(self) -> float:
+        """B / A."""
+        return math.exp(self.log)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % confidence interval of the ratio."""
+        reach = t_quantile(1 - (1 - CONFIDENCE) / 2, self.freedom) * self.error
+        return math.exp(self.log - reach), math.exp(min(self.log + reach, 700.0))
+
+    def p_value(self) -> float:
+        """Two-sided p of "the ratio is 1"."""
+        return min(1.0, 2 * t_tail(abs(self.log) / self.error, self.freedom))
+
+    def p_above(self, limit: float) -> float:
+        """One-sided p of "the ratio is at most `limit`": small where it is larger with confidence."""
+        return t_tail((self.log - math.log(limit)) / self.error, self.freedom)
+
+
+def ratio_of(base: Sequence[float], other: Sequence[float], rounding: float = 0.0) -> Ratio | None:
+    """The ratio other / base of positive values, one per run, by Welch's t-test on their logarithms.
+
+    Logarithms because speeds scatter in proportion: var(ln x) = (relative standard deviation)^2. Degrees of freedom after
+    Welch and Satterthwaite, so neither side's scatter is taken for the other's. `rounding`: the values are multiples of it, which
+    adds rounding^2 / 12 to each variance. None with fewer than two runs a side, or with values that are not positive.
+    Source: Welch, Biometrika 34 (1947).
+    """
+    if min(len(base), len(other)) < 2 or min(*base, *other) <= 0:
+        return None
+    mean_a, part_a = _mean_and_error2(base, rounding)
+    mean_b, part_b = _mean_and_error2(other, rounding)
+    error2 = part_a + part_b
+    freedom = error2**2 / (part_a**2 / (len(base) - 1) + part_b**2 / (len(other) - 1))
+    return Ratio(mean_b - mean_a, math.sqrt(error2), freedom)
+
+
+def _mean_and_error2(values: Sequence[float], rounding: float) -> tuple[float, float]:
+    """Mean of the logarithms, and the square of its standard error."""
+    logs = [math.log(value) for value in values]
+    mean = math.fsum(logs) / len(logs)
+    variance = math.fsum((each - mean) ** 2 for each in logs) / (len(logs) - 1)
+    rounded = (rounding / math.exp(mean)) ** 2 / 12
+    return mean, (max(variance, LEAST_SPREAD**2) + rounded) / len(logs)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p values adjusted for their number (Holm): below 5 % means real, with at most 5 % for one false alarm among all.
+
+    The smallest is multiplied by their number n, the next by n - 1, …, and none falls below the one before it.
+    [0.01, 0.04, 0.03] -> [0.03, 0.06, 0.06]. Source: Holm, Scand. J. Statist. 6 (1979).
+    """
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda each: p_values[each])):
+        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        adjusted[index] = largest
+    return adjusted
+
+
+def t_tail(t: float, freedom: float) -> float:
+    """P(T > t) of Student's t distribution. t_tail(2.306, 8) = 0.025."""
+    half = 0.5 * _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+    return half if t >= 0 else 1 - half
+
+
+def t_quantile(probability: float, freedom: float) -> float:
+    """The value that T exceeds with 1 - probability (0.5 or more). t_quantile(0.975, 8) = 2.306. By bisection of `t_tail`."""
+    low, high = 0.0, 1.0
+    while t_tail(high, freedom) > 1 - probability and high < 1e12:
+        high *= 2
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_tail(middle, freedom) > 1 - probability else (low, middle)
+    return (low + high) / 2
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """The regularized incomplete beta function I_x(a, b), by Lentz's continued fraction.
+
+    Source: Abramowitz and Stegun 26.5.8; I_x(a, b) = 1 - I_(1-x)(b, a) where the fraction converges slowly.
+    """
+    if x <= 0 or x >= 1:
+        return min(max(x, 0.0), 1.0)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(1 - x, b, a)
+    tiny = 1e-300
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    c, d = 1.0, 1 - (a + b) * x / (a + 1)
+    d = 1 / (d or tiny)
+    fraction = d
+    for m in range(1, 500):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 / ((1 + term * d) or tiny)
+            c = (1 + term / c) or tiny
+            fraction *= c * d
+        if abs(c * d - 1) < 1e-14:
+            break
+    return front * fraction

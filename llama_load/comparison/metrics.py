@@ -1,0 +1,76 @@
+"""The metrics that runs are compared by, under their keys in summary.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from llama_load.metrics.definitions import BY_KEY, EVERY, FIGURE_BY_KEY, FIGURES, HIGHER, LOWER, SCHEDULED, of_group
+from llama_load.metrics.statistics import least_count
+
+_STATISTIC = re.compile(r"(?P<word>mean|median|std|p(?P<p>\d{1,2}(?:\.\d{1,6})?))_(?P<latency>\w+)_ms")
+# Not the peaks: the largest of many values is as random as any extreme.
+_SHOWN_FIGURES = tuple(each.key for each in FIGURES if each.is_rate)
+# Headings of tables, where the names of the block are too long.
+_SHORT = {
+    "request_throughput": "Req/s",
+    "request_goodput": "Goodput req/s",
+    "output_throughput": "Output tok/s",
+    "total_token_throughput": "Total tok/s",
+    "duration": "Duration (s)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure that runs are compared by. `better`: HIGHER, LOWER, or empty where neither is; `latency`: the key of its latency,
+    `percentile` if it is one; `unit`: ms, s, req/s, tok/s, or empty."""
+
+    key: str
+    name: str
+    unit: str
+    better: str
+    latency: str | None = None
+    percentile: float | None = None
+
+    @property
+    def short(self) -> str:
+        """Its heading in a table, with the unit: `Output tok/s`, `Mean TTFT (ms)`."""
+        return _SHORT.get(self.key) or (f"{self.name} ({self.unit})" if self.unit else self.name)
+
+    @property
+    def least_count(self) -> int:
+        """How many values it needs: 100 for a p99, 1 for a mean."""
+        return 1 if self.percentile is None else least_count(self.percentile)
+
+    def sign(self) -> int:
+        """+1 where a higher value is better, -1 where a lower one is, 0 where neither is."""
+        return {HIGHER: 1, LOWER: -1}.get(self.better, 0)
+
+
+def metric_of(key: str) -> Metric | None:
+    """The metric with this key of summary.json: `p99_ttft_ms`, `output_throughput`. None: no such metric."""
+    if (figure := FIGURE_BY_KEY.get(key)) is not None:
+        return Metric(key, figure.line.partition(" (")[0] or key.replace("_", " "), figure.unit, figure.better)
+    match = _STATISTIC.fullmatch(key)
+    latency = BY_KEY.get(match["latency"]) if match else None
+    if match is None or latency is None:
+        return None
+    word, p = match["word"], match["p"]
+    name = f"{word.capitalize()} {latency.name}"
+    return Metric(key, name, "ms", LOWER if word != "std" else "", latency.key, float(p) if p else None)
+
+
+def metrics_in(runs: Iterable[Mapping[str, object]]) -> list[Metric]:
+    """The metrics that these runs have values of, in the order of the block: rates, then mean, median and percentiles of each
+    latency. `runs`: the values of each, by key."""
+    known = {key for values in runs for key, value in values.items() if value is not None}
+    keys = [key for key in _SHOWN_FIGURES if key in known]
+    percentiles = sorted(
+        {metric.percentile for key in known if (metric := metric_of(key)) is not None and metric.percentile is not None}
+    )
+    for latency in of_group(EVERY, SCHEDULED):
+        words = ["mean", "median", *(f"p{p:g}" for p in percentiles)]
+        keys += [key for word in words if (key := f"{word}_{latency.key}_ms") in known]
+    return [metric for key in keys if (metric := metric_of(key)) is not None]

@@ -1,0 +1,37 @@
+"""What differs in the set-ups of the sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llama_load.comparison.side import Side
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A part of the set-up that is not the same on all sides: its name, and its value on each."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+def differences(sides: Sequence[Side]) -> list[Difference]:
+    """The parts that differ, in the order in which they are first named. What only some sides report is a difference only where
+    those differ among themselves, or if it is an argument (`--flag`), which is either given or not."""
+    names = dict.fromkeys(name for side in sides for run in side.runs for name in run.setup)
+    found = []
+    for name in names:
+        absent = "not given" if name.startswith("-") else UNKNOWN
+        values = tuple(_value(side, name, absent) for side in sides)
+        known = {value for value, side in zip(values, sides, strict=True) if side.runs and value != UNKNOWN}
+        if len(known) > 1:
+            found.append(Difference(name, values))
+    return found
+
+
+def _value(side: Side, name: str, absent: str) -> str:
+    """The value on this side, or all values where its repeats differ."""
+    return ", ".join(dict.fromkeys(run.setup.get(name, absent) for run in side.runs)) or UNKNOWN

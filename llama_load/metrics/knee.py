@@ -1,0 +1,36 @@
+"""The knee of a curve of stages: the load at which a server is used well and its users do not wait yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llama_load.metrics.stage_figures import StageFigures
+
+LEAST_STAGES = 3
+
+
+def power(stage: StageFigures) -> float | None:
+    """Output tokens/s of all users x output tokens/s that one user sees; None where one is unknown.
+
+    Below saturation more users raise the first and hardly change the second; above it they lower only the second. 200 tok/s and
+    25 tok/s per user: 5000. Source: Kleinrock's power, throughput / delay (Power and deterministic rules of thumb for
+    probabilistic problems in computer communications, 1979).
+    """
+    total, each = stage.figures.output_throughput, stage.tok_per_s_per_user
+    return total * each if total and each else None
+
+
+def knee(stages: Sequence[StageFigures]) -> StageFigures | None:
+    """The comparable stage with the most `power`, if there are at least three of them and it is neither the smallest nor the
+    largest load among them: at an end of the curve the knee lies beyond what was measured.
+
+    1 user: 50 tok/s at 50 each (2500); 8: 240 at 30 (7200); 32: 256 at 8 (2048): the knee is 8.
+    """
+    known = [(value, stage) for stage in stages if stage.is_comparable and (value := power(stage)) is not None]
+    if len(known) < LEAST_STAGES:
+        return None
+    loads = [stage.users if stage.rate_rps is None else stage.rate_rps for _, stage in known]
+    _, best = max(known, key=lambda each: each[0])
+    load = best.users if best.rate_rps is None else best.rate_rps
+    numbers = [each for each in loads if each is not None]
+    return None if load is None or load in (min(numbers), max(numbers)) else best

@@ -1,0 +1,117 @@
+"""Time series sampled during a run: GPUs, hosts, server processes, counters of servers. Instants are on the master's monotonic
+clock, as those of the records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.window import Window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One series: `values` (float64) at the instants `t_ns` (int64, ascending); at least one sample.
+
+    `source`: "host", "gpus", "server", "telemetry" on the master's machine, "power", or the URL that was scraped. A value that
+    stays the same has samples only where that begins and ends, so that lines between samples are right.
+    """
+
+    source: str
+    metric: str
+    labels: Mapping[str, str]
+    t_ns: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    def at(self, t_ns: int) -> float:
+        """The value at an instant, on the line between its two samples; before the first and after the last sample theirs."""
+        return _at(self.t_ns, self.values, t_ns)
+
+    def mean(self, window: Window) -> float | None:
+        """The mean of a gauge over a window: area under the line between samples / length. None without a sample within or at
+        both sides.
+
+        0 at 0 s, 10 at 10 s, window 5 to 10 s: 7.5.
+        """
+        if not self.covers(window):
+            return None
+        if window.ended_ns <= window.begun_ns:
+            return self.at(window.begun_ns)
+        instants, values = self._cut(window)
+        steps = np.diff(instants).astype(np.float64)
+        return float((steps * (values[1:] + values[:-1]) / 2).sum() / steps.sum())
+
+    def peak(self, window: Window) -> float | None:
+        """The largest value of a gauge in a window, its interpolated edges included. None as for `mean`."""
+        return float(self._cut(window)[1].max()) if self.covers(window) else None
+
+    def increase(self, window: Window, *, around: bool = False) -> float | None:
+        """How much a counter grew in a window. A drop is a reset: the counter began again at 0.
+
+        At the edges it is interpolated between the two samples there. `around`: from the last sample before the window to the
+        first after it; exact for what only happens within the window, such as requests. None as for `mean`.
+        10 at 0 s, 20 at 10 s, 4 at 20 s, window 5 to 20 s: 5 + 4 = 9.
+        """
+        if not self.covers(window):
+            return None
+        grown = np.concatenate(([0.0], np.cumsum(_growth(self.values))))
+        begun_ns, ended_ns = window.begun_ns, window.ended_ns
+        if around:
+            before = int(np.searchsorted(self.t_ns, begun_ns, "right")) - 1
+            after = int(np.searchsorted(self.t_ns, ended_ns, "left"))
+            begun_ns = int(self.t_ns[max(0, before)])
+            ended_ns = int(self.t_ns[min(len(self.t_ns) - 1, after)])
+        return max(0.0, _at(self.t_ns, grown, ended_ns) - _at(self.t_ns, grown, begun_ns))
+
+    def integral(self, window: Window) -> float | None:
+        """Area under a gauge in a window, unit x s: watts give joules. None as for `mean`."""
+        mean = self.mean(window)
+        return None if mean is None else mean * window.seconds
+
+    def covers(self, window: Window) -> bool:
+        """Whether there is a sample in the window, or one before and one after it."""
+        return bool(self.t_ns[0] <= window.ended_ns and self.t_ns[-1] >= window.begun_ns)
+
+    def _cut(self, window: Window) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The samples within the window, with interpolated ones at its edges."""
+        inside = (self.t_ns > window.begun_ns) & (self.t_ns < window.ended_ns)
+        instants = np.concatenate(([window.begun_ns], self.t_ns[inside], [window.ended_ns])).astype(np.int64)
+        values = np.concatenate(([self.at(window.begun_ns)], self.values[inside], [self.at(window.ended_ns)]))
+        return instants, values
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """All series of a run. `notes`: sentences about what could not be sampled."""
+
+    series: Sequence[Series] = ()
+    notes: Sequence[str] = ()
+
+    def find(self, metric: str, source: str | None = None, **labels: str) -> list[Series]:
+        """The series of a metric, of this source and with these labels."""
+        return [
+            each
+            for each in self.series
+            if each.metric == metric
+            and source in (None, each.source)
+            and all(each.labels.get(name) == value for name, value in labels.items())
+        ]
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of the sources, in order."""
+        return list(dict.fromkeys(each.source for each in self.series))
+
+
+def _at(t_ns: NDArray[np.int64], values: NDArray[np.float64], at_ns: int) -> float:
+    # Relative to the instant, because one over 2^53 ns would be rounded as a float.
+    return float(np.interp(0.0, (t_ns - at_ns).astype(np.float64), values))
+
+
+def _growth(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The increase of a counter from sample to sample."""
+    steps = np.diff(values)
+    return np.where(steps < 0, values[1:], steps)

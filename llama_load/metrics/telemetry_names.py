@@ -1,0 +1,8 @@
+"""Names that the sampler writes and that figures look for. (Apart from those, because the sampler imports no numpy.)"""
+
+from __future__ import annotations
+
+# A series of every source: 1 where it answered, 0 where it did not.
+UP = "up"
+# The sources on the master's machine; others are named by their URLs. POWER is --power-command, OWN the sampler itself.
+GPUS, HOST, SERVER, POWER, OWN = "gpus", "host", "server", "power", "telemetry"

@@ -1,0 +1,247 @@
+"""Where the time of each request went: parts that sum to its end-to-end latency. docs/where-the-time-went.md has the formulas.
+
+Servers differ in what they report. llama-server sends each answer's times (`timings`), and its headers when a request gets a
+slot; others report nothing of a single request. Time that cannot be attributed is `unattributed`; a part that cannot be known
+for a request is NaN there, not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.intervals import Durations, Instants, Intervals, slot_grants
+from llama_load.metrics.records import Records
+from llama_load.record import OK
+from llama_load.units import NS_PER_MS
+
+Mask = NDArray[np.bool_]
+# Parts by key: where each is known, and its ns.
+Found = dict[str, tuple[Mask, Durations]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a request's time: its key in summary.json, its name in reports, its formula."""
+
+    key: str
+    name: str
+    definition: str
+
+
+PARTS = (
+    Part("client_queue", "client queue", "started - scheduled; open loop only"),
+    Part("connect", "connect and send", "sent - started: TCP and TLS handshakes, and the upload of the request"),
+    Part(
+        "slot_wait",
+        "wait for a slot",
+        "sent to the instant at which a slot was free, by the ends of the requests that were sent before",
+    ),
+    Part(
+        "batch_wait",
+        "wait for other prompts' batches",
+        "time with a slot, before the own prompt began, in which other prompts were processed; and while k prompts were processed "
+        "at once, (k - 1) / k of that time",
+    ),
+    Part(
+        "image_prefill",
+        "image encoding and prefill",
+        "prefill of a request with images, with the time before it if a slot was free at once",
+    ),
+    Part("prefill", "prefill", "start of the prompt to first token; while k prompts were processed at once, 1 / k of that time"),
+    Part("decode_alone", "decode alone", "gaps between tokens in which no other request was prefilled"),
+    Part("decode_shared", "decode while others are prefilled", "gaps of which others' prefill covers half or more"),
+    Part("network", "network and stream", "time from the start of the prompt to the last token beyond the server's own times"),
+    Part(
+        "unattributed",
+        "not attributed",
+        "the rest: what the server does not report, such as other clients' requests, or reading a long prompt",
+    ),
+)
+KEYS = tuple(part.key for part in PARTS)
+# A gap counts as shared if others' prefill covers this share of it. Both begin and end with a batch: it is nearly all or nothing.
+SHARED_FROM = 0.5
+# Smaller remainders are the rounding of floats.
+ROUNDING_MS = 1e-3
+# Longer times, such as a broken server may report, are ignored.
+LONGEST_MS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class RequestParts:
+    """The parts of each request, as columns with one row per record.
+
+    `columns` has the keys of `PARTS`, in ms, NaN where not known; their sum over the known ones is `total_ms`: E2EL, in an open
+    loop from the scheduled instant, NaN for a request without E2EL (failed or cancelled). Of the gaps between tokens: `gaps` their
+    number, `gap_ms` their sum, `shared_gaps` and `shared_gap_ms` those with others' prefill. `from_sent`: 1 where a prefill is
+    only known to lie between sent and first token, so that it includes queueing.
+    """
+
+    columns: Mapping[str, Durations]
+
+    def __getitem__(self, key: str) -> Durations:
+        return self.columns[key]
+
+    def __len__(self) -> int:
+        return len(self.columns["total_ms"])
+
+    def where(self, mask: Mask) -> RequestParts:
+        """The rows where `mask` (one bool per row) is true."""
+        return RequestParts({key: values[mask] for key, values in self.columns.items()})
+
+
+COLUMNS = (*KEYS, "total_ms", "gaps", "gap_ms", "shared_gaps", "shared_gap_ms", "from_sent")
+
+
+def request_parts(records: Records, slots: Mapping[str, int]) -> RequestParts:
+    """The parts of each request. `records` are all of the run, warm-ups included, because all of them used the server; `slots` is
+    the number of slots by host, where it is known."""
+    columns = {name: np.full(len(records), np.nan) for name in COLUMNS}
+    for host in records.values_of("host"):
+        mask = records.equals("host", host)
+        for name, values in _of_host(records.where(mask), slots.get(str(host))).items():
+            columns[name][mask] = values
+    return RequestParts(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """The instants of each request, ns: started <= sent <= begun <= prompt <= first <= last.
+
+    `prompt`, the start of its prompt: first token - the server's own time for it; without that, the headers where the server holds
+    them until the request has a slot; else sent. `begun`: the earlier of prompt and such headers. `last`: its last token; its end
+    if it failed. An answer that was not streamed has no first token: the server's times count back from its end. `predicted`: the
+    server's own time for the answer, -1 where it reports none.
+    """
+
+    counts: Mask
+    streamed: Mask
+    has_images: Mask
+    has_times: Mask
+    knows_prompt: Mask
+    was_prefilled: Mask
+    started: Instants
+    sent: Instants
+    begun: Instants
+    prompt: Instants
+    first: Instants
+    last: Instants
+    ended: Instants
+    predicted: Instants
+
+
+def _spans(records: Records) -> _Spans:
+    started, ended = records.optional_instants("started_mono_ns"), records.optional_instants("ended_mono_ns")
+    sent, first = records.optional_instants("sent_mono_ns"), records.optional_instants("first_token_mono_ns")
+    e2el_ms = records.numbers("e2el_ms")
+    counts = records.equals("status", OK) & ~np.isnan(e2el_ms)
+    last = np.maximum(started, np.where(counts, started + _ns(np.nan_to_num(e2el_ms)), ended))
+    prompt_ns, predicted = (_known_ns(records.numbers(name)) for name in ("server_prompt_ms", "server_predict_ms"))
+    queue_ns = _known_ns(records.numbers("queue_ms"))
+    streamed = first >= 0
+    has_times = (prompt_ns >= 0) & (predicted >= 0) & (streamed | counts)
+    was_prefilled = streamed | has_times | (queue_ns >= 0)
+    first = np.where(streamed, first, np.where(has_times, last - predicted, last))
+    first = np.clip(first, started, last)
+    sent = np.clip(np.where(sent < 0, started, sent), started, first)
+    headers = np.where(queue_ns >= 0, sent + queue_ns, sent)
+    prompt = np.clip(np.where(has_times, first - prompt_ns, headers), sent, first)
+    return _Spans(
+        counts=counts,
+        streamed=streamed,
+        has_images=records.numbers("images") > 0,
+        has_times=has_times,
+        knows_prompt=has_times | (queue_ns >= 0),
+        was_prefilled=was_prefilled,
+        started=started,
+        sent=sent,
+        begun=np.where(queue_ns >= 0, np.minimum(headers, prompt), prompt),
+        prompt=prompt,
+        first=first,
+        last=last,
+        ended=ended,
+        predicted=np.where(has_times, predicted, -1),
+    )
+
+
+def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
+    """The columns of one host's requests."""
+    spans = _spans(records)
+    prefills = Intervals(spans.prompt[spans.was_prefilled], spans.first[spans.was_prefilled])
+    gaps = _gaps(records, prefills)
+    queue_ms, e2el_ms = records.numbers("client_queue_ms"), records.numbers("e2el_ms")
+    parts = {"client_queue": np.where(spans.counts, queue_ms, np.nan)}
+    found = _before_the_answer(spans, prefills, slots) | _answer(spans, prefills, gaps["shared_gap_ms"] * NS_PER_MS)
+    for key, (known, ns) in found.items():
+        parts[key] = np.where(known & spans.counts, ns / NS_PER_MS, np.nan)
+    total_ms = np.where(spans.counts, e2el_ms + np.nan_to_num(queue_ms), np.nan)
+    rest = total_ms - np.nansum(list(parts.values()), axis=0)
+    parts["unattributed"] = np.where(np.abs(rest) < ROUNDING_MS, 0.0, rest)
+    from_sent = (spans.counts & spans.streamed & ~spans.knows_prompt).astype(np.float64)
+    return parts | {"total_ms": total_ms, "from_sent": from_sent} | gaps
+
+
+def _before_the_answer(spans: _Spans, prefills: Intervals, slots: int | None) -> Found:
+    """Connecting, waiting and prefill."""
+    knows, images = spans.knows_prompt, spans.has_images
+    has_slots = np.full(len(knows), slots is not None)
+    granted = spans.begun if slots is None else np.clip(slot_grants(spans.sent, spans.ended, slots), spans.sent, spans.begun)
+    others = np.minimum(prefills.covered(granted, spans.begun), spans.begun - granted)
+    # A text is begun at once when it has a slot and a batch. Images are read before: while it waits for a slot, or after sending.
+    reading = np.where(images & (granted <= spans.sent), spans.begun - granted - others, 0.0)
+    prefill = spans.first - spans.prompt
+    own = np.minimum(prefills.share(spans.prompt, spans.first), prefill)
+    return {
+        "connect": (spans.counts, (spans.sent - spans.started).astype(np.float64)),
+        "slot_wait": (knows & has_slots, (granted - spans.sent).astype(np.float64)),
+        "batch_wait": (knows & has_slots, others + (prefill - own)),
+        "image_prefill": (knows & images, own + np.where(has_slots, reading, 0.0)),
+        "prefill": (knows & ~images, own),
+    }
+
+
+def _answer(spans: _Spans, prefills: Intervals, shared_ns: Durations) -> Found:
+    """Decode, and the time beyond the server's own."""
+    decode = spans.last - spans.first
+    beyond = np.where(spans.has_times, np.maximum(0, decode - spans.predicted), 0)
+    own_ratio = np.divide(decode - beyond, decode, out=np.zeros(len(decode)), where=decode > 0)
+    shared = np.minimum(np.where(spans.streamed, shared_ns, prefills.covered(spans.first, spans.last)), decode)
+    decodes = spans.streamed | spans.has_times
+    return {
+        "decode_alone": (decodes, (decode - shared) * own_ratio),
+        "decode_shared": (decodes, shared * own_ratio),
+        "network": (spans.has_times, (beyond + (spans.prompt - spans.begun)).astype(np.float64)),
+    }
+
+
+def _gaps(records: Records, prefills: Intervals) -> dict[str, Durations]:
+    """Per request: number and sum of its gaps between tokens, and of those that others' prefill covers to `SHARED_FROM` or more."""
+    names = ("gaps", "gap_ms", "shared_gaps", "shared_gap_ms")
+    columns: dict[str, list[Durations]] = {name: [] for name in names}
+    for batch in records.batches():
+        gaps = batch.table["itl_ms"].combine_chunks()
+        counts = np.nan_to_num(np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)).astype(np.int64)
+        lengths_ms = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
+        request = np.repeat(np.arange(len(batch)), counts)
+        summed = np.concatenate(([0.0], np.cumsum(lengths_ms)))
+        since_first_ms = summed[1:] - summed[np.cumsum(counts) - counts][request]
+        ends = batch.optional_instants("first_token_mono_ns")[request] + _ns(since_first_ms)
+        covered_ms = prefills.covered(ends - _ns(lengths_ms), ends) / NS_PER_MS
+        shared = (covered_ms >= SHARED_FROM * lengths_ms) & (lengths_ms > 0)
+        weights = (np.ones(len(shared)), lengths_ms, shared.astype(np.float64), lengths_ms * shared)
+        for name, weight in zip(names, weights, strict=True):
+            columns[name].append(np.bincount(request, weights=weight, minlength=len(batch)).astype(np.float64))
+    return {name: np.concatenate(pieces) if pieces else np.zeros(0) for name, pieces in columns.items()}
+
+
+def _ns(ms: Durations) -> Instants:
+    return np.asarray(np.rint(ms * NS_PER_MS).astype(np.int64))
+
+
+def _known_ns(ms: Durations) -> Instants:
+    """Durations in ns; -1 where there is none, or not a valid one."""
+    valid = (ms >= 0) & (ms < LONGEST_MS)
+    return np.where(valid, _ns(np.where(valid, ms, 0.0)), -1)

@@ -1,0 +1,82 @@
+"""Where the time of a set of requests went: sums of `metrics.time_parts`, and the gaps of streams while others are prefilled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from llama_load.metrics.time_parts import KEYS, RequestParts
+
+
+@dataclass(frozen=True, slots=True)
+class PartSum:
+    """A part over a set of requests: its sum, its share of all their time (0 to 1), its mean over all requests, and for how many
+    requests it is known. Where it is not known, its time is in `unattributed`."""
+
+    sum_ms: float
+    share: float
+    mean_ms: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDecode:
+    """Gaps between tokens, and those during which other requests of the same server were prefilled.
+
+    56 of 1016 gaps with a mean of 1158 ms, the others with 44 ms: `gap_share` 0.055, `time_share` 0.61. A mean is None where there
+    is no such gap. `includes_queueing`: the server reports neither times nor, by its headers, when a request gets a slot, so that
+    others count as being prefilled from sending to first token.
+    """
+
+    gaps: int
+    shared_gaps: int
+    gap_share: float
+    time_share: float
+    mean_shared_gap_ms: float | None
+    mean_other_gap_ms: float | None
+    includes_queueing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimeParts:
+    """The parts of `requests` requests. The sums of `parts` (by key of `PARTS`; None: known for no request) add up to `total_ms`.
+
+    `decode` is None where nothing was streamed.
+    """
+
+    requests: int
+    total_ms: float
+    parts: dict[str, PartSum | None]
+    decode: SharedDecode | None
+
+
+def sum_up(parts: RequestParts) -> TimeParts | None:
+    """The sums over all these requests that have an E2EL; None if none has."""
+    counted = parts.where(~np.isnan(parts["total_ms"]))
+    count, total_ms = len(counted), float(counted["total_ms"].sum())
+    if not count:
+        return None
+    sums: dict[str, PartSum | None] = {}
+    for key in KEYS:
+        known = ~np.isnan(counted[key])
+        sum_ms = float(counted[key][known].sum())
+        share = sum_ms / total_ms if total_ms > 0 else 0.0
+        sums[key] = PartSum(sum_ms, share, sum_ms / count, int(known.sum())) if known.any() else None
+    return TimeParts(count, total_ms, sums, _shared_decode(counted))
+
+
+def _shared_decode(counted: RequestParts) -> SharedDecode | None:
+    gaps, shared = int(counted["gaps"].sum()), int(counted["shared_gaps"].sum())
+    gap_ms, shared_ms = float(counted["gap_ms"].sum()), float(counted["shared_gap_ms"].sum())
+    if not gaps:
+        return None
+    return SharedDecode(
+        gaps=gaps,
+        shared_gaps=shared,
+        gap_share=shared / gaps,
+        time_share=shared_ms / gap_ms if gap_ms > 0 else 0.0,
+        mean_shared_gap_ms=shared_ms / shared if shared else None,
+        mean_other_gap_ms=(gap_ms - shared_ms) / (gaps - shared) if gaps > shared else None,
+        includes_queueing=bool(counted["from_sent"].any()),
+    )

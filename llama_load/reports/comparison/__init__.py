@@ -1,0 +1,1 @@
+"""A comparison as text for terminals, as Markdown, JSON and HTML."""

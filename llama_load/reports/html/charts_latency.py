@@ -1,0 +1,200 @@
+"""Charts of latencies: their distribution, how they went over time, and TTFT against the length of the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.definitions import BY_KEY, Latency
+from llama_load.metrics.ecdf import Ecdf, Pieces
+from llama_load.metrics.records import Records
+from llama_load.metrics.statistics import Distribution
+from llama_load.reports.html.charts import Chart, Key, at_most, colour, figure, hover, series_colours, source
+from llama_load.reports.html.numbers import milliseconds
+from llama_load.reports.html.series import TimeAxis, gap_percentiles_by_bin, percentiles_by_bin
+from llama_load.reports.translations import Translate
+
+if TYPE_CHECKING:
+    from bokeh.models import Range1d
+
+# Dots of a chart: of more requests evenly spaced ones are drawn.
+MOST_DOTS = 1500
+MOST_GROUPS = 5
+# The x axis is logarithmic where the largest value is this many times the median.
+WIDE = 20
+
+
+def values_of(latency: Latency, ok: Records) -> Pieces:
+    """All values of a latency, in pieces for `ecdf`."""
+    if latency.is_pooled:
+        return lambda: (batch.gaps_ms() for batch in ok.batches())
+    return lambda: [sum(map(ok.numbers, latency.columns), np.zeros(len(ok)))]
+
+
+def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution, t: Translate) -> Chart | None:
+    """The share of values up to each latency; one curve, or one per group by its name. None without values."""
+    known = {name: curve for name, curve in curves.items() if curve.counted}
+    if not known:
+        return None
+    longest = max(float(curve.x[-1]) for curve in known.values())
+    is_log = bool(whole.median and longest > WIDE * whole.median and min(float(curve.x[0]) for curve in known.values()) > 0)
+    plot = figure(
+        f"{latency.name} (ms)",
+        t("share of values"),
+        x_axis_type="log" if is_log else "linear",
+        y_range=_range(0, 1.03),
+        height=220,
+    )
+    if not is_log and longest > 0:
+        plot.x_range = _range(0, longest * 1.04)
+    from bokeh.models import NumeralTickFormatter
+
+    plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
+    colours = series_colours(len(known))
+    lines = []
+    for role, curve in zip(colours, known.values(), strict=True):
+        data = source(x=np.concatenate((curve.x[:1], curve.x)), y=np.concatenate(([0.0], curve.share)))
+        lines.append(plot.step("x", "y", source=data, mode="after", line_width=2, line_color=colour(role)))
+        if curve.counted <= 20:  # a few values: each is a dot
+            plot.scatter(
+                "x", "y", source=source(x=curve.x, y=curve.share), size=6, fill_color=colour(role), line_color=colour(role)
+            )
+    hover(plot, lines, [(latency.name, "@x{0,0.00} ms"), (t("share of values"), "@y{0.0 %}")])
+    for p, value in {50.0: whole.median, **whole.percentiles}.items():
+        if value is not None and len(known) == 1 and (p == 50.0 or whole.percentile(p) is not None):
+            _mark(plot, value, p)
+    summary = t("{name}: median {median}, p99 {p99}, maximum {most}, of {count} values.").format(
+        name=latency.name,
+        median=milliseconds(whole.median),
+        p99=milliseconds(whole.percentile(99.0) if 99.0 in whole.percentiles else None),
+        most=milliseconds(longest),
+        count=f"{whole.count:,}",
+    )
+    keys = [Key(role, name) for role, name in zip(colours, known, strict=True)] if len(known) > 1 else []
+    return Chart(plot, f"{t(latency.title)} ({latency.name})", summary, keys)
+
+
+def _mark(plot: Any, value: float, p: float) -> None:
+    """A dashed line at a percentile, named at its foot."""
+    from bokeh.models import Label, Span
+
+    plot.add_layout(Span(location=value, dimension="height", line_color=colour("axis"), line_dash=[3, 3]))
+    plot.add_layout(
+        Label(
+            x=value,
+            y=4,
+            y_units="screen",
+            text=f" p{p:g}",
+            text_font_size="11px",
+            text_color=colour("label"),
+            text_font=plot.xaxis[0].axis_label_text_font,
+        )
+    )
+
+
+def _range(start: float, end: float) -> Range1d:
+    from bokeh.models import Range1d
+
+    return Range1d(start, end)
+
+
+def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> Chart | None:
+    """A latency over the time of the run: a dot a request, median and p95 of each bin, and where requests failed. None without
+    values. Requests are at their start, gaps between tokens at their arrival."""
+    ok, failed = measured.ok(), measured.failed()
+    wanted = (50.0, 95.0)
+    values, at_s = np.zeros(0), np.zeros(0)
+    if latency.is_pooled:
+        middles, curves = gap_percentiles_by_bin(ok, axis, wanted)
+    else:
+        values = next(iter(values_of(latency, ok)()))
+        at_s = axis.at(ok.instants("started_mono_ns"))
+        at_s, values = at_s[~np.isnan(values)], values[~np.isnan(values)]
+        middles, curves = percentiles_by_bin(at_s, values, axis, wanted)
+    if not len(middles):
+        return None
+    plot = figure(t("time (s)"), f"{latency.name} (ms)", x_range=x_range)
+    keys, dots, note = [], len(values), ""
+    if dots:
+        shown = _chosen(values)
+        data = source(x=at_s[shown], y=values[shown])
+        drawn = plot.scatter("x", "y", source=data, size=4, fill_color=colour("blue"), fill_alpha=0.35, line_color=None)
+        hover(plot, [drawn], [(t("start of the request"), "@x{0,0.00} s"), (latency.name, "@y{0,0.00} ms")])
+        keys.append(Key("blue", t("a request")))
+        if len(shown) < dots:
+            note = t("Dots: {shown} of {all} requests, evenly chosen, and the slowest. Curves: of all.").format(
+                shown=f"{len(shown):,}", all=f"{dots:,}"
+            )
+    else:
+        note = t("Percentiles to within 5 %, of all gaps between tokens.")
+    lines = []
+    for role, p, curve in zip(("ink", "orange"), wanted, curves, strict=True):
+        data = source(x=middles, y=curve)
+        if len(middles) > 1:
+            lines.append(plot.line("x", "y", source=data, line_width=2, line_color=colour(role)))
+        else:
+            lines.append(plot.scatter("x", "y", source=data, size=12, marker="dash", line_width=2, line_color=colour(role)))
+        keys.append(Key(role, t("median") if p == 50 else f"p{p:g}"))
+    hover(plot, lines, [(t("time (s)"), "@x{0,0.00}"), (latency.name, "@y{0,0.00} ms")])
+    if len(failed):
+        _failures(plot, axis.at(failed.instants("ended_mono_ns")))
+        keys.append(Key("red", t("a failure")))
+    medians = curves[0]
+    summary = t("{name} over time: the median is between {low} and {high}.").format(
+        name=latency.name, low=milliseconds(float(medians.min())), high=milliseconds(float(medians.max()))
+    )
+    return Chart(plot, t("{name} over time").format(name=latency.name), summary, keys, note)
+
+
+def _failures(plot: Any, at_s: NDArray[np.float64]) -> None:
+    """A red tick on the x axis where a request failed."""
+    shown = at_s[at_most(len(at_s), MOST_DOTS)]
+    plot.scatter(
+        "x", "y", source=source(x=shown, y=np.zeros(len(shown))), marker="dash", angle=np.pi / 2, size=14, line_color=colour("red"),
+        line_width=2,
+    )  # fmt: skip
+
+
+def _chosen(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The rows that are drawn: all, or evenly spaced ones and the 20 largest."""
+    if len(values) <= MOST_DOTS:
+        return np.arange(len(values))
+    largest = np.argpartition(values, -20)[-20:]
+    return np.union1d(at_most(len(values), MOST_DOTS), largest)
+
+
+def prompt_chart(measured: Records, t: Translate, groups: Sequence[str] = ()) -> Chart | None:
+    """TTFT of each request against its prompt tokens, coloured by workload; None where all prompts are equally long or unknown."""
+    ok = measured.ok()
+    tokens, ttft = ok.numbers("prompt_tokens"), ok.numbers("ttft_ms")
+    known = ~np.isnan(tokens) & ~np.isnan(ttft)
+    if known.sum() < 2 or np.ptp(tokens[known]) == 0:
+        return None
+    largest, median = float(tokens[known].max()), float(np.median(tokens[known]))
+    kind = "log" if largest > WIDE * median and tokens[known].min() > 0 else "linear"
+    plot = figure(t("prompt tokens"), "TTFT (ms)", x_axis_type=kind, zoom="both", height=280)
+    names = list(groups)[:MOST_GROUPS] if len(groups) > 1 else []
+    masks = [(name, ok.equals("workload", name)) for name in names] or [("", np.ones(len(ok), dtype=np.bool_))]
+    drawn_count = 0
+    keys = []
+    for role, (name, mask) in zip(series_colours(len(masks)), masks, strict=True):
+        rows = np.flatnonzero(known & mask)
+        rows = rows[_chosen(ttft[rows])] if len(rows) else rows
+        drawn_count += len(rows)
+        dots = plot.scatter(
+            "x", "y", source=source(x=tokens[rows], y=ttft[rows]), size=5, fill_color=colour(role), fill_alpha=0.45, line_color=None
+        )
+        hover(plot, [dots], [(t("prompt tokens"), "@x{0,0}"), ("TTFT", "@y{0,0.00} ms")])
+        keys += [Key(role, name)] if name else []
+    note = ""
+    if drawn_count < known.sum():
+        note = t("Dots: {shown} of {all} requests, evenly chosen, and the slowest.").format(
+            shown=f"{drawn_count:,}", all=f"{int(known.sum()):,}"
+        )
+    summary = t("{name} of requests with {low} to {high} prompt tokens.").format(
+        name=BY_KEY["ttft"].name, low=f"{int(tokens[known].min()):,}", high=f"{int(largest):,}"
+    )
+    return Chart(plot, t("TTFT against prompt tokens"), summary, keys, note)

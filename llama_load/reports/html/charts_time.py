@@ -1,0 +1,148 @@
+"""Charts on the time axis of the run: load, throughput, and the requests themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.rates import peak_in_flight
+from llama_load.metrics.records import Records
+from llama_load.record import CANCELLED, OK
+from llama_load.reports.html.charts import Chart, Key, at_most, colour, figure, hover, source
+from llama_load.reports.html.numbers import brief
+from llama_load.reports.html.series import MOST_STEPS, TimeAxis, bars, ended_per_s, in_flight, output_tokens_per_s
+from llama_load.reports.translations import Translate
+from llama_load.runs import StageRecord
+
+# Rows of the Gantt chart; of more requests evenly spaced ones are drawn.
+MOST_BARS = 400
+
+
+def shared_range(axis: TimeAxis) -> Any:
+    """The x range of all charts over time, which zoom together."""
+    from bokeh.models import Range1d
+
+    margin = axis.seconds * 0.01
+    return Range1d(-margin, axis.seconds + margin, bounds=(-margin, axis.seconds + margin))
+
+
+def mark_stages(plot: Any, stages: Sequence[StageRecord], axis: TimeAxis) -> None:
+    """A dashed line where each stage begins."""
+    from bokeh.models import Span
+
+    for stage in stages:
+        if stage.begun_mono_ns is not None:
+            at_s = float(axis.at(np.array([stage.begun_mono_ns]))[0])
+            plot.add_layout(Span(location=at_s, dimension="height", line_color=colour("axis"), line_dash=[2, 4]))
+
+
+def load_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> Chart:
+    """Requests in flight, and how many failed in each bin."""
+    instants, level = in_flight(measured, axis)
+    plot = figure(t("time (s)"), t("requests in flight"), x_range=x_range)
+    data = source(x=instants, y=level)
+    line = plot.step("x", "y", source=data, mode="after", line_width=2, line_color=colour("blue"))
+    plot.varea_step(x="x", y1=0, y2="y", source=data, step_mode="after", fill_color=colour("pale"), fill_alpha=0.6)
+    hover(plot, [line], [(t("time (s)"), "@x{0,0.00}"), (t("requests in flight"), "@y{0,0.[0]}")])
+    keys = [Key("blue", t("requests in flight"))]
+    _, failed = ended_per_s(measured, axis)
+    if failed.any():
+        counts = failed * np.diff(axis.edges)
+        rows = np.flatnonzero(counts)
+        of_bin = source(left=axis.edges[rows], right=axis.edges[rows + 1], top=counts[rows])
+        boxes = plot.quad(
+            left="left",
+            right="right",
+            top="top",
+            bottom=0,
+            source=of_bin,
+            fill_color=colour("red"),
+            fill_alpha=0.7,
+            line_color=None,
+        )
+        hover(plot, [boxes], [(t("failed requests"), "@top{0,0}")])
+        keys.append(Key("red", t("failed requests")))
+    summary = t("At most {most} requests in flight.").format(most=f"{peak_in_flight(measured):,}")
+    note = t("Means of {width} s.").format(width=f"{axis.width_s:g}") if 2 * len(measured) > MOST_STEPS else ""
+    return Chart(plot, t("Load over time"), summary, keys, note)
+
+
+def throughput_charts(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> list[Chart]:
+    """Output tokens per second, and requests per second, in each bin."""
+    charts = []
+    tokens = output_tokens_per_s(measured, axis)
+    note = t("In bins of {width} s.").format(width=f"{axis.width_s:g}")
+    if tokens.any():
+        plot = figure(t("time (s)"), t("output tokens/s"), x_range=x_range)
+        _boxes(plot, axis, tokens, role="green", label=t("output tokens/s"), t=t)
+        summary = t("Output tokens/s over time: at most {most} in a bin.").format(most=brief(float(tokens.max())))
+        charts.append(Chart(plot, t("Output tokens per second over time"), summary, (), note))
+    ok, failed = ended_per_s(measured, axis)
+    plot = figure(t("time (s)"), t("requests/s"), x_range=x_range)
+    _boxes(plot, axis, ok, role="teal", label=t("requests/s"), t=t)
+    keys = []
+    if failed.any():
+        _boxes(plot, axis, failed, role="red", label=t("failed requests/s"), t=t)
+        keys = [Key("teal", t("successful")), Key("red", t("failed"))]
+    summary = t("Requests per second over time: at most {most} in a bin.").format(most=brief(float(ok.max())))
+    charts.append(Chart(plot, t("Requests per second over time"), summary, keys, note))
+    return charts
+
+
+def _boxes(plot: Any, axis: TimeAxis, heights: NDArray[np.float64], *, role: str, label: str, t: Translate) -> None:
+    """A box for each bin of the axis."""
+    data = source(left=axis.edges[:-1], right=axis.edges[1:], top=heights)
+    boxes = plot.quad(
+        left="left",
+        right="right",
+        top="top",
+        bottom=0,
+        source=data,
+        fill_color=colour(role),
+        fill_alpha=0.55,
+        line_color=colour(role),
+        line_alpha=0.9,
+    )
+    hover(plot, [boxes], [(t("time (s)"), "@left{0,0.00} – @right{0,0.00}"), (label, "@top{0,0.00}")])
+
+
+def gantt_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> Chart:
+    """A row per request in order of their starts: waiting in the client, for the first token, receiving tokens, failed or cut."""
+    from bokeh.models import Range1d
+
+    chosen = at_most(len(measured), MOST_BARS)
+    found = bars(measured, axis, chosen)
+    count = len(chosen)
+    height = int(min(560, 70 + 12 * max(6, count)))
+    plot = figure(t("time (s)"), t("request"), x_range=x_range, y_range=Range1d(count - 0.4, -0.6), height=height)
+    plot.yaxis.major_label_text_font_size = "0px"
+    plot.yaxis.ticker = []
+    status = np.array(found.status, dtype=object)
+    ended = np.where(np.isnan(found.last_token), found.ended, found.last_token)
+    first = np.where(np.isnan(found.first_token), ended, found.first_token)
+    is_failed, is_cut = (status != OK) & (status != CANCELLED), status == CANCELLED
+    parts = [
+        ("line", t("waiting in the client"), found.scheduled, found.started, ~np.isnan(found.scheduled)),
+        ("orange", t("waiting for the first token"), found.started, first, ~is_failed & ~is_cut),
+        ("blue", t("receiving tokens"), first, ended, ~is_failed & ~is_cut & ~np.isnan(found.first_token)),
+        ("red", t("failed"), found.started, found.ended, is_failed),
+        ("grey", t("cut at the end"), found.started, found.ended, is_cut),
+    ]
+    keys = []
+    for role, name, begins, ends, mask in parts:
+        if not mask.any():
+            continue
+        data = source(
+            y=found.row[mask], left=begins[mask], right=ends[mask], number=found.number[mask], ms=(ends - begins)[mask] * 1e3
+        )
+        boxes = plot.hbar(y="y", left="left", right="right", height=0.72, source=data, fill_color=colour(role), line_color=None)
+        hover(plot, [boxes], [(t("request"), "@number{0,0}"), (name, "@ms{0,0.0} ms")])
+        keys.append(Key(role, name))
+    note = ""
+    if count < len(measured):
+        note = t("{shown} of {all} requests, evenly chosen.").format(shown=f"{count:,}", all=f"{len(measured):,}")
+    summary = t("{count} requests in order of their starts, each from its start to its end.").format(count=f"{count:,}")
+    return Chart(plot, t("Requests over time"), summary, keys, note)

@@ -1,0 +1,149 @@
+"""report.html: one file that shows a run, opens without a network and runs nothing but its own two scripts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from llama_load.analysis.results import Results
+from llama_load.foreign_text import printable, redacted
+from llama_load.metrics.definitions import EVERY, of_group
+from llama_load.metrics.ecdf import Ecdf, ecdf
+from llama_load.metrics.records import Records
+from llama_load.reports.html import tables
+from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, page_script, style_sheet
+from llama_load.reports.html.charts_latency import ecdf_chart, over_time_chart, prompt_chart, values_of
+from llama_load.reports.html.charts_stages import stage_chart
+from llama_load.reports.html.charts_time import gantt_chart, load_chart, mark_stages, shared_range, throughput_charts
+from llama_load.reports.html.series import TimeAxis, time_axis
+from llama_load.reports.titles import title_of
+from llama_load.reports.translations import Translate, translator
+
+if TYPE_CHECKING:
+    import jinja2
+
+# Curves of groups in one chart of distributions; with more groups there is one curve of all.
+MOST_CURVES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Charts under one heading; `number` is the place of the first of them in the document of charts."""
+
+    key: str
+    title: str
+    charts: Sequence[tuple[int, Chart]]
+
+
+def html_page(results: Results, text: str, language: str) -> str:
+    """The page of a run; `text` is its block, `language` one of `translations.LANGUAGES`. At least 1.4 MB, of which
+    Bokeh is 1.3."""
+    t = translator(language)
+    manifest, measured = results.run.manifest, results.run.records.measured()
+    ok = measured.ok()
+    curves = {
+        latency.key: curve
+        for latency in tables.shown_of(of_group(EVERY), results.total)
+        if (curve := ecdf(values_of(latency, ok))) is not None
+    }
+    page = ChartPage()
+    sections = _sections(results, measured, curves, page, t)
+    begun_ns = int(measured.instants("started_mono_ns").min()) if len(measured) else 0
+    scripts = [bokeh_script(), page_script()] if page.charts else []
+    rendered = (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            t=t,
+            language=language,
+            title=title_of(results, t),
+            policy=policy(scripts),
+            style=style_sheet(),
+            scripts=scripts,
+            charts=page.json() if page.charts else "",
+            manifest=manifest,
+            results=results,
+            cards=tables.cards(results, t),
+            latencies=tables.latency_grid(ok, curves, results.total, t),
+            parts=list(tables.part_grids(results, t)),
+            slowest=tables.slowest_grid(measured, begun_ns, t),
+            sections={section.key: section for section in sections},
+            links=tables.links(results),
+            block=redacted(text),
+            command=printable(shlex.join(manifest.command), None),
+        )
+    )
+    return redacted(rendered)
+
+
+def _sections(results: Results, measured: Records, curves: dict[str, Ecdf], page: ChartPage, t: Translate) -> list[Section]:
+    """The charts of the run, those that have data."""
+    axis = time_axis(measured)
+    found = [
+        ("distributions", t("Distributions"), _distributions(results, measured, curves, t)),
+        ("time", t("Over time"), [] if axis is None else _over_time(results, measured, axis, t)),
+        ("prompts", t("Length of the prompt"), [prompt_chart(measured, t, list(results.by_workload))]),
+        ("stages", t("Stages"), [stage_chart(results.stages, t)]),
+    ]
+    return [
+        Section(key, title, [(page.add(chart), chart) for chart in shown])
+        for key, title, charts in found
+        if (shown := [chart for chart in charts if chart is not None])
+    ]
+
+
+def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf], t: Translate) -> list[Chart | None]:
+    ok = measured.ok()
+    charts = []
+    for latency in of_group(EVERY):
+        if latency.key not in curves:
+            continue
+        groups = {t("all requests"): curves[latency.key]}
+        for column, names in (("stage", [stage.name for stage in results.stages]), ("workload", list(results.by_workload))):
+            if 1 < len(names) <= MOST_CURVES:
+                values = range(len(names)) if column == "stage" else names
+                parts = (ecdf(values_of(latency, ok.where(ok.equals(column, value)))) for value in values)
+                groups = {printable(name): part for name, part in zip(names, parts, strict=True) if part is not None}
+                break
+        charts.append(ecdf_chart(latency, groups, results.total.distributions[latency.key], t))
+    return charts
+
+
+def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate) -> list[Chart | None]:
+    x_range = shared_range(axis)
+    charts = [load_chart(measured, axis, x_range, t), *throughput_charts(measured, axis, x_range, t)]
+    latencies = tables.shown_of(of_group(EVERY), results.total)
+    charts += [chart for each in latencies if (chart := over_time_chart(each, measured, axis, x_range, t)) is not None]
+    for chart in charts:
+        mark_stages(chart.figure, results.run.manifest.stages, axis)
+    return [*charts, gantt_chart(measured, axis, x_range, t)]
+
+
+def policy(scripts: Sequence[str]) -> str:
+    """The Content-Security-Policy of a page: it may run these scripts, which it contains, and load nothing."""
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes) or "'none'"
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """Templates of pages: every value is escaped, and text has no control characters."""
+    import jinja2
+    from markupsafe import Markup
+
+    def clean(value: Any) -> Any:
+        return printable(value, None) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    found = jinja2.Environment(
+        loader=jinja2.PackageLoader("llama_load.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=clean
+    )
+    found.filters["lines"] = lambda text: Markup("\n").join(clean(line) for line in text.split("\n"))
+    return found

@@ -1,0 +1,166 @@
+"""The tables and figures of report.html as plain values, in the reader's language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import numpy as np
+
+from llama_load.analysis.keys import flat_result
+from llama_load.analysis.results import Results
+from llama_load.foreign_text import printable
+from llama_load.metrics.definitions import EVERY, Latency, of_group
+from llama_load.metrics.ecdf import Ecdf, exact_percentiles
+from llama_load.metrics.records import Records
+from llama_load.metrics.statistics import is_enough, least_count
+from llama_load.metrics.summary import Summary
+from llama_load.reports.html.charts_latency import values_of
+from llama_load.reports.html.numbers import NONE, brief, milliseconds
+from llama_load.reports.translations import Translate
+from llama_load.runs import TABLE
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+MOST_SLOW = 10
+MOST_PARTS = 50
+MOST_LINKS = 20
+FILES = ("summary.json", "summary.txt", "report.md", TABLE, "telemetry.parquet", "run.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A figure that people look for: its name, its value, its unit, and a line below it."""
+
+    name: str
+    value: str
+    unit: str = ""
+    below: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table: a title, the names of the columns, rows of cells. The first `texts` columns are text, the others numbers."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    texts: int = 1
+    note: str = ""
+
+
+def cards(results: Results, t: Translate) -> list[Card]:
+    """The figures of the whole run; those that were not measured are left out."""
+    figures, flat = results.total, flat_result(results.run.manifest, results.total)
+    ended = figures.completed + figures.failed
+    below = t("{count} failed").format(count=f"{figures.failed:,}") if figures.failed else t("none failed")
+    if figures.cancelled:
+        below += ", " + t("{count} cut").format(count=f"{figures.cancelled:,}")
+    found = [Card(t("Successful requests"), f"{figures.completed:,}", t("of {count}").format(count=f"{ended:,}"), below)]
+    if flat["output_throughput"]:
+        each = figures.distributions["tpot"].mean
+        one = t("{count} for one user").format(count=brief(1000 / each)) if each else ""
+        found.append(Card(t("Output"), brief(flat["output_throughput"]), t("tokens/s"), one))
+    for latency in of_group(EVERY):
+        sample = figures.distributions[latency.key]
+        if sample.count and latency.key != "itl":
+            tail = [
+                f"p{p:g} {milliseconds(sample.percentile(p))}" for p in sample.percentiles if sample.percentile(p) is not None
+            ] or [t("mean {value}").format(value=milliseconds(sample.mean))]
+            found.append(Card(f"{latency.name} {t('median')}", brief(sample.median), "ms", ", ".join(tail[:2])))
+    if flat["request_throughput"]:
+        good = flat["request_goodput"]
+        goodput = "" if good is None else t("{count} within the objectives").format(count=brief(good))
+        found.append(Card(t("Requests"), brief(flat["request_throughput"]), t("per second"), goodput))
+    peak = t("at most {count} requests in flight").format(count=f"{figures.max_concurrent_requests:,}")
+    found.append(Card(t("Duration"), brief(figures.duration_s), "s", peak))
+    return found
+
+
+def latency_grid(ok: Records, curves: Mapping[str, Ecdf], total: Summary, t: Translate) -> Grid | None:
+    """Mean, percentiles and maximum of each latency, exact, of all values; n/a where there are too few for a percentile."""
+    rows, lacking = [], set()
+    for latency in of_group(EVERY):
+        curve = curves.get(latency.key)
+        if curve is None:
+            continue
+        exact = exact_percentiles(values_of(latency, ok), curve, PERCENTILES)
+        lacking |= {p for p in PERCENTILES if not is_enough(curve.counted, p)}
+        cells = [brief(exact[p]) if is_enough(curve.counted, p) else NONE for p in PERCENTILES]
+        mean = brief(total.distributions[latency.key].mean)
+        rows.append([f"{latency.name} (ms)", mean, *cells, brief(float(curve.x[-1])), f"{curve.counted:,}"])
+    if not rows:
+        return None
+    columns = ["", t("mean"), t("median"), *(f"p{p:g}" for p in PERCENTILES[1:]), t("maximum"), t("values")]
+    needs = ", ".join(f"p{p:g}: {least_count(p):,}" for p in sorted(lacking))
+    note = t("n/a: too few values; needed are {needs}.").format(needs=needs) if needs else ""
+    return Grid(t("Latencies"), columns, rows, note=note)
+
+
+def part_grids(results: Results, t: Translate) -> Iterable[Grid]:
+    """A table per way in which the requests can be grouped and in which there are several groups."""
+    groups: list[tuple[str, Mapping[str, Summary]]] = [
+        (t("Stages"), {stage.name: stage.figures for stage in results.stages}),
+        (t("Workloads"), results.by_workload),
+        (t("Servers"), results.by_host),
+        (t("Models"), results.by_model),
+        (t("Turns of the conversations"), {str(turn): part for turn, part in results.by_turn.items()}),
+    ]
+    for title, parts in groups:
+        if len(parts) > 1:
+            shown = list(parts.items())[:MOST_PARTS]
+            rows = [[printable(str(name)), *_figures(part)] for name, part in shown]
+            note = t("Latencies are medians, in ms; p99 only where there are enough values.")
+            if len(shown) < len(parts):
+                note += " " + t("The first {shown} of {all}.").format(shown=len(shown), all=len(parts))
+            columns = ["", t("requests"), t("failed"), t("tokens/s"), "TTFT", "p99", "TPOT", "p99", "E2EL", "p99"]
+            yield Grid(title, columns, rows, note=note)
+
+
+def _figures(part: Summary) -> list[str]:
+    cells = [f"{part.completed:,}", f"{part.failed:,}", brief(part.output_throughput)]
+    for key in ("ttft", "tpot", "e2el"):
+        sample = part.distributions[key]
+        cells += [brief(sample.median), brief(sample.percentile(99.0) if 99.0 in sample.percentiles else None)]
+    return cells
+
+
+def slowest_grid(measured: Records, begun_ns: int, t: Translate) -> Grid | None:
+    """The requests that took longest from start to end, failed ones included."""
+    if len(measured) <= 1:
+        return None
+    took_ns = measured.instants("ended_mono_ns") - measured.instants("started_mono_ns")
+    slow = np.argsort(-took_ns, kind="stable")[:MOST_SLOW]
+    records = Records(measured.table.take(slow))
+    names = ("ttft_ms", "tpot_ms", "prompt_tokens", "output_tokens")
+    columns = {name: [None if np.isnan(value) else float(value) for value in records.numbers(name)] for name in names}
+    texts = {name: records.strings(name) for name in ("request_id", "workload", "status")}
+    started = records.instants("started_mono_ns")
+    rows = [
+        [
+            *(printable(str(texts[name][row]), 60) for name in ("request_id", "workload", "status")),
+            f"{(started[row] - begun_ns) / 1e9:,.2f}",
+            f"{took_ns[slow[row]] / 1e9:,.3f}",
+            brief(columns["ttft_ms"][row]),
+            brief(columns["tpot_ms"][row]),
+            *(NONE if (tokens := columns[name][row]) is None else f"{tokens:,.0f}" for name in ("prompt_tokens", "output_tokens")),
+        ]
+        for row in range(len(records))
+    ]
+    heads = [t("request"), t("workload"), t("status"), t("start (s)"), t("took (s)"), "TTFT (ms)", "TPOT (ms)"]
+    return Grid(t("Slowest requests"), [*heads, t("prompt tokens"), t("output tokens")], rows, texts=3)
+
+
+def shown_of(latencies: Iterable[Latency], total: Summary) -> list[Latency]:
+    """The latencies that have values."""
+    return [latency for latency in latencies if total.distributions[latency.key].count]
+
+
+def links(results: Results) -> list[tuple[str, str]]:
+    """(address, name) of the files of the run folder that are there, and of what its server said; relative to the page."""
+    folder = results.run.path
+    found = [name for name in FILES if (folder / name).is_file()]
+    server = folder / "server"
+    if server.is_dir() and not server.is_symlink():
+        found += [f"server/{path.name}" for path in sorted(server.iterdir())[:MOST_LINKS] if path.is_file()]
+    return [(quote(name), printable(name)) for name in found]

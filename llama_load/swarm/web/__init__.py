@@ -1,0 +1,1 @@
+"""Our pages in Locust's web UI."""

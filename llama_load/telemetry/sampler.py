@@ -1,0 +1,134 @@
+"""The process that samples: `python -m llama_load.telemetry.sampler`.
+
+It reads its `SamplerConfig` as one line of JSON from stdin, writes `ready` to stdout once every source has been sampled, and then
+obeys lines on stdin: `sample` samples all sources at once and answers `sampled`. It ends when stdin does: when the run closes it,
+or has been killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO
+
+import msgspec
+
+from llama_load.metrics.telemetry_names import UP
+from llama_load.telemetry.host import Host, Own
+from llama_load.telemetry.sample_file import SampleFile
+from llama_load.telemetry.server_processes import ServerProcesses
+from llama_load.telemetry.source import SamplerConfig, Source, SourceError, Value
+
+# How long a source may take for the answer to `sample`; a server that computes a long prompt answers after it.
+SAMPLED_WITHIN_S = 1.0
+NICE = 5
+
+
+class SourceThread:
+    """Samples one source every interval, and when asked. A source that blocks delays no other one."""
+
+    def __init__(self, source: Source, file: SampleFile, interval_s: float) -> None:
+        self._source = source
+        self._file = file
+        self._interval_s = interval_s
+        self._asked = threading.Event()
+        self._done = threading.Event()
+        self._is_up = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin with a sample now."""
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Sample as soon as possible."""
+        self._done.clear()
+        self._asked.set()
+
+    def wait(self, until_s: float) -> None:
+        """Wait until the sample that was asked for, or the first one, is written."""
+        self._done.wait(max(0.0, until_s - time.monotonic()))
+
+    def _run(self) -> None:
+        while True:
+            began_s = time.monotonic()
+            self._asked.clear()
+            try:
+                self._sample()
+            except OSError:  # the disk refuses: later samples may fit
+                pass
+            if not self._asked.is_set():
+                self._done.set()
+            took_s = time.monotonic() - began_s
+            # A source that takes long is asked less often: at most half of the time goes to it.
+            self._asked.wait(max(self._interval_s * self._file.slow_down - took_s, took_s, 0.01))
+
+    def _sample(self) -> None:
+        name = self._source.name
+        begun_ns = time.monotonic_ns()
+        try:
+            values = list(self._source.sample())
+        except SourceError as error:
+            if self._is_up:
+                self._file.complete(name)
+            self._is_up = False
+            self._file.note(f"{name}: {error}")
+            self._file.add(name, time.monotonic_ns(), [Value(UP, 0.0)])
+        except Exception as error:
+            self._is_up = False
+            self._file.note(f"{name}: {error!r}")
+        else:
+            self._is_up = True
+            self._file.add(name, (begun_ns + time.monotonic_ns()) // 2, [*values, Value(UP, 1.0)])
+
+
+def sources(config: SamplerConfig) -> list[Source]:
+    """The sources of this configuration that this machine has."""
+    found: list[Source] = [Host(), Own()]
+    if config.ports:
+        found.append(ServerProcesses(config.ports))
+    return found
+
+
+def run(config: SamplerConfig, commands: IO[bytes], answers: IO[bytes]) -> None:
+    """Sample until `commands` ends. Raises OSError if the file cannot be created."""
+    file = SampleFile(config.file)
+    threads = [SourceThread(source, file, config.interval_s) for source in sources(config)]
+    for thread in threads:
+        thread.start()
+    _answer(threads, answers, b"ready\n")
+    for command in commands:
+        if command.strip() == b"sample":
+            for thread in threads:
+                thread.ask()
+            _answer(threads, answers, b"sampled\n")
+    file.complete()
+
+
+def _answer(threads: Sequence[SourceThread], answers: IO[bytes], line: bytes) -> None:
+    until_s = time.monotonic() + SAMPLED_WITHIN_S
+    for thread in threads:
+        thread.wait(until_s)
+    answers.write(line)
+    answers.flush()
+
+
+def main() -> None:
+    """The process."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)  # the run ends it, after the last sample
+    os.nice(NICE)
+    config = msgspec.json.decode(sys.stdin.buffer.readline(), type=SamplerConfig)
+    try:
+        run(config, sys.stdin.buffer, sys.stdout.buffer)
+    except OSError as error:  # the run has gone, or the file cannot be written
+        print(f"telemetry: {error.strerror or error}", file=sys.stderr)
+    os._exit(0)  # a source may be blocked in a driver
+
+
+if __name__ == "__main__":
+    main()

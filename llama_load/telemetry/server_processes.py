@@ -1,0 +1,50 @@
+"""The processes of servers on this machine, found by the ports they listen on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import psutil
+
+from llama_load.metrics.telemetry_names import SERVER
+from llama_load.telemetry.source import SourceError, Value
+from llama_load.wire.local_ports import listening, with_descendants
+
+# How often a server's children are looked for again; vLLM starts them while it loads.
+LOOK_EVERY_S = 5.0
+
+
+class ServerProcesses:
+    """The servers' processes. Looked for again while there are none, and for new children."""
+
+    name = SERVER
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._ports = set(ports)
+        self.processes: list[psutil.Process] = []
+        self._looked_s = -LOOK_EVERY_S
+        self._cpu_s: dict[int, float] = {}
+        self._total_cpu_s = 0.0
+
+    def sample(self) -> Iterator[Value]:
+        """Number of processes, their resident memory, and the CPU seconds that they have used since the first sample."""
+        if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+            self.processes, self._looked_s = with_descendants(listening(self._ports)), time.monotonic()
+        memory, alive = 0, 0
+        for process in self.processes:
+            try:
+                with process.oneshot():
+                    times, rss = process.cpu_times(), process.memory_info().rss
+            except psutil.Error:  # it has ended
+                continue
+            alive, memory = alive + 1, memory + rss
+            cpu_s = times.user + times.system
+            # A process that ends must not look like a counter that was reset: its time stays in the sum.
+            self._total_cpu_s += cpu_s - self._cpu_s.get(process.pid, cpu_s)
+            self._cpu_s[process.pid] = cpu_s
+        if not alive:
+            raise SourceError("the server's processes cannot be seen from here (another user, a container, or they have ended)")
+        yield Value("server_processes", float(alive))
+        yield Value("server_memory_bytes", float(memory))
+        yield Value("server_cpu_seconds_total", self._total_cpu_s)

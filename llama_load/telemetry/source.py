@@ -1,0 +1,55 @@
+"""What can be sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+
+class SourceError(Exception):
+    """A source could not be sampled now; the message is a sentence for the report."""
+
+
+class Value(NamedTuple):
+    """One value. `labels`: pairs of name and value."""
+
+    metric: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class Source(Protocol):
+    """Something to sample. It is used by one thread."""
+
+    name: str
+
+    def sample(self) -> Iterable[Value]:
+        """Its values now. Raises SourceError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A page of metrics: its URL and the headers to ask with. `slots`: also ask /slots beside it."""
+
+    name: str
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerConfig:
+    """What to sample, how often and where to write. It goes to the sampler through a pipe, because it may hold keys.
+
+    `file`: of the samples, in the run folder; `ports`: of servers on this machine; `endpoints`: Prometheus pages; `slots`: /slots
+    of llama-servers; `power_command`: prints a line of JSON a sample; `ca_file`, `insecure`: for https.
+    """
+
+    file: str
+    interval_s: float = 1.0
+    ports: list[int] = field(default_factory=list)
+    endpoints: list[Endpoint] = field(default_factory=list)
+    slots: list[Endpoint] = field(default_factory=list)
+    power_command: list[str] = field(default_factory=list)
+    ca_file: str | None = None
+    insecure: bool = False

@@ -1,0 +1,195 @@
+"""Which differences are called real, which sides are ranked, and what gates say."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from llama_load.comparison.compare import (
+    BETTER,
+    MISSING,
+    NOT_PROVEN,
+    NOT_RANKED,
+    ONE_RUN,
+    TOO_FEW,
+    WORSE,
+    Comparison,
+    compare,
+)
+from llama_load.comparison.gates import FAILED, NOT_JUDGED, PASSED, parse_gate
+from llama_load.comparison.side import SGLANG, Side
+from llama_load.errors import UsageError
+from tests.comparison.sides import FIGURES, run, scattered, side
+
+ALARMS = (BETTER, WORSE)
+
+
+def outcomes(comparison: Comparison) -> dict[str, str]:
+    return {key: change.outcome for (key, _), change in comparison.changes.items()}
+
+
+# ---------------------------------------------------------------------- real or not
+
+
+def test_twenty_pairs_of_equal_sides_raise_at_most_two_alarms() -> None:
+    """With at most 5 % false alarms a pair, three or more of 20 come once in 13 times; figures of a run vary together, so less."""
+    rng = random.Random(2)
+    pairs = [compare([scattered("a", 5, rng), scattered("b", 5, rng)]) for _ in range(60)]
+    alarms = [any(each in ALARMS for each in outcomes(pair).values()) for pair in pairs]
+    assert all(sum(alarms[start : start + 20]) <= 2 for start in (0, 20, 40))
+
+
+def test_a_difference_of_ten_percent_is_found_with_five_repeats() -> None:
+    """In 18 of 20 pairs or more, where runs scatter by 2 %."""
+    rng = random.Random(7)
+    found = 0
+    for _ in range(20):
+        pair = outcomes(compare([scattered("a", 5, rng, 0.02), scattered("b", 5, rng, 0.02, slower=1.1)]))
+        found += pair["mean_tpot_ms"] == WORSE and pair["output_throughput"] == WORSE
+    assert found >= 18
+
+
+def test_a_drift_between_the_repeats_is_no_difference() -> None:
+    """Runs that get slower by 3 % each, on both sides: their scatter is large, the sides are equal."""
+    rng = random.Random(3)
+    assert set(outcomes(compare([scattered("a", 5, rng, drift=0.03), scattered("b", 5, rng, drift=0.03)])).values()) == {NOT_PROVEN}
+
+
+def test_without_repeats_nothing_is_proven() -> None:
+    comparison = compare([side("a"), side("b", run(values={"mean_tpot_ms": 40.0}))])
+    assert set(outcomes(comparison).values()) == {ONE_RUN} and not comparison.has_repeats
+    assert comparison.changes["mean_tpot_ms", 1].ratio == 2 and comparison.changes["mean_tpot_ms", 1].interval is None
+
+
+def test_the_direction_of_better_is_that_of_the_metric() -> None:
+    rng = random.Random(5)
+    found = outcomes(compare([scattered("a", 5, rng), scattered("b", 5, rng, slower=0.8)]))
+    assert found["mean_ttft_ms"] == BETTER and found["output_throughput"] == BETTER
+
+
+def test_a_metric_of_one_side_only_is_not_compared() -> None:
+    found = outcomes(compare([side("a"), side("b", run(values={"mean_itl_ms": None}))]))
+    assert found["mean_itl_ms"] == MISSING and found["mean_ttft_ms"] == ONE_RUN
+
+
+def test_a_percentile_of_too_few_values_is_not_judged() -> None:
+    """P99 of 64 requests is nearly their maximum; of their gaps there are 12736."""
+    both = [side(name, run(values={"p99_ttft_ms": 300.0, "p99_itl_ms": 60.0})) for name in "ab"]
+    found = outcomes(compare(both))
+    assert found["p99_ttft_ms"] == TOO_FEW and found["p99_itl_ms"] == ONE_RUN
+
+
+# ---------------------------------------------------------------------- ranking
+
+PARTIAL = run(planned=64, values={"completed": 36, "failed": None, "mean_tpot_ms": 1.0})
+
+
+def test_a_side_with_failures_is_shown_and_never_best() -> None:
+    """36 of 64, although only the number sent tells that the others failed."""
+    comparison = compare([side("a"), side("b", run(values={"mean_tpot_ms": 30.0})), side("partial", PARTIAL)])
+    assert comparison.best["mean_tpot_ms"] == {0} and comparison.is_spoilt(2)
+    assert "28 of 64 requests failed" in comparison.reasons[0].text
+    assert comparison.changes["mean_tpot_ms", 2].outcome == NOT_RANKED
+
+
+def test_the_only_side_left_is_not_the_best_of_one() -> None:
+    assert compare([side("a"), side("partial", PARTIAL)]).best["mean_tpot_ms"] == frozenset()
+
+
+def test_sides_that_agree_as_shown_are_both_best() -> None:
+    comparison = compare([side("a"), side("b", run(values={"request_throughput": 6.402}))])
+    assert comparison.best["request_throughput"] == {0, 1}
+
+
+def test_durations_of_different_numbers_of_requests_are_not_ranked() -> None:
+    more = {"completed": 65, "total_input_tokens": 6500, "total_output_tokens": 13000, "duration": 11.0}
+    assert compare([side("a"), side("b", run(values={"duration": 9.0}))]).best["duration"] == {1}
+    assert compare([side("a"), side("b", run(values=more))]).best["duration"] == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "why"),
+    [
+        ({}, {"values": {"total_output_tokens": 13100}}, "answers of 200 and 205 tokens"),
+        ({}, {"values": {"total_input_tokens": 6600}}, "prompts of 100 and 103 tokens"),
+        ({"prompts": frozenset("abc")}, {"prompts": frozenset("abx")}, "different prompts (67% in common)"),
+        ({"cached_tokens": 0}, {"cached_tokens": 640}, "0% and 10% of the prompt tokens came from a cache"),
+        ({}, {"words": ("CLIENT-BOUND",), "why": "late"}, "b is CLIENT-BOUND: late"),
+        ({}, {"words": ("NOT COMPARABLE", "BLURRED")}, "b is NOT COMPARABLE"),
+    ],
+)
+def test_what_is_not_comparable_is_not_ranked(base: dict[str, object], other: dict[str, object], why: str) -> None:
+    comparison = compare([side("a", run(**base)), side("b", run(**other))])
+    assert why in comparison.reasons[0].text
+    assert comparison.changes["mean_ttft_ms", 1].outcome == NOT_RANKED and comparison.best["mean_ttft_ms"] == frozenset()
+
+
+def test_a_run_cut_by_time_sent_fewer_of_the_same_prompts() -> None:
+    few, many = frozenset("abc"), frozenset("abcdef")
+    assert not compare([side("a", run(prompts=few)), side("b", run(prompts=many))]).reasons
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [({"words": ("BLURRED",)}, "mean_itl_ms"), ({"tool": SGLANG}, "mean_itl_ms"), ({"reused_ratio": 1.0}, "mean_ttft_ms")],
+)
+def test_what_spoils_one_latency_spoils_no_other(changed: dict[str, object], key: str) -> None:
+    """Blurred gaps; a tool that divides gaps by tokens; connections opened for every request on one side only (5 of 100 ms)."""
+    found = outcomes(
+        compare([side("a", run(reused_ratio=0.0, connect_ms=5.0)), side("b", run(**({"reused_ratio": 0.0} | changed)))])
+    )
+    assert found[key] == NOT_RANKED and found["mean_tpot_ms"] == ONE_RUN
+
+
+def test_a_fast_connect_does_not_matter() -> None:
+    """0.1 ms of 100 ms."""
+    assert not compare([side("a", run(reused_ratio=0.0, connect_ms=0.1)), side("b", run(reused_ratio=1.0))]).reasons
+
+
+# ---------------------------------------------------------------------- gates
+
+
+def gate(text: str, slower: float, count: int = 5, spread: float = 0.01) -> str:
+    rng = random.Random(11)
+    both = [scattered("a", count, rng, spread), scattered("b", count, rng, spread, slower=slower)]
+    (result,) = compare(both, [parse_gate(text)]).gates
+    return result.outcome
+
+
+def test_a_gate_fails_only_with_confidence() -> None:
+    assert gate("mean_tpot_ms:+5%", 1.2) == FAILED and gate("output_throughput:-5%", 1.2) == FAILED
+    assert gate("mean_tpot_ms:+5%", 1.0) == PASSED
+    assert gate("mean_tpot_ms:+5%", 0.5) == PASSED and gate("output_throughput:-5%", 0.5) == PASSED
+    assert gate("mean_tpot_ms:+5%", 1.07, count=2, spread=0.05) == PASSED  # beyond the limit, by chance for all that is known
+
+
+def test_a_gate_without_repeats_or_on_sides_that_do_not_compare_is_not_judged() -> None:
+    assert gate("mean_tpot_ms:+5%", 2.0, count=1) == NOT_JUDGED
+    partial = Side("partial", (PARTIAL, PARTIAL))
+    (result,) = compare([side("a", run(), run()), partial], [parse_gate("mean_tpot_ms:5%")]).gates
+    assert result.outcome == NOT_JUDGED and result.text == "not comparable"
+    (result,) = compare([side("a", run(), run()), side("b", run(), run())], [parse_gate("p99_e2el_ms:5%")]).gates
+    assert result.outcome == NOT_JUDGED and "a has no p99_e2el_ms" in result.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("p99_ttft_ms", "takes KEY:\\+N%"),
+        ("p99_ttft_ms:-5%", "lower is better for p99_ttft_ms: write --gate 'p99_ttft_ms:\\+5%'"),
+        ("output_throughput:+5%", "higher is better for output_throughput: write --gate 'output_throughput:-5%'"),
+        ("output_throughput:-100%", "cannot fall by 100 %"),
+        ("total_input_tokens:+5%", "takes a metric of summary.json"),
+        ("p99_nothing_ms:+5%", "takes a metric of summary.json"),
+    ],
+)
+def test_a_wrong_gate_says_what_to_write(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_gate(text)
+
+
+def test_figures_of_the_table_are_those_of_the_sides() -> None:
+    two = side("b", run(values={"mean_tpot_ms": 20.0}), run(values={"mean_tpot_ms": 22.0}))
+    assert two.mean("mean_tpot_ms") == 21 and two.std("mean_tpot_ms") == pytest.approx(2**0.5)
+    assert two.mean("request_throughput") == FIGURES["request_throughput"]

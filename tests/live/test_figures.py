@@ -1,0 +1,154 @@
+"""Live figures are those of the records, in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from llama_load.live import LiveFigures
+from llama_load.live.exposition import exposition
+from llama_load.live.figures import MOST_GROUPS, OTHERS, PORTION, GroupKey, added
+from llama_load.live.series import MOST_GAUGES, MOST_STEPS, TimeSeries
+from llama_load.record import RequestRecord, to_batch
+from tests.make_records import record
+
+S = 1_000_000_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+def request(number: int, **more) -> RequestRecord:
+    """Ended at `number` seconds after one of a second; TTFT `number` ms, gaps 1 and 2 ms."""
+    start = max(0, number - 1) * S
+    own = {
+        "stage": 0,
+        "started_mono_ns": start,
+        "ended_mono_ns": number * S,
+        "ttft_ms": float(number),
+        "itl_ms": [1.0, 2.0],
+        "output_tokens": 3,
+    }
+    return replace(record(number), **(own | more))
+
+
+def test_batches_and_single_records_give_the_same_figures() -> None:
+    records = [request(number, status="ok" if number % 5 else "timeout", stage=number % 2) for number in range(1, PORTION * 2)]
+    one, many = (LiveFigures(lambda: 2000 * S) for _ in range(2))
+    for each in records:
+        one.add(each)
+    many.add_batch(to_batch(records))
+    first, second = one.groups(), many.groups()
+    assert first.keys() == second.keys()
+    for key in first:
+        assert (first[key].completed, first[key].failures) == (second[key].completed, second[key].failures)
+        assert first[key].sums_ms == pytest.approx(second[key].sums_ms)
+        assert all((first[key].sketches[name] == second[key].sketches[name]).all() for name in first[key].sketches)
+
+
+def test_figures_are_those_of_the_records() -> None:
+    live = LiveFigures(lambda: 200 * S)
+    records = [request(number) for number in range(1, 201)]
+    for each in [*records, request(7, status="http_500"), request(8, warmup=True), request(9, status="cancelled")]:
+        live.add(each)
+    total = added(live.groups().values())
+    assert (total.completed, total.failed, total.failures) == (200, 1, {"http_500": 1})
+    assert total.failure_ratio == pytest.approx(1 / 201)
+    ttft = [each.ttft_ms for each in records]
+    assert total.percentiles_ms("ttft") == pytest.approx(list(np.percentile(ttft, [50, 90, 99])), rel=0.01)
+    assert total.mean_ms("ttft") == pytest.approx(100.5)
+    assert total.count("itl") == 400
+    assert total.output_tokens == 603
+    assert total.output_throughput == pytest.approx(603 / 200)
+
+
+def test_a_percentile_of_too_few_values_is_not_shown() -> None:
+    live = LiveFigures(lambda: 200 * S)
+    for number in range(1, 51):
+        live.add(request(number))
+    p50, p90, p99 = added(live.groups().values()).percentiles_ms("ttft")
+    assert p50 is not None and p90 is not None and p99 is None
+
+
+def test_groups_are_bounded() -> None:
+    """A server's or a data set's names cannot fill the memory; nothing is lost."""
+    live = LiveFigures(lambda: 200 * S)
+    for number in range(MOST_GROUPS + 50):
+        live.add(request(number, workload=f"w{number}"))
+    groups = live.groups()
+    assert len(groups) == MOST_GROUPS + 1
+    assert groups[OTHERS].completed == 50
+
+
+def test_a_day_fits_the_steps_and_loses_nothing() -> None:
+    clock = Clock()
+    live = LiveFigures(clock)
+    for second in range(0, 86_400, 60):
+        clock.ns = second * S
+        live.add(request(second))
+        live.sample("measuring", {}, {"in_flight": 3})
+    series = live.series(0, 0)
+    assert len(series["t_s"]) <= MOST_STEPS
+    assert series["width_s"] == 128
+    assert sum(series["requests_per_s"]) * series["width_s"] == pytest.approx(1440)
+    assert set(series["gauges"]["in_flight"]) == {3.0}
+
+
+def test_only_what_has_changed_is_sent_again() -> None:
+    clock = Clock()
+    live = LiveFigures(clock)
+    clock.ns = 5 * S
+    live.add(request(5))
+    before = live.series(0, 0)
+    clock.ns = 9 * S
+    live.add(request(9))
+    assert live.series(before["version"], before["width_s"])["t_s"] == [10]
+    assert live.series(before["version"], 99)["t_s"] == [6, 10], "another width: everything"
+
+
+def test_an_instant_of_the_future_or_past_cannot_break_the_steps() -> None:
+    series = TimeSeries(0)
+    assert series.steps_of(np.array([-5 * S, 3 * S, 10**18]), 10 * S).tolist() == [0, 3, 10]
+
+
+def test_gauges_are_bounded() -> None:
+    series = TimeSeries(0)
+    series.sample({f"gauge {number}": 1.0 for number in range(500)}, 0)
+    assert len(series.since(0)["gauges"]) == MOST_GAUGES
+
+
+def test_the_exposition_has_the_counts_of_the_records() -> None:
+    live = LiveFigures(lambda: 300 * S)
+    for number in range(1, 201):
+        live.add(request(number, host="http://a:1"))
+    live.add(request(3, host="http://a:1", status="timeout"))
+    live.sample("stage 8 measuring", {GroupKey("chat", 0, "http://a:1"): 4}, {"in_flight": 4, "gpu 0 power": 300.0})
+    text = exposition(live, ["8"], {"run": 'quo"te\n', "label": "ünï"}).decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    buckets = {
+        float(sample.labels["le"]): sample.value
+        for sample in families["llama_load_ttft_seconds"].samples
+        if sample.name.endswith("_bucket")
+    }
+    assert buckets[0.1] == 100 and buckets[float("inf")] == 200  # TTFT of 1, 2, … 200 ms; le includes its bound
+    (total,) = (s for s in families["llama_load_ttft_seconds"].samples if s.name.endswith("_sum"))
+    assert total.value == pytest.approx(20.1)
+    assert total.labels == {"workload": "sharegpt", "stage": "8", "host": "http://a:1"}
+    (failed,) = families["llama_load_requests_failed"].samples
+    assert (failed.labels["class"], failed.value) == ("timeout", 1)
+    assert families["llama_load_requests_in_flight"].samples[0].value == 4
+    assert families["llama_load_measuring"].samples[0].value == 1
+    assert families["llama_load_telemetry"].samples[0].labels == {"series": "gpu 0 power"}
+
+
+def test_before_the_first_run_there_is_something_to_scrape() -> None:
+    families = [family.name for family in text_string_to_metric_families(exposition(None, [], {}).decode())]
+    assert families == ["llama_load_measuring"]

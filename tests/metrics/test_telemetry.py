@@ -1,0 +1,119 @@
+"""What is computed from series: expected numbers are worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from llama_load.metrics.telemetry import Series, Telemetry
+from llama_load.metrics.telemetry_figures import Measured, gpus_in_use, telemetry_figures
+from llama_load.metrics.window import Window
+
+S = 1_000_000_000
+GIB = float(1 << 30)
+
+
+def series(metric: str, samples: dict[float, float], source: str = "gpus", **labels: str) -> Series:
+    """A series of samples at these seconds."""
+    return Series(source, metric, labels, np.array([int(t * S) for t in samples]), np.array(list(samples.values()), dtype=float))
+
+
+def window(begun_s: float, ended_s: float) -> Window:
+    return Window(int(begun_s * S), int(ended_s * S))
+
+
+def measured(*found: Series, begun_s: float = 0, ended_s: float = 10, **known: float) -> Measured:
+    return Measured(telemetry=Telemetry(found), windows=[window(begun_s, ended_s)], idle_ns=0, **known)
+
+
+def test_a_counter_is_interpolated_at_both_edges_of_the_window() -> None:
+    counter = series("x_total", {0: 10, 10: 20, 20: 40})
+    assert counter.increase(window(5, 15)) == 5 + 10
+    assert counter.increase(window(5, 15), around=True) == 30, "from the sample before to the sample after"
+
+
+def test_a_drop_of_a_counter_is_a_reset() -> None:
+    """20 -> 4: it began at 0 again and counted 4 since."""
+    counter = series("x_total", {0: 10, 10: 20, 20: 4})
+    assert counter.increase(window(5, 20)) == 5 + 4
+    assert counter.increase(window(15, 20)) == 2
+
+
+def test_the_mean_of_a_gauge_is_the_area_under_its_line() -> None:
+    gauge = series("x", {0: 0, 10: 10, 11: 10})
+    assert gauge.mean(window(5, 10)) == 7.5
+    assert gauge.mean(window(0, 11)) == pytest.approx((50 + 10) / 11)
+    assert gauge.peak(window(2, 5)) == 5
+    assert gauge.integral(window(0, 10)) == 50
+
+
+def test_what_was_sampled_at_another_time_is_unknown() -> None:
+    gauge = series("x", {0: 1, 10: 1})
+    assert gauge.mean(window(11, 12)) is None and gauge.increase(window(11, 12)) is None
+    assert gauge.mean(window(3, 4)) == 1, "samples at both sides are enough"
+
+
+def test_instants_of_a_machine_that_runs_for_years_keep_their_precision() -> None:
+    gauge = Series("", "x", {}, np.array([2**60, 2**60 + 4]), np.array([0.0, 4.0]))
+    assert gauge.at(2**60 + 1) == 1.0
+
+
+def test_energy_comes_from_the_counter_of_the_gpu_else_from_its_power() -> None:
+    """300 W for 10 s: 3000 J; 1000 output tokens in them: 3 J each."""
+    info, power = series("gpu_info", {0: 1}, gpu="0"), series("gpu_power_watts", {0: 300, 10: 300}, gpu="0")
+    values = telemetry_figures(measured(info, power, output_tokens=1000, requests=10)).values
+    assert (values["joules"], values["watts"], values["joules_per_output_token"]) == (3000, 300, 3)
+    assert (values["joules_per_request"], values["tokens_per_joule"]) == (300, pytest.approx(1 / 3))
+    counter = series("gpu_energy_joules_total", {-1: 0, 11: 1200}, gpu="0")
+    assert telemetry_figures(measured(info, power, counter)).values["joules"] == pytest.approx(1000)
+
+
+def test_a_meter_of_the_whole_machine_comes_before_the_gpus() -> None:
+    info, power = series("gpu_info", {0: 1}, gpu="0"), series("gpu_power_watts", {0: 300, 10: 300}, gpu="0")
+    meter = series("power_watts", {0: 450, 10: 450}, "power")
+    values = telemetry_figures(measured(info, power, meter)).values
+    assert (values["joules"], values["gpu_watts"]) == (4500, 300)
+
+
+def test_only_the_windows_count_not_the_time_between_stages() -> None:
+    power = series("power_watts", {0: 100, 10: 100, 10.1: 900, 19.9: 900, 20: 200, 30: 200}, "power")
+    both = Measured(telemetry=Telemetry([power]), windows=[window(0, 10), window(20, 30)], idle_ns=0)
+    assert telemetry_figures(both).values["joules"] == pytest.approx(1000 + 2000)
+
+
+def test_memory_is_that_of_the_servers_gpus_and_of_its_processes() -> None:
+    found = [series("gpu_info", {0: 1}, gpu=gpu) for gpu in "01"]
+    found += [series("gpu_in_use", {0: 1, 10: 1}, gpu="1"), series("gpu_in_use", {0: 0, 10: 0}, gpu="0")]
+    found += [series("gpu_memory_used_bytes", {0: 9 * GIB, 10: 9 * GIB}, gpu=gpu) for gpu in "01"]
+    found += [series("gpu_memory_server_bytes", {0: 2 * GIB, 5: 4 * GIB, 10: 2 * GIB}, gpu="1")]
+    figures = telemetry_figures(measured(*found, begun_s=1))
+    assert gpus_in_use(Telemetry(found)) == [("gpus", "1")]
+    assert (figures.values["gpus"], figures.values["vram_idle_mib"], figures.values["vram_peak_mib"]) == (1, 2048, 4096)
+    assert figures.gpus[0].vram_mean_mib == pytest.approx((4 * (2.4 + 4) / 2 + 5 * 3) / 9 * 1024)
+
+
+def test_where_no_process_is_known_what_was_taken_before_is_subtracted() -> None:
+    found = [series("gpu_info", {0: 1}, gpu="0"), series("gpu_memory_used_bytes", {0: 5 * GIB, 10: 6 * GIB}, gpu="0")]
+    found += [series("gpu_memory_before_bytes", {0: 1 * GIB}, gpu="0")]
+    values = telemetry_figures(measured(*found)).values
+    assert (values["vram_idle_mib"], values["vram_peak_mib"]) == (4096, 5120)
+
+
+def test_the_cost_of_input_and_of_output_tokens_is_kept_apart() -> None:
+    """3.6 an hour is 0.01 for 10 s. 1000 output tokens: 10 a million; a quarter of the time was prefill of 500 tokens."""
+    values = telemetry_figures(measured(output_tokens=1000, input_tokens=500, prefill_share=0.25, price_per_hour=3.6)).values
+    assert values["cost"] == pytest.approx(0.01)
+    assert values["cost_per_million_output_tokens"] == pytest.approx(10)
+    assert values["cost_per_million_input_tokens"] == pytest.approx(20)
+    assert values["decode_cost_per_million_output_tokens"] == pytest.approx(7.5)
+    assert values["prefill_cost_per_million_input_tokens"] == pytest.approx(5)
+
+
+def test_a_source_that_did_not_answer_is_named_with_how_long() -> None:
+    up = series("up", {0: 1, 4: 1, 4.001: 0, 10: 0}, "http://x/metrics")
+    assert telemetry_figures(measured(up)).notes == ["http://x/metrics did not answer for 6.0 of 10.0 s"]
+
+
+def test_nothing_sampled_is_nothing_and_never_zero() -> None:
+    figures = telemetry_figures(measured(output_tokens=5))
+    assert figures.is_empty and set(figures.values.values()) == {None}

@@ -1,0 +1,86 @@
+"""A comparison as people read it: terminal of 80 and of 120 columns, Markdown."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from rich.cells import cell_len
+
+from llama_load.comparison.compare import compare
+from llama_load.comparison.gates import parse_gate
+from llama_load.comparison.side import Side
+from llama_load.reports.comparison.markdown import comparison_markdown
+from llama_load.reports.comparison.terminal import comparison_lines
+from llama_load.reports.layout import cut_to_width
+from tests.comparison.sides import run, scattered, side
+
+HOSTILE = "evil | `x` <b>**\x1b[31m\u202e"
+
+GOLDEN = """\
+                   Duration     Req/s    Output     Total  Mean TTFT  Mean TPOT
+                        (s)               tok/s     tok/s       (ms)       (ms)
+a                     10.00*     6.40*  1280.00*  1920.00*    100.00      20.00*
+b                     11.00      6.40*  1200.00   1800.00      90.00*     21.00
+partial †             10.00      6.40   1280.00   1920.00     100.00       1.00
+not started †            NA        NA        NA        NA         NA         NA"""
+
+
+def three_sides() -> list[Side]:
+    slower = {
+        "duration": 11.0,
+        "output_throughput": 1200.0,
+        "total_token_throughput": 1800.0,
+        "mean_ttft_ms": 90.0,
+        "mean_tpot_ms": 21.0,
+    }
+    partial = run(planned=64, values={"completed": 36, "mean_tpot_ms": 1.0})
+    return [side("a"), side("b", run(values=slower)), side("partial", partial), Side("not started", (), "no such model")]
+
+
+def test_a_row_per_side_with_the_best_marked_and_missing_ones_as_na() -> None:
+    """Equal request rates are both best, and marked."""
+    lines = list(comparison_lines(compare(three_sides())))
+    assert "\n".join(lines[:6]) == GOLDEN
+    assert "† is shown, but not ranked" in lines
+    assert "- not started was not measured: no such model" in lines
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_lines_fit_the_terminal(width: int) -> None:
+    """With long labels, labels in Chinese, large figures and repeats."""
+    rng = random.Random(1)
+    labels = ("一个很长很长很长很长很长很长的标签", "a label of so many words that it needs a line of its own in any table 🦙")
+    large = run(values={"duration": 123456.78, "output_throughput": 1234567.89, "total_token_throughput": 2234567.89})
+    sides = [*(scattered(label, 5, rng, 0.2) for label in labels), side("large", large, large)]
+    gates = [parse_gate("mean_ttft_ms:+5%")]
+    for comparison in (compare(sides, gates), compare(sides[:2], gates), compare(three_sides())):
+        assert max(map(cell_len, comparison_lines(comparison, width))) <= width
+
+
+def test_the_spread_between_repeats_is_shown() -> None:
+    twice = [run(values={"mean_tpot_ms": value}) for value in (20.0, 22.0)]
+    both = compare([side("a", *twice), side("b", *twice)])
+    assert any("±1.41" in line for line in comparison_lines(both, 80))
+    assert any("21.00 ± 1.41*" in line for line in comparison_lines(both, 120))
+    assert "**21.00** ± 1.41" in comparison_markdown(both)
+
+
+def test_markdown_marks_the_best_in_bold() -> None:
+    text = comparison_markdown(compare(three_sides()))
+    assert "| b | 64 requests | 11.00 | **6.40** | 1200.00 | 1800.00 | **90.00** | 21.00 |" in text
+    assert "| partial † | 36 of 64 requests | 10.00 | 6.40 | 1280.00 | 1920.00 | 100.00 | 1.00 |" in text
+    assert "| not started † | NA | NA | NA | NA | NA | NA | NA |" in text
+
+
+def test_foreign_text_is_escaped() -> None:
+    sides = [side("a", run(setup={"model": "x"})), side(HOSTILE, run(HOSTILE, words=(HOSTILE,), setup={"model": HOSTILE}))]
+    comparison = compare(sides)
+    text = comparison_markdown(comparison)
+    assert "\x1b" not in text and "\u202e" not in text and "<b>" not in text and "evil |" not in text
+    shown = "\n".join(comparison_lines(comparison))
+    assert "\x1b" not in shown and "\u202e" not in shown
+
+
+def test_wide_characters_take_two_columns() -> None:
+    assert cut_to_width("基准基准", 5) == "基准…" and cut_to_width("基准", 4) == "基准"
