@@ -18,7 +18,7 @@ from llama_load.bundled import bundled
 from llama_load.cli_datasets import add_datasets
 from llama_load.cli_files import add_files
 from llama_load.cli_parser import Parser
-from llama_load.cli_serve import add_serve
+from llama_load.cli_serve import add_serve, split_server_flags
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.foreign_text import printable_lines
 from llama_load.reports.formats import FORMATS, export
@@ -42,7 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         argcomplete.autocomplete(parser)
     make_output_safe()
-    arguments, further = parser.parse_known_args(argv)
+    own, server_flags = split_server_flags(sys.argv[1:] if argv is None else argv)
+    arguments, further = parser.parse_known_args(own)
+    arguments.server_flags = server_flags
     if further and arguments.run is not _demo:
         parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.locust_args = further

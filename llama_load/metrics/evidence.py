@@ -127,6 +127,8 @@ class Evidence:
     length_means_full: bool = False  # a finish by length without max_tokens means a full context (llama-server)
     fixed_lengths: bool = False  # every answer should have exactly the requested length
     server_changes: Sequence[str] = ()
+    server_endings: Sequence[str] = ()  # the last words of servers that ended during the run
+    unused_rpc_workers: Sequence[str] = ()  # that a server was to compute on
 
     # the locustfile
     others: OtherTraffic = field(default_factory=OtherTraffic)  # what its users did besides LLM requests

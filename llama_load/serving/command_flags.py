@@ -46,7 +46,7 @@ def read_command(command: Sequence[str]) -> CommandFacts:
     """The facts in a command line; of a flag given twice the last. A `;` between RPC workers counts as what was meant: a comma."""
     words = [*command, *_embedded_flags(command)]
     found: dict[str, str] = {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         name, is_joined, value = word.partition("=")
         if what := _FIELD_OF.get(name):
             found[what] = value if is_joined else following

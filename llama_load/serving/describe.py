@@ -15,20 +15,15 @@ from llama_load.serving.command_flags import read_command
 from llama_load.serving.log_facts import LogFacts, read_log
 
 # A log begins with the load of the model, and ends with the last words; what is between them are requests.
-HEAD_BYTES, TAIL_BYTES = 4 * 2**20, 256 * 2**10
-LAST_LINES = 8
-# What the last words are about, if one of them matches; the first match counts.
-_CAUSES = (
-    (r"Remote RPC server crashed|ggml-rpc\.cpp:\d+", "an RPC worker was lost"),
-    (r"out of memory|cudaMalloc failed|failed to allocate|OutOfMemoryError|ErrorOutOfDeviceMemory|std::bad_alloc", "out of memory"),
-    (r"GGML_ASSERT\(|Assertion .*failed", "an assertion failed"),
-)
+END_BYTES = 512 * 2**10
+# The breakdown at a server's exit is among its last lines.
+TAIL_CHARS = 32 * 2**10
 
 
 def read_log_file(path: Path) -> LogFacts:
     """The facts in a log's beginning and end. An unreadable log has none."""
     head, tail = ends_of(path)
-    return read_log(chain(head.splitlines(), tail.splitlines()))
+    return read_log(chain(head.splitlines(), tail[-TAIL_CHARS:].splitlines()))
 
 
 def ends_of(path: Path) -> tuple[str, str]:
@@ -37,26 +32,11 @@ def ends_of(path: Path) -> tuple[str, str]:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            head = file.read(HEAD_BYTES)
-            file.seek(max(len(head), size - TAIL_BYTES))
-            return head.decode(errors="replace"), file.read(TAIL_BYTES).decode(errors="replace")
+            head = file.read(END_BYTES)
+            file.seek(max(len(head), size - END_BYTES))
+            return head.decode(errors="replace"), file.read(END_BYTES).decode(errors="replace")
     except OSError:
         return "", ""
-
-
-def last_words(path: Path) -> str:
-    """The cause that a log's last lines name, if any, and these lines."""
-    head, tail = ends_of(path)
-    lines = [printable(line) for line in (tail or head).splitlines() if line.strip()][-40:]
-    if not lines:
-        return ""
-    cause = cause_in(lines)
-    return (f"{cause}; " if cause else "") + "its log ends with:\n" + "\n".join(lines[-LAST_LINES:])
-
-
-def cause_in(lines: list[str]) -> str:
-    """What these lines of a log say a server died of: "an RPC worker was lost", "out of memory"; "" if they do not."""
-    return next((cause for pattern, cause in _CAUSES if any(re.search(pattern, line) for line in lines)), "")
 
 
 def described(
