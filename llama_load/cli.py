@@ -19,6 +19,7 @@ from llama_load.cli_datasets import add_datasets
 from llama_load.cli_files import add_files
 from llama_load.cli_parser import Parser
 from llama_load.cli_serve import add_serve, split_server_flags
+from llama_load.cli_telemetry import add_telemetry
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.foreign_text import printable_lines
 from llama_load.reports.formats import FORMATS, export
@@ -86,6 +87,7 @@ def command_parser() -> Parser:
     demo.set_defaults(run=_demo)
 
     add_serve(commands)
+    add_telemetry(commands)
     calibrate = commands.add_parser(
         "calibrate",
         help="measure how many streams one worker carries on this machine, and how many workers a load needs",

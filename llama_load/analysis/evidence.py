@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.metrics.evidence import Evidence, within
+from llama_load.metrics.failure_hints import FailureContext, cause_in_log
 from llama_load.metrics.other_requests import in_all
 from llama_load.metrics.records import Records
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.runs import Manifest, Run, StageRecord
+from llama_load.runs.server_log import server_log_end
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
+# Failure classes with a limit, which is the flag of that name.
+TIMEOUTS = ("connect_timeout", "first_token_timeout", "token_timeout", "request_timeout")
 
 
 def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
@@ -42,6 +49,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
         server_changes=manifest.server_changes,
         server_endings=[server.ended for server in manifest.servers if server.ended],
         unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
+        failure_context=_failure_context(run),
         all_records=run.records,
         others=in_all(worker.others for worker in manifest.workers),
         cache=cache_evidence(manifest),
@@ -70,6 +78,7 @@ def evidence_of_stage(run: Run, of_stage: Records, figures: Summary, number: int
         all_records=run.records,
         cache=cache_evidence(manifest),
         stage_number=number,
+        failure_context=_failure_context(run),
     )
 
 
@@ -91,8 +100,38 @@ def _mean_gap_ms(records: Records) -> float | None:
 
 def _slots(manifest: Manifest) -> int | None:
     """The slots of all replicas; None where one does not report them."""
-    slots = [each for target in manifest.targets if isinstance(each := target.get("slots"), int)]
+    slots = _whole_numbers(manifest, "slots")
     return sum(slots) if slots and len(slots) == len(manifest.targets) else None
+
+
+def _failure_context(run: Run) -> FailureContext:
+    """What hints on failures need to know besides the load."""
+    manifest = run.manifest
+    contexts, slots = _whole_numbers(manifest, "ctx_per_slot"), _whole_numbers(manifest, "slots")
+    backends = {str(target.get("backend")) for target in manifest.targets}
+    return FailureContext(
+        slots_each=max(slots, default=None),
+        ctx_per_slot=min(contexts, default=None),
+        backend=backends.pop() if len(backends) == 1 else None,
+        limits_s=_limits_s(manifest.options),
+        log_cause=cause_in_log(server_log_end(run.path)),
+    )
+
+
+def _whole_numbers(manifest: Manifest, name: str) -> list[int]:
+    """A fact of the targets that report it as a positive whole number."""
+    return [value for target in manifest.targets if isinstance(value := target.get(name), int) and value > 0]
+
+
+def _limits_s(options: Mapping[str, Any]) -> dict[str, float]:
+    """The time limits of the run by failure class, s."""
+    limits = {}
+    for kind in TIMEOUTS:
+        try:
+            limits[kind] = float(options.get(kind) or "")
+        except (TypeError, ValueError):
+            continue
+    return limits
 
 
 def _length_means_full(manifest: Manifest) -> bool:

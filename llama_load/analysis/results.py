@@ -10,7 +10,9 @@ from llama_load.analysis.evidence import cut_ns, evidence_of_run, evidence_of_st
 from llama_load.analysis.keys import flat_result
 from llama_load.analysis.telemetry import run_telemetry
 from llama_load.analysis.time_parts import RunTimeParts, time_parts
+from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.check import INCOMPLETE
+from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.records import Records
@@ -41,6 +43,8 @@ class Results:
     thresholds: list[ThresholdResult]
     others: OtherTraffic
     time_parts: RunTimeParts
+    failures: list[FailureClass]
+    answers: AnswerEnds
     telemetry: TelemetryFigures
     telemetry_by_stage: list[TelemetryFigures]  # as many as `stages`
 
@@ -107,6 +111,8 @@ def analyze(run: Run) -> Results:
         thresholds=_thresholds(manifest, total, groups, stages, verdict),
         others=evidence.others,
         time_parts=time_parts(run),
+        failures=failure_classes(evidence),
+        answers=answer_ends(measured, length_means_full=evidence.length_means_full),
         telemetry=telemetry,
         telemetry_by_stage=telemetry_by_stage,
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from llama_load.metrics.definitions import SECTION_KEYS
+from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.records import Records
@@ -129,6 +130,7 @@ class Evidence:
     server_changes: Sequence[str] = ()
     server_endings: Sequence[str] = ()  # the last words of servers that ended during the run
     unused_rpc_workers: Sequence[str] = ()  # that a server was to compute on
+    failure_context: FailureContext = field(default_factory=FailureContext)
 
     # the locustfile
     others: OtherTraffic = field(default_factory=OtherTraffic)  # what its users did besides LLM requests

@@ -106,6 +106,7 @@ def with_window_rates(figures: Summary, measured: Records, window: Window, slos:
         duration_s=window.seconds,
         request_throughput=rates.requests,
         request_goodput=rates.good_requests,
+        good_requests=rates.good,
         output_throughput=rates.output_tokens,
         total_token_throughput=rates.total_tokens,
         output_chars_per_s=rates.output_chars,

@@ -43,6 +43,7 @@ class Summary:
     known_output_tokens: int
     request_throughput: float | None
     request_goodput: float | None
+    good_requests: int | None
     output_throughput: float | None
     total_token_throughput: float | None
     max_output_tokens_per_s: float | None
@@ -71,6 +72,11 @@ class Summary:
         ended = self.completed + self.failed
         return self.failed / ended if ended else None
 
+    @property
+    def success_ratio(self) -> float | None:
+        """Completed / (completed + failed), 0 to 1; None if no request ended."""
+        return None if self.failure_ratio is None else 1 - self.failure_ratio
+
 
 def summarize(
     records: Records, percentiles: Sequence[float] = (99.0,), slos: tuple[Slo, ...] = (), window: Window | None = None
@@ -95,6 +101,7 @@ def summarize(
         known_output_tokens=int(np.nansum(output_tokens)),
         request_throughput=rates.requests,
         request_goodput=rates.good_requests,
+        good_requests=rates.good,
         output_throughput=rates.output_tokens,
         total_token_throughput=rates.total_tokens,
         max_output_tokens_per_s=peak_output_tok_per_s(_answered(records), window),
@@ -133,6 +140,7 @@ class Rates:
     output_tokens: float | None
     total_tokens: float | None
     output_chars: float | None
+    good: int | None = None  # the number of requests that meet every objective
 
 
 def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -> Rates:
@@ -162,6 +170,7 @@ def window_rates(records: Records, window: Window, slos: tuple[Slo, ...] = ()) -
         output_tokens=None if output is None else output / seconds,
         total_tokens=None if output is None or input_tokens is None else (output + input_tokens) / seconds,
         output_chars=chars / seconds if len(answered) else None,
+        good=good,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.telemetry_names import HOST, OWN, POWER, SERVER, UP
+from llama_load.metrics.telemetry_names import HOST, OWN, SERVER, UP
 from llama_load.metrics.window import Window
 
 MIB = 1 << 20
@@ -109,6 +109,11 @@ def increase(series: Series, measured: Measured) -> float | None:
     return _sum([series.increase(window) for window in measured.windows])
 
 
+def _area(series: Series, measured: Measured) -> float | None:
+    """Area under a gauge in all windows, unit x s."""
+    return _sum([series.integral(window) for window in measured.windows])
+
+
 def _sum(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
@@ -157,7 +162,7 @@ def gpu_joules(measured: Measured, source: str, gpu: str) -> float | None:
     if counters:
         return increase(counters[0], measured)
     power = measured.telemetry.find("gpu_power_watts", source, gpu=gpu)
-    return _sum([power[0].integral(window) for window in measured.windows]) if power else None
+    return _area(power[0], measured) if power else None
 
 
 def _gpu(measured: Measured, place: tuple[str, str]) -> GpuFigures:
@@ -229,14 +234,13 @@ def gpu_watts(measured: Measured) -> float | None:
 
 
 def joules(measured: Measured) -> float | None:
-    """Energy in the windows, J: of the meter (--power-command) if there is one, else of the GPUs in use. Idle power and failed
-    requests are included."""
-    counter, power = _one(measured, POWER, "power_joules_total"), _one(measured, POWER, "power_watts")
-    if counter is not None:
-        return increase(counter, measured)
-    if power is not None:
-        return _sum([power.integral(window) for window in measured.windows])
-    return _sum([gpu.joules for gpu in _gpus(measured)])
+    """Energy in the windows, J: of the meters (--power-command, here and on scraped machines) if there are any, else of the GPUs in
+    use. Idle power and failed requests are included."""
+    counters, powers = measured.telemetry.find("power_joules_total"), measured.telemetry.find("power_watts")
+    counted = {each.source for each in counters}
+    metered = [increase(each, measured) for each in counters]
+    metered += [_area(each, measured) for each in powers if each.source not in counted]
+    return _sum(metered or [gpu.joules for gpu in _gpus(measured)])
 
 
 def watts(measured: Measured) -> float | None:
@@ -344,6 +348,10 @@ class TelemetryFigure:
     line: str
     function: Callable[[Measured], float | None]
     decimals: int = 2
+
+    def shown(self, value: float) -> str:
+        """A value as text."""
+        return f"{value:.{self.decimals}f}"
 
 
 FIGURES = tuple(

@@ -228,6 +228,26 @@ FLAGS = (
         f"{DEFAULT_INTERVAL_S:g}",
         "seconds between samples of GPUs, host, server processes and servers' metrics; 0: no telemetry",
     ),
+    Flag(
+        "--scrape",
+        "",
+        "URL of another page of metrics in Prometheus' format: llama-load telemetry on a GPU machine, DCGM, node exporter; "
+        "can be repeated",
+        repeated=True,
+        in_web_ui=False,
+    ),
+    Flag(
+        "--scrape-token",
+        "",
+        "token for the pages of --scrape, sent as a Bearer token; safer in the environment as LLAMA_LOAD_SCRAPE_TOKEN",
+        secret=True,
+    ),
+    Flag(
+        "--power-command",
+        "",
+        'a command (without a shell) that prints a line of JSON a sample, {"watts": 312.5} or {"joules": 81234}: any power meter',
+        in_web_ui=False,
+    ),
     Flag("--price-per-hour", "", "price of the whole set-up per hour, in any currency: adds the cost of a million tokens"),
     Flag("--save-texts", "", "store prompts and answers in the results (otherwise only their hashes)", switch=True),
 )

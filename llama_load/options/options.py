@@ -14,7 +14,6 @@ from llama_load.load.segments import LONGEST_S, LoadModel
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
     CANCEL,
-    DEFAULT_INTERVAL_S,
     FLAGS,
     LONGEST_WAIT_S,
     LOOPBACK,
@@ -26,6 +25,7 @@ from llama_load.options.flags import (
 )
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
+from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.reports.translations import ENGLISH, LANGUAGES
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
@@ -37,8 +37,6 @@ from llama_load.wire.tls import TlsOptions
 from llama_load.workloads.prompt import Traffic
 
 LONGEST_FAULT = 300  # characters
-# Shorter intervals cost more than they show: NVML averages power and utilisation over 0.1 s to 1 s.
-LEAST_INTERVAL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +77,7 @@ class RunOptions:
     timeouts: Timeouts
     wait_at_end_s: float
     save_texts: bool
-    telemetry_interval_s: float  # 0: no telemetry
+    telemetry: TelemetryOptions
     price_per_hour: float | None
     junit: Path | None
     lang: str
@@ -155,7 +153,7 @@ def read_options(namespace: Any) -> RunOptions:
         ),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
         save_texts=switch("save_texts"),
-        telemetry_interval_s=_telemetry_interval_s(number("telemetry_interval", float, 0, most=LONGEST_S), faults),
+        telemetry=read_telemetry(flags),
         price_per_hour=number("price_per_hour", float, 0),
         junit=Path(junit) if junit else None,
         lang=chosen("lang", LANGUAGES) or ENGLISH,
@@ -203,15 +201,6 @@ def _models(given: str | None, faults: list[str]) -> tuple[str, ...]:
     if given is not None and not all(names):
         faults.append(f"--model must be one or more names separated by commas, got {given!r}")
     return names if given is not None else ()
-
-
-def _telemetry_interval_s(given: float | None, faults: list[str]) -> float:
-    """The interval, 0 where nothing is to be sampled."""
-    if given is None:
-        return DEFAULT_INTERVAL_S
-    if 0 < given < LEAST_INTERVAL_S:
-        faults.append(f"--telemetry-interval must be 0 or at least {LEAST_INTERVAL_S:g} s, got {given:g}")
-    return given
 
 
 def _readable(given: str | None, faults: list[str]) -> Path | None:

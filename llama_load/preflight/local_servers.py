@@ -36,6 +36,12 @@ class LocalServer:
         """Whether the end of its process is the end of the server."""
         return self.process is not None and not self.process.is_forwarder
 
+    def has_ended(self) -> bool:
+        """Whether it is gone, or its supervisor is stopping it because something that belongs to it has ended."""
+        if self.process is None or self.process.is_forwarder:
+            return False
+        return not self.process.is_alive() or (self.entry is not None and bool(registry.ending_of(self.entry)))
+
     def describe(self, now: Mapping[str, Traffic] | None = None) -> ServerDescription:
         """What is known; reads the log. `now`: the traffic to its RPC workers until now."""
         facts = self.target.facts

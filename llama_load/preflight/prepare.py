@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +78,9 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
     load = planned_load(environment, options, run_time_s, headless=headless)
     if options.junit is not None and options.junit.is_dir():
         raise UsageError(f"--junit {options.junit} is a folder; name a file")
+    meter = options.telemetry.power_command[:1]
+    if meter and shutil.which(meter[0]) is None:
+        raise UsageError(f"--power-command: {meter[0]!r} is no program on this machine; check its name, or give its path")
     probes, targets = probe_targets(hosts, options)
     counter, budget = token_counter(probes[0], options), budget_of(targets, options)
     plans = plan_prompts(environment, options, load, budget, counter)

@@ -13,11 +13,13 @@ from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED,
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
+from llama_load.reports.failure_lines import end_lines
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole
 from llama_load.reports.other_requests import traffic_lines
 from llama_load.reports.request_table import request_lines, request_table
 from llama_load.reports.server_section import server_lines
 from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
+from llama_load.reports.telemetry import telemetry_lines
 from llama_load.reports.time_table import time_lines
 from llama_load.reports.vllm_block import TOO_FEW, distribution_lines, vllm_block
 from llama_load.runs import Manifest
@@ -73,16 +75,15 @@ def own_sections(results: Results) -> list[str]:
     if notes_below := list(_notes(results)):
         lines.append(headline("Notes on the Above", "-"))
         lines += [line for note in notes_below for line in textwrap.wrap(note, TEXT_WIDTH, subsequent_indent="  ")]
-    if figures.failures or figures.cancelled:
-        lines.append(headline("Not Successful", "-"))
-        lines += [whole(f"{failure.kind}:", failure.count) for failure in figures.failures]
-        if figures.cancelled:
-            lines.append(whole("cancelled when the run was cut:", figures.cancelled))
+    lines += end_lines(results)
     lines += _stages(results)
     lines += _more(figures)
     lines += _open_loop(manifest, figures)
     lines += time_lines(results.time_parts)
     lines += _server_side(figures)
+    if telemetry := list(telemetry_lines(results)):
+        lines.append(headline("Telemetry", "-"))
+        lines += telemetry
     if len(results.by_workload) > 1:
         for name, part in results.by_workload.items():
             lines.append(headline(f"Workload {name}", "-"))

@@ -26,6 +26,20 @@ SEPARATOR = " · "
 NO_BREAK = "\u00a0"
 MOST_CAUSES = 3
 MOST_PERCENTILES = 3
+# Parts of a request's time, as briefly as one line wants them; below this share they are left out.
+TIME_PARTS = {
+    "client_queue": "client queue",
+    "connect": "connect",
+    "slot_wait": "slot",
+    "batch_wait": "batch",
+    "image_prefill": "image",
+    "prefill": "prefill",
+    "decode_alone": "decode",
+    "decode_shared": "decode beside others' prefill",
+    "network": "network",
+    "unattributed": "not known",
+}
+LEAST_SHARE = 0.005
 # Styles of rich.
 GOOD, BAD, DOUBTFUL, DIM, STRONG, PLAIN = "bold green", "bold red", "bold yellow", "dim", "bold", ""
 
@@ -42,6 +56,7 @@ def first_screen(results: Results) -> list[Line]:
     """The lines, at most 80 columns wide except commands and paths, which must not be broken."""
     lines = [*_verdict(results), *_packed(_what_ran(results))]
     lines += _tables(results) if results.stages or len(results.by_workload) > 1 else _figures(results)
+    lines += [*_packed(_time_went(results), head="Time went  "), *_packed(_hardware(results))]
     if results.run.unwritten is None:
         lines.append(Line(f"Full block, tables, charts: {printable(str(results.run.path / 'report.html'), None)}", DIM))
     if (step := next_step(results)) is not None:
@@ -92,11 +107,11 @@ def _servers(targets: Sequence[dict[str, Any]]) -> list[str]:
         return []
     first = targets[0]
     name = " ".join(str(first[key]) for key in ("backend", "build") if first.get(key))
-    parts = [f"{len(targets)} x {name}" if len(targets) > 1 else name]
+    parts = [f"{len(targets)} × {name}" if len(targets) > 1 else name]
     if first.get("model"):
         parts.append(str(first["model"]))
     if first.get("slots"):
-        context = f" x {first['ctx_per_slot']}" if first.get("ctx_per_slot") else ""
+        context = f" × {first['ctx_per_slot']}" if first.get("ctx_per_slot") else ""
         parts.append(f"{first['slots']} slot{'s' * (first['slots'] != 1)}{context}")
     return [printable(part, 60) for part in parts]
 
@@ -151,10 +166,26 @@ def _rates(figures: Summary) -> list[str]:
 def _goodput(results: Results) -> str:
     figures = results.total
     objectives = ", ".join(map(printable, results.run.manifest.goodput))
-    if figures.request_goodput is None or not figures.duration_s:
+    if figures.request_goodput is None or figures.good_requests is None:
         return f"Goodput    n/a ({objectives} was not measured for every request)"
-    good = round(figures.request_goodput * figures.duration_s)
-    return f"Goodput    {good} of {figures.completed} met {objectives}{SEPARATOR}{short(figures.request_goodput)} req/s"
+    met = f"{figures.good_requests} of {figures.completed} met {objectives}"
+    return f"Goodput    {met}{SEPARATOR}{short(figures.request_goodput)} req/s"
+
+
+def _time_went(results: Results) -> list[str]:
+    """The shares of the parts of all requests' time (docs/where-the-time-went.md), small ones left out."""
+    total = results.time_parts.total
+    if total is None:
+        return []
+    known = ((name, total.parts[key]) for key, name in TIME_PARTS.items())
+    return [f"{name} {100 * part.share:.0f} %" for name, part in known if part is not None and part.share >= LEAST_SHARE]
+
+
+def _hardware(results: Results) -> list[str]:
+    """Memory of the GPUs, power, energy per token."""
+    values = results.telemetry.values
+    shown = (("vram_peak_mib", "VRAM {} MiB"), ("watts", "{} W"), ("joules_per_output_token", "{} J/token"))
+    return [form.format(short(value)) for key, form in shown if (value := values.get(key)) is not None]
 
 
 def _tables(results: Results) -> Iterator[Line]:

@@ -31,6 +31,8 @@ def result_json(results: Results) -> dict[str, Any]:
             "verdict": asdict(results.verdict),
             "thresholds": [_threshold(result) for result in results.thresholds],
             **_ours(results.total),
+            "failures": [asdict(failure) for failure in results.failures],
+            "answers": asdict(results.answers),
             **traffic_json(results.others),
             "telemetry": telemetry_json(results),
             "prompts": manifest.prompts,
@@ -52,6 +54,8 @@ def result_json(results: Results) -> dict[str, Any]:
 def _ours(figures: Summary) -> dict[str, Any]:
     return {
         "cancelled": figures.cancelled,
+        "success_ratio": figures.success_ratio,
+        "good_requests": figures.good_requests,
         "known_input_tokens": figures.known_input_tokens,
         "known_output_tokens": figures.known_output_tokens,
         "tokens_per_event": {"mean": figures.tokens_per_event.mean, **_percentiles(figures.tokens_per_event)},

@@ -13,11 +13,14 @@ import msgspec
 from llama_load import foreign_text
 from llama_load.analysis.results import Results
 from llama_load.reports.block import block
+from llama_load.reports.failure_lines import explanation, failure_times
 from llama_load.reports.junit import junit
 from llama_load.reports.request_table import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_rows
+from llama_load.reports.telemetry import TABLE_COLUMNS as GPU_COLUMNS
+from llama_load.reports.telemetry import gpu_table
 from llama_load.reports.titles import title_of
 from llama_load.reports.translations import translator
 from llama_load.runs import write_whole
@@ -90,7 +93,11 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
             stages=stage_rows(results.stages, manifest.model),
             stage_columns=STAGE_COLUMNS,
             stage_notes=list(notes(results.stages)),
+            failure_times=failure_times,
+            explanation=explanation,
             describe_prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
+            gpu_rows=gpu_table(results),
+            gpu_columns=GPU_COLUMNS,
             fence=foreign_text.fence(text),
             command=foreign_text.printable(shlex.join(manifest.command), None),
         )

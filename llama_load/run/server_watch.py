@@ -28,12 +28,11 @@ class ServerWatch:
 
     def __init__(self, servers: Sequence[LocalServer]) -> None:
         self._servers = list(servers)
-        self._endings: dict[int, str] = {}
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """Return when a server has ended, after calling `on_end`; never if none can be watched."""
-        watched = [number for number, server in enumerate(self._servers) if server.can_be_watched]
-        while watched and not any(map(self._has_ended, watched)):
+        watched = [server for server in self._servers if server.can_be_watched]
+        while watched and not any(server.has_ended() for server in watched):
             gevent.sleep(LOOK_EVERY_S)
         if watched:
             on_end()
@@ -49,7 +48,7 @@ class ServerWatch:
 
     def _record(self, writer: RunWriter) -> None:
         before = writer.manifest.servers
-        ended = [number for number, server in enumerate(self._servers) if server.can_be_watched and self._has_ended(number)]
+        ended = [number for number, server in enumerate(self._servers) if server.has_ended()]
         if ended:
             gevent.sleep(LAST_WORDS_AFTER_S)
         # Subprocesses need gevent's own thread.
@@ -66,10 +65,6 @@ class ServerWatch:
             in_thread(lambda: write_server_files(writer.path, files))
         except OSError as error:
             print(f"llama-load: the server's log could not be copied to {writer.path}: {error.strerror}", file=sys.stderr)
-
-    def _has_ended(self, number: int) -> bool:
-        process = self._servers[number].process
-        return process is not None and not process.is_alive()
 
 
 def _files(server: LocalServer, facts: ServerDescription) -> ServerFiles:

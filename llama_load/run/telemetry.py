@@ -11,8 +11,10 @@ import msgspec
 from gevent import subprocess
 
 from llama_load.preflight.prepare import Prepared
+from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.runs import SAMPLES
-from llama_load.telemetry.source import SamplerConfig
+from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.telemetry.source import Endpoint, SamplerConfig
 from llama_load.wire.local_ports import is_here
 
 # How long the sampler may take to start, to answer, and to end.
@@ -20,11 +22,13 @@ READY_WITHIN_S, SAMPLED_WITHIN_S, ENDED_WITHIN_S = 5.0, 1.5, 3.0
 
 
 class TelemetryRun:
-    """The sampler's process. Whatever happens to it, the run goes on; it is started as soon as this is created."""
+    """The sampler's process. Whatever happens to it, the run goes on; it is started as soon as this is created. `live` has its
+    newest samples."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._process: Any = None
-        if not prepared.options.telemetry_interval_s:
+        self.live = LiveTelemetry(prepared.writer.path / SAMPLES)
+        if not prepared.options.telemetry.interval_s:
             return
         config = sampler_config(prepared)
         command = [sys.executable, "-m", "llama_load.telemetry.sampler"]
@@ -71,9 +75,21 @@ class TelemetryRun:
 
 def sampler_config(prepared: Prepared) -> SamplerConfig:
     """What to sample in this run."""
-    options = prepared.options
+    options, tls, targets = prepared.options.telemetry, prepared.options.tls, prepared.targets
+    token = (("Authorization", f"Bearer {options.scrape_token}"),) if options.scrape_token else ()
     return SamplerConfig(
         file=str(prepared.writer.path / SAMPLES),
-        interval_s=options.telemetry_interval_s,
-        ports=sorted({target.address.port for target in prepared.targets if is_here(target.address)}),
+        interval_s=options.interval_s,
+        ports=sorted({target.address.port for target in targets if is_here(target.address)}),
+        servers=[_page(target, "/metrics") for target in targets if target.has_counters],
+        slots=[_page(target, "/slots") for target in targets if target.backend == LLAMA_SERVER],
+        exporters=[Endpoint(name=url, url=url, headers=token) for url in options.scrape],
+        power_command=list(options.power_command),
+        ca_file=None if tls.ca_file is None else str(tls.ca_file),
+        insecure=tls.insecure,
     )
+
+
+def _page(target: Target, path: str) -> Endpoint:
+    url = target.address.url + path
+    return Endpoint(name=url, url=url, headers=target.headers)

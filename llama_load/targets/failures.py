@@ -1,6 +1,7 @@
 """Failure classes of complete HTTP answers without a valid result.
 
-    context_exceeded   the prompt does not fit the context, or the slots' shared KV pool became full during the answer
+    context_exceeded   the prompt does not fit the context
+    kv_pool_full       the slots' shared KV cache became full during the answer
     overloaded         429 or 503
     http_<status>      any other status outside 2xx
     error_event        the stream contained an error
@@ -50,7 +51,7 @@ def http_failure(status: int, body: bytes, headers: Mapping[str, str] | None = N
 def event_failure(message: str) -> tuple[str, str]:
     """Class and message of an error event in a stream."""
     if _CONTEXT.search(message):
-        return "context_exceeded", f"during the answer: {message} (the slots have filled their shared KV pool)"
+        return "kv_pool_full", f"during the answer: {message}"
     return "error_event", message
 
 

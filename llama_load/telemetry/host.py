@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import psutil
 
 from llama_load.metrics.telemetry_names import HOST, OWN
-from llama_load.telemetry.source import Value
+from llama_load.telemetry.source import Source, Value
 
 
-class Host:
+class Host(Source):
     """This machine."""
 
     name = HOST
@@ -31,7 +31,7 @@ class Host:
         yield Value("host_network_sent_bytes_total", float(sum(each.bytes_sent for each in network)))
 
 
-class Own:
+class Own(Source):
     """The sampler's own process."""
 
     name = OWN

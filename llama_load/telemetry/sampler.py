@@ -18,9 +18,8 @@ from typing import IO
 import msgspec
 
 from llama_load.metrics.telemetry_names import UP
-from llama_load.telemetry.host import Host, Own
+from llama_load.telemetry.all_sources import all_sources
 from llama_load.telemetry.sample_file import SampleFile
-from llama_load.telemetry.server_processes import ServerProcesses
 from llama_load.telemetry.source import SamplerConfig, Source, SourceError, Value
 
 # How long a source may take for the answer to `sample`; a server that computes a long prompt answers after it.
@@ -86,18 +85,11 @@ class SourceThread:
             self._file.add(name, (begun_ns + time.monotonic_ns()) // 2, [*values, Value(UP, 1.0)])
 
 
-def sources(config: SamplerConfig) -> list[Source]:
-    """The sources of this configuration that this machine has."""
-    found: list[Source] = [Host(), Own()]
-    if config.ports:
-        found.append(ServerProcesses(config.ports))
-    return found
-
-
 def run(config: SamplerConfig, commands: IO[bytes], answers: IO[bytes]) -> None:
     """Sample until `commands` ends. Raises OSError if the file cannot be created."""
     file = SampleFile(config.file)
-    threads = [SourceThread(source, file, config.interval_s) for source in sources(config)]
+    sources = all_sources(config, file.note)
+    threads = [SourceThread(source, file, config.interval_s) for source in sources]
     for thread in threads:
         thread.start()
     _answer(threads, answers, b"ready\n")
@@ -107,6 +99,8 @@ def run(config: SamplerConfig, commands: IO[bytes], answers: IO[bytes]) -> None:
                 thread.ask()
             _answer(threads, answers, b"sampled\n")
     file.complete()
+    for source in sources:
+        source.close()
 
 
 def _answer(threads: Sequence[SourceThread], answers: IO[bytes], line: bytes) -> None:
@@ -120,7 +114,7 @@ def _answer(threads: Sequence[SourceThread], answers: IO[bytes], line: bytes) ->
 def main() -> None:
     """The process."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)  # the run ends it, after the last sample
+        signal.signal(each, lambda *_: None)  # the run ends it, after the last sample; a meter's command gets signals again
     os.nice(NICE)
     config = msgspec.json.decode(sys.stdin.buffer.readline(), type=SamplerConfig)
     try:

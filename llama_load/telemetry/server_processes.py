@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import psutil
 
 from llama_load.metrics.telemetry_names import SERVER
-from llama_load.telemetry.source import SourceError, Value
+from llama_load.telemetry.source import Source, SourceError, Value
 from llama_load.wire.local_ports import listening, with_descendants
 
 # How often a server's children are looked for again; vLLM starts them while it loads.
 LOOK_EVERY_S = 5.0
 
 
-class ServerProcesses:
+class ServerProcesses(Source):
     """The servers' processes. Looked for again while there are none, and for new children."""
 
     name = SERVER
@@ -27,10 +28,29 @@ class ServerProcesses:
         self._cpu_s: dict[int, float] = {}
         self._total_cpu_s = 0.0
 
+    @property
+    def pids(self) -> list[int]:
+        """Their process ids, as of the last look; looks first if there was none."""
+        if self._looked_s < 0:
+            self._look()
+        return [process.pid for process in self.processes]
+
+    def environment(self, name: str) -> str | None:
+        """A variable in the environment of the first process that has it; None where it has none, or may not be read."""
+        for process in self.processes:
+            with suppress(psutil.Error):
+                if (value := process.environ().get(name)) is not None:
+                    return str(value)
+        return None
+
+    def _look(self) -> None:
+        self._looked_s = time.monotonic()
+        self.processes = with_descendants(listening(self._ports))
+
     def sample(self) -> Iterator[Value]:
         """Number of processes, their resident memory, and the CPU seconds that they have used since the first sample."""
         if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
-            self.processes, self._looked_s = with_descendants(listening(self._ports)), time.monotonic()
+            self._look()
         memory, alive = 0, 0
         for process in self.processes:
             try:

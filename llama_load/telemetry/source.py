@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class SourceError(Exception):
@@ -19,18 +20,22 @@ class Value(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-class Source(Protocol):
+class Source(ABC):
     """Something to sample. It is used by one thread."""
 
     name: str
 
+    @abstractmethod
     def sample(self) -> Iterable[Value]:
         """Its values now. Raises SourceError."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
+        """No more samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A page of metrics: its URL and the headers to ask with. `slots`: also ask /slots beside it."""
+    """A page of a server: the name of its source, its URL, and the headers to ask with."""
 
     name: str
     url: str
@@ -41,15 +46,17 @@ class Endpoint:
 class SamplerConfig:
     """What to sample, how often and where to write. It goes to the sampler through a pipe, because it may hold keys.
 
-    `file`: of the samples, in the run folder; `ports`: of servers on this machine; `endpoints`: Prometheus pages; `slots`: /slots
-    of llama-servers; `power_command`: prints a line of JSON a sample; `ca_file`, `insecure`: for https.
+    `file`: of the samples, in the run folder; `ports`: of servers on this machine; `servers`: /metrics of the servers under test;
+    `slots`: /slots of llama-servers; `exporters`: other pages of metrics; `power_command`: see `telemetry.power_command`;
+    `ca_file`, `insecure`: for https.
     """
 
     file: str
     interval_s: float = 1.0
     ports: list[int] = field(default_factory=list)
-    endpoints: list[Endpoint] = field(default_factory=list)
+    servers: list[Endpoint] = field(default_factory=list)
     slots: list[Endpoint] = field(default_factory=list)
+    exporters: list[Endpoint] = field(default_factory=list)
     power_command: list[str] = field(default_factory=list)
     ca_file: str | None = None
     insecure: bool = False

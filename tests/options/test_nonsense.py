@@ -18,7 +18,7 @@ WORDS = ("nonsense", "\udcff", "=", "{", "1:")
 # What these flags hold is text of any kind, a file, or is looked at when the run is prepared. (inf is no rate: a closed loop.)
 TEXTS = {
     *("dataset_path", "system_prompt", "document", "question", "images", "tokenizer", "model", "run_dir", "label", "junit"),
-    *("trace", "api_key", "header", "swarm_key", "ui_folder"),
+    *("trace", "api_key", "header", "swarm_key", "ui_folder", "scrape", "scrape_token", "power_command"),
 }
 # What else a number may be.
 FINE = {("request_rate", "inf"), ("stages", "nonsense")}

@@ -114,6 +114,21 @@ def test_figures_have_three_digits(value: float | None, text: str) -> None:
     assert short(value) == text
 
 
+def test_where_the_time_went_in_one_line() -> None:
+    """Two requests at a time on one slot: the second waits 140 ms for the first, of their 140 + 281; 189 are prefill, 80 decode."""
+    records = [record(0, server_prompt_ms=90.0, server_predict_ms=40.0, server_prompt_tokens=10)]
+    records.append(record(1, first_ms=241, headers_mono_ns=141 * MS, queue_ms=140.0, server_prompt_ms=99.0, server_predict_ms=40.0))
+    lines = texts(results(*records, users=2, targets=[SERVER | {"slots": 1}]))
+    assert row("Time went", lines) == "Time went slot 33 % · prefill 45 % · decode 19 % · not known 2 %"
+
+
+def test_energy_and_memory_where_they_were_measured() -> None:
+    found = results(record(0))
+    assert not any("W" in line.split() for line in texts(found))
+    telemetry = replace(found.telemetry, values={"vram_peak_mib": 6478.2, "watts": 27.04, "joules_per_output_token": 0.13})
+    assert "VRAM 6478 MiB · 27.0 W · 0.13 J/token" in texts(replace(found, telemetry=telemetry))
+
+
 # The next command
 
 

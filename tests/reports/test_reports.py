@@ -132,7 +132,7 @@ def test_report_md_holds_everything_and_survives_any_text(tmp_path: Path) -> Non
     for piece in (
         "四路并行",
         "Serving Benchmark Result",
-        "| http_500 | 1 | boom |",
+        "| http_500 | 1 | at 0.1 s | HTTP status 500; an error inside the server: see its log | boom |",
         "4 \\| four",
         "locust 'a b'",
         "Verdict: FAILED",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from llama_load.metrics import answer_ends
 from llama_load.metrics.check import LIMITS, Check, information, limited, plural
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import cache_checks
@@ -37,14 +38,9 @@ def short_answers(evidence: Evidence) -> Iterator[Check]:
 
 
 def cut_by_context(evidence: Evidence) -> Check:
-    """Answers that ended by length before max_tokens: the context was full. Counted stream events cannot show it."""
+    """Answers that ended because the context was full (see `metrics.answer_ends`)."""
     ok = evidence.records.ok()
-    asked, got = ok.numbers("max_tokens"), ok.numbers("output_tokens")
-    with np.errstate(invalid="ignore"):
-        short = (got < asked) & ~ok.equals("token_source", "events")
-    if evidence.length_means_full:
-        short |= np.isnan(asked)
-    cut = int((ok.equals("finish_reason", "length") & short).sum())
+    cut = int(answer_ends.cut_by_context(ok, length_means_full=evidence.length_means_full).sum())
     text = f"{plural(cut, 'answer')} were cut by the context" if cut else "no answer was cut by the context"
     if cut:
         text += ": start the server with a larger -c or fewer slots, or lower --max-tokens"

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 from llama_load.metrics.check import Check, limited, plural
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.failures import failure_classes
 
 # The most requests that a sentence names; the manifest names all.
 MOST_NAMED = 12
+# The most failure classes that a sentence names.
+MOST_CLASSES = 2
 
 
 def missing_records(evidence: Evidence) -> Check:
@@ -73,35 +76,11 @@ def damaged_records(evidence: Evidence) -> Iterator[Check]:
 
 
 def failures(evidence: Evidence) -> Check:
-    """Failed / (successful + failed) requests, with the most frequent failure classes and remedies."""
+    """Failed / (successful + failed) requests, with the most frequent failure classes and what to change."""
     figures = evidence.figures
     ended = figures.completed + figures.failed
     text = f"{figures.failed} of {plural(ended, 'request')} failed"
-    if figures.failures:
+    if classes := failure_classes(evidence)[:MOST_CLASSES]:
         text += f" ({figures.failed / ended:.0%}): "
-        text += "; ".join(f"{failure.count} × {_cause(failure.kind, evidence)}" for failure in figures.failures[:2])
+        text += "; ".join(f"{each.count} × {each.meaning}{': ' if each.hint else ''}{each.hint}" for each in classes)
     return limited("failure_ratio", figures.failure_ratio, text)
-
-
-def _cause(kind: str, evidence: Evidence) -> str:
-    """A failure class in words, with a remedy where one is known."""
-    slots, users = evidence.slots, evidence.users
-    queued = slots is not None and users is not None and users > slots
-    if kind == "first_token_timeout":
-        why = "no first token in time"
-        if queued:
-            return f"{why}: {users} users on {plural(slots or 0, 'slot')}; try -np {users} or a longer --first-token-timeout"
-        return f"{why}; lower the load or raise --first-token-timeout"
-    return _CAUSES.get(kind, kind)
-
-
-_CAUSES = {
-    "token_timeout": "no further token in time; the server stalled, see its log or raise --token-timeout",
-    "context_exceeded": "context exceeded; start the server with a larger -c or fewer slots, or shorten the prompts",
-    "overloaded": "refused as overloaded (429 or 503); lower the load or raise the server's queue",
-    "connect_refused": "connection refused; the server is not running at this address",
-    "connect_timeout": "no connection in time; the server's backlog is full or a firewall drops it",
-    "reset": "connection reset by the server; see its log",
-    "cut_off": "cut off before the end; see the server's log (llama-cpp-python: --interrupt_requests false)",
-    "empty_answer": "empty answer; the prompt may exceed the context",
-}

@@ -1,0 +1,183 @@
+"""What a failure class means in words, and what to change, with the numbers of the run. One function for all reports: `hint`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from llama_load.foreign_text import printable
+from llama_load.metrics.check import plural
+
+# llama.cpp rounds a slot's context up to a multiple of this.
+CONTEXT_STEP = 256
+
+
+@dataclass(frozen=True, slots=True)
+class FailureContext:
+    """What a hint needs to know of the run; None where unknown.
+
+    `users`: requests that could be in flight; `slots`: of all replicas, and `slots_each`, `ctx_per_slot` of one (tokens);
+    `limits_s`: the time limits by failure class; `log_cause`: the reason in the server's log why it died.
+    """
+
+    users: int | None = None
+    slots: int | None = None
+    slots_each: int | None = None
+    ctx_per_slot: int | None = None
+    backend: str | None = None
+    limits_s: Mapping[str, float] = field(default_factory=dict)
+    log_cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRequests:
+    """The requests of one class: their number, longest prompt and answer (tokens), how many had no headers from the server, and the
+    most frequent message."""
+
+    count: int
+    longest_prompt: int | None = None
+    longest_answer: int | None = None
+    without_headers: int = 0
+    message: str = ""
+
+
+def meaning(kind: str, context: FailureContext | None = None) -> str:
+    """A failure class in words: `no first token within 3 s`."""
+    limit_s = None if context is None else context.limits_s.get(kind)
+    if kind in _IN_TIME:
+        return f"{_IN_TIME[kind]} {'in time' if limit_s is None else f'within {limit_s:g} s'}"
+    return _MEANINGS.get(kind, kind.replace("http_", "HTTP status "))
+
+
+def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
+    """What to change so that requests no longer fail in this way; empty where nothing is known.
+
+    15 prompts of up to 5000 tokens, answers of 128, four slots of 4096 tokens: "the longest needs 5128 tokens with its answer, a
+    slot has 4096: start the server with -c 21504 or more (4 slots x 5376), or shorten the prompts".
+    """
+    if _MEMORY.search(failed.message):
+        return MEMORY_HINT
+    if kind in _OF_A_DEAD_SERVER and context.log_cause is not None:
+        return context.log_cause
+    if (made := _MADE.get(kind)) is not None:
+        return made(failed, context)
+    if kind.startswith("http_5"):
+        return "an error inside the server: see its log"
+    return _HINTS.get(kind, "")
+
+
+def cause_in_log(log: str) -> str | None:
+    """Why a server died, by the end of its log, with the line that shows it; None if the log does not say."""
+    lines = log.splitlines()
+    for pattern, text in ((_RPC, _RPC_HINT), (_MEMORY, MEMORY_HINT)):
+        if line := next((line for line in lines if pattern.search(line)), None):
+            return f"{text} (its log: {printable(line.strip(), LONGEST_QUOTE)})"
+    return None
+
+
+LONGEST_QUOTE = 120
+MEMORY_HINT: Final = "the server ran out of memory: fewer layers on the GPU (-ngl), a smaller -c, or --cache-type-k q8_0"
+_RPC_HINT: Final = "an RPC worker was lost, which ends the whole server: see the worker's log and the network to it"
+_MEMORY = re.compile(r"out of memory|failed to allocate|cannot allocate|bad[_ ]alloc|cudaMalloc failed|OutOfMemory", re.IGNORECASE)
+_RPC = re.compile(r"RPC server (has )?crashed|failed to connect to RPC|RPC_STATUS", re.IGNORECASE)
+_OF_A_DEAD_SERVER = ("reset", "cut_off", "connect_refused", "connect_failed", "error_event")
+
+
+def _context_exceeded(failed: FailedRequests, context: FailureContext) -> str:
+    """The numbers: what the longest prompt needs, what a slot has, and the -c that is enough."""
+    prompt, slot = failed.longest_prompt, context.ctx_per_slot
+    if prompt is None or slot is None:
+        return "start the server with a larger -c or fewer slots, or shorten the prompts"
+    needed = prompt + (failed.longest_answer or 1)
+    needs = f"the longest needs {needed} tokens with its answer"
+    if context.backend == "llama-server" and context.slots_each:
+        each = -(-needed // CONTEXT_STEP) * CONTEXT_STEP
+        slots = plural(context.slots_each, "slot")
+        of_all = f"-c {each * context.slots_each} or more ({slots} x {each})"
+        return f"{needs}, a slot has {slot}: start the server with {of_all}, or shorten the prompts"
+    flag = {"vllm": "--max-model-len", "llama-cpp-python": "--n_ctx"}.get(context.backend or "", "a context of")
+    return f"{needs}, the context has {slot}: start the server with {flag} {needed} or more, or shorten the prompts"
+
+
+def _kv_pool_full(failed: FailedRequests, context: FailureContext) -> str:
+    """The tokens that all requests in flight may need together."""
+    counts = [count for count in (context.users, context.slots_each) if count is not None]
+    if failed.longest_prompt is None or not counts:
+        return "the slots share one KV cache: start the server with a larger -c, or lower the load"
+    in_flight, each = min(counts), failed.longest_prompt + (failed.longest_answer or 1)
+    has = "" if context.ctx_per_slot is None else f", it has {context.ctx_per_slot}"
+    text = f"the slots share one KV cache: {plural(in_flight, 'request')} of up to {each} tokens need {in_flight * each}{has}"
+    return f"{text}: start the server with -c {in_flight * each} or more, or lower the load"
+
+
+def _first_token_timeout(failed: FailedRequests, context: FailureContext) -> str:
+    users, slots = context.users, context.slots
+    if users is None or slots is None or users <= slots:
+        return "lower the load or raise --first-token-timeout"
+    waited = "" if context.backend != "llama-server" or not failed.without_headers else f", {failed.without_headers} got none"
+    return f"{users} users on {plural(slots, 'slot')}{waited}; try -np {users} or a longer --first-token-timeout"
+
+
+def _overloaded(failed: FailedRequests, context: FailureContext) -> str:
+    if "loading model" in failed.message.lower():
+        return "the server was still loading its model: wait until /health answers 200"
+    slots = "" if context.slots is None or context.users is None else f" ({context.users} users on {plural(context.slots, 'slot')})"
+    return f"the server's queue was full{slots}: lower the load or raise the queue's limit"
+
+
+def _connect_refused(failed: FailedRequests, context: FailureContext) -> str:
+    return "the server is not running at this address, or no longer: see its log"
+
+
+_MADE: Mapping[str, Callable[[FailedRequests, FailureContext], str]] = {
+    "context_exceeded": _context_exceeded,
+    "kv_pool_full": _kv_pool_full,
+    "first_token_timeout": _first_token_timeout,
+    "overloaded": _overloaded,
+    "connect_refused": _connect_refused,
+}
+_IN_TIME = {
+    "connect_timeout": "no connection",
+    "first_token_timeout": "no first token",
+    "token_timeout": "no further token",
+    "request_timeout": "no complete answer",
+}
+_MEANINGS = {
+    "connect_refused": "connection refused",
+    "connect_failed": "no connection",
+    "tls": "the TLS handshake failed",
+    "reset": "connection reset by the server",
+    "cut_off": "cut off before the end",
+    "context_exceeded": "context exceeded",
+    "kv_pool_full": "shared KV cache full during the answer",
+    "overloaded": "refused as overloaded (429 or 503)",
+    "empty_answer": "empty answer",
+    "error_event": "an error in the stream",
+    "bad_event": "an event that is no JSON chunk",
+    "no_stream": "no event stream",
+    "protocol": "no valid HTTP",
+    "too_large": "an answer beyond the size limits",
+    "client_timeout": "the locustfile stopped waiting",
+    "client_error": "an error in llama-load",
+}
+_HINTS = {
+    "connect_timeout": "the server's backlog is full or a firewall drops it; raise --connect-timeout or lower the load",
+    "connect_failed": "see the message: no route, or no local port left",
+    "tls": "see the message: --ca-file trusts your own CA, --insecure skips certificate verification",
+    "token_timeout": "the server stalled; see its log or raise --token-timeout",
+    "request_timeout": "raise --request-timeout, lower --max-tokens or lower the load",
+    "reset": "see the server's log: it may have died or run out of memory",
+    "cut_off": "see the server's log (llama-cpp-python: --interrupt_requests false)",
+    "empty_answer": "the prompt may exceed the context",
+    "error_event": "see the message and the server's log",
+    "no_stream": "see the message; a proxy may compress or replace the answer",
+    "protocol": "is this the port of an HTTP server?",
+    "client_error": "please report it with the message",
+    "http_400": "see the message: the server does not accept a field of the request",
+    "http_401": "give the server's key in LLAMA_LOAD_API_KEY",
+    "http_403": "give the server's key in LLAMA_LOAD_API_KEY",
+    "http_404": "see the message: the model's name (--model) or the path is unknown to the server",
+    "http_413": "the request is larger than the server or a proxy accepts",
+}

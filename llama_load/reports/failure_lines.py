@@ -1,0 +1,42 @@
+"""How the requests ended, and why those failed that did, as lines of the block."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from llama_load.analysis.results import Results
+from llama_load.metrics.failures import FailureClass
+from llama_load.reports.layout import TEXT_WIDTH, headline, number, whole
+
+
+def end_lines(results: Results) -> Iterable[str]:
+    """The success rate, complete and cut answers, goodput as a number of requests; a line and a hint per failure class."""
+    figures, answers = results.total, results.answers
+    yield headline("How Requests Ended", "-")
+    if figures.success_ratio is not None:
+        yield number("Success rate (%):", 100 * figures.success_ratio)
+        yield whole("Complete answers:", answers.complete)
+    if answers.cut_by_context:
+        yield whole("Answers cut by the context:", answers.cut_by_context)
+    if answers.broken_off:
+        yield whole("Failed after their first token:", answers.broken_off)
+    if results.run.manifest.goodput and figures.good_requests is not None:
+        yield whole("Met every objective:", f"{figures.good_requests} of {figures.completed}")
+    for failure in results.failures:
+        yield whole(f"{failure.kind}:", failure.count)
+        text = f"{failure_times(failure)}: {explanation(failure)}"
+        yield from textwrap.wrap(text, TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ")
+    if figures.cancelled:
+        yield whole("cancelled when the run was cut:", figures.cancelled)
+
+
+def failure_times(failure: FailureClass) -> str:
+    """`at 3.2 s`, `3.2 s to 17.9 s`: since the first request began."""
+    first, last = f"{failure.first_s:.1f} s", f"{failure.last_s:.1f} s"
+    return f"at {first}" if first == last else f"{first} to {last}"
+
+
+def explanation(failure: FailureClass) -> str:
+    """Its meaning and its hint: `context exceeded; the longest needs …`."""
+    return f"{failure.meaning}; {failure.hint}" if failure.hint else failure.meaning

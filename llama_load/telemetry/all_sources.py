@@ -1,0 +1,44 @@
+"""The sources of this machine and of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+from llama_load.telemetry.amd import AmdGpus
+from llama_load.telemetry.host import Host, Own
+from llama_load.telemetry.http_get import tls_context
+from llama_load.telemetry.nvml import NvidiaGpus, has_nvml
+from llama_load.telemetry.power_command import PowerCommand
+from llama_load.telemetry.prometheus import OF_SERVERS, Scrape
+from llama_load.telemetry.server_processes import ServerProcesses
+from llama_load.telemetry.slots import Slots
+from llama_load.telemetry.source import SamplerConfig, Source, SourceError
+
+
+def machine_sources(servers: ServerProcesses | None, power_command: Sequence[str], note: Callable[[str], None]) -> list[Source]:
+    """What this machine has: host, GPUs, a meter. `note` gets sentences about what cannot be sampled."""
+    found: list[Source] = [Host(), Own()]
+    if has_nvml():
+        try:
+            found.append(NvidiaGpus(servers))
+        except (SourceError, ImportError) as error:
+            note(f"gpus: {error}")
+    if (amd := AmdGpus()).is_there:
+        found.append(amd)
+    if power_command:
+        found.append(PowerCommand(power_command))
+    return found
+
+
+def all_sources(config: SamplerConfig, note: Callable[[str], None]) -> list[Source]:
+    """Those of this machine, the servers' processes and pages, and the pages of other exporters."""
+    servers = ServerProcesses(config.ports) if config.ports else None
+    tls = cache(partial(tls_context, config.ca_file, config.insecure))
+    found = machine_sources(servers, config.power_command, note)
+    if servers is not None:
+        found.append(servers)
+    found += [Scrape(endpoint, OF_SERVERS, tls) for endpoint in config.servers]
+    found += [Slots(endpoint, tls) for endpoint in config.slots]
+    found += [Scrape(endpoint, (), tls) for endpoint in config.exporters]
+    return found

@@ -1,0 +1,123 @@
+"""`llama-load telemetry`: a Prometheus exporter of this machine's GPUs, host and meter, for a run on another machine to scrape."""
+
+from __future__ import annotations
+
+import hmac
+import math
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from llama_load.telemetry.prometheus import PREFIX
+from llama_load.telemetry.source import Source, SourceError, Value
+
+PATH = "/metrics"
+# Answers younger than this are given again: several scrapers cost no more than one.
+FRESH_S = 0.2
+# A client that sends nothing is cut off, and more clients than this at once are refused.
+CLIENT_WITHIN_S = 5.0
+MOST_CLIENTS = 8
+
+
+class Page:
+    """The newest values of some sources as a page of metrics. Safe for several threads."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._lock = threading.Lock()
+        self._text, self._made_s = b"", -math.inf
+
+    def text(self) -> bytes:
+        """The page; a source that does not answer has only `up 0`."""
+        with self._lock:
+            if time.monotonic() - self._made_s > FRESH_S:
+                self._text = "".join(line for source in self._sources for line in _lines(source)).encode()
+                self._made_s = time.monotonic()
+            return self._text
+
+
+def _lines(source: Source) -> Iterable[str]:
+    label = (("source", source.name),)
+    try:
+        values = list(source.sample())
+    except SourceError:
+        return [_line(Value("source_up", 0.0, label))]
+    return [*map(_line, values), _line(Value("source_up", 1.0, label))]
+
+
+def _line(value: Value) -> str:
+    labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in value.labels)
+    return f"{PREFIX}{value.metric}{{{labels}}} {value.value!r}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+class Exporter(ThreadingHTTPServer):
+    """Serves the page at /metrics; with a token only to those who send it."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, page: Page, token: str | None) -> None:
+        """Raises OSError if it cannot listen there."""
+        self.page = page
+        self.token = token
+        self._clients = threading.BoundedSemaphore(MOST_CLIENTS)
+        if ":" in host:
+            import socket
+
+            self.address_family = socket.AF_INET6
+        super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """See socketserver; a client too many is cut off."""
+        if not self._clients.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """See socketserver."""
+        # Whatever the client does: a slow one must not keep its place.
+        watchdog = threading.Timer(CLIENT_WITHIN_S, self.shutdown_request, (request,))
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            watchdog.cancel()
+            self._clients.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is no error here."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Exporter
+    timeout = CLIENT_WITHIN_S
+    server_version, sys_version = "llama-load", ""
+
+    def do_GET(self) -> None:
+        given = self.headers.get("Authorization", "").encode("utf-8", "replace")
+        token = self.server.token
+        if token is not None and not hmac.compare_digest(given, f"Bearer {token}".encode()):
+            self._answer(HTTPStatus.UNAUTHORIZED, b"the token is missing or wrong\n")
+        elif self.path != PATH:
+            self._answer(HTTPStatus.NOT_FOUND, b"metrics are at /metrics\n")
+        else:
+            self._answer(HTTPStatus.OK, self.server.page.text())
+
+    def _answer(self, status: HTTPStatus, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: a line a second would fill the terminal."""

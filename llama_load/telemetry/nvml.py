@@ -1,0 +1,170 @@
+"""NVIDIA GPUs, by the driver's library (NVML)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from llama_load.metrics.telemetry_names import GPUS
+from llama_load.telemetry.server_processes import ServerProcesses
+from llama_load.telemetry.source import Source, SourceError, Value
+
+LIBRARY = "libnvidia-ml.so.1"
+MOST_GPUS = 64
+# Reasons to lower the clocks: power cap, hardware slowdown, software and hardware thermal slowdown, power brake. Not: idle, clocks
+# that were set, sync boost, display.
+THROTTLED = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
+# A GPU with more than this in use has processes, even if NVML lists none (it does not see into other containers).
+MOST_UNUSED_BYTES = 1 << 30
+
+
+def has_nvml() -> bool:
+    """Whether this machine has the driver's library. (Cheaper than importing pynvml to find out.)"""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
+class NvidiaGpus(Source):
+    """All NVIDIA GPUs of this machine. What a GPU does not support is left out."""
+
+    name = GPUS
+
+    def __init__(self, servers: ServerProcesses | None = None) -> None:
+        """`servers`: whose memory is told apart. Raises SourceError where there is no driver."""
+        import pynvml
+
+        self._nvml: Any = pynvml
+        self._servers = servers
+        try:
+            pynvml.nvmlInit()
+            count = min(pynvml.nvmlDeviceGetCount(), MOST_GPUS)
+            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(count)]
+        except pynvml.NVMLError as error:
+            raise SourceError(f"no NVIDIA GPU can be read: {error}") from None
+        self._unsupported: set[tuple[int, str]] = set()
+        self._labels = [self._described(number) for number in range(count)]
+
+    def sample(self) -> Iterator[Value]:
+        """Memory, utilisation, power, energy, temperature, clocks, and the memory of the servers' processes."""
+        taken = [self._processes(number) for number in range(len(self._handles))]
+        for number, labels in enumerate(self._labels):
+            yield Value("gpu_info", 1.0, labels)
+            label = (("gpu", str(number)),)
+            for metric, value in self._of_gpu(number):
+                yield Value(metric, float(value), label)
+        yield from self._of_servers(taken)
+
+    def _described(self, number: int) -> tuple[tuple[str, str], ...]:
+        nvml, handle = self._nvml, self._handles[number]
+        found = {
+            "gpu": lambda: str(number),
+            "name": lambda: nvml.nvmlDeviceGetName(handle),
+            "uuid": lambda: nvml.nvmlDeviceGetUUID(handle),
+            "driver": nvml.nvmlSystemGetDriverVersion,
+            "cuda": lambda: "{}.{}".format(*divmod(nvml.nvmlSystemGetCudaDriverVersion() // 10, 100)),
+        }
+        told = {name: self._ask(number, name, function) for name, function in found.items()}
+        return tuple((name, value) for name, value in told.items() if value is not None)
+
+    def _ask(self, number: int, what: str, function: Callable[[], Any]) -> Any:
+        """An answer of the driver; None, from then on, where the GPU does not support the question."""
+        nvml = self._nvml
+        if (number, what) in self._unsupported:
+            return None
+        try:
+            return function()
+        except (
+            nvml.NVMLError_NotSupported,
+            nvml.NVMLError_FunctionNotFound,
+            nvml.NVMLError_NoPermission,
+            nvml.NVMLLibraryMismatchError,  # an older driver has only an older version of the function
+        ):
+            self._unsupported.add((number, what))
+        except nvml.NVMLError as error:
+            raise SourceError(f"GPU {number} does not answer: {error}") from None
+        return None
+
+    def _of_gpu(self, number: int) -> Iterator[tuple[str, float]]:
+        nvml, handle = self._nvml, self._handles[number]
+
+        def ask(function: Callable[..., Any], *more: Any) -> Any:
+            return self._ask(number, function.__name__ + repr(more), partial(function, handle, *more))
+
+        if (memory := ask(nvml.nvmlDeviceGetMemoryInfo)) is not None:
+            yield "gpu_memory_used_bytes", memory.used
+            yield "gpu_memory_total_bytes", memory.total
+        if (rates := ask(nvml.nvmlDeviceGetUtilizationRates)) is not None:
+            yield "gpu_utilization_ratio", rates.gpu / 100
+            yield "gpu_memory_utilization_ratio", rates.memory / 100
+        if (milliwatts := ask(nvml.nvmlDeviceGetPowerUsage)) is not None:
+            yield "gpu_power_watts", milliwatts / 1e3
+        if (milliwatts := ask(nvml.nvmlDeviceGetEnforcedPowerLimit)) is not None:
+            yield "gpu_power_limit_watts", milliwatts / 1e3
+        if (millijoules := ask(nvml.nvmlDeviceGetTotalEnergyConsumption)) is not None:
+            yield "gpu_energy_joules_total", millijoules / 1e3
+        if (degrees := ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU)) is not None:
+            yield "gpu_temperature_celsius", degrees
+        if (megahertz := ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)) is not None:
+            yield "gpu_sm_clock_hertz", megahertz * 1e6
+        if (megahertz := ask(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM)) is not None:
+            yield "gpu_memory_clock_hertz", megahertz * 1e6
+        if (reasons := ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons)) is not None:
+            yield "gpu_throttle_reasons", reasons
+            yield "gpu_throttled", bool(reasons & THROTTLED)
+
+    def _processes(self, number: int) -> dict[int, int | None] | None:
+        """Bytes of each process on a GPU (None: the driver does not say); None where it lists no processes."""
+        nvml, handle = self._nvml, self._handles[number]
+        functions = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)
+        lists = [self._ask(number, function.__name__, partial(function, handle)) for function in functions]
+        if lists[0] is None:
+            return None
+        return {each.pid: each.usedGpuMemory for found in reversed(lists) for each in found or []}
+
+    def _of_servers(self, taken: list[dict[int, int | None] | None]) -> Iterator[Value]:
+        """Which GPUs the servers use, and how much of their memory; nothing where that is not known."""
+        servers = self._servers
+        if servers is None or not servers.pids:
+            return
+        held = [[each.get(pid, 0) if each else 0 for pid in servers.pids if each and pid in each] for each in taken]
+        if not any(held) and not self._sees_all(taken):
+            visible = self._visible(servers.environment("CUDA_VISIBLE_DEVICES"))
+            if visible is not None:
+                for number in range(len(self._handles)):
+                    yield Value("gpu_in_use", float(number in visible), (("gpu", str(number)),))
+            return
+        for number, found in enumerate(held):
+            label = (("gpu", str(number)),)
+            yield Value("gpu_in_use", float(bool(found)), label)
+            known = [each for each in found if each is not None]
+            if len(known) == len(found):
+                yield Value("gpu_memory_server_bytes", float(sum(known)), label)
+
+    def _sees_all(self, taken: list[dict[int, int | None] | None]) -> bool:
+        """Whether NVML lists the processes of every GPU, with the numbers that they have here (not in another container)."""
+        import psutil
+
+        for number, found in enumerate(taken):
+            memory = self._ask(number, "memory", partial(self._nvml.nvmlDeviceGetMemoryInfo, self._handles[number]))
+            is_used = memory is not None and memory.used > MOST_UNUSED_BYTES
+            if found is None or (is_used and not found) or not all(map(psutil.pid_exists, found)):
+                return False
+        return True
+
+    def _visible(self, text: str | None) -> set[int] | None:
+        """The numbers of the GPUs in a CUDA_VISIBLE_DEVICES: numbers, or beginnings of UUIDs. None where it is not set."""
+        if text is None:
+            return None
+        found = set()
+        for word in filter(None, map(str.strip, text.split(","))):
+            with suppress(ValueError):
+                found.add(int(word))
+                continue
+            found |= {number for number, labels in enumerate(self._labels) if dict(labels).get("uuid", "").startswith(word)}
+        return found

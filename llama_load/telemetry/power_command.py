@@ -1,0 +1,118 @@
+"""A meter that is a command of the user: a line of JSON a sample."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from llama_load.foreign_text import printable
+from llama_load.metrics.telemetry_names import POWER
+from llama_load.telemetry.source import Source, SourceError, Value
+
+WITHIN_S = 10.0
+MOST_LINE_BYTES = 64 << 10
+MOST_OTHERS = 32
+# Keys with a meaning; others are kept under their own names.
+KEYS = {"watts": "power_watts", "joules": "power_joules_total"}
+
+
+class PowerCommand(Source):
+    """A command that prints a line of JSON, such as {"watts": 312.5} or {"joules": 81234.0} (a counter), and ends or goes on.
+
+    One that has ended is started again for the next sample; of one that goes on each sample waits for its newest line.
+    """
+
+    name = POWER
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = list(command)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._rest = b""
+
+    def sample(self) -> Iterator[Value]:
+        """Its newest line. Raises SourceError where it prints none, or not JSON."""
+        line = self._line()
+        try:
+            found = msgspec.json.decode(line, type=dict)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise SourceError(
+                f"--power-command must print lines of JSON, it printed {printable(line.decode('utf-8', 'replace'), 60)!r}"
+            ) from None
+        numbers = {str(key): float(value) for key, value in found.items() if _is_number(value)}
+        if not KEYS.keys() & numbers:
+            raise SourceError('--power-command must print {"watts": …} or {"joules": …}')
+        for key, value in list(numbers.items())[:MOST_OTHERS]:
+            yield Value(KEYS.get(key, printable(key, 100)), value)
+
+    def close(self) -> None:
+        """End it."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+    def _line(self) -> bytes:
+        """The newest whole line that has been printed; waits for one."""
+        deadline_s = time.monotonic() + WITHIN_S
+        if self._process is None:
+            try:
+                self._process = subprocess.Popen(
+                    self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
+            except (OSError, ValueError) as error:
+                raise SourceError(f"--power-command cannot be started: {error}") from None
+            self._rest = b""
+        newest = b""
+        while True:
+            is_over = self._receive(0.0 if newest else deadline_s - time.monotonic())
+            *lines, self._rest = self._rest.split(b"\n")
+            newest = next((line for line in reversed(lines) if line.strip()), newest)
+            if is_over:
+                newest = self._rest if self._rest.strip() else newest
+                code = self._reap()
+                if not newest:
+                    raise SourceError(f"--power-command ended with exit code {code} and printed nothing")
+                return newest
+            if newest and not select.select([self._out], [], [], 0)[0]:
+                return newest
+            if time.monotonic() >= deadline_s or len(self._rest) > MOST_LINE_BYTES:
+                self.close()
+                if newest:
+                    return newest
+                raise SourceError(f"--power-command printed no line within {WITHIN_S:g} s")
+
+    @property
+    def _out(self) -> int:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def _receive(self, within_s: float) -> bool:
+        """Take what has been printed, waiting for it; whether it was the last."""
+        if not select.select([self._out], [], [], max(0.0, within_s))[0]:
+            return False
+        piece = os.read(self._out, MOST_LINE_BYTES)
+        self._rest += piece
+        return not piece
+
+    def _reap(self) -> int | None:
+        process = self._process
+        assert process is not None
+        try:
+            code = process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            code = None
+        self.close()
+        return code
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,69 @@
+"""Pages of metrics in Prometheus' text format: of llama-server, vLLM, other exporters, and our own on other machines."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+
+from llama_load.foreign_text import printable
+from llama_load.telemetry.http_get import get
+from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
+
+# Our own exporter's names; without it they are those of the sources here.
+PREFIX = "llama_load_"
+# Of servers under test only these are kept: vLLM has hundreds of others, of its web framework and of Python.
+OF_SERVERS = ("llamacpp:", "vllm:", "process_")
+MOST_CHARS, MOST_LABELS = 200, 16
+# NVIDIA's DCGM exporter: its names, ours, and the factor to our unit.
+DCGM = {
+    "DCGM_FI_DEV_FB_USED": ("gpu_memory_used_bytes", float(1 << 20)),
+    "DCGM_FI_DEV_GPU_UTIL": ("gpu_utilization_ratio", 1e-2),
+    "DCGM_FI_DEV_POWER_USAGE": ("gpu_power_watts", 1.0),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": ("gpu_energy_joules_total", 1e-3),
+    "DCGM_FI_DEV_GPU_TEMP": ("gpu_temperature_celsius", 1.0),
+    "DCGM_FI_DEV_SM_CLOCK": ("gpu_sm_clock_hertz", 1e6),
+    "DCGM_FI_DEV_MEM_CLOCK": ("gpu_memory_clock_hertz", 1e6),
+}
+
+
+class Scrape(Source):
+    """One page of metrics. `only`: beginnings of the names to keep; empty: all."""
+
+    def __init__(self, endpoint: Endpoint, only: Sequence[str] = (), tls: Callable[[], ssl.SSLContext] | None = None) -> None:
+        self.name = endpoint.name
+        self._endpoint = endpoint
+        self._only = tuple(only)
+        self._tls = tls
+
+    def sample(self) -> Iterator[Value]:
+        """Its values. Raises SourceError, also for half a page."""
+        endpoint = self._endpoint
+        is_https = endpoint.url.startswith("https:")
+        body = get(endpoint.url, endpoint.headers, self._tls() if is_https and self._tls is not None else None)
+        text = body.decode("utf-8", "replace")
+        if not text.endswith("\n"):  # as Prometheus demands: 12 could be the beginning of 1234
+            raise SourceError("sent half a page of metrics")
+        return parse(text, self._only)
+
+
+def parse(text: str, only: tuple[str, ...] = ()) -> Iterator[Value]:
+    """The values in a page. Raises SourceError for what is no such page."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    except (ValueError, KeyError, IndexError) as error:
+        raise SourceError(f"sends no metrics in Prometheus' text format: {printable(str(error), MOST_CHARS)}") from None
+    for sample in samples:
+        if sample.name.endswith("_created") or (only and not sample.name.startswith(only)):
+            continue
+        name = printable(sample.name, MOST_CHARS).removeprefix(PREFIX)
+        labels = [(printable(key, MOST_CHARS), printable(value, MOST_CHARS)) for key, value in sample.labels.items()]
+        yield Value(name, float(sample.value), tuple(sorted(labels[:MOST_LABELS])))
+        if name in DCGM and "gpu" in sample.labels:
+            ours, factor = DCGM[name]
+            gpu = (("gpu", printable(sample.labels["gpu"], MOST_CHARS)),)
+            yield Value(ours, sample.value * factor, gpu)
+            if ours == "gpu_utilization_ratio":
+                model = printable(sample.labels.get("modelName", "GPU"), MOST_CHARS)
+                yield Value("gpu_info", 1.0, (*gpu, ("name", model)))

@@ -1,0 +1,49 @@
+"""llama-server's /slots: how many work, and on how many tokens."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from llama_load.telemetry.http_get import get
+from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
+
+MOST_SLOTS = 10_000
+
+
+class Slots(Source):
+    """One server's slots."""
+
+    def __init__(self, endpoint: Endpoint, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
+        self.name = endpoint.name
+        self._endpoint = endpoint
+        self._tls = tls
+
+    def sample(self) -> Iterator[Value]:
+        """The number of slots, of those that work, and of the prompt and output tokens of their present requests."""
+        endpoint = self._endpoint
+        is_https = endpoint.url.startswith("https:")
+        body = get(endpoint.url, endpoint.headers, self._tls() if is_https and self._tls is not None else None)
+        try:
+            slots = [each for each in msgspec.json.decode(body, type=list) if isinstance(each, dict)][:MOST_SLOTS]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise SourceError("sends no list of slots") from None
+        working = [slot for slot in slots if slot.get("is_processing") is True]
+        yield Value("slots", float(len(slots)))
+        yield Value("slots_processing", float(len(working)))
+        yield Value("slots_prompt_tokens", sum(_count(slot.get("n_prompt_tokens")) for slot in working))
+        yield Value("slots_output_tokens", sum(_decoded(slot) for slot in working))
+
+
+def _decoded(slot: dict[str, Any]) -> float:
+    """Output tokens so far; newer servers have a list of one."""
+    found = slot.get("next_token")
+    found = found[0] if isinstance(found, list) and found else found
+    return _count(found.get("n_decoded")) if isinstance(found, dict) else 0.0
+
+
+def _count(value: Any) -> float:
+    return float(value) if isinstance(value, int) and 0 <= value < 2**53 else 0.0

@@ -1,0 +1,95 @@
+"""Telemetry with a driver library that is compiled here, and a meter: energies and memory that are known."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llama_load.runs import load_run
+from tests.conftest import Finished, Simulated
+
+pytestmark = pytest.mark.heavy
+FAKE = Path(__file__).parent.parent / "telemetry" / "fake_nvml.c"
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a libnvidia-ml.so.1 of two GPUs, for LD_LIBRARY_PATH."""
+    folder = tmp_path_factory.mktemp("driver")
+    library = "libnvidia-ml.so.1"
+    command = ["cc", "-shared", "-fPIC", f"-Wl,-soname,{library}", "-o", str(folder / library), str(FAKE)]
+    subprocess.run(command, check=True)
+    return str(folder)
+
+
+def pid_of(server: Simulated) -> str:
+    """The process that listens on the server's port."""
+    from llama_load.telemetry.server_processes import listening
+
+    return str(listening({int(server.url.rpartition(":")[2])})[0].pid)
+
+
+FLAGS = ("-u", "2", "--num-prompts", "20", "--max-tokens", "10", "--telemetry-interval", "0.2", "--price-per-hour", "3.6")
+
+
+def test_energy_and_memory_of_the_servers_gpu(
+    driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
+) -> None:
+    """GPU 0 takes 300 W and the server has 3 of its 5 GiB; GPU 1 is not the server's. 200 tokens in some 2 s."""
+    server = simulate("--first-token-ms", "50", "--interval-ms", "15")
+    done = run_locust(server.url, *FLAGS, LD_LIBRARY_PATH=driver, FAKE_NVML_PID=pid_of(server))
+    told = done.summary["llama_load"]["telemetry"]
+    seconds = done.summary["duration"]
+    assert told["gpus"] == 1 and [gpu["name"] for gpu in told["by_gpu"]] == ["Fake A"]
+    assert (told["vram_idle_mib"], told["vram_peak_mib"]) == (3072, 3072)
+    assert told["watts"] == pytest.approx(300, rel=0.02)
+    assert told["joules"] == pytest.approx(300 * seconds, rel=0.02)
+    assert told["joules_per_output_token"] == pytest.approx(300 * seconds / 200, rel=0.02)
+    assert told["joules_per_request"] == pytest.approx(300 * seconds / 20, rel=0.02)
+    assert told["cost"] == pytest.approx(seconds / 1000, rel=0.02)
+    assert told["gpu_utilization"] == pytest.approx(0.8)
+    gpu = told["by_gpu"][0]
+    assert (gpu["power_limit_watts"], gpu["temperature_peak_celsius"], gpu["sm_clock_mhz"], gpu["throttled"]) == (350, 61, 1400, 1)
+    assert "0 Fake A" in done.out and "Energy per output token (J):" in done.out
+    assert "| all | 1 | 3072 |" in (done.folder / "report.md").read_text()
+    info = load_run(done.folder).telemetry.find("gpu_info", gpu="0")[0].labels
+    assert (info["driver"], info["cuda"], info["uuid"]) == ("555.42", "12.4", "GPU-aaaa")
+
+
+def test_where_the_processes_are_unknown_all_gpus_count_and_a_lost_one_is_named(
+    driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
+) -> None:
+    server = simulate("--first-token-ms", "50", "--interval-ms", "15")
+    done = run_locust(server.url, *FLAGS, LD_LIBRARY_PATH=driver, FAKE_NVML_LOST_AFTER_S="1.5")
+    told = done.summary["llama_load"]["telemetry"]
+    assert done.code == 0
+    assert told["gpus"] == 2 and told["vram_idle_mib"] == 7168
+    assert any("GPU 1 does not answer: GPU is lost" in note for note in told["notes"])
+    assert any(note.startswith("gpus did not answer for") for note in told["notes"])
+
+
+def test_only_visible_gpus_count(driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]) -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    try:
+        server = simulate("--first-token-ms", "50", "--interval-ms", "15")
+    finally:
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+    done = run_locust(server.url, *FLAGS, LD_LIBRARY_PATH=driver)
+    told = done.summary["llama_load"]["telemetry"]
+    assert [gpu["gpu"] for gpu in told["by_gpu"]] == ["1"]
+    assert told["watts"] == pytest.approx(100, rel=0.02)
+
+
+def test_a_meter_measures_the_whole_machine(
+    driver: str, simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
+) -> None:
+    server = simulate("--first-token-ms", "50", "--interval-ms", "15")
+    meter = """sh -c 'echo "{\\"watts\\": 450}"'"""
+    done = run_locust(server.url, *FLAGS, "--power-command", meter, LD_LIBRARY_PATH=driver)
+    told = done.summary["llama_load"]["telemetry"]
+    assert told["watts"] == pytest.approx(450, rel=0.02)
+    assert told["gpu_watts"] == pytest.approx(400, rel=0.02)

@@ -1,0 +1,136 @@
+"""Failures explained: each class with its times, its messages and the numbers that say what to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_load.analysis.results import analyze
+from llama_load.metrics.answer_ends import AnswerEnds
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.failure_hints import FailedRequests, FailureContext, cause_in_log, hint, meaning
+from llama_load.metrics.failures import FailureClass, failure_classes
+from llama_load.metrics.summary import summarize
+from llama_load.record import RequestRecord
+from llama_load.reports.write import write_reports
+from llama_load.runs import RunWriter
+from llama_load.runs.server_log import MOST_BYTES, server_log_end
+from tests.make_records import failed, manifest, record, table
+
+
+def explained(*records: RequestRecord, users: int | None = None, slots: int | None = None, **context: Any) -> list[FailureClass]:
+    rows = table(*records)
+    about = FailureContext(**context)
+    return failure_classes(Evidence(records=rows, figures=summarize(rows), users=users, slots=slots, failure_context=about))
+
+
+def test_a_class_has_its_count_times_and_messages() -> None:
+    """Three failures at 50, 90 and 20 ms of their run, two with the same words; the most frequent class comes first."""
+    slow, other = failed(1, start_ms=40, end_ms=90), failed(2, end_ms=20, kind="reset")
+    found = explained(record(9), failed(0), slow, other)
+    assert [(each.kind, each.count, each.first_s, each.last_s, each.examples) for each in found] == [
+        ("http_500", 2, 0.05, 0.09, ["boom"]),
+        ("reset", 1, 0.02, 0.02, ["boom"]),
+    ]
+    assert explained(record()) == []
+
+
+def refused(prompt_tokens: int, max_tokens: int, kind: str = "context_exceeded") -> RequestRecord:
+    from dataclasses import replace
+
+    return replace(failed(kind=kind), prompt_tokens=prompt_tokens, max_tokens=max_tokens)
+
+
+def test_a_context_that_is_too_small_is_named_with_the_one_that_is_enough() -> None:
+    """The longest needs 5000 + 128 tokens; llama.cpp rounds a slot's context up to 256: 5376 each, 21504 for four slots."""
+    found = explained(refused(4500, 128), refused(5000, 128), backend="llama-server", slots_each=4, ctx_per_slot=4096)[0]
+    assert found.hint == (
+        "the longest needs 5128 tokens with its answer, a slot has 4096: start the server with -c 21504 or more (4 slots x 5376), "
+        "or shorten the prompts"
+    )
+    assert "--max-model-len 5128" in explained(refused(5000, 128), backend="vllm", ctx_per_slot=4096)[0].hint
+    assert "a larger -c" in explained(refused(5000, 128))[0].hint
+
+
+def test_a_shared_kv_cache_that_ran_out_is_named_with_what_all_need_together() -> None:
+    found = explained(refused(900, 100, "kv_pool_full"), users=8, slots=4, slots_each=4, ctx_per_slot=2048)[0]
+    assert "4 requests of up to 1000 tokens need 4000, it has 2048: start the server with -c 4000" in found.hint
+
+
+def test_a_time_out_says_which_and_what_waited_for_what() -> None:
+    found = explained(
+        *(failed(number, kind="first_token_timeout") for number in range(12)),
+        users=20,
+        slots=1,
+        backend="llama-server",
+        limits_s={"first_token_timeout": 3.0},
+    )[0]
+    assert found.meaning == "no first token within 3 s"
+    assert found.hint == "20 users on 1 slot, 12 got none; try -np 20 or a longer --first-token-timeout"
+    assert meaning("token_timeout", FailureContext(limits_s={"token_timeout": 120.0})) == "no further token within 120 s"
+    assert "lower the load" in explained(failed(kind="first_token_timeout"), users=1, slots=4)[0].hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "words"),
+    [
+        ("overloaded", "HTTP 503: Loading model", "still loading"),
+        ("overloaded", "HTTP 429: queue full", "8 users on 2 slots"),
+        ("http_500", "HTTP 500: failed to allocate buffer", "out of memory"),
+        ("http_500", "HTTP 500: oops", "see its log"),
+        ("http_404", "HTTP 404: no such model", "--model"),
+        ("reset", "reset", "server's log"),
+        ("http_418", "HTTP 418", ""),
+    ],
+)
+def test_each_cause_has_its_hint(kind: str, message: str, words: str) -> None:
+    assert words in hint(kind, FailedRequests(1, message=message), FailureContext(users=8, slots=2))
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("load\nggml_backend_cuda_buffer_type_alloc_buffer: allocating 999 MiB: cudaMalloc failed: out of memory\nbye", "-ngl"),
+        ("x\nggml-rpc.cpp:719: Remote RPC server crashed or returned malformed response\n", "RPC worker"),
+        ("terminate called after throwing an instance of 'std::bad_alloc'", "out of memory"),
+    ],
+)
+def test_the_log_of_a_dead_server_names_the_cause(log: str, words: str) -> None:
+    cause = cause_in_log(log)
+    assert cause is not None
+    assert words in cause
+    assert explained(failed(kind="cut_off"), log_cause=cause)[0].hint == cause
+    assert explained(failed(kind="first_token_timeout"), log_cause=cause)[0].hint != cause
+    assert cause_in_log("all is well\n") is None
+
+
+def test_only_the_end_of_a_log_is_read_and_only_of_an_ordinary_file(tmp_path: Path) -> None:
+    folder = tmp_path / "server"
+    folder.mkdir()
+    log = folder / "server.log"
+    log.write_bytes(b"out of memory\n" + b"x" * MOST_BYTES)
+    assert server_log_end(tmp_path) == "x" * MOST_BYTES
+    log.unlink()
+    log.symlink_to("/etc/hostname")
+    assert server_log_end(tmp_path) == ""
+    assert server_log_end(tmp_path / "none") == ""
+
+
+def test_a_run_tells_complete_answers_from_cut_ones_and_success_and_goodput_as_numbers(tmp_path: Path) -> None:
+    """Of ten: seven complete, one cut by the context, one failed in the middle of its answer, one before it; six meet 200 ms."""
+    from dataclasses import replace
+
+    good = [record(number) for number in range(6)]
+    slow, cut = record(6, first_ms=300), record(7, max_tokens=64, first_ms=300)
+    broken = replace(failed(8, kind="cut_off"), first_token_mono_ns=10_000_000)
+    writer = RunWriter(tmp_path / "run", manifest(num_prompts=10, goodput=["ttft:200"]))
+    writer.append([*good, slow, cut, broken, failed(9)])
+    results = analyze(writer.finish())
+    assert results.answers == AnswerEnds(complete=7, cut_by_context=1, broken_off=1)
+    assert (results.total.success_ratio, results.total.good_requests) == (0.8, 6)
+    text = write_reports(results)
+    for line in ("Success rate (%):                        80.00", "Met every objective:                     6 of 8"):
+        assert line in text
+    assert "Failed after their first token:          1" in text
