@@ -42,6 +42,10 @@ class LocalServer:
             return False
         return not self.process.is_alive() or (self.entry is not None and bool(registry.ending_of(self.entry)))
 
+    def is_explained(self) -> bool:
+        """Whether its supervisor has noted why it ended; True if it has none."""
+        return self.entry is None or bool(registry.ending_of(self.entry))
+
     def describe(self, now: Mapping[str, Traffic] | None = None) -> ServerDescription:
         """What is known; reads the log. `now`: the traffic to its RPC workers until now."""
         facts = self.target.facts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from llama_load.serving.rpc_traffic import traffic_to
 
 LOOK_EVERY_S = 0.5
 # What a server's supervisor needs to notice the end, and to find out why.
-LAST_WORDS_AFTER_S = 2.5
+LAST_WORDS_WITHIN_S, LAST_WORDS_EVERY_S = 2.5, 0.1
 MOST_WORDS = 4000
 
 
@@ -49,8 +50,9 @@ class ServerWatch:
     def _record(self, writer: RunWriter) -> None:
         before = writer.manifest.servers
         ended = [number for number, server in enumerate(self._servers) if server.has_ended()]
-        if ended:
-            gevent.sleep(LAST_WORDS_AFTER_S)
+        deadline_s = time.monotonic() + LAST_WORDS_WITHIN_S
+        while any(not self._servers[number].is_explained() for number in ended) and time.monotonic() < deadline_s:
+            gevent.sleep(LAST_WORDS_EVERY_S)
         # Subprocesses need gevent's own thread.
         traffic = traffic_to(worker.address for server in before for worker in server.rpc)
         found = [in_thread(partial(server.describe, traffic)) for server in self._servers]
