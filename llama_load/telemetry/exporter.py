@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import math
+import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -68,8 +70,6 @@ class Exporter(ThreadingHTTPServer):
         self.token = token
         self._clients = threading.BoundedSemaphore(MOST_CLIENTS)
         if ":" in host:
-            import socket
-
             self.address_family = socket.AF_INET6
         super().__init__((host, port), _Handler)
 
@@ -83,7 +83,7 @@ class Exporter(ThreadingHTTPServer):
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """See socketserver."""
         # Whatever the client does: a slow one must not keep its place.
-        watchdog = threading.Timer(CLIENT_WITHIN_S, self.shutdown_request, (request,))
+        watchdog = threading.Timer(CLIENT_WITHIN_S, _cut, (request,))
         watchdog.daemon = True
         watchdog.start()
         try:
@@ -94,6 +94,12 @@ class Exporter(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no error here."""
+
+
+def _cut(sock: socket.socket) -> None:
+    """End a connection, also one that a thread waits for."""
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

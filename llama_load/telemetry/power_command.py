@@ -34,6 +34,7 @@ class PowerCommand(Source):
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
+        self._has_answered = False  # the process that runs now
 
     def sample(self) -> Iterator[Value]:
         """Its newest line. Raises SourceError where it prints none, or not JSON."""
@@ -62,32 +63,38 @@ class PowerCommand(Source):
     def _line(self) -> bytes:
         """The newest whole line that has been printed; waits for one."""
         deadline_s = time.monotonic() + WITHIN_S
-        if self._process is None:
-            try:
-                self._process = subprocess.Popen(
-                    self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-                )
-            except (OSError, ValueError) as error:
-                raise SourceError(f"--power-command cannot be started: {error}") from None
-            self._rest = b""
         newest = b""
         while True:
+            if self._process is None:
+                self._start()
             is_over = self._receive(0.0 if newest else deadline_s - time.monotonic())
             *lines, self._rest = self._rest.split(b"\n")
             newest = next((line for line in reversed(lines) if line.strip()), newest)
             if is_over:
-                newest = self._rest if self._rest.strip() else newest
+                newest = newest or self._rest
                 code = self._reap()
-                if not newest:
+                if newest.strip():
+                    return newest
+                if not self._has_answered:
                     raise SourceError(f"--power-command ended with exit code {code} and printed nothing")
-                return newest
+                continue  # that was the end after the line of the last sample
             if newest and not select.select([self._out], [], [], 0)[0]:
+                self._has_answered = True
                 return newest
             if time.monotonic() >= deadline_s or len(self._rest) > MOST_LINE_BYTES:
                 self.close()
                 if newest:
                     return newest
                 raise SourceError(f"--power-command printed no line within {WITHIN_S:g} s")
+
+    def _start(self) -> None:
+        try:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        except (OSError, ValueError) as error:
+            raise SourceError(f"--power-command cannot be started: {error}") from None
+        self._rest, self._has_answered = b"", False
 
     @property
     def _out(self) -> int:

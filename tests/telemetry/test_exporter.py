@@ -1,0 +1,140 @@
+"""`llama-load telemetry`: what it serves, to whom, and what a run makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from llama_load.cli import main
+from llama_load.telemetry import exporter as module
+from llama_load.telemetry.exporter import Exporter, Page
+from llama_load.telemetry.prometheus import Scrape
+from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
+
+
+class Gpu(Source):
+    name = "gpus"
+    is_lost = False
+
+    def sample(self) -> Iterable[Value]:
+        if self.is_lost:
+            raise SourceError("GPU is lost")
+        yield Value("gpu_info", 1.0, (("gpu", "0"), ("name", 'a "b"\\ 显卡')))
+        yield Value("gpu_power_watts", 301.25, (("gpu", "0"),))
+
+
+@contextmanager
+def serving(token: str | None = None, source: Source | None = None) -> Iterator[str]:
+    exporter = Exporter("127.0.0.1", 0, Page([source or Gpu()]), token)
+    threading.Thread(target=exporter.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{exporter.server_address[1]}/metrics"
+    finally:
+        exporter.shutdown()
+        exporter.server_close()
+
+
+def scraped(url: str, token: str | None = None) -> dict[str, tuple[float, dict[str, str]]]:
+    headers = (("Authorization", f"Bearer {token}"),) if token else ()
+    return {each.metric: (each.value, dict(each.labels)) for each in Scrape(Endpoint(name=url, url=url, headers=headers)).sample()}
+
+
+def test_what_is_exported_comes_back_under_its_own_name() -> None:
+    with serving() as url:
+        found = scraped(url)
+    assert found["gpu_power_watts"] == (301.25, {"gpu": "0"})
+    assert found["gpu_info"] == (1, {"gpu": "0", "name": 'a "b"\\ 显卡'})
+    assert found["source_up"] == (1, {"source": "gpus"})
+
+
+def test_a_source_that_is_lost_is_only_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FRESH_S", 0)
+    gpu = Gpu()
+    gpu.is_lost = True
+    with serving(source=gpu) as url:
+        assert scraped(url) == {"source_up": (0, {"source": "gpus"})}
+        gpu.is_lost = False
+        assert scraped(url)["gpu_power_watts"][0] == 301.25
+
+
+def test_only_who_has_the_token_reads_it() -> None:
+    with serving("secret-token") as url:
+        assert "gpu_info" in scraped(url, "secret-token")
+        for wrong in (None, "secret-tokem", "é"):
+            with pytest.raises(SourceError, match="answers 401"):
+                scraped(url, wrong)
+
+
+def test_other_paths_and_methods_are_refused() -> None:
+    with serving() as url:
+        for path, data, code in (("/", None, 404), ("/metrics", b"x", 501)):
+            with pytest.raises(urllib.error.HTTPError) as raised:
+                urllib.request.urlopen(url.replace("/metrics", path), data)
+            assert raised.value.code == code
+
+
+def test_clients_that_say_nothing_lose_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLIENT_WITHIN_S", 0.3)
+    with serving() as url:
+        port = int(url.split(":")[2].partition("/")[0])
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(module.MOST_CLIENTS)]
+        for each in idle:
+            each.settimeout(10)
+            assert each.recv(1) == b""
+        deadline_s = time.monotonic() + 20
+        while True:  # a place is free a moment after its client was cut off
+            try:
+                assert "gpu_info" in scraped(url)
+                return
+            except SourceError:
+                assert time.monotonic() < deadline_s
+
+
+def command(*arguments: str, **env: str) -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_LOAD_")}
+    words = [sys.executable, "-m", "llama_load.cli", "telemetry", *arguments]
+    return subprocess.Popen(words, env=kept | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_command_serves_this_machine_until_it_is_stopped() -> None:
+    with command("--listen", "127.0.0.1:0", LLAMA_LOAD_SCRAPE_TOKEN="long-enough") as process:
+        line = process.stdout.readline()
+        url = line.split(" at ")[1].strip()
+        assert scraped(url, "long-enough")["host_memory_total_bytes"][0] > 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert process.stderr.read() == "" and "long-enough" not in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "sentence"),
+    [
+        (["--listen", "0.0.0.0:0"], {}, "set a token in LLAMA_LOAD_SCRAPE_TOKEN"),
+        (["--listen", ":0"], {}, "set a token"),
+        (["--listen", "0.0.0.0:0"], {"LLAMA_LOAD_SCRAPE_TOKEN": "short"}, "at least 8 characters"),
+        (["--listen", "nonsense"], {}, "must be HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], {}, "must be HOST:PORT"),
+        (["--listen", "198.51.100.1:0"], {"LLAMA_LOAD_SCRAPE_TOKEN": "long-enough"}, "cannot listen on"),
+        (["--power-command", "a 'b"], {}, "check its quotes"),
+    ],
+)
+def test_wrong_use_is_one_sentence(
+    arguments: list[str], env: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("LLAMA_LOAD_SCRAPE_TOKEN", raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert main(["telemetry", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and len(said.splitlines()) == 1
