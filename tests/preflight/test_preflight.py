@@ -157,7 +157,7 @@ def test_a_shared_pool_that_overflows_is_foretold_and_named(
     assert done.code == 1, done.err
     assert "of 1024 tokens needed" in " ".join(done.err.split())
     failed = done.records.failed()
-    assert set(failed.strings("status")) == {"context_exceeded"}
+    assert set(failed.strings("status")) == {"kv_pool_full"}
     assert "shared KV pool" in failed.strings("error")[0]
 
 
