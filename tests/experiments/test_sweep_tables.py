@@ -188,7 +188,12 @@ def test_results_of_llama_bench_become_rows(tmp_path: Path) -> None:
     ]  # fmt: skip
     (tmp_path / "bench.json").write_text(json.dumps(tests))
     first, second = rows_of_file(tmp_path / "bench.json", 7)
-    assert (first.fact("test"), first.fact("size"), first.fact("params"), first.fact("backend")) == ("pp512", "636.10 MiB", "1.10 B", "CPU")
+    assert (first.fact("test"), first.fact("size"), first.fact("params"), first.fact("backend")) == (
+        "pp512",
+        "636.10 MiB",
+        "1.10 B",
+        "CPU",
+    )
     assert (first.fact("arg:-ngl"), first.fact("threads"), first.samples["ts"], first.place) == ("99", "2", [57.0, 59.0], 7)
     assert (second.fact("test"), second.samples["ts"]) == ("tg128 @ d4096", [27.86])
 
