@@ -1,4 +1,4 @@
-"""Files included with llama-load: locustfiles and sample data, from the checkout or the installed package."""
+"""Files included with llama-load: locustfiles, sample data and plans of sweeps, from the checkout or the installed package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 _PACKAGE = Path(__file__).resolve().parent
 # In pyproject.toml these are put into the wheel.
-FOLDERS = ("locustfiles", "datasets")
+FOLDERS = ("locustfiles", "datasets", "plans")
 
 
 def bundled(name: str) -> Path:

@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llama_load.bundled import bundled
+from llama_load.cli_compare import add_compare
 from llama_load.cli_datasets import add_datasets
 from llama_load.cli_files import add_files
 from llama_load.cli_parser import Parser
 from llama_load.cli_serve import add_serve
+from llama_load.cli_sweep import add_sweep
 from llama_load.cli_telemetry import add_telemetry
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.foreign_text import printable_lines
@@ -147,6 +149,8 @@ def command_parser() -> Parser:
     runs.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER", help="where they are (default runs)")
     runs.set_defaults(run=_runs)
 
+    add_compare(commands)
+    add_sweep(commands)
     add_datasets(commands)
     add_files(commands)
     return parser

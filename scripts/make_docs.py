@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from llama_load.experiments.sweep.grammar import COLUMN, KINDS, LOAD, PLAN, SERVER, TABLE, WORKLOAD, json_schema
+from llama_load.experiments.sweep.shapes import Key, Object
+from llama_load.experiments.sweep.values import FACTS, OF_REQUESTS
+from llama_load.experiments.sweep.values import FIGURES as OWN
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, Latency
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
@@ -111,6 +118,59 @@ def _use(latency: Latency) -> str:
     return ", ".join(f"`{flag}`" for flag in (*flags, "--fail-if"))
 
 
+PLAN_HEAD = """\
+# Keys of sweep plans
+
+Every key of a plan for [`llama-load sweep`](sweeps.md), and every value that a column can show. Editors check a plan
+against the schema that its first line names: `# yaml-language-server: $schema=sweep-plan.schema.json`.
+`llama-load path sweep-plan.schema.json` prints where the installed one is.
+
+"""
+
+
+def plan_schema() -> dict[str, Any]:
+    """plans/sweep-plan.schema.json."""
+    found: dict[str, Any] = json.loads(json.dumps(json_schema()))
+    return found
+
+
+def plan_page() -> str:
+    """docs/sweep-plans.md."""
+    parts = [PLAN_HEAD]
+    sections: dict[str, Mapping[str, Key]] = {
+        "The plan": PLAN.keys,
+        "A server": SERVER.keys,
+        "A server that the sweep starts (llama-server, vllm, llama-cpp-python, embedded)": _started(),
+        "A workload": WORKLOAD.keys,
+        "A load": LOAD.keys,
+        "A table": TABLE.keys,
+        "A column": COLUMN.keys,
+    }
+    for title, keys in sections.items():
+        rows = "".join(f"| `{name}` | {_cell(key.help)} |\n" for name, key in keys.items())
+        parts.append(f"## {title}\n\n| key | meaning |\n|---|---|\n{rows}\n")
+    parts.append(
+        "## Values of columns\n\nBesides these: the name of a varied setting; every key of summary.json (`p99_ttft_ms`), also\n"
+        "below `llama_load.`; `=text` for a constant; `arg:-ngl` for a flag of the server, `env:NAME` for its environment.\n\n"
+        "| value | English heading | Chinese heading | meaning |\n|---|---|---|---|\n"
+    )
+    rows = (f"| `{each.key}` | {each.english} | {each.chinese} | {_cell(each.help)} |" for each in (*FACTS, *OWN, *OF_REQUESTS))
+    return "".join(parts) + "\n".join(rows) + "\n"
+
+
+def _started() -> Mapping[str, Key]:
+    shape = KINDS["llama-server"].shape
+    assert isinstance(shape, Object)
+    return shape.keys
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 if __name__ == "__main__":
+    (REPOSITORY / "docs" / "sweep-plans.md").write_text(plan_page(), encoding="utf-8")
+    schema = json.dumps(plan_schema(), indent=1, ensure_ascii=False) + "\n"
+    (REPOSITORY / "plans" / "sweep-plan.schema.json").write_text(schema, encoding="utf-8")
     (REPOSITORY / "docs" / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (REPOSITORY / "docs" / "flags.md").write_text(flags_page(), encoding="utf-8")

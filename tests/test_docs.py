@@ -17,7 +17,7 @@ from llama_load.cli import command_parser
 from llama_load.cli_parser import Parser
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.options.flags import FLAGS
-from scripts.make_docs import flags_page, metrics_page
+from scripts.make_docs import flags_page, metrics_page, plan_page
 from tests.conftest import REPOSITORY, environment
 from tests.recipes import RECIPES, copy_of_package, follow, recipe
 
@@ -30,6 +30,11 @@ def test_the_page_of_flags_is_up_to_date() -> None:
 def test_the_page_of_metrics_is_up_to_date() -> None:
     """After a change of definitions or limits: python -m scripts.make_docs"""
     assert (REPOSITORY / "docs" / "metrics.md").read_text(encoding="utf-8") == metrics_page()
+
+
+def test_the_page_of_plans_is_up_to_date() -> None:
+    """After a change of the grammar of sweeps: python -m scripts.make_docs"""
+    assert (REPOSITORY / "docs" / "sweep-plans.md").read_text(encoding="utf-8") == plan_page()
 
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]

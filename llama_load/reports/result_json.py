@@ -65,6 +65,8 @@ def _ours(figures: Summary) -> dict[str, Any]:
         "total_cached_tokens": figures.total_cached_tokens,
         "server_prompt_tok_per_s": figures.server_prompt_tok_per_s,
         "server_predict_tok_per_s": figures.server_predict_tok_per_s,
+        "retried_requests": figures.retried_requests,
+        "retries": figures.retries,
         "reused_connections": figures.reused_connections,
         "reopened_connections": figures.reopened_connections,
         "token_sources": figures.token_sources,

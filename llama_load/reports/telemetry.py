@@ -32,7 +32,7 @@ def telemetry_lines(results: Results) -> Iterable[str]:
         if value is not None:
             yield whole(f"{figure.line}:", figure.shown(value))
     if figures.gpus:
-        yield from in_columns([GPU_COLUMNS, *map(_gpu_cells, figures.gpus)])
+        yield from in_columns([GPU_COLUMNS, *map(gpu_cells, figures.gpus)])
     for note in figures.notes:
         yield from textwrap.wrap(f"! {note}", TEXT_WIDTH, subsequent_indent="  ")
 
@@ -67,7 +67,8 @@ def gpu_table(results: Results) -> list[tuple[str, ...]]:
     ]
 
 
-def _gpu_cells(gpu: GpuFigures) -> tuple[str, ...]:
+def gpu_cells(gpu: GpuFigures) -> tuple[str, ...]:
+    """The cells of `GPU_COLUMNS` of one GPU."""
     name = f"{gpu.gpu} {gpu.name or ''}".strip()[:MOST_NAME]
     ratios = [None if each is None else 100 * each for each in (gpu.utilization, gpu.throttled)]
     memory = (gpu.vram_idle_mib, gpu.vram_mean_mib, gpu.vram_peak_mib)

@@ -16,13 +16,19 @@ from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns
 LEAST_SHARED = 0.01
 
 
+def time_rows(parts: RunTimeParts) -> list[tuple[str, float, float]]:
+    """The parts that took time: name, mean per request in ms, share of all time (0 to 1)."""
+    found = {} if parts.total is None else parts.total.parts
+    known = [(part.name, each) for part in PARTS if (each := found.get(part.key)) is not None and each.sum_ms > 0]
+    return [(name, each.mean_ms, each.share) for name, each in known]
+
+
 def time_lines(parts: RunTimeParts) -> Iterable[str]:
     """A row per part that took time: mean per request and share of all time."""
     if parts.total is None:
         return
     yield headline("Where the Time Went", "-")
-    known = [(part.name, found) for part in PARTS if (found := parts.total.parts[part.key]) is not None and found.sum_ms > 0]
-    rows = [("", "mean (ms)", "share"), *((name, f"{found.mean_ms:.2f}", f"{found.share:.1%}") for name, found in known)]
+    rows = [("", "mean (ms)", "share"), *((name, f"{mean_ms:.2f}", f"{share:.1%}") for name, mean_ms, share in time_rows(parts))]
     yield from in_columns(rows, gap="  ")
     yield f"(mean of {parts.total.requests} requests; docs/where-the-time-went.md has the formulas)"
     if (decode := parts.total.decode) is not None and decode.shared_gaps and decode.time_share >= LEAST_SHARED:

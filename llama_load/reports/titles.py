@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from llama_load.analysis.results import Results
 from llama_load.reports.translations import Translate
 from llama_load.runs import Manifest
@@ -10,7 +12,8 @@ from llama_load.runs import Manifest
 def title_of(results: Results, t: Translate) -> str:
     """Its label, else its workload, requests and load: "sharegpt: 64 requests, 8 at a time"."""
     manifest = results.run.manifest
-    requests = t("{count} requests").format(count=results.total.completed)
+    count = results.total.completed
+    requests = (t("1 request") if count == 1 else t("{count} requests")).format(count=count)
     return manifest.label or f"{manifest.workload}: {requests}, {_load(manifest, t)}"
 
 
@@ -20,3 +23,11 @@ def _load(manifest: Manifest, t: Translate) -> str:
     if manifest.request_rate is not None:
         return t("{rate} per second").format(rate=f"{manifest.request_rate:g}")
     return t("{count} at a time").format(count=manifest.users) if manifest.arrival is None else t("replayed from a trace")
+
+
+def when(date: str) -> str:
+    """The date of a manifest as people write it: 20261121-203500 is 2026-11-21 20:35:00."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.strptime(date, "%Y%m%d-%H%M%S"))
+    except ValueError:
+        return date

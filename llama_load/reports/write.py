@@ -20,8 +20,9 @@ from llama_load.reports.result_json import result_json
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_rows
 from llama_load.reports.telemetry import TABLE_COLUMNS as GPU_COLUMNS
-from llama_load.reports.telemetry import gpu_table
-from llama_load.reports.titles import title_of
+from llama_load.reports.telemetry import gpu_table, telemetry_rows
+from llama_load.reports.time_table import time_rows
+from llama_load.reports.titles import title_of, when
 from llama_load.reports.translations import translator
 from llama_load.runs import write_whole
 
@@ -79,6 +80,7 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
     """report.md, around the text of the block. `language`: of its headings (None: the run's)."""
     manifest = results.run.manifest
     t = translator(language or manifest.lang)
+    command = foreign_text.printable(shlex.join(manifest.command), None)
     return (
         _environment()
         .get_template("report.md.j2")
@@ -86,6 +88,7 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
             t=t,
             title=title_of(results, t),
             manifest=manifest,
+            when=when(manifest.date),
             results=results,
             block=text,
             requests=request_table(results.run.records.measured()),
@@ -96,10 +99,13 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
             failure_times=failure_times,
             explanation=explanation,
             describe_prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
+            time_parts=time_rows(results.time_parts),
+            telemetry=telemetry_rows(results),
             gpu_rows=gpu_table(results),
             gpu_columns=GPU_COLUMNS,
             fence=foreign_text.fence(text),
-            command=foreign_text.printable(shlex.join(manifest.command), None),
+            command=command,
+            command_fence=foreign_text.fence(command),
         )
     )
 
@@ -111,6 +117,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(  # noqa: S701 - Markdown, not HTML
         loader=jinja2.PackageLoader("llama_load.reports"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
+    environment.filters["t"] = lambda text, translate: translate(text)
     environment.filters["cell"] = lambda value: foreign_text.markdown(str(value))
     return environment
 

@@ -25,6 +25,7 @@ from llama_load.record import OK
 from llama_load.reports.write import try_to_write_reports
 from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
+from llama_load.run.live_meters import present_values
 from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
 from llama_load.run.server_identity import changes_since
@@ -64,7 +65,7 @@ class RunController:
         balancer = Balancer(len(prepared.targets), prepared.options.balance)
         self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer)
         self._phase_runner = PhaseRunner(prepared, self.dispatcher, host, self)
-        self._progress = Progress(self._counts)
+        self._progress = Progress(self.counts)
         self._abort_if = prepared.options.goals.abort_if
         self._figures = RunningFigures()
         self.live = LiveFigures()
@@ -194,7 +195,8 @@ class RunController:
         known = [job.value for job in jobs if isinstance(job.value, ServerCounters)]
         return reduce(ServerCounters.plus, known) if len(known) == len(jobs) else None
 
-    def _counts(self) -> Counts:
+    def counts(self) -> Counts:
+        """How far the run is."""
         dispatcher = self.dispatcher
         if not dispatcher.has_begun:
             return Counts()
@@ -215,8 +217,13 @@ class RunController:
         while True:
             held = self.dispatcher.requests_under_way()
             by_group = Counter(GroupKey(lease.workload, lease.stage, urls[lease.replica]) for lease in held)
-            gauges = {"in_flight": len(held), "waiting": self.dispatcher.overdue, "users": self._host.users_asked()}
-            self.live.sample(self._phase_runner.what, by_group, gauges | {"workers": self._host.workers()})
+            gauges: dict[str, float] = {
+                "in_flight": len(held),
+                "waiting": self.dispatcher.overdue,
+                "users": self._host.users_asked(),
+            }
+            gauges |= {"workers": self._host.workers(), **present_values(self.telemetry.live.series())}
+            self.live.sample(self._phase_runner.what, by_group, gauges)
             gevent.sleep(SAMPLE_EVERY_S)
 
     def _watch_thresholds(self) -> None:

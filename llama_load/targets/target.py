@@ -10,6 +10,18 @@ from llama_load.errors import UsageError
 from llama_load.wire.address import Address
 
 LLAMA_SERVER, VLLM, LLAMA_CPP_PYTHON, OPENAI = BACKENDS = ("llama-server", "vllm", "llama-cpp-python", "openai")
+# Server properties that affect results, and their names in messages.
+TRAITS = {
+    "backend": "server",
+    "build": "build",
+    "model": "model",
+    "model_path": "model file",
+    "slots": "slots",
+    "ctx_per_slot": "context",
+    "modalities": "modalities",
+    "chat_template_sha256": "chat template",
+    "sampling": "sampling defaults",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

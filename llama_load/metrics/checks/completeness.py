@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llama_load.metrics.check import Check, limited, plural
+from llama_load.metrics.check import Check, information, limited, plural
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failures import failure_classes
 
@@ -66,6 +66,15 @@ def damaged_records(evidence: Evidence) -> Iterator[Check]:
         else:
             text = f"{plural(records, 'record')} could not be written to disk and {verb} missing from {damaged.file}"
         yield limited("damaged_records", max(damaged.places, records), text)
+
+
+def retried(evidence: Evidence) -> Iterator[Check]:
+    """Requests that were sent again because the server refused them (--retry)."""
+    figures = evidence.figures
+    if figures.retries:
+        text = f"the server refused {plural(figures.retried_requests, 'request')} with 429 or 503, which were sent again"
+        text += f" ({figures.retries} times in all); their latencies count from the first try"
+        yield information("retries", figures.retries, text)
 
 
 def failures(evidence: Evidence) -> Check:

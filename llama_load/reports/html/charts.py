@@ -41,7 +41,6 @@ COLOURS = {
 SERIES = ("blue", "orange", "green", "purple", "teal", "pink")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Noto Sans CJK SC', sans-serif"
 HEIGHT = 240
-BOTTOM = 34  # of axis labels and numbers
 ASSETS = Path(__file__).parent / "assets"
 
 
@@ -110,6 +109,7 @@ def figure(
         **ranges,
     )
     plot.toolbar.logo = None
+    plot.toolbar_inner = True
     plot.toolbar.autohide = True
     for axis, label in ((plot.xaxis, x_label), (plot.yaxis, y_label)):
         axis.axis_label = label
@@ -147,11 +147,6 @@ def hover(plot: Figure, renderers: Sequence[Any], lines: Sequence[tuple[str, str
     from bokeh.models import HoverTool
 
     plot.add_tools(HoverTool(renderers=list(renderers), tooltips=list(lines), mode=mode))
-
-
-def at_most(count: int, most: int) -> NDArray[np.int64]:
-    """Evenly spaced indices of at most `most` of `count` rows, the first and the last included: always the same ones."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)) if count else np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)

@@ -12,9 +12,9 @@ from llama_load.metrics.definitions import BY_KEY, Latency
 from llama_load.metrics.ecdf import Ecdf, Pieces
 from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import Distribution
-from llama_load.reports.html.charts import Chart, Key, at_most, colour, figure, hover, series_colours, source
+from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours, source
 from llama_load.reports.html.numbers import milliseconds
-from llama_load.reports.html.series import TimeAxis, gap_percentiles_by_bin, percentiles_by_bin
+from llama_load.reports.html.series import TimeAxis, at_most, coarser, gap_percentiles_by_bin, percentiles_by_bin
 from llama_load.reports.translations import Translate
 
 if TYPE_CHECKING:
@@ -106,34 +106,37 @@ def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range
     values. Requests are at their start, gaps between tokens at their arrival."""
     ok, failed = measured.ok(), measured.failed()
     wanted = (50.0, 95.0)
-    values, at_s = np.zeros(0), np.zeros(0)
+    values, at_s, middles, curves = np.zeros(0), np.zeros(0), np.zeros(0), [np.zeros(0)] * len(wanted)
     if latency.is_pooled:
         middles, curves = gap_percentiles_by_bin(ok, axis, wanted)
     else:
         values = next(iter(values_of(latency, ok)()))
         at_s = axis.at(ok.instants("started_mono_ns"))
         at_s, values = at_s[~np.isnan(values)], values[~np.isnan(values)]
-        middles, curves = percentiles_by_bin(at_s, values, axis, wanted)
-    if not len(middles):
+        if (bins := coarser(axis, len(values))) is not None:
+            middles, curves = percentiles_by_bin(at_s, values, bins, wanted)
+    if not len(middles) and not len(values):
         return None
     plot = figure(t("time (s)"), f"{latency.name} (ms)", x_range=x_range)
-    keys, dots, note = [], len(values), ""
-    if dots:
+    keys, note = [], ""
+    if len(values):
         shown = _chosen(values)
         data = source(x=at_s[shown], y=values[shown])
-        drawn = plot.scatter("x", "y", source=data, size=4, fill_color=colour("blue"), fill_alpha=0.35, line_color=None)
+        drawn = plot.scatter("x", "y", source=data, size=5, fill_color=colour("blue"), fill_alpha=0.5, line_color=None)
         hover(plot, [drawn], [(t("start of the request"), "@x{0,0.00} s"), (latency.name, "@y{0,0.00} ms")])
         keys.append(Key("blue", t("a request")))
-        if len(shown) < dots:
+        if len(shown) < len(values):
             note = t("Dots: {shown} of {all} requests, evenly chosen, and the slowest. Curves: of all.").format(
-                shown=f"{len(shown):,}", all=f"{dots:,}"
+                shown=f"{len(shown):,}", all=f"{len(values):,}"
             )
     else:
         note = t("Percentiles to within 5 %, of all gaps between tokens.")
     lines = []
     for role, p, curve in zip(("ink", "orange"), wanted, curves, strict=True):
+        if not len(curve):
+            continue
         data = source(x=middles, y=curve)
-        if len(middles) > 1:
+        if len(curve) > 1:
             lines.append(plot.line("x", "y", source=data, line_width=2, line_color=colour(role)))
         else:
             lines.append(plot.scatter("x", "y", source=data, size=12, marker="dash", line_width=2, line_color=colour(role)))
@@ -142,9 +145,10 @@ def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range
     if len(failed):
         _failures(plot, axis.at(failed.instants("ended_mono_ns")))
         keys.append(Key("red", t("a failure")))
-    medians = curves[0]
-    summary = t("{name} over time: the median is between {low} and {high}.").format(
-        name=latency.name, low=milliseconds(float(medians.min())), high=milliseconds(float(medians.max()))
+    lows_highs = curves[0] if len(curves[0]) else values
+    what = t("the median") if len(curves[0]) else t("all values")
+    summary = t("{name} over time: {what} between {low} and {high}.").format(
+        name=latency.name, what=what, low=milliseconds(float(lows_highs.min())), high=milliseconds(float(lows_highs.max()))
     )
     return Chart(plot, t("{name} over time").format(name=latency.name), summary, keys, note)
 

@@ -15,6 +15,7 @@ from llama_load.reports.translations import Translate
 
 def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
     """A dot per stage, joined in their order, the knee marked (see `metrics.knee`); None with fewer than two known stages."""
+    from bokeh.core.properties import value
     from bokeh.models import LabelSet
 
     known = [
@@ -59,7 +60,7 @@ def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
         )
     plot.add_layout(
         LabelSet(
-            x="x", y="y", text="name", source=points, x_offset=10, y_offset=4, text_font=FONT, text_font_size="12px",
+            x="x", y="y", text="name", source=points, x_offset=10, y_offset=4, text_font=value(FONT), text_font_size="12px",
             text_color=colour("label"),
         )
     )  # fmt: skip

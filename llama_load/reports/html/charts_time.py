@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.records import Records
 from llama_load.record import CANCELLED, OK
-from llama_load.reports.html.charts import Chart, Key, at_most, colour, figure, hover, source
+from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, source
 from llama_load.reports.html.numbers import brief
 from llama_load.reports.html.series import MOST_STEPS, TimeAxis, bars, ended_per_s, in_flight, output_tokens_per_s
 from llama_load.reports.translations import Translate
 from llama_load.runs import StageRecord
 
-# Rows of the Gantt chart; of more requests evenly spaced ones are drawn.
-MOST_BARS = 400
+# Requests and rows of the Gantt chart.
+MOST_BARS = 2500
+MOST_ROWS = 64
 
 
 def shared_range(axis: TimeAxis) -> Any:
@@ -113,12 +114,10 @@ def gantt_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -
     """A row per request in order of their starts: waiting in the client, for the first token, receiving tokens, failed or cut."""
     from bokeh.models import Range1d
 
-    chosen = at_most(len(measured), MOST_BARS)
-    found = bars(measured, axis, chosen)
-    count = len(chosen)
-    height = int(min(560, 70 + 12 * max(6, count)))
-    plot = figure(t("time (s)"), t("request"), x_range=x_range, y_range=Range1d(count - 0.4, -0.6), height=height)
-    plot.yaxis.major_label_text_font_size = "0px"
+    found = bars(measured, axis, MOST_BARS, MOST_ROWS)
+    count, rows = len(found.row), min(found.rows, MOST_ROWS)
+    y_range = Range1d(rows - 0.4, -0.6)
+    plot = figure(t("time (s)"), t("requests at once"), x_range=x_range, y_range=y_range, height=int(80 + 320 * min(1, rows / 24)))
     plot.yaxis.ticker = []
     status = np.array(found.status, dtype=object)
     ended = np.where(np.isnan(found.last_token), found.ended, found.last_token)
@@ -141,8 +140,14 @@ def gantt_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -
         boxes = plot.hbar(y="y", left="left", right="right", height=0.72, source=data, fill_color=colour(role), line_color=None)
         hover(plot, [boxes], [(t("request"), "@number{0,0}"), (name, "@ms{0,0.0} ms")])
         keys.append(Key(role, name))
-    note = ""
+    note = t("A row holds one request at a time.")
+    if rows < found.rows:
+        note += " " + t("The first {shown} of {all} rows.").format(shown=rows, all=found.rows)
     if count < len(measured):
-        note = t("{shown} of {all} requests, evenly chosen.").format(shown=f"{count:,}", all=f"{len(measured):,}")
-    summary = t("{count} requests in order of their starts, each from its start to its end.").format(count=f"{count:,}")
+        note += " " + t("{shown} of {all} requests, evenly chosen: gaps may be requests that are not drawn.").format(
+            shown=f"{count:,}", all=f"{len(measured):,}"
+        )
+    summary = t("{count} requests, each from its start to its end, up to {rows} at once.").format(
+        count=f"{count:,}", rows=found.rows
+    )
     return Chart(plot, t("Requests over time"), summary, keys, note)

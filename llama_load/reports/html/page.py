@@ -15,13 +15,19 @@ from llama_load.foreign_text import printable, redacted
 from llama_load.metrics.definitions import EVERY, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.records import Records
+from llama_load.reports.failure_lines import explanation, failure_times
 from llama_load.reports.html import tables
 from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, page_script, style_sheet
 from llama_load.reports.html.charts_latency import ecdf_chart, over_time_chart, prompt_chart, values_of
 from llama_load.reports.html.charts_stages import stage_chart
+from llama_load.reports.html.charts_telemetry import telemetry_charts
 from llama_load.reports.html.charts_time import gantt_chart, load_chart, mark_stages, shared_range, throughput_charts
 from llama_load.reports.html.series import TimeAxis, time_axis
-from llama_load.reports.titles import title_of
+from llama_load.reports.html.time_bars import time_bars
+from llama_load.reports.next_step import next_step
+from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
+from llama_load.reports.stage_table import describe_prompts, notes, stage_name, stage_rows
+from llama_load.reports.titles import title_of, when
 from llama_load.reports.translations import Translate, translator
 
 if TYPE_CHECKING:
@@ -67,10 +73,23 @@ def html_page(results: Results, text: str, language: str) -> str:
             scripts=scripts,
             charts=page.json() if page.charts else "",
             manifest=manifest,
+            when=when(manifest.date),
             results=results,
+            headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
+            next_step=next_step(results),
             cards=tables.cards(results, t),
             latencies=tables.latency_grid(ok, curves, results.total, t),
+            stages=stage_rows(results.stages, manifest.model),
+            stage_columns=STAGE_COLUMNS,
+            stage_notes=list(notes(results.stages)),
+            stage_grid=tables.stage_grid(results, t),
+            prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
             parts=list(tables.part_grids(results, t)),
+            time_bars=time_bars(results, t),
+            telemetry=tables.telemetry_grid(results, t),
+            gpus=tables.gpu_grid(results, t),
+            failure_times=failure_times,
+            explanation=explanation,
             slowest=tables.slowest_grid(measured, begun_ns, t),
             sections={section.key: section for section in sections},
             links=tables.links(results),
@@ -84,7 +103,7 @@ def html_page(results: Results, text: str, language: str) -> str:
 def _sections(results: Results, measured: Records, curves: dict[str, Ecdf], page: ChartPage, t: Translate) -> list[Section]:
     """The charts of the run, those that have data."""
     axis = time_axis(measured)
-    found = [
+    found: list[tuple[str, str, Sequence[Chart | None]]] = [
         ("distributions", t("Distributions"), _distributions(results, measured, curves, t)),
         ("time", t("Over time"), [] if axis is None else _over_time(results, measured, axis, t)),
         ("prompts", t("Length of the prompt"), [prompt_chart(measured, t, list(results.by_workload))]),
@@ -104,7 +123,7 @@ def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf],
         if latency.key not in curves:
             continue
         groups = {t("all requests"): curves[latency.key]}
-        for column, names in (("stage", [stage.name for stage in results.stages]), ("workload", list(results.by_workload))):
+        for column, names in (("stage", [stage_name(stage) for stage in results.stages]), ("workload", list(results.by_workload))):
             if 1 < len(names) <= MOST_CURVES:
                 values = range(len(names)) if column == "stage" else names
                 parts = (ecdf(values_of(latency, ok.where(ok.equals(column, value)))) for value in values)
@@ -114,14 +133,16 @@ def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf],
     return charts
 
 
-def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate) -> list[Chart | None]:
+def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate) -> list[Chart]:
     x_range = shared_range(axis)
     charts = [load_chart(measured, axis, x_range, t), *throughput_charts(measured, axis, x_range, t)]
+    charts.append(gantt_chart(measured, axis, x_range, t))
     latencies = tables.shown_of(of_group(EVERY), results.total)
     charts += [chart for each in latencies if (chart := over_time_chart(each, measured, axis, x_range, t)) is not None]
+    charts += telemetry_charts(results.run.telemetry, axis, x_range, t)
     for chart in charts:
         mark_stages(chart.figure, results.run.manifest.stages, axis)
-    return [*charts, gantt_chart(measured, axis, x_range, t)]
+    return charts
 
 
 def policy(scripts: Sequence[str]) -> str:

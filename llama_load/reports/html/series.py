@@ -3,6 +3,7 @@ the measurement."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,8 +17,10 @@ from llama_load.units import NS_PER_MS, NS_PER_S
 
 MOST_BINS = 120
 WIDTHS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600)
+# Values of a bin from which percentiles are drawn.
+PER_BIN = 15
 # Up to so many starts and ends each change of the number in flight is drawn.
-MOST_STEPS = 2000
+MOST_STEPS = 400
 # The resolution of the ITL's percentiles over time: 5 % of their value.
 RATIO = 1.05
 LEAST_GAP_MS = 1e-3
@@ -36,8 +39,8 @@ class TimeAxis:
 
     @property
     def bins(self) -> int:
-        """Their number; the last may be cut short by the end."""
-        return max(1, int(np.ceil(self.seconds / self.width_s - 1e-9)))
+        """Their number. The last is half to one and a half as wide as the others: rates over a short rest would be accidental."""
+        return max(1, int(self.seconds / self.width_s + 0.5))
 
     @property
     def edges(self) -> Curve:
@@ -63,7 +66,20 @@ def time_axis(measured: Records) -> TimeAxis | None:
         return None
     # Fewer bins for few requests: one that holds no request at all says nothing.
     most = min(MOST_BINS, max(8, len(measured)))
-    return TimeAxis(begun_ns, seconds, next((width for width in WIDTHS_S if width * most >= seconds), seconds / most))
+    return TimeAxis(begun_ns, seconds, _width_s(seconds, most))
+
+
+def coarser(axis: TimeAxis, values: int) -> TimeAxis | None:
+    """The axis with so few bins that each holds some `PER_BIN` of these values, for percentiles; None with too few for three."""
+    most = min(MOST_BINS, values // PER_BIN)
+    if most < 3:
+        return None
+    return TimeAxis(axis.begun_ns, axis.seconds, _width_s(axis.seconds, most))
+
+
+def _width_s(seconds: float, most: int) -> float:
+    """The smallest round width with which there are at most so many bins."""
+    return next((width for width in WIDTHS_S if width * most >= seconds), seconds / most)
 
 
 def in_flight(measured: Records, axis: TimeAxis) -> tuple[Curve, Curve]:
@@ -141,9 +157,11 @@ def _gaps(ok: Records, axis: TimeAxis) -> Iterator[tuple[NDArray[np.int64], Curv
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """The requests of a Gantt chart, one entry each: seconds on the axis, NaN where an instant is unknown; `row` counts from 0."""
+    """The requests of a Gantt chart, one entry each: seconds on the axis, NaN where an instant is unknown. In a row there is one
+    request at a time; `rows` of all requests, of which those shown are the first."""
 
     row: NDArray[np.int64]
+    rows: int
     number: NDArray[np.int64]  # of the request among all, in order of their starts
     scheduled: Curve
     started: Curve
@@ -153,17 +171,20 @@ class Bars:
     status: list[str]
 
 
-def bars(measured: Records, axis: TimeAxis, chosen: NDArray[np.int64]) -> Bars:
-    """The requests at these places in order of their starts."""
+def bars(measured: Records, axis: TimeAxis, most: int, most_rows: int) -> Bars:
+    """The requests of the first `most_rows` rows; at most `most`, evenly chosen."""
     order = np.argsort(measured.instants("started_mono_ns"), kind="stable")
+    row = _rows(measured.instants("started_mono_ns")[order], measured.instants("ended_mono_ns")[order])
+    chosen = np.flatnonzero(row < most_rows)
+    chosen = chosen[at_most(len(chosen), most)]
     records = Records(measured.table.take(order[chosen]))
 
     def seconds(name: str) -> Curve:
-        instants = records.optional_instants(name)
-        return np.where(records.has(name), axis.at(instants), np.nan)
+        return np.where(records.has(name), axis.at(records.optional_instants(name)), np.nan)
 
     return Bars(
-        row=np.arange(len(chosen)),
+        row=row[chosen],
+        rows=int(row.max()) + 1,
         number=chosen + 1,
         scheduled=seconds("scheduled_mono_ns"),
         started=seconds("started_mono_ns"),
@@ -172,3 +193,26 @@ def bars(measured: Records, axis: TimeAxis, chosen: NDArray[np.int64]) -> Bars:
         ended=seconds("ended_mono_ns"),
         status=records.strings("status"),
     )
+
+
+def _rows(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each request, in order of their starts, the first row that is free: as many rows as were in flight at once."""
+    free: list[int] = []
+    busy: list[tuple[int, int]] = []
+    rows = np.zeros(len(starts), dtype=np.int64)
+    used = 0
+    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        while busy and busy[0][0] <= start:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            row = heapq.heappop(free)
+        else:
+            row, used = used, used + 1
+        rows[place] = row
+        heapq.heappush(busy, (end, row))
+    return rows
+
+
+def at_most(count: int, most: int) -> NDArray[np.int64]:
+    """Evenly spaced indices of at most `most` of `count` rows, the first and the last included: always the same ones."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)) if count else np.zeros(0, np.int64)

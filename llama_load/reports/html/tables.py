@@ -14,10 +14,13 @@ from llama_load.foreign_text import printable
 from llama_load.metrics.definitions import EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf, exact_percentiles
 from llama_load.metrics.records import Records
+from llama_load.metrics.stage_figures import tok_per_s_per_user
 from llama_load.metrics.statistics import is_enough, least_count
 from llama_load.metrics.summary import Summary
 from llama_load.reports.html.charts_latency import values_of
 from llama_load.reports.html.numbers import NONE, brief, milliseconds
+from llama_load.reports.stage_table import stage_name
+from llama_load.reports.telemetry import GPU_COLUMNS, gpu_cells, telemetry_rows
 from llama_load.reports.translations import Translate
 from llama_load.runs import TABLE
 
@@ -56,10 +59,10 @@ def cards(results: Results, t: Translate) -> list[Card]:
     below = t("{count} failed").format(count=f"{figures.failed:,}") if figures.failed else t("none failed")
     if figures.cancelled:
         below += ", " + t("{count} cut").format(count=f"{figures.cancelled:,}")
-    found = [Card(t("Successful requests"), f"{figures.completed:,}", t("of {count}").format(count=f"{ended:,}"), below)]
+    found = [Card(t("Successful"), f"{figures.completed:,}", t("of {count}").format(count=f"{ended:,}"), below)]
     if flat["output_throughput"]:
-        each = figures.distributions["tpot"].mean
-        one = t("{count} for one user").format(count=brief(1000 / each)) if each else ""
+        each = tok_per_s_per_user(figures)
+        one = t("{count} for one user").format(count=brief(each)) if each else ""
         found.append(Card(t("Output"), brief(flat["output_throughput"]), t("tokens/s"), one))
     for latency in of_group(EVERY):
         sample = figures.distributions[latency.key]
@@ -71,10 +74,38 @@ def cards(results: Results, t: Translate) -> list[Card]:
     if flat["request_throughput"]:
         good = flat["request_goodput"]
         goodput = "" if good is None else t("{count} within the objectives").format(count=brief(good))
-        found.append(Card(t("Requests"), brief(flat["request_throughput"]), t("per second"), goodput))
-    peak = t("at most {count} requests in flight").format(count=f"{figures.max_concurrent_requests:,}")
+        found.append(Card(t("Requests"), brief(flat["request_throughput"]), t("req/s"), goodput))
+    peak = t("at most {count} in flight").format(count=f"{figures.max_concurrent_requests:,}")
     found.append(Card(t("Duration"), brief(figures.duration_s), "s", peak))
+    return found + _telemetry_cards(results, t)
+
+
+def _telemetry_cards(results: Results, t: Translate) -> list[Card]:
+    values = results.telemetry.values
+    found = []
+    if (vram := values.get("vram_peak_mib")) is not None:
+        gpus = values.get("gpus") or 0
+        found.append(
+            Card(t("GPU memory, peak"), brief(vram), "MiB", t("GPUs: {count}").format(count=f"{gpus:g}") if gpus > 1 else "")
+        )
+    watts = values.get("watts") or values.get("gpu_watts")
+    if watts is not None:
+        each = values.get("joules_per_output_token")
+        found.append(Card(t("Power"), brief(watts), "W", f"{brief(each)} J/token" if each else ""))
     return found
+
+
+def telemetry_grid(results: Results, t: Translate) -> Grid | None:
+    """The figures of telemetry during the measurement; None without any."""
+    rows = [[t(name), value] for name, value in telemetry_rows(results)]
+    note = " ".join(printable(each) for each in results.telemetry.notes)
+    return Grid(t("Telemetry"), ["", t("measured")], rows, note=note) if rows else None
+
+
+def gpu_grid(results: Results, t: Translate) -> Grid | None:
+    """A row per GPU in use; None without any."""
+    rows = [[printable(cell) for cell in gpu_cells(gpu)] for gpu in results.telemetry.gpus]
+    return Grid(t("GPUs"), [t(name) for name in GPU_COLUMNS], rows) if rows else None
 
 
 def latency_grid(ok: Records, curves: Mapping[str, Ecdf], total: Summary, t: Translate) -> Grid | None:
@@ -85,8 +116,9 @@ def latency_grid(ok: Records, curves: Mapping[str, Ecdf], total: Summary, t: Tra
         if curve is None:
             continue
         exact = exact_percentiles(values_of(latency, ok), curve, PERCENTILES)
-        lacking |= {p for p in PERCENTILES if not is_enough(curve.counted, p)}
-        cells = [brief(exact[p]) if is_enough(curve.counted, p) else NONE for p in PERCENTILES]
+        few = {p for p in PERCENTILES[1:] if not is_enough(curve.counted, p)}
+        lacking |= few
+        cells = [brief(exact[p]) if p not in few else NONE for p in PERCENTILES]
         mean = brief(total.distributions[latency.key].mean)
         rows.append([f"{latency.name} (ms)", mean, *cells, brief(float(curve.x[-1])), f"{curve.counted:,}"])
     if not rows:
@@ -97,10 +129,14 @@ def latency_grid(ok: Records, curves: Mapping[str, Ecdf], total: Summary, t: Tra
     return Grid(t("Latencies"), columns, rows, note=note)
 
 
+def stage_grid(results: Results, t: Translate) -> Grid | None:
+    """Median and p99 of each stage, beside the table of means in `stage_table`; None without stages."""
+    return _part_grid(t("Stages"), {stage_name(stage): stage.figures for stage in results.stages}, t) if results.stages else None
+
+
 def part_grids(results: Results, t: Translate) -> Iterable[Grid]:
-    """A table per way in which the requests can be grouped and in which there are several groups."""
+    """A table per way in which the requests can be grouped and in which there are several groups; without stages."""
     groups: list[tuple[str, Mapping[str, Summary]]] = [
-        (t("Stages"), {stage.name: stage.figures for stage in results.stages}),
         (t("Workloads"), results.by_workload),
         (t("Servers"), results.by_host),
         (t("Models"), results.by_model),
@@ -108,13 +144,17 @@ def part_grids(results: Results, t: Translate) -> Iterable[Grid]:
     ]
     for title, parts in groups:
         if len(parts) > 1:
-            shown = list(parts.items())[:MOST_PARTS]
-            rows = [[printable(str(name)), *_figures(part)] for name, part in shown]
-            note = t("Latencies are medians, in ms; p99 only where there are enough values.")
-            if len(shown) < len(parts):
-                note += " " + t("The first {shown} of {all}.").format(shown=len(shown), all=len(parts))
-            columns = ["", t("requests"), t("failed"), t("tokens/s"), "TTFT", "p99", "TPOT", "p99", "E2EL", "p99"]
-            yield Grid(title, columns, rows, note=note)
+            yield _part_grid(title, parts, t)
+
+
+def _part_grid(title: str, parts: Mapping[str, Summary], t: Translate) -> Grid:
+    shown = list(parts.items())[:MOST_PARTS]
+    rows = [[printable(str(name)), *_figures(part)] for name, part in shown]
+    note = t("Latencies are medians, in ms; p99 only where there are enough values.")
+    if len(shown) < len(parts):
+        note += " " + t("The first {shown} of {all}.").format(shown=len(shown), all=len(parts))
+    columns = ["", t("requests"), t("failed"), t("tokens/s"), "TTFT", "p99", "TPOT", "p99", "E2EL", "p99"]
+    return Grid(title, columns, rows, note=note)
 
 
 def _figures(part: Summary) -> list[str]:

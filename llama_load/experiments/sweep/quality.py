@@ -1,0 +1,96 @@
+"""Perplexity of the servers of a sweep, once for every server setting."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+from llama_load.bundled import bundled
+from llama_load.errors import LlamaLoadError, RunError, UsageError
+from llama_load.experiments.perplexity.binary import perplexity_of
+from llama_load.experiments.perplexity.servers import score_text
+from llama_load.experiments.sweep.cells import Cell
+from llama_load.experiments.sweep.folder import PERPLEXITY, Ended, SweepFolder
+from llama_load.experiments.sweep.plan import PerplexityPlan
+from llama_load.experiments.sweep.running_server import digest
+from llama_load.experiments.sweep.server import model_path
+from llama_load.foreign_text import printable
+from llama_load.targets.control import control_session
+from llama_load.targets.probe import Wanted
+from llama_load.targets.tokenize import NotCounted, tokenization
+from llama_load.wire.tls import TlsOptions
+
+TEXT = "datasets/perplexity_text.txt"
+MOST_TEXT_BYTES = 64 << 20
+NAMES = ("perplexity", "bits_per_byte")
+Found = tuple[dict[str, float], dict[str, str]]
+
+
+class QualityOf:
+    """Measures what the plan asks for, and remembers it in the sweep's journal."""
+
+    def __init__(self, plan: PerplexityPlan | None, folder: SweepFolder) -> None:
+        self._plan, self._folder = plan, folder
+
+    def is_missing(self, cell: Cell) -> bool:
+        """Whether the server of this cell has not been scored yet."""
+        return self._plan is not None and self._key(cell) not in self._folder.ended
+
+    def of(self, cell: Cell, url: str) -> Found:
+        """Figures and reasons of the server of a cell, which runs at `url`."""
+        if self._plan is None:
+            return {}, {}
+        key = self._key(cell)
+        if key not in self._folder.ended:
+            figures, reasons = _measured(self._plan, cell, url)
+            self._folder.note(Ended(key, PERPLEXITY, cell.server.label, extra=figures, extra_reasons=reasons))
+        entry = self._folder.ended[key]
+        return dict(entry.extra), dict(entry.extra_reasons)
+
+    def _key(self, cell: Cell) -> str:
+        assert self._plan is not None
+        return f"perplexity {asdict(self._plan)} {digest(cell.server)}"
+
+
+def read_text(path: str) -> tuple[Path, str]:
+    """The text to score: a file, or the bundled one. UsageError: it cannot be read, is no UTF-8, is empty or too large."""
+    file = Path(path) if path else bundled(TEXT)
+    try:
+        if file.stat().st_size > MOST_TEXT_BYTES:
+            raise UsageError(f"{file} is larger than {MOST_TEXT_BYTES >> 20} MiB; score a part of it")
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the text {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the text {file} is not UTF-8") from None
+    if not text.strip():
+        raise UsageError(f"the text {file} is empty")
+    return file, text
+
+
+def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
+    model = model_path(cell.server)
+    stride = plan.stride or plan.context // 2
+    try:
+        if plan.binary and model is not None and model.suffix == ".gguf":
+            return by_binary(plan, model, url)
+        score = score_text(Wanted(url), read_text(plan.text)[1], plan.context, stride)
+    except LlamaLoadError as error:
+        return {}, dict.fromkeys(NAMES, printable(str(error), 300))
+    figures = {"perplexity": score.perplexity}
+    return figures | ({} if score.bits_per_byte is None else {"bits_per_byte": score.bits_per_byte}), {}
+
+
+def by_binary(plan: PerplexityPlan, model: Path, url: str) -> Found:
+    """Perplexity by llama-perplexity; bits per byte where the server at `url` counts tokens."""
+    file, text = read_text(plan.text)
+    found = perplexity_of(plan.binary, model, file, plan.context)
+    try:
+        counter = tokenization(control_session((), TlsOptions()), url.rstrip("/"), None)
+        if counter is None:
+            raise NotCounted("the server counts no tokens")
+        (tokens,) = counter.count([text])
+    except (NotCounted, RunError) as error:
+        return {"perplexity": found}, {"bits_per_byte": printable(str(error), 300)}
+    return {"perplexity": found, "bits_per_byte": math.log2(found) * tokens / len(text.encode())}, {}

@@ -1,0 +1,106 @@
+"""Runs the cells of a sweep one after the other; one that fails is noted with its reason, and the sweep goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from llama_load.errors import LlamaLoadError, RunError
+from llama_load.experiments.calibrate import QUIET, others_busy
+from llama_load.experiments.sweep.cells import Cell
+from llama_load.experiments.sweep.folder import DONE, FAILED, Ended, SweepFolder
+from llama_load.experiments.sweep.grammar import EMPTY
+from llama_load.experiments.sweep.plan import Plan
+from llama_load.experiments.sweep.quality import QualityOf
+from llama_load.experiments.sweep.rows import Outcome
+from llama_load.experiments.sweep.run_cell import run_locust
+from llama_load.experiments.sweep.running_server import RunningServer
+
+
+class Watcher(Protocol):
+    """Sees how the sweep goes on."""
+
+    def began(self, cell: Cell, doing: str) -> None:
+        """A cell began, or began to do something else."""
+
+    def ended(self, cell: Cell, entry: Ended) -> None:
+        """A cell ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A plan, its cells and the folder."""
+
+    plan: Plan
+    cells: Sequence[Cell]
+    folder: SweepFolder
+
+    def pending(self, *, retry_failed: bool = False) -> list[Cell]:
+        """The cells that have not ended; with `retry_failed` also those that failed."""
+        ended = self.folder.ended
+        return [cell for cell in self.cells if cell.key not in ended or (retry_failed and ended[cell.key].status == FAILED)]
+
+    def outcome(self, cell: Cell) -> Outcome:
+        """How a cell ended."""
+        entry = self.folder.ended.get(cell.key)
+        folder = self.folder.run_of(cell)
+        if entry is None:
+            return Outcome(folder, "it has not run yet")
+        return Outcome(folder, entry.reason, entry.extra, entry.extra_reasons)
+
+
+def run_cells(sweep: Sweep, watcher: Watcher, *, retry_failed: bool = False) -> None:
+    """Run all cells that have not ended. On KeyboardInterrupt the cell is left unfinished and the server stopped."""
+    plan, folder = sweep.plan, sweep.folder
+    server = RunningServer(folder.servers, plan.after_a_cell, empties_cache=plan.cache == EMPTY)
+    quality = QualityOf(plan.perplexity, folder)
+    try:
+        for cell in sweep.pending(retry_failed=retry_failed):
+            folder.put_aside(cell)
+            entry = _run(cell, sweep, server, quality, watcher)
+            server.cell_over()
+            folder.note(entry)
+            watcher.ended(cell, entry)
+    finally:
+        server.stop()
+
+
+def _run(cell: Cell, sweep: Sweep, server: RunningServer, quality: QualityOf, watcher: Watcher) -> Ended:
+    plan, folder, began = sweep.plan, sweep.folder, time.monotonic()
+
+    def entry(status: str, **rest: object) -> Ended:
+        return Ended(cell.key, status, cell.title, took_s=time.monotonic() - began, **rest)  # type: ignore[arg-type]
+
+    watcher.began(cell, "starts the server")
+    try:
+        ready = server.ready_for(cell)
+    except LlamaLoadError as error:
+        return entry(FAILED, reason=f"the server did not start: {error}")
+    notes = [ready.note] if ready.note else []
+    extra = {} if ready.start_s is None else {"server_start_s": ready.start_s}
+    watcher.began(cell, "measures perplexity") if quality.is_missing(cell) else None
+    scores, reasons = quality.of(cell, ready.url)
+    extra |= scores
+    watcher.began(cell, "waits for an idle machine")
+    if plan.idle_s and (busy := wait_until_idle(plan.idle_s)) > QUIET:
+        notes.append(f"other programs used {busy:.0%} of the machine when the cell began")
+    watcher.began(cell, "runs")
+    done = run_locust(cell, ready.url, folder.run_of(cell), plan.cell_time_limit_s)
+    why = server.has_ended()
+    if done.reason or why:
+        reason = " ".join(filter(None, (f"the server ended: {why};" if why else "", done.reason)))
+        return entry(FAILED, reason=reason.rstrip(";"), exit_code=done.exit_code, notes=notes)
+    return entry(DONE, exit_code=done.exit_code, extra=extra, extra_reasons=reasons, notes=notes)
+
+
+def wait_until_idle(most_s: float) -> float:
+    """Wait until other programs use little of the machine, at most this long; the share of it that they used last, 0 to 1."""
+    deadline = time.monotonic() + most_s
+    busy = others_busy()
+    while busy > QUIET and time.monotonic() < deadline:
+        with suppress(RunError):
+            busy = others_busy()
+    return busy

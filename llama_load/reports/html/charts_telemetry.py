@@ -1,0 +1,122 @@
+"""Charts of telemetry on the time axis of the run: GPUs, the server's processes, the host, servers' own metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from llama_load.foreign_text import printable
+from llama_load.metrics.telemetry import Series, Telemetry
+from llama_load.metrics.telemetry_figures import gpus_in_use, vram_series
+from llama_load.metrics.telemetry_names import GPUS, HOST, OWN, POWER, SERVER
+from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours, source
+from llama_load.reports.html.numbers import brief
+from llama_load.reports.html.series import TimeAxis, at_most
+from llama_load.reports.translations import Translate
+
+GIB = 1 << 30
+MOST_POINTS = 600  # of a curve
+MOST_CURVES = 6
+OURS = (GPUS, HOST, SERVER, POWER, OWN)
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryChart:
+    """A chart: its title with the unit; the metrics whose series it shows, with the names of their curves; what the values are
+    divided by. `is_rate`: of counters, their growth per second."""
+
+    title: str
+    metrics: Mapping[str, str]
+    unit: float = 1.0
+    is_rate: bool = False
+
+
+# GPU memory is special: only the server's, of the GPUs that it uses.
+VRAM = TelemetryChart("GPU memory (GiB)", {}, GIB)
+CHARTS = (
+    TelemetryChart("GPU utilization (%)", {"gpu_utilization_ratio": ""}, 0.01),
+    VRAM,
+    TelemetryChart("Power (W)", {"gpu_power_watts": "", "power_watts": "power command"}),
+    TelemetryChart("GPU temperature (°C)", {"gpu_temperature_celsius": ""}),
+    TelemetryChart("CPU (cores)", {"server_cpu_seconds_total": "server", "host_cpu_seconds_total": "host"}, is_rate=True),
+    TelemetryChart("Memory (GiB)", {"server_memory_bytes": "server", "host_memory_used_bytes": "host"}, GIB),
+    TelemetryChart(
+        "Requests in the server",
+        {
+            "llamacpp:requests_processing": "processing",
+            "llamacpp:requests_deferred": "waiting",
+            "vllm:num_requests_running": "processing",
+            "vllm:num_requests_waiting": "waiting",
+        },
+    ),
+    TelemetryChart("KV cache in use (%)", {"vllm:kv_cache_usage_perc": "", "vllm:gpu_cache_usage_perc": ""}, 0.01),
+    TelemetryChart("Preemptions per second", {"vllm:num_preemptions_total": ""}, is_rate=True),
+)
+
+
+def telemetry_charts(telemetry: Telemetry, axis: TimeAxis, x_range: Any, t: Translate) -> Iterator[Chart]:
+    """A chart for each of `CHARTS` that has samples within the run."""
+    for each in CHARTS:
+        if (found := _of(each, telemetry)) and (chart := _chart(each, found, axis, x_range, t)) is not None:
+            yield chart
+
+
+def _of(chart: TelemetryChart, telemetry: Telemetry) -> list[Series]:
+    if chart is VRAM:
+        found = [vram_series(telemetry, source_, gpu) for source_, gpu in gpus_in_use(telemetry)]
+        return [series for series in found if series is not None]
+    return [series for metric in chart.metrics for series in telemetry.find(metric)]
+
+
+def _chart(chart: TelemetryChart, found: Sequence[Series], axis: TimeAxis, x_range: Any, t: Translate) -> Chart | None:
+    curves = [
+        (name, curve) for name, series in zip(_names(chart, found, t), found, strict=True) if (curve := _curve(chart, series, axis))
+    ]
+    if not curves:
+        return None
+    shown = curves[:MOST_CURVES]
+    plot = figure(t("time (s)"), t(chart.title), x_range=x_range, height=200)
+    keys, most = [], 0.0
+    for role, (name, (instants, values)) in zip(series_colours(len(shown)), shown, strict=True):
+        data = source(x=instants, y=values)
+        line = plot.line("x", "y", source=data, line_width=2, line_color=colour(role))
+        if len(instants) < 3:
+            plot.scatter("x", "y", source=data, size=5, fill_color=colour(role), line_color=None)
+        hover(plot, [line], [(t("time (s)"), "@x{0,0.00}"), (t(chart.title), "@y{0,0.[00]}")])
+        keys.append(Key(role, name))
+        most = max(most, float(values.max()))
+    note = t("The first {shown} of {all}.").format(shown=len(shown), all=len(curves)) if len(shown) < len(curves) else ""
+    summary = t("{name} over time: at most {most}.").format(name=t(chart.title), most=brief(most))
+    return Chart(plot, t(chart.title), summary, keys, note)
+
+
+def _curve(chart: TelemetryChart, series: Series, axis: TimeAxis) -> tuple[Any, Any] | None:
+    """Seconds and values within the run, with a sample before and one after it; None without any."""
+    instants, values = axis.at(series.t_ns), series.values
+    if chart.is_rate:
+        if len(values) < 2:
+            return None
+        steps = np.diff(instants)
+        good = steps > 0
+        grown = np.maximum(np.diff(values), 0.0)[good] / steps[good]
+        instants, values = ((instants[1:] + instants[:-1]) / 2)[good], grown
+    first = max(0, int(np.searchsorted(instants, 0.0)) - 1)
+    last = int(np.searchsorted(instants, axis.seconds)) + 1
+    instants, values = instants[first:last], values[first:last] / chart.unit
+    chosen = at_most(len(values), MOST_POINTS)
+    return (instants[chosen], values[chosen]) if len(chosen) else None
+
+
+def _names(chart: TelemetryChart, found: Sequence[Series], t: Translate) -> list[str]:
+    """The name of each series: its GPU, what it measures, and its source where there are several."""
+    several = len({each.source for each in found if each.source not in OURS}) > 1
+    names = []
+    for each in found:
+        parts = [f"GPU {each.labels['gpu']}"] if "gpu" in each.labels else []
+        parts += [t(name)] if (name := chart.metrics.get(each.metric)) else []
+        parts += [each.source] if several and each.source not in OURS else []
+        names.append(printable(" · ".join(parts) or each.source, 80))
+    return names

@@ -1,0 +1,247 @@
+"""Plans of sweeps: what may be written, what a plan becomes, and what is said of faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import msgspec
+import pytest
+import yaml
+
+from llama_load.bundled import bundled
+from llama_load.errors import UsageError
+from llama_load.experiments.sweep.cells import Cell, expand
+from llama_load.experiments.sweep.located import Faults, parse_yaml
+from llama_load.experiments.sweep.read_plan import plan_of, read_plan
+from llama_load.experiments.sweep.short_form import plan_document
+from llama_load.experiments.sweep.time_needed import needed_s, time_s
+from scripts.make_docs import plan_schema
+from tests.conftest import REPOSITORY
+
+SHORT = """\
+servers:
+  qwen:
+    llama-server: {model: qwen3-4b-q4_k_m.gguf, args: "-c 16384 -np 4 -fa on"}
+vary:
+  quant: {qwen.model: [qwen3-4b-q4_k_m.gguf, qwen3-4b-q8_0.gguf]}
+  threads: {qwen.args+: ["-t 4", "-t 8"]}
+load: [{stages: "1,8,16", num-prompts: 64}]
+workload: sharegpt_chat
+repeats: 3
+"""
+PLANS = sorted(bundled("plans").glob("*.yaml"))
+
+
+def cells_of(text: str, **sets: str) -> list[Cell]:
+    faults = Faults("plan")
+    return expand(plan_of(parse_yaml(text, "plan", faults), sets, faults))
+
+
+def faults_of(text: str) -> str:
+    with pytest.raises(UsageError) as raised:
+        cells_of(text)
+    return str(raised.value)
+
+
+def test_a_plan_is_the_cross_product_of_its_settings_once_per_repeat() -> None:
+    cells = cells_of(SHORT)
+    assert len(cells) == 2 * 2 * 3
+    assert [cell.repeat for cell in cells] == [1] * 4 + [2] * 4 + [3] * 4  # interleaved
+    assert cells[1].server.settings["args"] == ["-c 16384 -np 4 -fa on", "-t 8"]
+    assert cells[2].settings == {"quant": "qwen3-4b-q8_0.gguf", "threads": "-t 4"}
+    assert cells[2].server.settings["model"] == "qwen3-4b-q8_0.gguf"
+    assert len({cell.key for cell in cells}) == len({cell.folder for cell in cells}) == 12
+    assert [cell.flags["seed"] for cell in cells[::4]] == [[0], [1], [2]]  # all cells of a repeat send the same prompts
+
+
+def test_an_order_is_by_seed_and_repeats_stay_blocks() -> None:
+    shuffled = [cells_of(SHORT + f"order: shuffled\nseed: {seed}") for seed in (1, 1, 2)]
+    titles = [[cell.title for cell in cells] for cells in shuffled]
+    assert titles[0] == titles[1] != titles[2]
+    assert [cell.repeat for cell in shuffled[0]] == [1] * 4 + [2] * 4 + [3] * 4
+    assert [cell.repeat for cell in cells_of(SHORT + "order: as-written")] == [1, 2, 3] * 4
+
+
+def test_settings_of_one_server_do_not_multiply_another() -> None:
+    text = SHORT.replace("servers:\n", "servers:\n  other: {url: http://127.0.0.1:1}\n").replace("repeats: 3", "")
+    assert [cell.settings for cell in cells_of(text)].count({}) == 1
+    assert len(cells_of(text)) == 1 + 4
+
+
+def test_placeholders_are_filled_in_arguments_environment_and_flags() -> None:
+    (_, cell) = cells_of("""
+servers: {a: {llama-server: {model: m.gguf, args: "-t {t} --port {port}", env: {OMP: "{t}"}}}}
+vary: {t: {values: [1, 2], labels: [one, two]}}
+load: {u: "{t}", num-prompts: 4}
+""")
+    assert cell.settings == {"t": "two"}
+    assert cell.server.settings["args"] == ["-t 2 --port {port}"]  # other braces stay
+    assert cell.server.settings["env"] == {"OMP": "2"}
+    assert cell.flags["u"] == ["2"]
+
+
+def test_tests_become_exact_loads_with_a_workload_of_their_own() -> None:
+    cells = cells_of("""
+servers: {a: {llama-server: {model: m.gguf}}}
+workload: [sharegpt_chat, vision]
+load: [{tests: [pp512, tg128], depth: [0, 4096], num-prompts: 3}]
+""")
+    assert [cell.load.label for cell in cells] == ["pp512", "tg128", "pp512 @ d4096", "tg128 @ d4096"]
+    assert {Path(cell.workload.file).stem for cell in cells} == {"synthetic"}
+    flags = [{name: values[0] for name, values in cell.flags.items()} for cell in cells]
+    assert (flags[0]["input-len"], flags[0]["output-len"], flags[0]["extra-body"]) == (512, 1, '{"cache_prompt": false}')
+    assert (flags[1]["output-len"], flags[1]["num-prompts"]) == (129, 3)  # 129 tokens are 128 decoding steps
+    assert (flags[2]["prefix-len"], "extra-body" in flags[2]) == (4096, False)  # the depth is what the cache holds
+    assert flags[3]["input-len"] == 4096
+
+
+def test_all_faults_are_reported_at_once_with_their_lines() -> None:
+    said = faults_of("""\
+servers:
+  qwen:
+    llama-server: {modle: a.gguf}
+  b: {url: ftp://x}
+vary:
+  quant: {qwen.model: [a, b], labels: [x]}
+  threads: {foo.args+: ["-t 4", "-t 8"]}
+load: [{stages: "1,8", num-promts: 64}, {tests: [pq3]}]
+workload: sharegpt_chatt
+repeats: 0
+repeats: three
+tables: [{columns: [modle]}]
+""")
+    lines = [line.split(":")[0].strip() for line in said.splitlines()[1:]]
+    assert lines == sorted(lines, key=lambda line: int(line.removeprefix("line ")))
+    for expected in (
+        "line 3: servers.qwen.llama-server.modle: there is no such key; did you mean model?",
+        "line 4: servers.b.url must begin with http:// or https://",
+        "line 6: vary.quant: all its lists need the same length",
+        "line 7: vary.threads: foo.args+ changes nothing",
+        "line 8: load[2]: tests are ppN (prompt processing) and tgN (token generation), got pq3",
+        "line 9: workload: there is no locustfile sharegpt_chatt",
+        "line 11: repeats is given twice, first in line 10",
+        "line 11: repeats must be a whole number from 1 to 1000, got 'three'",
+        "line 12: tables[1]: there is no value modle; did you mean model?",
+    ):
+        assert expected in said
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "the plan must be keys"),
+        ("[1, 2]", "the plan must be keys"),
+        ("a: [1", "not YAML"),
+        ("\x00", "not YAML"),
+        ("servers: !!python/object/apply:os.system [ls]\nload: {u: 1}", "servers must be names with values, got a list"),
+        ("servers: !!python/name:os.system x\nload: {u: 1}", "cannot be read"),
+        ("servers: {a: {}}\nload: {u: 1}", "give exactly one of url"),
+        ("servers: {a: {url: 'http://x', vllm: {model: m}}}\nload: {u: 1}", "it has url and vllm"),
+        ("servers: {a: {vllm: {}}}\nload: {u: 1}", "model is missing"),
+        ("servers: {../a: {url: 'http://x'}}\nload: {u: 1}", "must be a plain name"),
+        ("servers: {a: {url: 'http://x'}}\nload: {run-dir: x}", "run-dir is set by the sweep itself"),
+        ("servers: {a: {url: 'http://x'}}\nload: {u: '${users}'}", "${users} is not defined under set"),
+        ("servers: {a: {url: 'http://x'}}\nload: [{u: 1}, {u: 1}]", "two loads of a are labelled u=1"),
+        ("servers: {a: {url: 'http://x'}}\nload: {u: 1}\nvary: {server: {flags.u: [1]}}", "has a meaning of its own"),
+        ("[" * 5000, "too deeply"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_with_what_to_write(text: str, expected: str) -> None:
+    assert expected in faults_of(text)
+
+
+def test_aliases_cannot_blow_a_plan_up() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    assert "once its aliases are followed" in faults_of("\n".join(lines))
+
+
+def test_too_many_cells_are_refused() -> None:
+    text = SHORT
+    vary = "".join(f"  v{n}: {{flags.num-prompts: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}}\n" for n in range(4))
+    assert "over 10000 cells" in faults_of(text.replace("vary:\n", "vary:\n" + vary))
+
+
+def test_sets_replace_values_with_their_types() -> None:
+    text = """
+set: {users: 4, models: [a.gguf, b.gguf]}
+servers: {a: {llama-server: {args: "-c ${users}000"}}}
+vary: {model_file: {a.model: "${models}"}}
+load: {u: "${users}"}
+"""
+    assert [cell.flags["u"] for cell in cells_of(text)] == [[4], [4]]
+    cells = cells_of(text, users="2", models="[x.gguf]")
+    assert (len(cells), cells[0].flags["u"], cells[0].server.settings["args"]) == (1, [2], ["-c 2000"])
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+def test_bundled_plans_are_good_and_fit_the_published_schema(plan: Path) -> None:
+    """The schema describes plans whose ${names} are filled in, so those are replaced by what they stand for."""
+    assert expand(read_plan(plan))
+    document = yaml.safe_load(plan.read_text(encoding="utf-8"))
+
+    def filled(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: filled(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [filled(each) for each in value]
+        is_name = isinstance(value, str) and value.startswith("${") and value[2:-1] in document["set"]
+        return document["set"][value[2:-1]] if is_name else value
+
+    jsonschema.validate(filled(document), plan_schema())
+
+
+def test_the_published_schema_is_up_to_date() -> None:
+    """After a change of the grammar: python -m scripts.make_docs"""
+    assert msgspec.json.decode((REPOSITORY / "plans" / "sweep-plan.schema.json").read_bytes()) == plan_schema()
+    jsonschema.Draft202012Validator.check_schema(plan_schema())
+
+
+def test_the_schema_refuses_what_the_reader_refuses() -> None:
+    wrong = yaml.safe_load(SHORT.replace("model: qwen", "modle: qwen"))
+    with pytest.raises(jsonschema.ValidationError, match="modle"):
+        jsonschema.validate(wrong, plan_schema())
+    jsonschema.validate(yaml.safe_load(SHORT), plan_schema())
+
+
+def test_the_short_form_is_a_plan() -> None:
+    serve = "CUDA_VISIBLE_DEVICES=0 llama-server -m m.gguf -t {t} -ngl {ngl} --port 8080 -a 'my model'"
+    document = plan_document(
+        [serve], ["t=1,2,4", "ngl=0,99"], ["-f", "synthetic", "-u", "8", "--num-prompts=64", "--ignore-eos"], 2
+    )
+    cells = cells_of(yaml.safe_dump(document, sort_keys=False))
+    assert len(cells) == 3 * 2 * 2
+    assert cells[1].server.settings["args"] == ["-t '1' -ngl '99' -a 'my model'"]
+    assert cells[1].server.settings["env"] == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert cells[1].server.settings["model"] == "m.gguf"
+    flags = {"u": ["8"], "num-prompts": ["64"], "ignore-eos": [True], "seed": [0]}
+    assert cells[1].flags == flags
+
+
+@pytest.mark.parametrize(
+    ("serve", "vary", "arguments", "expected"),
+    [
+        (["llama-server -m m"], ["t"], [], "--vary must be NAME=VALUE"),
+        (["llama-server -m m"], ["t=1,2"], [], "neither --serve nor the arguments of locust have {t}"),
+        (["nginx -c x"], [], [], "--serve cannot start nginx"),
+        (["llama-server 'x"], [], [], "No closing quotation"),
+        (["A=1"], [], [], "--serve takes a command"),
+        (["http://x"], [], ["--num-promts", "3"], "did you mean num-prompts?"),
+        (["http://x"], [], ["four"], "must be flags"),
+    ],
+)
+def test_a_short_form_that_cannot_be_is_refused(serve: list[str], vary: list[str], arguments: list[str], expected: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        plan_document(serve, vary, arguments, 1)
+    assert expected in str(raised.value)
+
+
+def test_the_time_needed_is_that_of_the_plan() -> None:
+    """Two stages of a minute and 5 s beside them; a number of requests has no known time."""
+    cells = cells_of("""
+servers: {a: {url: 'http://x'}}
+load: [{stages: "1,8", t: 1m}, {u: 4, num-prompts: 64}, {u: 8, num-prompts: 64, takes-s: 30}]
+""")
+    assert needed_s(cells, cells, {}) == (125.0 + 30.0, 1)
+    assert [time_s(text) for text in ("90s", "5m", "1h30m", "20", "", "x")] == [90, 300, 5400, 20, None, None]

@@ -1,0 +1,250 @@
+"""report.html: complete, self-contained, and safe whatever servers, data sets and people wrote."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llama_load.analysis.results import Results, analyze
+from llama_load.record import RequestRecord
+from llama_load.reports.html.page import html_page
+from llama_load.reports.html.series import bars, in_flight, output_tokens_per_s, percentiles_by_bin, time_axis
+from llama_load.reports.translations import ZH
+from llama_load.reports.write import markdown, write_html, write_reports
+from llama_load.runs import Manifest, PreflightRow, Run, StageRecord
+from tests.conftest import REPOSITORY, environment
+from tests.make_records import MS, failed, manifest, record, table
+
+# Ends a script, an attribute, a comment, a template; begins a tag, a formula of MathJax; and characters that end a line of JavaScript.
+HOSTILE = (
+    "</script><script>window.pwned=1</script><img src=x onerror='window.pwned=2'>\"'`{{7*7}}${1}$$x$$ \\(y\\) <!-- --> &amp; @host"
+)
+
+
+def results(*records: RequestRecord, about: Manifest | None = None, path: Path = Path("run")) -> Results:
+    return analyze(Run(path, about or manifest(num_prompts=len(records)), table(*records), recovered=False))
+
+
+def hostile_results(path: Path) -> Results:
+    """Every text from outside is hostile."""
+    about = manifest(
+        label=HOSTILE,
+        model=HOSTILE,
+        workload=HOSTILE,
+        backend=HOSTILE,
+        version=HOSTILE,
+        date=HOSTILE,
+        command=["locust", HOSTILE],
+        lang=HOSTILE,
+        targets=[{"url": HOSTILE, "backend": HOSTILE}],
+        preflight=[PreflightRow(HOSTILE, f"{HOSTILE}\u2028\u202e{HOSTILE}", "warning")],
+        server_changes=[HOSTILE],
+    )
+    names = {"workload": HOSTILE, "host": HOSTILE, "model": HOSTILE}
+    good = [
+        record(n, start_ms=50 * n, prompt_tokens=n + 1, request_id=f"{HOSTILE}{n}", **(names if n % 2 else {})) for n in range(60)
+    ]
+    bad = [failed(60 + n, start_ms=50 * n, kind=HOSTILE) for n in range(3)]
+    return results(*good, *bad, about=about, path=path)
+
+
+def staged_results(path: Path) -> Results:
+    """Three stages, the middle one of which is the knee."""
+    records, stages = [], []
+    for number, (users, tpot) in enumerate(((1, 10), (4, 12), (8, 40))):
+        begin = 10_000 * number
+        for n in range(30):
+            start = begin + (n // users) * 400
+            records.append(
+                record(30 * number + n, start_ms=start, first_ms=50 + n, gaps_ms=(tpot,) * 8, stage=number, prompt_tokens=9 + n)
+            )
+        stages.append(StageRecord(str(users), users, begun_mono_ns=begin * MS, ended_mono_ns=(begin + 14_000) * MS))
+    return results(*records, about=manifest(stages=stages, users=8, num_prompts=30), path=path)
+
+
+class Parsed(html.parser.HTMLParser):
+    """The tags of a page, its scripts and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.text = ""
+        self._script: dict[str, str | None] | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self._script = dict(attrs) if tag == "script" else None
+
+    def handle_data(self, data: str) -> None:
+        if self._script is not None:
+            self.scripts.append((self._script, data))
+            self._script = None
+        else:
+            self.text += data
+
+
+def page_of(found: Results, language: str = "en") -> Parsed:
+    return Parsed(html_page(found, "the block\n", language))
+
+
+def test_the_page_is_one_file_that_loads_nothing() -> None:
+    page = page_of(staged_results(Path("run")))
+    assert not {"link", "img", "iframe", "object", "base", "form"} & set(page.tags)
+    links = [value for _, name, value in page.attributes if name in ("src", "href", "action", "srcset")]
+    assert not [link for link in links if ":" in link or link.startswith("/")]
+
+
+def test_only_its_own_scripts_may_run() -> None:
+    """The policy has the hash of each script, and nothing else runs or loads."""
+    page = page_of(results(record(0), record(1, start_ms=100)))
+    (policy,) = [value for tag, name, value in page.attributes if tag == "meta" and name == "content" and "default-src" in value]
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe-eval" not in policy
+    running = [text for attributes, text in page.scripts if attributes.get("type") != "application/json"]
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in running]
+    assert f"script-src {' '.join(hashes)};" in policy
+
+
+def test_hostile_texts_add_no_tag_no_attribute_and_no_script() -> None:
+    page = page_of(hostile_results(Path("run")))
+    assert len(page.scripts) == 3
+    assert "img" not in page.tags
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert f"{HOSTILE}" in page.text
+    (charts,) = [text for attributes, text in page.scripts if attributes.get("type") == "application/json"]
+    assert "<" not in charts
+    assert json.loads(charts)["roots"]
+    assert not re.search("[\u2028\u2029\u202e]", page.text + charts)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [],
+        [record(0)],
+        [record(0), record(1, start_ms=300), record(2, start_ms=310)],
+        [failed(0)],
+        [record(0, first_token_mono_ns=None, ttft_ms=None, tpot_ms=None, itl_ms=[])],
+        [record(0, status="cancelled", finish_reason=None, tpot_ms=None, e2el_ms=None)],
+    ],
+    ids=["none", "one", "three", "a failure", "not streamed", "cut"],
+)
+def test_few_requests_make_a_page(records: list[RequestRecord]) -> None:
+    page = page_of(results(*records))
+    (charts,) = [text for attributes, text in page.scripts if attributes.get("type") == "application/json"] or ["{}"]
+    drawings = [value for _, name, value in page.attributes if name == "data-chart"]
+    assert drawings == [str(number) for number in range(len(json.loads(charts).get("roots", [])))]
+    assert ("Slowest requests" in page.text) == (len(records) > 1)
+
+
+def test_a_large_run_has_a_page_of_bounded_size() -> None:
+    """5000 requests: dots and rows are chosen, as their notes say, so that twice as many would add little."""
+    many = [record(n, start_ms=10 * n, first_ms=50 + n % 97, prompt_tokens=n % 89) for n in range(5000)]
+    text = html_page(results(*many), "", "en")
+    assert len(text) < 2_000_000
+    assert "of 5,000 requests, evenly chosen" in text
+
+
+def test_a_page_that_cannot_be_made_spoils_no_other_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = results(record(0), path=tmp_path)
+    text = write_reports(found)
+    monkeypatch.setattr("llama_load.reports.html.page.html_page", lambda *_: 1 / 0)
+    assert "report.html could not be written: ZeroDivisionError" in (write_html(found, text) or "")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["report.md", "summary.json", "summary.txt"]
+
+
+def test_links_lead_to_the_files_that_are_there(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server" / "a b#<i>.log").touch()
+    found = results(record(0), path=tmp_path)
+    write_html(found, write_reports(found))
+    page = Parsed((tmp_path / "report.html").read_text(encoding="utf-8"))
+    links = [value for tag, name, value in page.attributes if (tag, name) == ("a", "href")]
+    assert links == ["summary.json", "summary.txt", "report.md", "server/a%20b%23%3Ci%3E.log"]
+
+
+def test_bokeh_is_imported_for_a_page_only() -> None:
+    """Neither by the command nor by what a worker imports."""
+    code = "import sys, llama_load.cli, llama_load.reports.write, llama_load.swarm.lifecycle; sys.exit('bokeh' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=environment()).returncode == 0
+
+
+# ---------------------------------------------------------------------- languages
+
+
+def test_chinese_reports_have_chinese_headings() -> None:
+    found = results(record(0), record(1, start_ms=100), failed(2))
+    text = markdown(found, "the block\n", "zh")
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        f"## {heading}" for heading in ("结论的各项检查", "时间花在哪里", "请求", "失败的请求", "测试前检查", "运行方式")
+    ]
+    page = page_of(found, "zh")
+    assert ("html", "lang", "zh") in page.attributes
+    assert "延迟分布" in page.text
+    assert "Distributions" not in page.text
+
+
+def test_every_heading_has_a_translation() -> None:
+    """What the templates and the charts give to t(…)."""
+    folder = REPOSITORY / "llama_load" / "reports"
+    for file in (*folder.glob("html/*.py"), *folder.glob("templates/report.*"), folder / "titles.py"):
+        for single, double in re.findall(r"""\bt\(\s*(?:'([^']+)'|"([^"]+)")""", file.read_text(encoding="utf-8")):
+            assert (single or double) in ZH, file.name
+
+
+def test_translations_keep_the_placeholders() -> None:
+    for english, chinese in ZH.items():
+        assert sorted(re.findall(r"{\w+}", english)) == sorted(re.findall(r"{\w+}", chinese)), english
+
+
+# ---------------------------------------------------------------------- series
+
+
+def test_series_over_time_count_what_was_there() -> None:
+    """Two requests of 1 s that overlap for half a second; 11 tokens each, evenly."""
+    two = table(
+        *(record(n, start_ms=500 * n, first_ms=0, gaps_ms=(100,) * 10, ended_mono_ns=(500 * n + 1000) * MS) for n in (0, 1))
+    )
+    axis = time_axis(two)
+    assert axis is not None
+    assert axis.seconds == 1.5
+    instants, level = in_flight(two, axis)
+    assert list(zip(instants, level, strict=True)) == [(0, 1), (0.5, 2), (1, 1), (1.5, 0)]
+    tokens = output_tokens_per_s(two, axis)
+    widths = axis.edges[1:] - axis.edges[:-1]
+    assert (tokens * widths).sum() == pytest.approx(22)
+
+
+def test_percentiles_of_bins_are_at_their_middles() -> None:
+    """Ten requests in bins of 1 s, value 2 a second; the last bin is longer and has two."""
+    axis = time_axis(table(*(record(n, start_ms=1000 * n) for n in range(10))))
+    assert axis is not None
+    at_s = axis.at(table(*(record(n, start_ms=1000 * n) for n in range(10))).instants("started_mono_ns"))
+    middles, (medians,) = percentiles_by_bin(at_s, at_s * 2, axis, (50.0,))
+    assert list(middles[:8]) == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5]
+    assert list(medians) == [0, 2, 4, 6, 8, 10, 12, 14, 17]
+
+
+def test_rows_of_the_gantt_chart_hold_one_request_at_a_time() -> None:
+    """Three requests, the third begins when the first has ended: it takes the first row."""
+    three = table(
+        record(0, start_ms=0, ended_mono_ns=1000 * MS),
+        record(1, start_ms=100, ended_mono_ns=3000 * MS),
+        record(2, start_ms=1000, ended_mono_ns=2000 * MS),
+    )
+    axis = time_axis(three)
+    assert axis is not None
+    found = bars(three, axis, 10, 10)
+    assert (list(found.row), found.rows) == ([0, 1, 0], 2)
