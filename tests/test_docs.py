@@ -37,7 +37,10 @@ def test_the_page_of_plans_is_up_to_date() -> None:
     assert (REPOSITORY / "docs" / "sweep-plans.md").read_text(encoding="utf-8") == plan_page()
 
 
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [
+    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "docker/README.md")),
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
 DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("*.md"))
 
 
