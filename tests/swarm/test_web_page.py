@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
 
 @pytest.fixture(scope="module")
 def page(server: Simulated, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmPage]:
-    flags = ("--host", server.url, "--no-report-html")
+    flags = ("--host", server.url)
     with llm_page(tmp_path_factory.mktemp("page"), *flags, LLAMA_LOAD_API_KEY=CANARY) as found:
         yield found
         assert "Traceback" not in found.log

@@ -258,6 +258,7 @@ class RunControl:
             except UsageError as error:
                 faults += str(error).splitlines()
             raise UsageError("\n".join(faults))
+        candidate.run_time_text = given.get("run_time")
         return given.get("host"), run_time_s
 
     def _faults(self, text: str) -> list[Fault]:
@@ -300,7 +301,7 @@ class RunControl:
         self._given_users, self._given_spawn_rate = candidate.num_users, candidate.spawn_rate
         if isinstance(self.environment.shape_class, Stages) or candidate.stages:
             self._given_users = None
-        self._typed["run_time"] = candidate.run_time
+        self._typed["run_time"] = candidate.run_time_text
         options.run_time = None  # ours; Locust would end the run itself
         options.spawn_rate = candidate.spawn_rate or candidate.num_users
         self.environment.host = host
