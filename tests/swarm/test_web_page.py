@@ -157,7 +157,7 @@ def test_no_page_holds_a_key(page: LlmPage, server: Simulated) -> None:
         assert CANARY not in page.get(path).text and typed not in page.get(path).text, path
     assert CANARY not in page.log and typed not in page.log
     for run in page.runs:
-        for file in run.iterdir():
+        for file in filter(Path.is_file, run.rglob("*")):
             assert CANARY.encode() not in file.read_bytes(), file
 
 
