@@ -9,6 +9,7 @@ from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.metrics.evidence import Evidence, within
 from llama_load.metrics.failure_hints import FailureContext, cause_in_log
 from llama_load.metrics.other_requests import in_all
+from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.records import Records
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.runs import Manifest, Run, StageRecord
@@ -20,8 +21,8 @@ TRACE = "trace"
 TIMEOUTS = ("connect_timeout", "first_token_timeout", "token_timeout", "request_timeout")
 
 
-def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
-    """The evidence of a whole run: its measured requests and their figures."""
+def evidence_of_run(run: Run, measured: Records, figures: Summary, prompts: PromptTable) -> Evidence:
+    """The evidence of a whole run: its measured requests, their figures, the prompts of all requests."""
     manifest = run.manifest
     return Evidence(
         records=measured,
@@ -48,13 +49,15 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
         fixed_lengths=manifest.fixed_lengths,
         server_changes=manifest.server_changes,
         failure_context=_failure_context(run),
-        all_records=run.records,
+        prompts=prompts,
         others=in_all(worker.others for worker in manifest.workers),
         cache=cache_evidence(manifest),
     )
 
 
-def evidence_of_stage(run: Run, of_stage: Records, figures: Summary, number: int, record: StageRecord) -> Evidence:
+def evidence_of_stage(
+    run: Run, of_stage: Records, figures: Summary, number: int, record: StageRecord, *, prompts: PromptTable
+) -> Evidence:
     """The evidence of a stage: its requests, including those that ended after it, and its figures."""
     manifest = run.manifest
     is_open = record.rate_rps is not None
@@ -73,7 +76,7 @@ def evidence_of_stage(run: Run, of_stage: Records, figures: Summary, number: int
         slots=_slots(manifest),
         length_means_full=_length_means_full(manifest),
         fixed_lengths=manifest.fixed_lengths,
-        all_records=run.records,
+        prompts=prompts,
         cache=cache_evidence(manifest),
         stage_number=number,
         failure_context=_failure_context(run),

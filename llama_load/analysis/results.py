@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.analysis.evidence import cut_ns, evidence_of_run, evidence_of_stage
 from llama_load.analysis.keys import flat_result
 from llama_load.analysis.telemetry import run_telemetry
@@ -14,6 +15,7 @@ from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.other_requests import OtherTraffic
+from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.records import Records
 from llama_load.metrics.replicas import imbalance
@@ -87,7 +89,8 @@ def analyze(run: Run) -> Results:
             value: summarize(measured.where(measured.equals(column, value)), manifest.percentiles, slos, window) for value in values
         }
 
-    stages = [_stage(run, measured, slos, number, record) for number, record in enumerate(manifest.stages)]
+    prompts = PromptTable(run.records, cache_evidence(manifest))
+    stages = [_stage(run, measured, slos, number, record, prompts=prompts) for number, record in enumerate(manifest.stages)]
     hosts = [str(target["url"]) for target in manifest.targets]  # including one that got no request
     groups = {
         "workload": grouped("workload"),
@@ -95,7 +98,7 @@ def analyze(run: Run) -> Results:
         "model": grouped("model"),
         "turn": dict(sorted(grouped("turn").items())),
     }
-    evidence = evidence_of_run(run, measured, total)
+    evidence = evidence_of_run(run, measured, total, prompts)
     verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
     return Results(
@@ -139,7 +142,9 @@ def _thresholds(
     return found
 
 
-def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, record: StageRecord) -> StageFigures:
+def _stage(
+    run: Run, measured: Records, slos: tuple[Slo, ...], number: int, record: StageRecord, *, prompts: PromptTable
+) -> StageFigures:
     """The figures of a stage, and the checks of it that are not ok."""
     own, crossing = completed_within(measured, number, record.ended_mono_ns)
     figures = summarize(own, run.manifest.percentiles, slos)
@@ -158,6 +163,6 @@ def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, reco
         peak=peak_in_flight(of_stage),
         lost=record.lost,
         unsent=record.unsent,
-        bad=stage_checks(evidence_of_stage(run, of_stage, figures, number, record)),
+        bad=stage_checks(evidence_of_stage(run, of_stage, figures, number, record, prompts=prompts)),
         counters=record.counters,
     )

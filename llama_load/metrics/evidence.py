@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from llama_load.metrics.definitions import SECTION_KEYS
 from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.other_requests import OtherTraffic
-from llama_load.metrics.prompt_cache import CacheEvidence
+from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.records import Records
 from llama_load.metrics.summary import Summary
 from llama_load.units import NS_PER_S
@@ -118,7 +118,7 @@ class Evidence:
     damaged: Sequence[DamagedJournal] = ()
 
     # prompts and caches
-    all_records: Records | None = None  # of the whole run, warm-ups included; None: `records`
+    prompts: PromptTable | None = None  # of the whole run, warm-ups included; None: made of `records`
     cache: CacheEvidence = field(default_factory=CacheEvidence)
     stage_number: int | None = None
 
