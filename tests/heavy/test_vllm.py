@@ -174,6 +174,7 @@ def test_a_second_run_with_the_same_seed_is_seen_in_vllms_counters(
         assert counters is not None
         assert counters.requests == 24
         assert counters.prompt_tokens == run.records.measured().numbers("prompt_tokens").sum()
+        known = cache_evidence(run.manifest)
         checks = {check.name: check for check in cache_checks(PromptTable(run.records, known), known)}
         found.append([check.name for check in checks.values() if not check.ok])
     server.stop()
