@@ -13,6 +13,7 @@ from llama_load.analysis.telemetry import run_telemetry
 from llama_load.analysis.time_parts import RunTimeParts, time_parts
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.check import INCOMPLETE
+from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.prompt_cache import PromptTable
@@ -24,6 +25,7 @@ from llama_load.metrics.stage_figures import StageFigures, completed_within, rep
 from llama_load.metrics.summary import Summary, summarize
 from llama_load.metrics.telemetry_figures import TelemetryFigures
 from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
+from llama_load.metrics.time_sums import TimeParts
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.metrics.window import Window, window_of
 from llama_load.runs import Manifest, Run, StageRecord
@@ -45,6 +47,7 @@ class Results:
     thresholds: list[ThresholdResult]
     others: OtherTraffic
     time_parts: RunTimeParts
+    client_server: list[SidePair]
     failures: list[FailureClass]
     answers: AnswerEnds
     telemetry: TelemetryFigures
@@ -90,7 +93,11 @@ def analyze(run: Run) -> Results:
         }
 
     prompts = PromptTable(run.records, cache_evidence(manifest))
-    stages = [_stage(run, measured, slos, number, record, prompts=prompts) for number, record in enumerate(manifest.stages)]
+    parts = time_parts(run)
+    stages = [
+        _stage(run, measured, slos, number, record, prompts=prompts, parts=parts.by_stage.get(record.name))
+        for number, record in enumerate(manifest.stages)
+    ]
     hosts = [str(target["url"]) for target in manifest.targets]  # including one that got no request
     groups = {
         "workload": grouped("workload"),
@@ -98,7 +105,7 @@ def analyze(run: Run) -> Results:
         "model": grouped("model"),
         "turn": dict(sorted(grouped("turn").items())),
     }
-    evidence = evidence_of_run(run, measured, total, prompts)
+    evidence = evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total)
     verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
     return Results(
@@ -113,7 +120,8 @@ def analyze(run: Run) -> Results:
         verdict=verdict,
         thresholds=_thresholds(manifest, total, groups, stages, verdict),
         others=evidence.others,
-        time_parts=time_parts(run),
+        time_parts=parts,
+        client_server=side_by_side(measured, manifest.counters),
         failures=failure_classes(evidence),
         answers=answer_ends(measured, length_means_full=evidence.length_means_full),
         telemetry=telemetry,
@@ -143,7 +151,14 @@ def _thresholds(
 
 
 def _stage(
-    run: Run, measured: Records, slos: tuple[Slo, ...], number: int, record: StageRecord, *, prompts: PromptTable
+    run: Run,
+    measured: Records,
+    slos: tuple[Slo, ...],
+    number: int,
+    record: StageRecord,
+    *,
+    prompts: PromptTable,
+    parts: TimeParts | None,
 ) -> StageFigures:
     """The figures of a stage, and the checks of it that are not ok."""
     own, crossing = completed_within(measured, number, record.ended_mono_ns)
@@ -163,6 +178,6 @@ def _stage(
         peak=peak_in_flight(of_stage),
         lost=record.lost,
         unsent=record.unsent,
-        bad=stage_checks(evidence_of_stage(run, of_stage, figures, number, record, prompts=prompts)),
+        bad=stage_checks(evidence_of_stage(run, of_stage, figures, number, record, prompts=prompts, parts=parts)),
         counters=record.counters,
     )

@@ -10,6 +10,7 @@ from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.records import Records
+from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.summary import Summary
 from llama_load.units import NS_PER_S
 
@@ -128,6 +129,9 @@ class Evidence:
     length_means_full: bool = False  # a finish by length without max_tokens means a full context (llama-server)
     fixed_lengths: bool = False  # every answer should have exactly the requested length
     server_changes: Sequence[str] = ()
+    counters: ServerCounters | None = None  # of all replicas, over the measured time
+    uptime_s: float | None = None  # of the replica that was started last, when the run was prepared
+    unexplained: tuple[float, float] | None = None  # ms of the mean E2EL that nothing explains, and that mean
     failure_context: FailureContext = field(default_factory=FailureContext)
 
     # the locustfile
