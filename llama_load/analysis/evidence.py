@@ -8,7 +8,7 @@ from typing import Any
 from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.metrics.client_server import E2EL, side_by_side
 from llama_load.metrics.evidence import Evidence, within
-from llama_load.metrics.failure_hints import FailureContext, cause_in_log
+from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.other_requests import in_all
 from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.records import Records
@@ -16,7 +16,6 @@ from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.time_sums import TimeParts
 from llama_load.runs import Manifest, Run, StageRecord
-from llama_load.runs.server_log import server_log_end
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
@@ -39,7 +38,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: P
         planned=None if manifest.end == "time" or manifest.num_prompts is None else manifest.num_prompts - manifest.cut,
         unsent=max(0, manifest.due - manifest.dropped - len(measured)) if manifest.end == "time" and manifest.due else None,
         dropped=manifest.dropped,
-        interrupted=manifest.end in ("interrupted", "running", "aborted")
+        interrupted=manifest.end in ("interrupted", "running", "aborted", "server")
         or (manifest.end == "stopped" and manifest.run_time_s is not None),
         percentiles=manifest.percentiles,
         shown=() if manifest.stages else shown_latencies(manifest.percentile_metrics, figures),
@@ -54,6 +53,8 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: P
         counters=manifest.counters,
         uptime_s=min(_known_numbers(manifest, "uptime_s"), default=None),
         unexplained=_unexplained(measured, parts, manifest.counters),
+        server_endings=[server.ended for server in manifest.servers if server.ended],
+        unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
         failure_context=_failure_context(run),
         prompts=prompts,
         others=in_all(worker.others for worker in manifest.workers),
@@ -130,7 +131,7 @@ def _failure_context(run: Run) -> FailureContext:
         ctx_per_slot=min(contexts, default=None),
         backend=backends.pop() if len(backends) == 1 else None,
         limits_s=_limits_s(manifest.options),
-        log_cause=cause_in_log(server_log_end(run.path)),
+        last_words=next((server.ended for server in manifest.servers if server.ended), None),
     )
 
 

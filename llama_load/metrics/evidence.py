@@ -132,6 +132,8 @@ class Evidence:
     counters: ServerCounters | None = None  # of all replicas, over the measured time
     uptime_s: float | None = None  # of the replica that was started last, when the run was prepared
     unexplained: tuple[float, float] | None = None  # ms of the mean E2EL that nothing explains, and that mean
+    server_endings: Sequence[str] = ()  # the last words of servers that ended during the run
+    unused_rpc_workers: Sequence[str] = ()  # that a server was to compute on
     failure_context: FailureContext = field(default_factory=FailureContext)
 
     # the locustfile

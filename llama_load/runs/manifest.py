@@ -13,6 +13,7 @@ from llama_load.foreign_text import redacted
 from llama_load.metrics.evidence import DamagedJournal, LostWorker, WorkerHealth
 from llama_load.metrics.prompt_cache import SentBefore
 from llama_load.metrics.server_counters import ServerCounters
+from llama_load.metrics.server_description import ServerDescription
 from llama_load.runs.whole_file import write_whole
 
 MANIFEST = "run.json"
@@ -122,9 +123,10 @@ class Manifest:
     workers: list[WorkerHealth] = field(default_factory=list)
     lost: list[LostWorker] = field(default_factory=list)
     counters: ServerCounters | None = None  # the servers' counters during measurements, without warm-ups
+    servers: list[ServerDescription] = field(default_factory=list)  # what the servers are made of, one per target
     server_changes: list[str] = field(default_factory=list)  # differences between the servers before and after the run
     damaged: list[DamagedJournal] = field(default_factory=list)  # journals with records that are not in the table
-    end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted"
+    end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted", "server"
 
 
 @dataclass(slots=True)
@@ -154,14 +156,14 @@ def read_manifest(folder: Path) -> Manifest:
         raise RunError(f"{file} cannot be read: {error}") from None
 
 
-def last_with_label(folder: Path, label: str) -> Manifest | None:
-    """The manifest of the newest run with this label among the folders in `folder`; None if there is none."""
+def last_with_label(folder: Path, label: str, other_than: Path | None = None) -> tuple[Path, Manifest] | None:
+    """The newest run with this label among the folders in `folder`, except `other_than`; None if there is none."""
     found = []
     for file in filter(Path.is_file, folder.glob(f"*/{MANIFEST}")):
         try:
             manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # another program's, or damaged
-        if manifest.label == label:
-            found.append(manifest)
-    return max(found, key=lambda manifest: manifest.date, default=None)
+        if manifest.label == label and file.parent != other_than:
+            found.append((file.parent, manifest))
+    return max(found, key=lambda run: run[1].date, default=None)
