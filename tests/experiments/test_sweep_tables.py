@@ -82,10 +82,9 @@ def test_a_figure_that_is_missing_says_why() -> None:
 
 
 def test_a_row_with_a_bad_verdict_is_shown_but_not_ranked() -> None:
-    bad = row("8", 99.0, is_ranked=False)
-    bad.facts["verdict"] = "FAILED"
+    bad = row("8", 99.0, is_ranked=False, cause="FAILED 60 %: try -np 10")
     found = cells([row("4", 10.0), bad], "threads, output_throughput")
-    assert found == [["4", "10.00"], ["8", "99.00 †"], ["† a, u=1, threads=8: not ranked, its verdict is FAILED"]]
+    assert found == [["4", "10.00"], ["8", "99.00 †"], ["† a, u=1, threads=8: not ranked: FAILED 60 %: try -np 10"]]
 
 
 def test_rates_from_the_clients_times_are_marked() -> None:

@@ -63,9 +63,9 @@ def compare_cells(sweep: Sweep) -> SweepComparison:
         rows += rows_of_file(Path(file), len(sweep.cells))
     entries = [sweep.folder.ended[cell.key] for cell in sweep.cells if cell.key in sweep.folder.ended]
     notes = [f"{entry.title}: {note}" for entry in entries for note in entry.notes]
-    return SweepComparison(
-        sweep, rows, make_tables(sweep.plan, rows), effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes))
-    )
+    tables = make_tables(sweep.plan, rows)
+    tables = [table for table in tables if table.rows] or tables  # without those of parts that were left out
+    return SweepComparison(sweep, rows, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
 
 
 def write_comparison(found: SweepComparison) -> list[str]:

@@ -143,8 +143,8 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> Made
     unranked = [group for group in groups if not all(row.is_ranked or row.reason for row in group)]
     if unranked and any(describe(column.value).best for column in table.columns):
         for group in unranked:
-            words = ", ".join(dict.fromkeys(row.facts.get("verdict") or "no verdict" for row in group if not row.is_ranked))
-            notes.append(f"{NOT_RANKED} {_name(group[0])}: not ranked, its verdict is {words}")
+            causes = dict.fromkeys(row.cause for row in group if not row.is_ranked and not row.reason)
+            notes.append(f"{NOT_RANKED} {_name(group[0])}: not ranked: {'; '.join(causes)}")
     return MadeTable(
         title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])]))
     )
