@@ -112,7 +112,7 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
     excluding = NOT_RANKED[:2] if cell.load.test else NOT_RANKED
     is_ranked = not set(verdict.get("words") or [verdict.get("word")]) & set(excluding)
     stages = ours.get("by_stage") or {}
-    rows = []
+    rows: list[Row] = []
     for name, figures in stages.items() or [("", summary | ours)]:
         flat = dict(figures) | dict(outcome.extra)
         ended = (flat.get("completed") or 0) + (flat.get("failed") or 0)
