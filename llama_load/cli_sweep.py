@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from llama_load.cli_parser import Parser, whole
 from llama_load.errors import UsageError
 from llama_load.foreign_text import keep_secret, printable
+from llama_load.units import quantity
 from llama_load.version import __version__
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     folder = open_folder(out, cells, text, __version__, accept_changes=arguments.accept_changes)
     sweep = Sweep(plan, cells, folder)
     pending = sweep.pending(retry_failed=arguments.retry_failed)
-    _say(f"{len(cells)} cells, {len(cells) - len(pending)} of them have ended; folder {out}")
+    _say(f"{quantity(len(cells), 'cell')}, {len(cells) - len(pending)} already ended; folder {out}")
     was_interrupted = False
     try:
         with Progress(sweep, pending) as progress:
@@ -158,7 +159,7 @@ def _dry_run(cells: list[Cell], out: Path | None) -> int:
     pending = [cell for cell in cells if cell.key not in ended]
     seconds, unknown = needed_s(pending, cells, ended)
     rest = f", and {unknown} of unknown time (give takes-s in the load)" if unknown else ""
-    print(f"{len(cells)} cells, {len(pending)} to run: about {duration(seconds)}{rest}")
+    print(f"{quantity(len(cells), 'cell')}, {len(pending)} to run: about {duration(seconds)}{rest}")
     return 0
 
 
