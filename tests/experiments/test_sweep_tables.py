@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from llama_load.errors import UsageError
+from llama_load.experiments.sweep.cells import expand
 from llama_load.experiments.sweep.effects import effects
 from llama_load.experiments.sweep.gguf_facts import gguf_facts
 from llama_load.experiments.sweep.llama_bench import rows_of_file
@@ -18,7 +19,7 @@ from llama_load.experiments.sweep.located import Faults, parse_yaml
 from llama_load.experiments.sweep.markdown import markdown_lines, terminal_table
 from llama_load.experiments.sweep.plan import Plan
 from llama_load.experiments.sweep.read_plan import plan_of
-from llama_load.experiments.sweep.rows import CLIENT_TIMES, Row, test_rates
+from llama_load.experiments.sweep.rows import CLIENT_TIMES, Outcome, Row, rows_of, test_rates
 from llama_load.experiments.sweep.tables import estimate, make_tables
 from tests.make_records import record, table
 
@@ -221,3 +222,12 @@ def test_what_is_no_model_has_no_description(tmp_path: Path, tiny_model: Path) -
         (tmp_path / f"{number}.gguf").write_bytes(broken)
         assert gguf_facts(tmp_path / f"{number}.gguf") is None
     assert gguf_facts(tmp_path / "none.gguf") is None
+
+
+def test_a_setting_named_like_a_fact_of_the_model_is_the_setting(tiny_model: Path, tmp_path: Path) -> None:
+    faults = Faults("plan")
+    text = f"servers: {{a: {{embedded: {{}}}}}}\nvary: {{quantization: {{a.model: ['{tiny_model}'], labels: [4-bit]}}}}\nload: {{u: 1, stages: '1,8'}}"
+    (cell,) = expand(plan_of(parse_yaml(text, "plan", faults), {}, faults))
+    rows = rows_of(cell, Outcome(tmp_path, "it failed"), 0)
+    assert [(each.fact("quantization"), each.fact("concurrency")) for each in rows] == [("4-bit", "c=1"), ("4-bit", "c=8")]
+    assert rows[0].fact("file_size") == "3.6MB"

@@ -12,7 +12,7 @@ import numpy as np
 
 from llama_load.errors import LlamaLoadError
 from llama_load.experiments.sweep.cells import Cell
-from llama_load.experiments.sweep.gguf_facts import gguf_facts
+from llama_load.experiments.sweep.gguf_facts import gguf_facts, size_text
 from llama_load.experiments.sweep.grammar import URL
 from llama_load.experiments.sweep.server import backend_name, gpu_count, model_name, model_path, uses_rpc, words_of
 from llama_load.experiments.sweep.tests_load import PROCESS, parse_test
@@ -151,7 +151,6 @@ def _facts(cell: Cell) -> dict[str, str]:
         "workload": cell.workload.label,
         "load": cell.load.label,
         "concurrency": "",
-        **cell.settings,
     }
     if cell.load.test:
         facts |= {"test": cell.load.label, "depth": str(cell.load.depth)}
@@ -165,8 +164,8 @@ def _facts(cell: Cell) -> dict[str, str]:
         }
     elif path is not None and path.is_dir():
         total = sum(each.stat().st_size for each in path.glob("*.safetensors") if each.is_file())
-        facts |= {"file_size": f"{total / 1e9:.1f}GB"} if total else {}
-    return facts
+        facts |= {"file_size": size_text(total)} if total else {}
+    return facts | cell.settings  # a setting may be named like one of the model's facts
 
 
 def planned_concurrency(cell: Cell) -> list[str]:

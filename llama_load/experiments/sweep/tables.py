@@ -139,7 +139,7 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> Made
         groups.sort(key=lambda group: _natural(group[0].fact(name)))
     notes: list[str] = []
     columns = [_column(column, groups, plan, notes) for column in table.columns]
-    cells = tuple(zip(*columns, strict=True)) if groups else ()
+    cells = tuple(dict.fromkeys(zip(*columns, strict=True))) if groups else ()  # what is of the server alone is there once
     unranked = [group for group in groups if not all(row.is_ranked or row.reason for row in group)]
     if unranked and any(describe(column.value).best for column in table.columns):
         for group in unranked:
