@@ -124,6 +124,9 @@ def _plan(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]:
     from llama_load.experiments.sweep.read_plan import plan_file, plan_of, read_plan
     from llama_load.experiments.sweep.short_form import plan_document
 
+    if arguments.serve and arguments.plan and arguments.plan.startswith("-"):  # argparse takes the first word after -- for the plan
+        arguments.locust_words.insert(0, arguments.plan)
+        arguments.plan = None
     if bool(arguments.plan) == bool(arguments.serve):
         raise UsageError("llama-load sweep needs a plan or --serve, not both; llama-load sweep --help has examples of each")
     if arguments.serve:

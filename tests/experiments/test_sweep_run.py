@@ -245,6 +245,14 @@ def test_wrong_use_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         assert expected in capsys.readouterr().err
 
 
+def test_the_short_form_takes_locusts_flags_after_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    serve = ["sweep", "--dry-run", "--serve", "llama-load serve -t {t}", "--vary", "t=1,2", "--repeats", "2"]
+    assert main([*serve, "--", "-u", "2", "--num-prompts", "4"]) == 0
+    printed = capsys.readouterr().out
+    assert "embedded, t=2, sharegpt_chat, u=2 num-prompts=4, repeat 2" in printed
+    assert "4 cells, 4 to run" in printed
+
+
 def test_a_dry_run_lists_the_cells_and_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN.replace("num-prompts: 2", "t: 30s"))
     assert main(["sweep", str(tmp_path / "plan.yaml"), "--dry-run", "--out", str(tmp_path / "s")]) == 0
