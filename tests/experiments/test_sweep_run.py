@@ -14,6 +14,7 @@ from llama_load.cli import main
 from llama_load.errors import UsageError
 from llama_load.experiments.sweep import runner, running_server
 from llama_load.experiments.sweep.cells import Cell, expand
+from llama_load.experiments.sweep.comparison import compare_cells
 from llama_load.experiments.sweep.folder import Ended, open_folder, read_journal
 from llama_load.experiments.sweep.located import Faults, parse_yaml
 from llama_load.experiments.sweep.read_plan import plan_of
@@ -104,6 +105,18 @@ def test_a_killed_sweep_continues_with_the_cell_that_had_not_ended(tmp_path: Pat
     run_cells(Sweep(plan, cells, folder), watcher)
     assert watcher.seen == [("2", "done"), ("4", "done")]
     assert (tmp_path / "s" / "runs" / f"{cells[1].folder}.unfinished-1").is_dir()
+    folder.close()
+
+
+def test_rows_are_in_the_plans_order_whatever_the_order_of_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, cells = plan_and_cells(PLAN + "order: shuffled\nseed: 3\n")
+    assert [cell.settings["users"] for cell in cells] != ["1", "2", "4"]
+    monkeypatch.setattr(runner, "run_locust", prepared())
+    folder = open_folder(tmp_path / "s", cells, b"plan", "1")
+    sweep = Sweep(plan, cells, folder)
+    run_cells(sweep, Quiet())
+    (table,) = compare_cells(sweep).tables
+    assert [row[0].text for row in table.rows] == ["1", "2", "4"]
     folder.close()
 
 
