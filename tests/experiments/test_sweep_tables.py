@@ -88,6 +88,11 @@ def test_a_row_with_a_bad_verdict_is_shown_but_not_ranked() -> None:
     assert found == [["4", "10.00"], ["8", "99.00 †"], ["† a, u=1, threads=8: not ranked: FAILED 60 %: try -np 10"]]
 
 
+def test_perplexity_does_not_depend_on_the_verdict_of_the_load() -> None:
+    rows = [row("4", 8.5, key="perplexity", is_ranked=False), row("8", 8.6, key="perplexity")]
+    assert cells(rows, "threads, perplexity") == [["4", "*8.5000"], ["8", "8.6000"], []]
+
+
 def test_rates_from_the_clients_times_are_marked() -> None:
     rows = [Row(facts={"server": "a", "threads": "4"}, repeat=1, place=0, samples={"ts": [10.0]}, marks={"ts": CLIENT_TIMES})]
     found = cells(rows, "ts")
