@@ -126,6 +126,8 @@ def test_commands_of_the_servers() -> None:
     assert read_command(("vllm", "serve", "Qwen/Qwen3-0.6B", "--max-num-seqs", "16")).model == "Qwen/Qwen3-0.6B"
     assert read_command(("python", "-m", "llama_load.serving.embedded_server", "{")).threads is None
     assert read_command(()).model is None
+    wrapped = read_command(("numactl", "-m", "0", "taskset", "-c", "3", "/opt/llama-server", "-t", "4"))
+    assert (wrapped.model, wrapped.context, wrapped.threads) == (None, None, 4)
 
 
 def test_a_worker_lost_to_a_semicolon_is_unused() -> None:
