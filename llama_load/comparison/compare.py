@@ -111,12 +111,14 @@ def _changes(sides: Sequence[Side], metrics: Sequence[Metric], reasons: Sequence
             base, other = sides[0].mean(metric.key), sides[index].mean(metric.key)
             if base is None or other is None:
                 found[place] = Change(MISSING)
-            elif any(reason.concerns(metric) and set(reason.sides) <= {0, index} for reason in reasons):
-                found[place] = Change(NOT_RANKED, _quotient(other, base))
+                continue
+            ratio = ratio_between(sides[0], sides[index], metric.key)
+            if any(reason.concerns(metric) and set(reason.sides) <= {0, index} for reason in reasons):
+                found[place] = _unjudged(NOT_RANKED, ratio, base, other)
             elif is_thin(metric, sides[0], sides[index]):
-                found[place] = Change(TOO_FEW, _quotient(other, base))
-            elif (ratio := ratio_between(sides[0], sides[index], metric.key)) is None:
-                found[place] = Change(ONE_RUN, _quotient(other, base))
+                found[place] = _unjudged(TOO_FEW, ratio, base, other)
+            elif ratio is None:
+                found[place] = _unjudged(ONE_RUN, ratio, base, other)
             else:
                 ratios[place] = ratio
     adjusted = holm([ratio.p_value() for ratio in ratios.values()])
@@ -133,8 +135,11 @@ def _outcome(key: str, ratio: Ratio, p: float) -> str:
     return BETTER if metric.sign() * ratio.log > 0 else WORSE
 
 
-def _quotient(other: float, base: float) -> float | None:
-    return other / base if base > 0 else None
+def _unjudged(outcome: str, ratio: Ratio | None, base: float, other: float) -> Change:
+    """A change that is shown with what is known of it."""
+    if ratio is None:
+        return Change(outcome, other / base if base > 0 else None)
+    return Change(outcome, ratio.ratio, ratio.interval)
 
 
 def _best(sides: Sequence[Side], metric: Metric, reasons: Sequence[Reason]) -> frozenset[int]:

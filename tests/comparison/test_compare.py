@@ -115,8 +115,8 @@ def test_durations_of_different_numbers_of_requests_are_not_ranked() -> None:
         ({}, {"values": {"total_input_tokens": 6600}}, "prompts of 100 and 103 tokens"),
         ({"prompts": frozenset("abc")}, {"prompts": frozenset("abx")}, "different prompts (67% in common)"),
         ({"cached_tokens": 0}, {"cached_tokens": 640}, "0% and 10% of the prompt tokens came from a cache"),
-        ({}, {"words": ("CLIENT-BOUND",), "why": "late"}, "b is CLIENT-BOUND: late"),
-        ({}, {"words": ("NOT COMPARABLE", "BLURRED")}, "b is NOT COMPARABLE"),
+        ({}, {"words": ("CLIENT-BOUND",), "why": "late"}, "b: late"),
+        ({}, {"words": ("NOT COMPARABLE", "BLURRED")}, "b: NOT COMPARABLE"),
     ],
 )
 def test_what_is_not_comparable_is_not_ranked(base: dict[str, object], other: dict[str, object], why: str) -> None:

@@ -126,10 +126,8 @@ def notes(comparison: Comparison) -> list[str]:
         found.append("one run a side: not proven; five runs a side, in turns, find a difference of 10 %")
     else:
         judged = sum(change.p is not None for change in comparison.changes.values())
-        found.append(
-            f"intervals are 95 % each, from the scatter between runs; better and worse are real with 95 % for all {judged} judged "
-            "together (Holm)"
-        )
+        together = f"; better and worse are real with 95 % for all {judged} judged together (Holm)" if judged else ""
+        found.append(f"intervals are 95 % each, from the scatter between runs{together}")
     return found
 
 
