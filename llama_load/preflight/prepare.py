@@ -24,6 +24,7 @@ from llama_load.preflight.checks import (
 )
 from llama_load.preflight.load import PlannedLoad, planned_load
 from llama_load.preflight.load_rows import load_rows
+from llama_load.preflight.local_servers import LocalServer, find_local_servers, server_rows, with_traffic
 from llama_load.preflight.manifest import make_manifest, run_dir, run_writer
 from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import budget_of, hosts_of, probe_targets, token_counter
@@ -54,6 +55,7 @@ class Prepared:
     writer: RunWriter
     run_time_s: float | None
     prefix_nonce: str | None  # seeds the random prefixes, if enabled
+    local_servers: list[LocalServer]  # one per target
 
     @property
     def is_open(self) -> bool:
@@ -77,6 +79,7 @@ class Checked:
     targets: list[Target]
     plans: Mapping[str, Plan]
     manifest: Manifest  # with the rows of the preflight table
+    local_servers: list[LocalServer]
 
     def open(self) -> Prepared:
         """Open the run folder. UsageError: it cannot be written."""
@@ -94,6 +97,7 @@ class Checked:
             writer=run_writer(options, self.manifest),
             run_time_s=load.run_time_s,
             prefix_nonce=secrets.token_hex(8) if options.bust_prefix_cache else None,
+            local_servers=[with_traffic(*each) for each in zip(self.local_servers, self.manifest.servers, strict=True)],
         )
 
 
@@ -109,12 +113,16 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     probes, targets = probe_targets(hosts, options)
     counter, budget = token_counter(probes[0], options), budget_of(targets, options)
     plans = plan_prompts(environment, options, load, budget, counter)
+    local_servers = find_local_servers(targets)
+    descriptions = [server.describe() for server in local_servers]
     rows = _rows(options, load, targets, plans, budget=budget, counter=counter)
+    rows += server_rows(local_servers, descriptions)
     manifest = make_manifest(environment, load, options, targets=targets, plans=plans, tokenizer=counter.source, rows=rows)
+    manifest.servers = descriptions
     folder = run_dir(options, manifest).parent
     if options.label is not None and (before := last_with_label(folder, options.label)) is not None:
         rows += change_rows(before, manifest)
-    return Checked(options, load, probes, targets, plans, manifest)
+    return Checked(options, load, probes, targets, plans, manifest, local_servers)
 
 
 def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:

@@ -29,6 +29,7 @@ from llama_load.run.live_meters import present_values
 from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
 from llama_load.run.server_identity import changes_since
+from llama_load.run.server_watch import ServerWatch
 from llama_load.run.telemetry import TelemetryRun
 from llama_load.runs import Aborted, Run, StageRecord, write_manifest
 from llama_load.targets.balance import Balancer
@@ -66,6 +67,7 @@ class RunController:
         self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer)
         self._phase_runner = PhaseRunner(prepared, self.dispatcher, host, self)
         self._progress = Progress(self.counts)
+        self._server_watch = ServerWatch(prepared.local_servers)
         self._abort_if = prepared.options.goals.abort_if
         self._figures = RunningFigures()
         self.live = LiveFigures()
@@ -75,6 +77,7 @@ class RunController:
         """Begin the first phase."""
         self.telemetry.wait_until_ready()
         self._greenlets += [gevent.spawn(self._watch), gevent.spawn(self._sample)]
+        self._greenlets.append(gevent.spawn(self._server_watch.watch, self._server_ended))
         if self._abort_if:
             self._greenlets.append(gevent.spawn(self._watch_thresholds))
         self.phase_over()
@@ -103,6 +106,11 @@ class RunController:
             self._fault = sentence
             self.end("stopped")
 
+    def _server_ended(self) -> None:
+        """A server's process is gone: what is sent now can only fail."""
+        print("the server ended; the run ends", file=sys.stderr, flush=True)
+        self.end("server")
+
     def stopping(self, reason: str) -> None:
         """The users are being stopped: hand out no more leases. The reason counts only if the run has none yet."""
         self.end_reason = self.end_reason or reason
@@ -123,6 +131,7 @@ class RunController:
         writer.manifest.end = self.end_reason or "stopped"
         writer.manifest.workers = list(health)
         writer.manifest.lost = self.dispatcher.lost
+        self._server_watch.record(writer)
         writer.manifest.server_changes += self._server_changes()
         self.telemetry.close()
         try:

@@ -36,6 +36,13 @@ def missing_records(evidence: Evidence) -> Check:
     return limited("missing_records", missing, f"{of_all} did not end")
 
 
+def server_endings(evidence: Evidence) -> Iterator[Check]:
+    """Servers that ended during the run, and why. The end of their log is in the section about the server."""
+    for words in evidence.server_endings:
+        reason = words.partition("\n")[0]
+        yield limited("server_endings", 1, reason.rpartition("; ")[0] if reason.endswith("ends with:") else reason)
+
+
 def lost_requests(evidence: Evidence) -> Iterator[Check]:
     """Workers that were lost, and requests that they may have sent without a record."""
     for gone in evidence.lost:
