@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +16,12 @@ from numpy.typing import NDArray
 
 from llama_load.comparison.figures import read_json, text
 from llama_load.comparison.result_json import run_of, stages_in
+from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.runs import MANIFEST, TABLE, Manifest
 from llama_load.runs.manifest import read_manifest
+from llama_load.runs.server_files import SERVER_FOLDER
 from llama_load.targets.target import TRAITS
 
 if TYPE_CHECKING:
@@ -29,6 +34,10 @@ HASH_DIGITS, MOST_PROMPTS = 16, 1_000_000
 # Values per latency and run kept for charts: the middle 95 % of a distribution then has 20 000 points of support.
 MOST_SAMPLES = 20_000
 _SAMPLED = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
+# Commands of servers: how many are read, and how much of each.
+MOST_SERVERS, MOST_COMMAND_BYTES = 16, 16 * 1024
+_FLAG = re.compile(r"--?[A-Za-z][\w-]*")  # not -1, which is a value
+_ADDRESSES = frozenset(("--port", "--host", "--log", "--log-file"))  # of a server, which change nothing
 _BATCH = 5000  # rows read at once
 _ROOM = 10  # times MOST_SAMPLES values are read
 # Flags that name a run or choose what is reported, which changes nothing that is measured; and the load, which is named by itself.
@@ -55,7 +64,7 @@ def folder_run(folder: Path, part: str = "", *, with_samples: bool = False) -> M
         fixed_lengths=manifest.fixed_lengths,
         prompts=None if is_random else _prompts(folder / TABLE, stage),
         samples=_samples(folder / TABLE, stage) if with_samples else {},
-        setup={**run.setup, **_setup(manifest)},
+        setup={**run.setup, **_setup(manifest), **_server_flags(folder)},
         command=text(" ".join(manifest.command)),
     )
 
@@ -92,6 +101,25 @@ def _setup(manifest: Manifest) -> dict[str, str]:
         if name not in _NAMES | _LOAD and value not in (None, "", False, []):
             found["--" + name.replace("_", "-")] = _plain(value)
     return {name: text(value) for name, value in found.items() if value is not None}
+
+
+def _server_flags(folder: Path) -> dict[str, str]:
+    """The flags of servers on the client's machine, from the commands that the run noted: `server --ctx-size` to `4096`."""
+    found: dict[str, str] = {}
+    for file in sorted(islice((folder / SERVER_FOLDER).glob("**/command"), MOST_SERVERS)):
+        name = SERVER_PREFIX if file.parent.name == SERVER_FOLDER else f"{SERVER_PREFIX}{text(file.parent.name)} "
+        try:
+            with file.open("rb") as opened:
+                words = shlex.split(opened.read(MOST_COMMAND_BYTES).decode("utf-8", "replace"))
+        except (OSError, ValueError):
+            continue
+        for word, following in zip(words, [*words[1:], "-"], strict=True):
+            flag, sign, value = word.partition("=")
+            if _FLAG.fullmatch(flag) and flag not in _ADDRESSES:
+                found[f"{name}{text(flag)}"] = text(
+                    value if sign else "on" if _FLAG.fullmatch(following) or following == "-" else following
+                )
+    return found
 
 
 def _data(prompts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -48,8 +48,10 @@ from llama_load.version import __version__
 MOST_CURVES = len(SERIES)
 # More sides have no chart of changes each.
 MOST_CHANGE_CHARTS = 12
+_MARGIN = 0.01  # of the axis of changes, beside the outermost interval
 _STYLE = (
     ".outcome.better{color:var(--good);font-weight:600}.outcome.worse{color:var(--bad);font-weight:600}td small{color:var(--muted)}"
+    ".charts+.card{margin-top:.9rem}.setups thead th{white-space:normal;min-width:8rem}"
 )
 
 
@@ -164,13 +166,17 @@ def _change_chart(comparison: Comparison, index: int) -> Chart | None:
     ]
     if not known:
         return None
-    from bokeh.models import FactorRange, NumeralTickFormatter, Span
+    from bokeh.models import FactorRange, NumeralTickFormatter, Range1d, Span
 
     names = [metric.short for metric, _ in known]
+    ends = [end - 1 for _, change in known for end in change.interval or ()]
+    low, high = min(0.0, *ends), max(0.0, *ends)
     plot = figure(
         "change",
         "",
+        x_range=Range1d(max(low, -1.0) - _MARGIN, min(high, 1.0) + _MARGIN),
         y_range=FactorRange(factors=names[::-1]),
+        y_axis_type="auto",
         height=70 + 22 * len(names),
         zoom="width",
     )
