@@ -76,6 +76,8 @@ def _compare(arguments: argparse.Namespace) -> int:
     groups, bench = read_groups(arguments.sides, with_samples=is_page)
     bench += [row for file in arguments.llama_bench for row in bench_in(file)]
     comparisons = [(group.title, compare(group.sides, gates, bench)) for group in groups]
+    if gates and any(len(comparison.sides) < 2 for _, comparison in comparisons):
+        raise UsageError("--gate needs two sides: the base, and what is held against it")
     _show(comparisons, arguments.format, arguments.output)
     return exit_code([result for _, comparison in comparisons for result in comparison.gates])
 

@@ -35,7 +35,6 @@ HEADLINE = (
     "mean_ttft_ms",
     "mean_tpot_ms",
 )
-DECIMALS = 2  # of figures in tables; values that agree in them are equally good
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +142,12 @@ def _unjudged(outcome: str, ratio: Ratio | None, base: float, other: float) -> C
 
 
 def _best(sides: Sequence[Side], metric: Metric, reasons: Sequence[Reason]) -> frozenset[int]:
-    """The best of the sides that may be ranked by this metric, ties included. None where there are fewer than two, where two of
-    them must not be ranked against each other, or for durations of different numbers of requests."""
+    """The best of the sides that may be ranked by this metric, with those that look equal. None where there are fewer than two,
+    where two of them must not be ranked against each other, or for durations of different numbers of requests."""
     against = [reason for reason in reasons if reason.concerns(metric)]
     spoilt = {reason.sides[0] for reason in against if len(reason.sides) == 1}
     means = {
-        index: round(mean, DECIMALS)
+        index: round(mean, metric.decimals)
         for index, side in enumerate(sides)
         if index not in spoilt and not is_thin(metric, side) and (mean := side.mean(metric.key)) is not None
     }

@@ -62,6 +62,14 @@ def test_without_repeats_nothing_is_proven() -> None:
     assert comparison.changes["mean_tpot_ms", 1].ratio == 2 and comparison.changes["mean_tpot_ms", 1].interval is None
 
 
+def test_energy_and_cost_are_compared_where_they_were_measured() -> None:
+    """Three decimals of joules per token: 0.131 is better than 0.134."""
+    both = [side("a", run(values={"joules_per_output_token": 0.134})), side("b", run(values={"joules_per_output_token": 0.131}))]
+    comparison = compare(both)
+    assert comparison.changes["joules_per_output_token", 1].outcome == ONE_RUN
+    assert comparison.best["joules_per_output_token"] == {1}
+
+
 def test_the_direction_of_better_is_that_of_the_metric() -> None:
     rng = random.Random(5)
     found = outcomes(compare([scattered("a", 5, rng), scattered("b", 5, rng, slower=0.8)]))

@@ -160,6 +160,8 @@ def test_the_command_and_its_exit_codes(tmp_path: Path, capsys: pytest.CaptureFi
         command(*sides, "--gate", "speed:+5%")
     assert command(*sides, "--format", "html", "--output", str(tmp_path / "page.html")) == 0
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+    with pytest.raises(UsageError, match="--gate needs two sides"):
+        command(sides[0], "--gate", "mean_tpot_ms:+5%")
     with pytest.raises(UsageError, match=r"add --output"):
         command(*sides, "--format", "html")
 

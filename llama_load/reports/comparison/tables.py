@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_load.comparison.compare import BETTER, DECIMALS, HEADLINE, NOT_PROVEN, ONE_RUN, WORSE, Comparison
-from llama_load.comparison.metrics import metric_of
+from llama_load.comparison.compare import BETTER, HEADLINE, NOT_PROVEN, ONE_RUN, WORSE, Comparison
+from llama_load.comparison.metrics import DECIMALS, metric_of
 from llama_load.comparison.side import Side
 from llama_load.reports.stage_table import FAILED
 from llama_load.units import quantity
@@ -61,7 +61,9 @@ def figure(comparison: Comparison, index: int, key: str) -> Figure:
     if mean is None:
         return Figure(NOT_MEASURED)
     best = index in comparison.best.get(key, frozenset())
-    return Figure(f"{mean:.{DECIMALS}f}", "" if std is None else f"{std:.{DECIMALS}f}", best)
+    metric = metric_of(key)
+    decimals = DECIMALS if metric is None else metric.decimals
+    return Figure(f"{mean:.{decimals}f}", "" if std is None else f"{std:.{decimals}f}", best)
 
 
 def side_name(comparison: Comparison, index: int) -> str:
