@@ -217,6 +217,7 @@ def test_other_pages_read_nothing(page: LlmPage) -> None:
         "/runs/linked/run.json",
         "/runs/linked",
         "/runs/RUN/summary.txt",
+        "/runs/RUN/server.log",
         "/assets/..%2fcontrol.py",
         "/assets/control.py",
         "/assets/%2fetc%2fpasswd",
@@ -231,6 +232,7 @@ def test_nothing_outside_run_folders_is_read(page: LlmPage, path: str) -> None:
         (planted / "run.json").write_text("{}")
         (planted / "link.html").write_text("secret")
         (planted / "summary.txt").symlink_to("/etc/passwd")
+        (planted / "server").symlink_to("/var/log")
         (runs / "linked").symlink_to("/etc")
     url = page.url + path.replace("RUN", "planted")
     prepared = requests.Request("GET", url).prepare()
