@@ -228,7 +228,7 @@ def _progress(counts: Counts) -> dict[str, Any]:
     share = counts.done / counts.total if counts.total else None
     if share is None and counts.left_s is not None:
         share = elapsed_s / max(elapsed_s + counts.left_s, 1e-9)
-    return {"share": share, "phase": counts.phase, "line": counts.line()}
+    return {"share": share, "phase": counts.phase, "line": counts.line(), "in_flight": counts.in_flight}
 
 
 def _chunks(opened: Any) -> Any:
