@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -48,6 +49,8 @@ LINK = (
     'box-shadow:0 1px 4px #0006">LLM load test →</a>'
 )
 
+logger = logging.getLogger(__name__)
+
 
 def add_pages(control: RunControl) -> None:
     """Add the routes to Locust's Flask app, behind its login if it has one, and a link to Locust's own page."""
@@ -65,6 +68,8 @@ def add_pages(control: RunControl) -> None:
         return response
 
     web_ui.app.after_request(link)
+    scheme = "https" if web_ui.tls_cert else "http"
+    logger.info("The page for LLM load tests: %s://%s:%d%s/llm", scheme, web_ui.host or "localhost", web_ui.port, base)
 
 
 @lru_cache(1)
