@@ -54,6 +54,9 @@ def test_each_mistake_is_shown_at_its_field_and_nothing_starts(page: LlmPage) ->
     assert set(found) == {"num_users", "num_prompts", "run_time", "fail_if", "goodput", "extra_body"}
     assert "-u must be a whole number" in found["num_users"] and "'nonsense'" in found["fail_if"]
     assert answer["run"] is None and page.live()["state"] == "idle" and page.runs == before
+    values = page.get("/api/form").json()["values"]
+    assert (values["num_users"], values["run_time"]) == ("x", "soon"), "a reload wipes nothing"
+    assert values["fail_if"] == ["p99_ttft_ms>500", "nonsense"]
 
 
 @pytest.mark.parametrize(
