@@ -24,7 +24,6 @@ from llama_load.swarm.web.compare_view import MOST_RUNS, CompareView, compare_vi
 from llama_load.swarm.web.control import RunControl
 from llama_load.swarm.web.run_files import FILES, RunFiles
 from llama_load.swarm.web.run_view import listed_runs, run_view
-from llama_load.version import __version__
 
 if TYPE_CHECKING:
     from flask import Blueprint, Response
@@ -108,7 +107,7 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
             return f"{root}/assets/{name}?{found.version if found else ''}"
 
         root = request.path[: request.path.index("/llm") + len("/llm")]
-        text = render_template(f"llm_{template}.html", root=root, here=here, asset=url, version=__version__, **values)
+        text = render_template(f"llm_{template}.html", root=root, here=here, asset=url, **values)
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
         return Response(text, content_type="text/html; charset=utf-8", headers=headers)
 
@@ -116,10 +115,11 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
         """The body of a POST: JSON, which no form of another page can send."""
         if request.mimetype != "application/json":
             abort(415, "send JSON")
-        if (request.content_length or 0) > MOST_BYTES:
-            abort(413)
+        data = request.stream.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            abort(413, "that is too long")
         try:
-            found = msgspec.json.decode(request.get_data(cache=False) or b"{}")
+            found = msgspec.json.decode(data or b"{}")
         except (ValueError, RecursionError):
             abort(400, "that is not JSON")
         if not isinstance(found, dict):
