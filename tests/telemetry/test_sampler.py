@@ -232,3 +232,10 @@ def test_pages_without_a_path_are_at_metrics() -> None:
 def test_a_meter_that_is_no_program_is_refused_before_the_run(run_locust: Callable[..., Finished]) -> None:
     done = run_locust("http://127.0.0.1:9", "--power-command", "no-such-meter-here")
     assert done.code == 2 and "is no program on this machine" in done.err
+
+
+def test_the_sampler_imports_nothing_heavy() -> None:
+    """It is started for every run, on the machine that measures."""
+    heavy = "gevent numpy requests pyarrow httptools prometheus_client pynvml"
+    code = f"import llama_load.telemetry.sampler, sys; print([name for name in '{heavy}'.split() if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
