@@ -395,7 +395,8 @@ def _unknown_shares(measured: Measured) -> list[str]:
         return ["VRAM is from the server's log: its model, KV and compute buffers"]
     counted = Counter(source for source, _ in gpus_in_use(telemetry) if not telemetry.find("gpu_in_use", source))
     return [
-        f"{source}: which GPUs the server uses is not known: {quantity(count, 'GPU')} with all their memory counted"
+        f"{source}: which GPUs the server uses is not known: {quantity(count, 'GPU')} counted, with all their memory"
+        + (" less what was taken before its start" if telemetry.find("gpu_memory_before_bytes", source) else "")
         for source, count in counted.items()
     ]
 

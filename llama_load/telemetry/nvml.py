@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -35,12 +35,14 @@ class NvidiaGpus(Source):
 
     name = GPUS
 
-    def __init__(self, servers: ServerProcesses | None = None) -> None:
-        """`servers`: whose memory is told apart. Raises SourceError where there is no driver."""
+    def __init__(self, servers: ServerProcesses | None = None, memory_before: Mapping[str, int] | None = None) -> None:
+        """`servers`: whose memory is shown apart from others'; `memory_before`: bytes in use before their start, by UUID. Raises
+        SourceError where there is no driver."""
         import pynvml
 
         self._nvml: Any = pynvml
         self._servers = servers
+        self._memory_before = memory_before or {}
         try:
             pynvml.nvmlInit()
             count = min(pynvml.nvmlDeviceGetCount(), MOST_GPUS)
@@ -56,6 +58,9 @@ class NvidiaGpus(Source):
         for number, labels in enumerate(self._labels):
             yield Value("gpu_info", 1.0, labels)
             label = (("gpu", str(number)),)
+            before = self._memory_before.get(dict(labels).get("uuid", ""))
+            if before is not None:
+                yield Value("gpu_memory_before_bytes", float(before), label)
             for metric, value in self._of_gpu(number):
                 yield Value(metric, float(value), label)
         yield from self._of_servers(taken)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from llama_load.runs import load_run
+from llama_load.serving.launch import serving
+from llama_load.serving.spec import ServerSpec
 from tests.conftest import Finished, Simulated
 
 pytestmark = pytest.mark.heavy
@@ -93,3 +95,17 @@ def test_a_meter_measures_the_whole_machine(
     told = done.summary["llama_load"]["telemetry"]
     assert told["watts"] == pytest.approx(450, rel=0.02)
     assert told["gpu_watts"] == pytest.approx(400, rel=0.02)
+
+
+def test_what_a_gpu_held_before_the_server_was_started_is_not_the_servers(
+    driver: str, run_locust: Callable[..., Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container no process is seen. 7 GiB were in use on both GPUs when `llama-load serve` began, then 4 GiB more."""
+    loaded = tmp_path / "loaded"
+    for name, value in {"LD_LIBRARY_PATH": driver, "FAKE_NVML_LOADED": str(loaded)}.items():
+        monkeypatch.setenv(name, value)
+    with serving(ServerSpec(), tmp_path / "server") as server:
+        loaded.touch()
+        done = run_locust(server.url, *FLAGS)
+    told = done.summary["llama_load"]["telemetry"]
+    assert {gpu["gpu"]: gpu["vram_peak_mib"] for gpu in told["by_gpu"]} == {"0": 4096, "1": 0}

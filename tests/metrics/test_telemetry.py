@@ -121,7 +121,7 @@ def test_a_source_that_did_not_answer_is_named_with_how_long() -> None:
 def test_gpus_whose_users_are_unknown_are_all_counted_and_that_is_said() -> None:
     found = [series("gpu_info", {0: 1}, "http://gpu/metrics", gpu=gpu) for gpu in "01"]
     (note,) = telemetry_figures(measured(*found)).notes
-    assert note == "http://gpu/metrics: which GPUs the server uses is not known: 2 GPUs with all their memory counted"
+    assert note == "http://gpu/metrics: which GPUs the server uses is not known: 2 GPUs counted, with all their memory"
 
 
 def test_without_a_gpu_that_can_be_sampled_memory_is_that_of_the_servers_log() -> None:

@@ -167,7 +167,7 @@ def test_other_pages_are_scraped_with_the_token_and_not_with_the_key(
     found = load_run(done.folder).telemetry
     assert set(found.find("x_total", f"{other.url}/metrics")[0].values) == {5, 7}
     assert [note for note in found.notes if "half a page" in note] == [f"{other.url}/metrics: sent half a page of metrics"]
-    told = b"".join(path.read_bytes() for path in done.folder.iterdir())
+    told = b"".join(path.read_bytes() for path in done.folder.rglob("*") if path.is_file())
     assert b"the-other-token" not in told and b"the-servers-key" not in told
 
 
