@@ -402,10 +402,13 @@ def _unknown_shares(measured: Measured) -> list[str]:
 
 
 def _lost(measured: Measured) -> list[str]:
-    """A sentence for every source that did not answer for a part of the windows."""
+    """A sentence for every source, and every GPU, that did not answer for a part of the windows or was not sampled to their end."""
     found = []
-    for series in measured.telemetry.find(UP):
+    for series in (*measured.telemetry.find(UP), *measured.telemetry.find("gpu_up")):
+        name = f"GPU {series.labels['gpu']} of {series.source}" if "gpu" in series.labels else series.source
         answered = mean(series, measured)
         if answered is not None and answered < 1 - LOST_RATIO:
-            found.append(f"{series.source} did not answer for {(1 - answered) * measured.seconds:.1f} of {measured.seconds:.1f} s")
+            found.append(f"{name} did not answer for {(1 - answered) * measured.seconds:.1f} of {measured.seconds:.1f} s")
+        elif answered is None and not all(map(series.covers, measured.windows)):
+            found.append(f"{name} was not sampled during the whole measurement")
     return found

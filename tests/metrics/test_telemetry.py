@@ -51,6 +51,15 @@ def test_the_mean_of_a_gauge_is_the_area_under_its_line() -> None:
     assert gauge.integral(window(0, 10)) == 50
 
 
+def test_what_was_sampled_for_a_part_of_the_window_says_nothing_about_the_whole() -> None:
+    """A GPU that is lost after 60 of 100 s has no energy for the 100; 2 s or 5 % may lack at an end."""
+    power = series("power_watts", {0: 300, 60: 300}, "power")
+    assert power.mean(window(0, 100)) is None and power.increase(window(0, 100)) is None
+    assert power.mean(window(0, 62)) == 300 and power.mean(window(0, 63.1)) == 300 and power.mean(window(0, 64)) is None
+    up = series("up", {0: 1, 60: 1}, "gpus")
+    assert telemetry_figures(measured(up, ended_s=100)).notes == ["gpus was not sampled during the whole measurement"]
+
+
 def test_what_was_sampled_at_another_time_is_unknown() -> None:
     gauge = series("x", {0: 1, 10: 1})
     assert gauge.mean(window(11, 12)) is None and gauge.increase(window(11, 12)) is None
