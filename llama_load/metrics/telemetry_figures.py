@@ -403,6 +403,9 @@ def _unknown_shares(measured: Measured) -> list[str]:
 
 def _lost(measured: Measured) -> list[str]:
     """A sentence for every source, and every GPU, that did not answer for a part of the windows or was not sampled to their end."""
+    own = measured.telemetry.find(UP, OWN)
+    if own and not all(map(own[0].covers, measured.windows)):
+        return ["the process that samples telemetry did not run during the whole measurement"]
     found = []
     for series in (*measured.telemetry.find(UP), *measured.telemetry.find("gpu_up")):
         name = f"GPU {series.labels['gpu']} of {series.source}" if "gpu" in series.labels else series.source

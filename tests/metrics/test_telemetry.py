@@ -58,6 +58,9 @@ def test_what_was_sampled_for_a_part_of_the_window_says_nothing_about_the_whole(
     assert power.mean(window(0, 62)) == 300 and power.mean(window(0, 63.1)) == 300 and power.mean(window(0, 64)) is None
     up = series("up", {0: 1, 60: 1}, "gpus")
     assert telemetry_figures(measured(up, ended_s=100)).notes == ["gpus was not sampled during the whole measurement"]
+    own = series("up", {0: 1, 60: 1}, "telemetry")
+    (note,) = telemetry_figures(measured(up, own, ended_s=100)).notes
+    assert note == "the process that samples telemetry did not run during the whole measurement"
 
 
 def test_what_was_sampled_at_another_time_is_unknown() -> None:
