@@ -4,7 +4,7 @@ clock, as those of the records."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,21 +97,19 @@ class Telemetry:
 
     series: Sequence[Series] = ()
     notes: Sequence[str] = ()
+    _of_metric: dict[str, list[Series]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for each in self.series:
+            self._of_metric.setdefault(each.metric, []).append(each)
 
     def find(self, metric: str, source: str | None = None, **labels: str) -> list[Series]:
         """The series of a metric, of this source and with these labels."""
         return [
             each
-            for each in self.series
-            if each.metric == metric
-            and source in (None, each.source)
-            and all(each.labels.get(name) == value for name, value in labels.items())
+            for each in self._of_metric.get(metric, ())
+            if source in (None, each.source) and all(each.labels.get(name) == value for name, value in labels.items())
         ]
-
-    @property
-    def sources(self) -> list[str]:
-        """The names of the sources, in order."""
-        return list(dict.fromkeys(each.source for each in self.series))
 
 
 def _at(t_ns: NDArray[np.int64], values: NDArray[np.float64], at_ns: int) -> float:

@@ -133,7 +133,7 @@ def gpus_in_use(telemetry: Telemetry) -> list[tuple[str, str]]:
     """(source, number) of the GPUs that the server uses: those with memory of its processes, else those in its
     CUDA_VISIBLE_DEVICES; all GPUs of a source that knows neither."""
     found = []
-    for source in telemetry.sources:
+    for source in dict.fromkeys(each.source for each in telemetry.find("gpu_info")):
         gpus = [each.labels["gpu"] for each in telemetry.find("gpu_info", source) if "gpu" in each.labels]
         used = {each.labels.get("gpu") for each in telemetry.find("gpu_in_use", source) if each.values.max() > 0}
         knows = bool(telemetry.find("gpu_in_use", source))
