@@ -117,15 +117,17 @@ class Supervisor:
             why = self._watch()
             registry.mark_ended(self.job.port, why)
             tell(ended=why)
-            self._stop_all()
         except Failed as failure:
             tell(failed=str(failure))
-            self._stop_all()
+        except psutil.NoSuchProcess:
+            tell(failed=f"the server ended as soon as it was ready{tail(self.job.server.log)}")
         except Told:
-            self._stop_all()
             registry.remove(self.job.port)
         finally:
-            self._clean_up()
+            try:
+                self._stop_all()
+            finally:
+                self._clean_up()
 
     def _start(self) -> None:
         job = self.job
@@ -146,6 +148,7 @@ class Supervisor:
             if time.monotonic() - began_s > job.ready_within_s:
                 raise Failed(f"the server was not ready within {job.ready_within_s:g} s{tail(job.server.log)}")
         start_s = time.monotonic() - began_s
+        self._refuse_ended()
         listening = self._listening(server.pid)
         self._register(listening, start_s)
         tell(ready=start_s, pid=listening.pid)
