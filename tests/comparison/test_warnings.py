@@ -73,15 +73,19 @@ def test_llama_bench_is_held_against_single_streams_of_llama_cpp(concurrency: in
 
 
 def test_the_commands_that_make_sides_comparable() -> None:
-    """Each side's own command with the flags that the reasons ask for, in place of those that it had; one run after the other."""
+    """Each side's own command with the flags that the reasons ask for, in place of those that it had; one run after the other. Where
+    nothing was said about caches, every repeat gets prompts that no cache has."""
     longer = {"total_output_tokens": 14000}
-    command = "locust -f x.py --headless -u 4 --sharegpt-output-len=9 --label old --run-dir here --num-prompts 64"
+    command = (
+        "locust -f x.py --headless -u 4 --sharegpt-output-len=9 --label old --run-dir here --num-prompts 64 --cache-prompt off"
+    )
     sides = [side("a", run(command=command)), side("b; rm", run(values=longer, concurrency=8))]
     assert compare(sides).next_commands == [
         "for i in $(seq 5); do",
-        "  locust -f x.py --headless -u 4 --num-prompts 64 --sharegpt-output-len 200 --ignore-eos --run-dir runs/side-1/$i  # a",
+        "  locust -f x.py --headless -u 4 --num-prompts 64 --cache-prompt off --sharegpt-output-len 200 --ignore-eos "
+        "--run-dir runs/side-1/$i  # a",
         "  locust -f locustfiles/sharegpt_chat.py --headless --host http://SERVER:PORT -u 8 --num-prompts 64 "
-        "--sharegpt-output-len 200 --ignore-eos --run-dir runs/side-2/$i  # b; rm",
+        "--sharegpt-output-len 200 --ignore-eos --bust-prefix-cache --run-dir runs/side-2/$i  # b; rm",
         "done",
         "llama-load compare runs/side-1 runs/side-2",
     ]
