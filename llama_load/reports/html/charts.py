@@ -166,8 +166,9 @@ class ChartPage:
         from bokeh.document import Document
 
         document = Document()
-        for chart in self.charts:
-            document.add_root(chart.figure)
+        with document.models.freeze():  # else it collects all models anew for each root
+            for chart in self.charts:
+                document.add_root(chart.figure)
         roots = [chart.figure.id for chart in self.charts]
         return for_script(serialize_json({"docs": {"charts": document.to_json(deferred=False)}, "roots": roots}, pretty=False))
 

@@ -122,7 +122,9 @@ def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range
     if len(values):
         shown = _chosen(values)
         data = source(x=at_s[shown], y=values[shown])
-        drawn = plot.scatter("x", "y", source=data, size=5, fill_color=colour("blue"), fill_alpha=0.5, line_color=None)
+        drawn = plot.scatter(
+            "x", "y", source=data, size=5, fill_color=colour("blue"), fill_alpha=_alpha(len(shown)), line_color=None
+        )
         hover(plot, [drawn], [(t("start of the request"), "@x{0,0.00} s"), (latency.name, "@y{0,0.00} ms")])
         keys.append(Key("blue", t("a request")))
         if len(shown) < len(values):
@@ -151,6 +153,11 @@ def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range
         name=latency.name, what=what, low=milliseconds(float(lows_highs.min())), high=milliseconds(float(lows_highs.max()))
     )
     return Chart(plot, t("{name} over time").format(name=latency.name), summary, keys, note)
+
+
+def _alpha(dots: int) -> float:
+    """The opacity of dots: many overlap."""
+    return 0.9 if dots <= 100 else 0.5
 
 
 def _failures(plot: Any, at_s: NDArray[np.float64]) -> None:
@@ -189,7 +196,13 @@ def prompt_chart(measured: Records, t: Translate, groups: Sequence[str] = ()) ->
         rows = rows[_chosen(ttft[rows])] if len(rows) else rows
         drawn_count += len(rows)
         dots = plot.scatter(
-            "x", "y", source=source(x=tokens[rows], y=ttft[rows]), size=5, fill_color=colour(role), fill_alpha=0.45, line_color=None
+            "x",
+            "y",
+            source=source(x=tokens[rows], y=ttft[rows]),
+            size=5,
+            fill_color=colour(role),
+            fill_alpha=_alpha(len(rows)),
+            line_color=None,
         )
         hover(plot, [dots], [(t("prompt tokens"), "@x{0,0}"), ("TTFT", "@y{0,0.00} ms")])
         keys += [Key(role, name)] if name else []

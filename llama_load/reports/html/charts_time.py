@@ -17,8 +17,9 @@ from llama_load.reports.html.series import MOST_STEPS, TimeAxis, bars, ended_per
 from llama_load.reports.translations import Translate
 from llama_load.runs import StageRecord
 
-# Requests and rows of the Gantt chart.
-MOST_BARS = 2500
+# Requests and rows of the Gantt chart. A longer run shows fewer requests, one after the other, from its middle.
+MOST_BARS = 2000
+FEWER_BARS = 600
 MOST_ROWS = 64
 
 
@@ -114,10 +115,14 @@ def gantt_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -
     """A row per request in order of their starts: waiting in the client, for the first token, receiving tokens, failed or cut."""
     from bokeh.models import Range1d
 
-    found = bars(measured, axis, MOST_BARS, MOST_ROWS)
+    is_part = len(measured) > MOST_BARS
+    found = bars(measured, axis, FEWER_BARS if is_part else len(measured), MOST_ROWS)
     count, rows = len(found.row), min(found.rows, MOST_ROWS)
+    begin_s, end_s = float(found.started.min()), float(found.ended.max())
+    if is_part:
+        x_range = Range1d(begin_s, end_s)
     y_range = Range1d(rows - 0.4, -0.6)
-    plot = figure(t("time (s)"), t("requests at once"), x_range=x_range, y_range=y_range, height=int(80 + 320 * min(1, rows / 24)))
+    plot = figure(t("time (s)"), "", x_range=x_range, y_range=y_range, height=int(80 + 320 * min(1, rows / 24)))
     plot.yaxis.ticker = []
     status = np.array(found.status, dtype=object)
     ended = np.where(np.isnan(found.last_token), found.ended, found.last_token)
@@ -143,9 +148,9 @@ def gantt_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -
     note = t("A row holds one request at a time.")
     if rows < found.rows:
         note += " " + t("The first {shown} of {all} rows.").format(shown=rows, all=found.rows)
-    if count < len(measured):
-        note += " " + t("{shown} of {all} requests, evenly chosen: gaps may be requests that are not drawn.").format(
-            shown=f"{count:,}", all=f"{len(measured):,}"
+    if is_part:
+        note += " " + t("{shown} of {all} requests: those from the middle of the run, {begin} to {end} s.").format(
+            shown=f"{count:,}", all=f"{len(measured):,}", begin=f"{begin_s:,.1f}", end=f"{end_s:,.1f}"
         )
     summary = t("{count} requests, each from its start to its end, up to {rows} at once.").format(
         count=f"{count:,}", rows=found.rows

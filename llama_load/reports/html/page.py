@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from llama_load.analysis.results import Results
-from llama_load.foreign_text import printable, redacted
+from llama_load.foreign_text import printable, printable_json, redacted
 from llama_load.metrics.definitions import EVERY, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.records import Records
@@ -77,6 +79,8 @@ def html_page(results: Results, text: str, language: str) -> str:
             results=results,
             headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
             next_step=next_step(results),
+            settings=tables.settings_grid(manifest, t),
+            servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
             cards=tables.cards(results, t),
             latencies=tables.latency_grid(ok, curves, results.total, t),
             stages=stage_rows(results.stages, manifest.model),
