@@ -49,7 +49,10 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
         height=220,
     )
     if not is_log and longest > 0:
-        plot.x_range = _range(0, longest * 1.04)
+        shortest = min(float(curve.x[0]) for curve in known.values())
+        margin = (longest - shortest) * 0.04
+        is_narrow = longest / 2 < shortest < longest
+        plot.x_range = _range(shortest - margin, longest + margin) if is_narrow else _range(0, longest * 1.04)
     from bokeh.models import NumeralTickFormatter
 
     plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
@@ -63,9 +66,9 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
                 "x", "y", source=source(x=curve.x, y=curve.share), size=6, fill_color=colour(role), line_color=colour(role)
             )
     hover(plot, lines, [(latency.name, "@x{0,0.00} ms"), (t("share of values"), "@y{0.0 %}")])
-    for p, value in {50.0: whole.median, **whole.percentiles}.items():
+    for place, (p, value) in enumerate({50.0: whole.median, **whole.percentiles}.items()):
         if value is not None and len(known) == 1 and (p == 50.0 or whole.percentile(p) is not None):
-            _mark(plot, value, p)
+            _mark(plot, value, p, above=4 + 14 * (place % 5))
     summary = t("{name}: median {median}, p99 {p99}, maximum {most}, of {count} values.").format(
         name=latency.name,
         median=milliseconds(whole.median),
@@ -77,15 +80,15 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
     return Chart(plot, f"{t(latency.title)} ({latency.name})", summary, keys)
 
 
-def _mark(plot: Any, value: float, p: float) -> None:
-    """A dashed line at a percentile, named at its foot."""
+def _mark(plot: Any, value: float, p: float, above: int) -> None:
+    """A dashed line at a percentile, and its name so many pixels above the axis."""
     from bokeh.models import Label, Span
 
     plot.add_layout(Span(location=value, dimension="height", line_color=colour("axis"), line_dash=[3, 3]))
     plot.add_layout(
         Label(
             x=value,
-            y=4,
+            y=above,
             y_units="screen",
             text=f" p{p:g}",
             text_font_size="11px",
