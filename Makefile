@@ -1,4 +1,4 @@
-# make demo | test | test-heavy | fuzz | bench | bench-peers | install | lint     each sets up what it needs
+# make demo | test | test-heavy | test-containers | fuzz | bench | bench-peers | install | lint     each sets up what it needs
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # compile anew, which takes 4 s. What a package has that does not compile is nothing that it needs.
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib llama_load locustfiles || true
 
-.PHONY: demo test test-heavy fuzz bench bench-peers pictures install lint clean
+.PHONY: demo test test-heavy test-containers fuzz bench bench-peers pictures install lint clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -37,6 +37,12 @@ test-heavy: $(VENV)/.dev
 	@scripts/audit.sh $(BIN)
 	HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy $(TWICE)
 	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest -m "portable and not heavy" $(TWICE)
+
+# Part of test-heavy; alone, with what the containers print.
+test-containers: $(VENV)/.dev
+	@scripts/debian.sh
+	@$(PIP) -e '.[heavy]'
+	$(BIN)/pytest -m heavy tests/heavy/test_containers.py tests/test_docker_files.py -v -s
 
 # Thousands of new examples for every test that makes its own, where the suite tries the same hundred each time.
 fuzz: $(VENV)/.dev

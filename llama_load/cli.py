@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from llama_load.bundled import bundled
+from llama_load.cli_compare import add_compare
 from llama_load.cli_datasets import add_datasets
 from llama_load.cli_files import add_files
 from llama_load.cli_parser import Parser
-from llama_load.cli_serve import add_serve
+from llama_load.cli_serve import add_serve, split_server_flags
 from llama_load.cli_sweep import add_sweep
 from llama_load.cli_telemetry import add_telemetry
 from llama_load.errors import LlamaLoadError, RunError, UsageError
@@ -44,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         argcomplete.autocomplete(parser)
     make_output_safe()
-    arguments, further = parser.parse_known_args(argv)
+    own, server_flags = split_server_flags(sys.argv[1:] if argv is None else argv)
+    arguments, further = parser.parse_known_args(own)
+    arguments.server_flags = server_flags
     if further and arguments.run is not _demo:
         parser.error(f"unrecognized arguments: {' '.join(further)}")
     arguments.locust_args = further
@@ -148,6 +151,7 @@ def command_parser() -> Parser:
     runs.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER", help="where they are (default runs)")
     runs.set_defaults(run=_runs)
 
+    add_compare(commands)
     add_sweep(commands)
     add_datasets(commands)
     add_files(commands)

@@ -65,6 +65,8 @@ class RequestRecord:
     # how long
     client_queue_ms: float | None = None  # wait after its scheduled instant; open loop only
     late_ms: float | None = None  # the client's own share of that
+    tries: int | None = None  # how often it was sent: more than once with --retry alone
+    retry_ms: float | None = None  # earlier tries and the pauses after them
     queue_ms: float | None = None
     connect_ms: float | None = None
     tls_ms: float | None = None

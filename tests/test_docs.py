@@ -15,6 +15,7 @@ import pytest
 
 from llama_load.cli import command_parser
 from llama_load.cli_parser import Parser
+from llama_load.cli_serve import split_server_flags
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.options.flags import FLAGS
 from scripts.make_docs import flags_page, metrics_page, plan_page
@@ -37,7 +38,10 @@ def test_the_page_of_plans_is_up_to_date() -> None:
     assert (REPOSITORY / "docs" / "sweep-plans.md").read_text(encoding="utf-8") == plan_page()
 
 
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [
+    *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "docker/README.md")),
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
 DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("*.md"))
 
 
@@ -192,6 +196,6 @@ def test_every_subcommand_has_examples_that_parse(parser: Parser, monkeypatch: p
             assert parser.prog in command
             continue
         assert " ".join(words).startswith(parser.prog)
-        arguments, further = command_parser().parse_known_args(words[1:])
+        arguments, further = command_parser().parse_known_args(split_server_flags(words[1:])[0])
         assert arguments.run is parser.get_default("run")
         assert not further or parser.prog == "llama-load demo"

@@ -35,7 +35,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
         planned=None if manifest.end == "time" or manifest.num_prompts is None else manifest.num_prompts - manifest.cut,
         unsent=max(0, manifest.due - manifest.dropped - len(measured)) if manifest.end == "time" and manifest.due else None,
         dropped=manifest.dropped,
-        interrupted=manifest.end in ("interrupted", "running", "aborted")
+        interrupted=manifest.end in ("interrupted", "running", "aborted", "server")
         or (manifest.end == "stopped" and manifest.run_time_s is not None),
         percentiles=manifest.percentiles,
         shown=() if manifest.stages else shown_latencies(manifest.percentile_metrics, figures),
@@ -47,6 +47,8 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
         length_means_full=_length_means_full(manifest),
         fixed_lengths=manifest.fixed_lengths,
         server_changes=manifest.server_changes,
+        server_endings=[server.ended for server in manifest.servers if server.ended],
+        unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
         failure_context=_failure_context(run),
         all_records=run.records,
         others=in_all(worker.others for worker in manifest.workers),

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from llama_load.comparison.gates import Gate, GateResult, judge_gates
 from llama_load.comparison.intervals import Ratio, holm
+from llama_load.comparison.llama_bench import BenchRow
 from llama_load.comparison.metrics import Metric, metric_of, metrics_in
 from llama_load.comparison.reasons import Reason, reasons_against
+from llama_load.comparison.remedy import next_commands
 from llama_load.comparison.setup import Difference, differences
 from llama_load.comparison.side import Side, is_thin, ratio_between
 from llama_load.comparison.warnings import warnings_about
@@ -66,13 +68,18 @@ class Comparison:
         """Whether a difference can be proven: two sides have two runs or more."""
         return sum(len(side.runs) > 1 for side in self.sides) > 1
 
+    @property
+    def next_commands(self) -> list[str]:
+        """The lines of a shell command that would make the sides comparable or prove a difference; empty where not needed."""
+        return next_commands(self.sides, self.reasons, has_repeats=self.has_repeats)
+
     def is_spoilt(self, side: int) -> bool:
         """Whether a side is not ranked in anything, by itself."""
         return any(reason.sides == (side,) and not reason.latency for reason in self.reasons)
 
 
-def compare(sides: Sequence[Side], gates: Sequence[Gate] = ()) -> Comparison:
-    """Compare the sides; the first is the base of ratios and gates.
+def compare(sides: Sequence[Side], gates: Sequence[Gate] = (), bench: Sequence[BenchRow] = ()) -> Comparison:
+    """Compare the sides; the first is the base of ratios and gates. `bench`: rows of llama-bench, to hold against them.
 
     A difference is real if its Welch p value (`intervals.ratio_of`), adjusted by Holm over all metrics and sides judged, is at most
     5 %: among identical set-ups at most one comparison in twenty has a false alarm. With one run a side nothing is proven.
@@ -85,7 +92,7 @@ def compare(sides: Sequence[Side], gates: Sequence[Gate] = ()) -> Comparison:
         changes=_changes(sides, metrics, reasons),
         best={key: _best(sides, metric, reasons) for key in _keys(metrics) if (metric := metric_of(key)) is not None},
         reasons=reasons,
-        warnings=warnings_about(sides),
+        warnings=warnings_about(sides, bench),
         differences=differences(sides),
         gates=judge_gates(gates, sides, reasons),
     )

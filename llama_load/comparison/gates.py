@@ -106,3 +106,9 @@ def _result(
 
 def _percent(ratio: float) -> str:
     return f"{ratio - 1:+.1%}"
+
+
+def exit_code(results: Sequence[GateResult]) -> int:
+    """1 if a gate failed; else 3 if one cannot be judged, because a gate without evidence must not pass; else 0."""
+    outcomes = {result.outcome for result in results}
+    return 1 if FAILED in outcomes else 3 if NOT_JUDGED in outcomes else 0

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from llama_load.comparison.metrics import Metric
 from llama_load.comparison.side import SGLANG, MeasuredRun, Side
-from llama_load.metrics.check import BLURRED, LIMITS
+from llama_load.metrics.check import BLURRED, CLIENT_BOUND, LIMITS
 from llama_load.units import quantity
 
 # Longer prompts and answers take longer: sides are not ranked if their mean lengths differ by more. So are shares of cached tokens.
@@ -23,12 +23,13 @@ MOST_FAILED = LIMITS["failure_ratio"].limit
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why the sides with these indices are not ranked: one by itself, or two against each other. `latency`: only by this one's
-    figures (empty: by none). `flags`: those of llama-load that would avoid it."""
+    figures (empty: by none). `flags`: those of llama-load that would avoid it. `kind`: what differs between two."""
 
     text: str
     sides: tuple[int, ...]
     latency: str = ""
     flags: tuple[str, ...] = ()
+    kind: str = ""
 
     def concerns(self, metric: Metric) -> bool:
         """Whether it spoils this metric. What spoils TTFT or ITL spoils no other latency by more than the limits here."""
@@ -53,11 +54,12 @@ def _own(index: int, side: Side) -> Iterator[Reason]:
         name = side.label if len(side.runs) == 1 else f"{side.label} ({run.name})"
         completed, failed = run.count("completed"), run.failed
         if failed > MOST_FAILED * (completed + failed):
-            sent = quantity(completed + failed, "request")
-            why = "its figures are of the others only, on a server that was less busy"
-            yield Reason(f"{name}: {failed} of {sent} failed, so {why}", (index,))
+            answered = f"only {completed} of {quantity(completed + failed, 'request')} were answered"
+            why = "these may be the short ones, and the others left the server idle"
+            yield Reason(f"{name} is partial: {answered}; {why}", (index,))
         elif words := [word for word in run.words if word != BLURRED]:
-            yield Reason(f"{name} is {' and '.join(words)}{f': {run.why}' if run.why else ''}", (index,))
+            flags = ("--processes", "2") if CLIENT_BOUND in words else ()
+            yield Reason(f"{name} is {' and '.join(words)}{f': {run.why}' if run.why else ''}", (index,), flags=flags)
         if BLURRED in run.words:
             yield Reason(f"{name} is BLURRED: single gaps between its tokens cannot be told apart", (index,), "itl")
         if run.tool == SGLANG:
@@ -73,18 +75,18 @@ def _between(a: int, side_a: Side, b: int, side_b: Side) -> Iterator[Reason]:
     share = _shared_prompts(side_a.runs, side_b.runs)
     if share is not None and share < LEAST_SHARED_PROMPTS:
         text = f"{names} were sent different prompts ({share:.0%} in common)"
-        yield Reason(text, pair, flags=("--dataset-path", "FILE", "--seed", "0"))
+        yield Reason(text, pair, flags=("--dataset-path", "FILE", "--seed", "0"), kind="different prompts")
     for what, name in (("prompts", "mean_input"), ("answers", "mean_output")):
         mean_a, mean_b = side_a.mean_of(name), side_b.mean_of(name)
         if mean_a and mean_b and not _alike(mean_a, mean_b):
             flags = ("--sharegpt-output-len", f"{min(mean_a, mean_b):.0f}", "--ignore-eos") if name == "mean_output" else ()
             apart = f"{max(mean_a, mean_b) / min(mean_a, mean_b) - 1:.1%}"
             text = f"{names}: {what} of {mean_a:.0f} and {mean_b:.0f} tokens in the mean, {apart} apart"
-            yield Reason(text, pair, flags=flags)
+            yield Reason(text, pair, flags=flags, kind=f"lengths of {what}")
     cached_a, cached_b = side_a.mean_of("cached_ratio"), side_b.mean_of("cached_ratio")
     if cached_a is not None and cached_b is not None and abs(cached_a - cached_b) > MOST_UNLIKE:
         text = f"{names}: {cached_a:.0%} and {cached_b:.0%} of the prompt tokens came from a cache, which costs no prefill"
-        yield Reason(text, pair, flags=("--bust-prefix-cache",))
+        yield Reason(text, pair, flags=("--bust-prefix-cache",), kind="cached prompts")
     yield from _connects(pair, side_a, side_b)
 
 
@@ -117,4 +119,4 @@ def _connects(pair: tuple[int, int], side_a: Side, side_b: Side) -> Iterator[Rea
     if abs(reused_a - reused_b) * connect_ms > MOST_CONNECT * min(ttft_ms):
         shares = f"{1 - reused_a:.0%} of the requests of {side_a.label} and {1 - reused_b:.0%} of those of {side_b.label}"
         text = f"TTFT includes connecting ({connect_ms:.1f} ms) for {shares}"
-        yield Reason(text, pair, "ttft", ("--connection-reuse", "off"))
+        yield Reason(text, pair, "ttft", ("--connection-reuse", "off"), "connections")

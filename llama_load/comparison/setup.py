@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_load.comparison.side import Side
+from llama_load.comparison.side import LLAMA_LOAD, MeasuredRun, Side
 
 UNKNOWN = "unknown"
 
@@ -20,18 +20,23 @@ class Difference:
 
 def differences(sides: Sequence[Side]) -> list[Difference]:
     """The parts that differ, in the order in which they are first named. What only some sides report is a difference only where
-    those differ among themselves, or if it is an argument (`--flag`), which is either given or not."""
+    those differ among themselves; an argument of ours (`--flag`) is either given or not."""
     names = dict.fromkeys(name for side in sides for run in side.runs for name in run.setup)
     found = []
     for name in names:
-        absent = "not given" if name.startswith("-") else UNKNOWN
-        values = tuple(_value(side, name, absent) for side in sides)
+        values = tuple(_value(side, name) for side in sides)
         known = {value for value, side in zip(values, sides, strict=True) if side.runs and value != UNKNOWN}
         if len(known) > 1:
             found.append(Difference(name, values))
     return found
 
 
-def _value(side: Side, name: str, absent: str) -> str:
+def _value(side: Side, name: str) -> str:
     """The value on this side, or all values where its repeats differ."""
-    return ", ".join(dict.fromkeys(run.setup.get(name, absent) for run in side.runs)) or UNKNOWN
+    return ", ".join(dict.fromkeys(run.setup.get(name, _absent(run, name)) for run in side.runs)) or UNKNOWN
+
+
+def _absent(run: MeasuredRun, name: str) -> str:
+    """What it means that a run does not name this: our manifests hold every flag that was given, texts only what was printed."""
+    is_complete = run.tool == LLAMA_LOAD and any(each.startswith("-") for each in run.setup)
+    return "not given" if name.startswith("-") and is_complete else UNKNOWN

@@ -23,7 +23,8 @@ class MeasuredRun:
     `values`: by key of summary.json, None where not measured. `planned`: requests that were to be sent (None: unknown, or limited
     by time). `words` and `why`: the verdict's words but VALID, and its sentence. `samples`: values of a latency, one per request
     (ms), for charts. `prompts`: hashes of the prompts sent, None if unknown. `setup`: what was run, name to value. `identity`:
-    equal for two readings of the same run. `rounding`: step of the values' last digit (0.01 in a printed block).
+    equal for two readings of the same run. `rounding`: step of the values' last digit (0.01 in a printed block). `label`: its own
+    name, where it has one. `concurrency`: most requests in flight, None if there was no limit. `command`: how to repeat it.
     """
 
     name: str
@@ -42,6 +43,9 @@ class MeasuredRun:
     date: str = ""
     identity: str = ""
     rounding: float = 0.0
+    label: str = ""
+    concurrency: int | None = None
+    command: str = ""
 
     def value(self, key: str) -> float | None:
         """A figure; None where it was not measured."""

@@ -5,21 +5,121 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from llama_load.comparison.side import Side
+from llama_load.comparison.llama_bench import BenchRow, decode_speeds, quantization
+from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.units import quantity
 
+# A server decodes one stream a little slower than llama-bench (its context is longer, and it samples): 1 to 6 % in the runs that
+# docs/compare.md shows. Beyond this it runs something else.
+MOST_SLOWER = 0.15
+# Two files of different quantization never decode this alike while also generating the same number of tokens.
+SAME_SPEED = 0.01
+_FILE = "model file"
 
-def warnings_about(sides: Sequence[Side]) -> list[str]:
-    """A sentence for each."""
-    return [*_same_run(sides), *_in_blocks(sides)]
+
+def warnings_about(sides: Sequence[Side], bench: Sequence[BenchRow] = ()) -> list[str]:
+    """A sentence for each. `bench`: rows of llama-bench."""
+    return [*_same_run(sides), *_other_file(sides), *_same_file(sides), *_against_bench(sides, bench), *_in_blocks(sides)]
 
 
 def _same_run(sides: Sequence[Side]) -> Iterator[str]:
-    """One run on two sides."""
+    """One run on two sides, or twice on one."""
     for a, b in combinations(sides, 2):
         both = {run.identity for run in a.runs if run.identity} & {run.identity for run in b.runs}
         if both:
             yield f"{a.label} and {b.label} have {quantity(len(both), 'run')} in common: a run does not differ from itself"
+    for side in sides:
+        known = [run.identity for run in side.runs if run.identity]
+        if len(set(known)) < len(known):
+            yield f"{side.label} has the same run more than once: copies are no repeats"
+
+
+def _other_file(sides: Sequence[Side]) -> Iterator[str]:
+    """One label, but different models."""
+    for side in sides:
+        yield from _files_under_one_name(side.label, side.runs)
+    labels = dict.fromkeys(run.label for side in sides for run in side.runs if run.label)
+    for label in labels:
+        named = [side for side in sides if any(run.label == label for run in side.runs)]
+        if len(named) > 1:
+            yield from _files_under_one_name(label, [run for side in named for run in side.runs if run.label == label])
+
+
+def _files_under_one_name(label: str, runs: Sequence[MeasuredRun]) -> Iterator[str]:
+    for what in (_FILE, "model"):
+        files = list(dict.fromkeys(run.setup[what] for run in runs if run.setup.get(what)))
+        if len(files) > 1:
+            yield f"runs under one label, {label}, have different {what}s: {', '.join(files)}"
+            return
+
+
+def _same_file(sides: Sequence[Side]) -> Iterator[str]:
+    """Labels that name different quantizations, but one served file: by what the servers report, or by the figures."""
+    for a, b in combinations([side for side in sides if side.runs], 2):
+        names = _named(a), _named(b)
+        if None in names or names[0] == names[1]:
+            continue
+        files = [{run.setup[_FILE] for run in side.runs if run.setup.get(_FILE)} for side in (a, b)]
+        labels = f"{a.label} and {b.label} name different quantizations"
+        if files[0] and files[0] == files[1]:
+            yield f"{labels}, but both servers report the model file {', '.join(sorted(files[0]))}"
+        elif (tokens := _same_tokens(a.runs, b.runs)) is not None:
+            speeds = " and ".join(f"{side.mean('mean_tpot_ms') or 0:.2f}" for side in (a, b))
+            text = f"{labels}, but both generated {tokens} tokens at one speed (mean TPOT {speeds} ms)"
+            yield f"{text}: one file may have been served twice"
+
+
+def _named(side: Side) -> str | None:
+    """The quantization that its label names, else its model."""
+    return quantization(side.label) or next(
+        (found for run in side.runs if (found := quantization(run.setup.get("model", "")))), None
+    )
+
+
+def _same_tokens(a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]) -> int | None:
+    """The output tokens of two runs of the same load, if they are equal to the token although answers end by themselves, and the
+    speeds are equal too; else None."""
+    for one in a:
+        for other in b:
+            tokens, completed = one.count("total_output_tokens"), one.count("completed")
+            counts = tokens, completed, one.concurrency
+            if counts != (other.count("total_output_tokens"), other.count("completed"), other.concurrency) or not completed:
+                continue
+            # Answers of one length each have equal totals whatever the model.
+            is_fixed = one.fixed_lengths or other.fixed_lengths or tokens % completed == 0
+            speeds = one.value("mean_tpot_ms"), other.value("mean_tpot_ms")
+            if not is_fixed and all(speeds) and abs((speeds[0] or 0) / (speeds[1] or 1) - 1) <= SAME_SPEED:
+                return tokens
+    return None
+
+
+def _against_bench(sides: Sequence[Side], bench: Sequence[BenchRow]) -> Iterator[str]:
+    """A llama.cpp server that decodes a single stream slower or faster than llama-bench does with the same quantization."""
+    speeds = decode_speeds(bench)
+    for side in sides:
+        name = _named(side)
+        tpot_ms = side.mean("mean_tpot_ms")
+        if name is None or name not in speeds or not tpot_ms or not _is_single_llama(side):
+            continue
+        served, row = 1000 / tpot_ms, speeds[name]
+        if abs(served / row.tok_per_s - 1) <= MOST_SLOWER:
+            continue
+        text = (
+            f"{side.label} decodes {served:.1f} tok/s for one user, llama-bench {row.tok_per_s:.1f} ({row.test}) with {row.model}"
+        )
+        alike = [each for key, each in speeds.items() if key != name and abs(served / each.tok_per_s - 1) <= MOST_SLOWER / 2]
+        closest = min(alike, key=lambda each: abs(served / each.tok_per_s - 1), default=None)
+        likely = "" if closest is None else f"; it has {closest.tok_per_s:.1f} for {closest.model}: was that file served?"
+        yield text + likely
+
+
+def _is_single_llama(side: Side) -> bool:
+    """Whether it is llama.cpp with one request at a time."""
+    for run in side.runs:
+        names = " ".join((side.label, run.setup.get("server", ""), run.setup.get("model", ""), run.setup.get(_FILE, ""))).lower()
+        if run.concurrency != 1 or not any(each in names for each in ("llama.cpp", "llama-server", "llama-cpp", ".gguf")):
+            return False
+    return bool(side.runs)
 
 
 def _in_blocks(sides: Sequence[Side]) -> Iterator[str]:

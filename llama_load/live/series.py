@@ -17,6 +17,8 @@ MOST_STEPS = 720
 # The latencies with percentiles over time, and these percentiles.
 OVER_TIME = ("ttft", "itl")
 PERCENTILES = (50.0, 90.0, 99.0)
+# Rates of the present step are those of its part so far, but of no less.
+LEAST_WIDTH_S = 0.5
 # Series of other meters, such as a GPU's power. A server may report any number of them.
 MOST_GAUGES = 64
 
@@ -37,6 +39,7 @@ class TimeSeries:
         self.width_s = 1
         self.version = 0
         self._steps = 0
+        self._reached_ns = begun_ns
         self._changed = np.zeros(MOST_STEPS, np.int64)
         self._ended = np.zeros(MOST_STEPS, np.int64)
         self._failed = np.zeros(MOST_STEPS, np.int64)
@@ -76,15 +79,21 @@ class TimeSeries:
             gauge.counts[step] += 1
 
     def since(self, version: int) -> dict[str, Any]:
-        """The steps that have changed after that version, as columns: `t_s` is the end of a step, since the begin; rates are per
-        second, latencies in ms; None is not known. Steps in which nothing was counted or sampled are left out."""
+        """The steps that have changed after that version, as columns: `step` is its number, `t_s` its end since the begin.
+
+        Rates are per second, latencies in ms; None is not known. Steps in which nothing was counted or sampled are left out.
+        """
         steps = np.flatnonzero(self._changed[: self._steps] > max(version, 0))
         ended, failed, tokens = (array[steps] for array in (self._ended, self._failed, self._output_tokens))
+        so_far_s = (self._reached_ns - self._begun_ns) / NS_PER_S
+        ends_s = np.minimum((steps + 1) * self.width_s, np.ceil(so_far_s))
+        widths_s = np.maximum(np.minimum((steps + 1) * self.width_s, so_far_s) - steps * self.width_s, LEAST_WIDTH_S)
         found: dict[str, Any] = {
-            "t_s": ((steps + 1) * self.width_s).tolist(),
-            "requests_per_s": (ended / self.width_s).tolist(),
-            "failures_per_s": (failed / self.width_s).tolist(),
-            "output_tok_per_s": (tokens / self.width_s).tolist(),
+            "step": steps.tolist(),
+            "t_s": ends_s.tolist(),
+            "requests_per_s": (ended / widths_s).tolist(),
+            "failures_per_s": (failed / widths_s).tolist(),
+            "output_tok_per_s": (tokens / widths_s).tolist(),
         }
         for name, counts in self._sketches.items():
             columns = quantiles_of_rows_ms(counts[steps], PERCENTILES)
@@ -100,6 +109,7 @@ class TimeSeries:
         while (step := max(0, (now_ns - self._begun_ns) // (self.width_s * NS_PER_S))) >= MOST_STEPS:
             self._coarsen()
         self._steps = max(self._steps, step + 1)
+        self._reached_ns = max(self._reached_ns, now_ns)
         return int(step)
 
     def _coarsen(self) -> None:

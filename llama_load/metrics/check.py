@@ -30,6 +30,7 @@ class Limit:
 LIMITS = {
     # something is missing
     "missing_records": Limit(INCOMPLETE, 0, "a request without a record is in no figure"),
+    "server_endings": Limit(INCOMPLETE, 0, "what was sent after a server ended is missing"),
     "missing_stages": Limit(INCOMPLETE, 0, "a comparison of loads needs all of them"),
     "lost_requests": Limit(INCOMPLETE, 0, "the server may have worked on them for an unknown time"),
     "damaged_records": Limit(INCOMPLETE, 0, "a lost record is in no figure"),
@@ -55,6 +56,7 @@ LIMITS = {
     "drift_ratio": Limit(NOT_COMPARABLE, 1.5, "percentiles of a latency that grows depend on how long the run lasts"),
     "in_flight_imbalance": Limit(NOT_COMPARABLE, 0.6, "0 is even, 1 is all on one replica; chance alone stays below 0.5"),
     "task_exception_ratio": Limit(NOT_COMPARABLE, 0.01, "an exception ends a task, so the rest of its load is missing"),
+    "unused_rpc_workers": Limit(NOT_COMPARABLE, 0, "the model ran on other machines than configured"),
     "server_changes": Limit(NOT_COMPARABLE, 0, "the figures mix two servers"),
     "buffered_ratio": Limit(NOT_COMPARABLE, 0.5, "a stream that arrives in bursts was buffered by a proxy or by the server"),
     "unbelievable_counts": Limit(NOT_COMPARABLE, 0, "a server that miscounts once may miscount everywhere"),

@@ -128,6 +128,8 @@ class Evidence:
     length_means_full: bool = False  # a finish by length without max_tokens means a full context (llama-server)
     fixed_lengths: bool = False  # every answer should have exactly the requested length
     server_changes: Sequence[str] = ()
+    server_endings: Sequence[str] = ()  # the last words of servers that ended during the run
+    unused_rpc_workers: Sequence[str] = ()  # that a server was to compute on
     failure_context: FailureContext = field(default_factory=FailureContext)
 
     # the locustfile

@@ -124,7 +124,7 @@ def _overloaded(failed: FailedRequests, context: FailureContext) -> str:
     if "loading model" in failed.message.lower():
         return "the server was still loading its model: wait until /health answers 200"
     slots = "" if context.slots is None or context.users is None else f" ({context.users} users on {plural(context.slots, 'slot')})"
-    return f"the server's queue was full{slots}: lower the load or raise the queue's limit"
+    return f"the server's queue was full{slots}: lower the load, raise the queue's limit, or send again with --retry N"
 
 
 def _connect_refused(failed: FailedRequests, context: FailureContext) -> str:

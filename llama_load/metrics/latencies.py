@@ -101,6 +101,14 @@ def client_queue_ms(scheduled_ns: int | None, started_ns: int) -> float | None:
     return _between(scheduled_ns, started_ns)
 
 
+def retry_ms(started_ns: int, attempt_ns: int) -> float:
+    """Earlier tries of a request that the server refused, and the pauses after them, ms: start of the last try - started.
+
+    Part of TTFT and E2EL, which count from the first try.
+    """
+    return ns_to_ms(attempt_ns - started_ns)
+
+
 def scheduled_ttft_ms(ttft: float | None, client_queue: float | None) -> float | None:
     """TTFT from the scheduled instant, ms: TTFT + client queue time.
 

@@ -55,6 +55,8 @@ class Summary:
     total_cached_tokens: int | None
     tokens_per_event: Distribution
     speculation: Speculation | None
+    retried_requests: int  # sent more than once (--retry), and how often in addition
+    retries: int
     reused_connections: int
     reopened_connections: int
     server_prompt_tok_per_s: float | None
@@ -113,6 +115,8 @@ def summarize(
         total_cached_tokens=_total(ok.numbers("cached_tokens")),
         tokens_per_event=_tokens_per_event(ok, percentiles),
         speculation=_speculation(ok),
+        retried_requests=int((records.numbers("tries") > 1).sum()),
+        retries=int(np.nansum(np.maximum(0, records.numbers("tries") - 1))),
         reused_connections=int(records.equals("connection_reused", True).sum()),
         reopened_connections=int(records.equals("connection_reopened", True).sum()),
         server_prompt_tok_per_s=_speed(ok.numbers("server_prompt_tokens"), ok.numbers("server_prompt_ms")),

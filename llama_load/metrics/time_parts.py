@@ -34,7 +34,8 @@ class Part:
 
 PARTS = (
     Part("client_queue", "client queue", "started - scheduled; open loop only"),
-    Part("connect", "connect and send", "sent - started: TCP and TLS handshakes, and the upload of the request"),
+    Part("earlier_tries", "refused tries and pauses", "start of the last try - started; --retry only"),
+    Part("connect", "connect and send", "sent - start of the last try: TCP and TLS handshakes, and the upload of the request"),
     Part(
         "slot_wait",
         "wait for a slot",
@@ -109,8 +110,9 @@ def request_parts(records: Records, slots: Mapping[str, int]) -> RequestParts:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """The instants of each request, ns: started <= sent <= begun <= prompt <= first <= last.
+    """The instants of each request, ns: started <= tried <= sent <= begun <= prompt <= first <= last.
 
+    `tried`: the start of its last try.
     `prompt`, the start of its prompt: first token - the server's own time for it; without that, the headers where the server holds
     them until the request has a slot; else sent. `begun`: the earlier of prompt and such headers. `last`: its last token; its end
     if it failed. An answer that was not streamed has no first token: the server's times count back from its end. `predicted`: the
@@ -124,6 +126,7 @@ class _Spans:
     knows_prompt: Mask
     was_prefilled: Mask
     started: Instants
+    tried: Instants
     sent: Instants
     begun: Instants
     prompt: Instants
@@ -146,7 +149,8 @@ def _spans(records: Records) -> _Spans:
     was_prefilled = streamed | has_times | (queue_ns >= 0)
     first = np.where(streamed, first, np.where(has_times, last - predicted, last))
     first = np.clip(first, started, last)
-    sent = np.clip(np.where(sent < 0, started, sent), started, first)
+    tried = np.clip(started + np.maximum(0, _known_ns(records.numbers("retry_ms"))), started, first)
+    sent = np.clip(np.where(sent < 0, tried, sent), tried, first)
     headers = np.where(queue_ns >= 0, sent + queue_ns, sent)
     prompt = np.clip(np.where(has_times, first - prompt_ns, headers), sent, first)
     return _Spans(
@@ -157,6 +161,7 @@ def _spans(records: Records) -> _Spans:
         knows_prompt=has_times | (queue_ns >= 0),
         was_prefilled=was_prefilled,
         started=started,
+        tried=tried,
         sent=sent,
         begun=np.where(queue_ns >= 0, np.minimum(headers, prompt), prompt),
         prompt=prompt,
@@ -195,7 +200,8 @@ def _before_the_answer(spans: _Spans, prefills: Intervals, slots: int | None) ->
     prefill = spans.first - spans.prompt
     own = np.minimum(prefills.share(spans.prompt, spans.first), prefill)
     return {
-        "connect": (spans.counts, (spans.sent - spans.started).astype(np.float64)),
+        "earlier_tries": (spans.tried > spans.started, (spans.tried - spans.started).astype(np.float64)),
+        "connect": (spans.counts, (spans.sent - spans.tried).astype(np.float64)),
         "slot_wait": (knows & has_slots, (granted - spans.sent).astype(np.float64)),
         "batch_wait": (knows & has_slots, others + (prefill - own)),
         "image_prefill": (knows & images, own + np.where(has_slots, reading, 0.0)),

@@ -50,6 +50,7 @@ class Verdict:
 def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
     """The verdict on a run. `stages` have their checks that are not ok (see `stage_checks`)."""
     checks = [
+        *completeness.server_endings(evidence),
         completeness.missing_records(evidence),
         *load.stages(list(stages)),
         *completeness.lost_requests(evidence),
@@ -59,8 +60,10 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load.imbalance(evidence),
         *load.task_exceptions(evidence),
         *load.server_changes(evidence),
+        *load.unused_rpc_workers(evidence),
         *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),
         *answers.merged(evidence),
+        *completeness.retried(evidence),
         *client.cpu(evidence),
         *(check for stage in stages for check in stage.bad),
         client.clock(evidence),

@@ -223,6 +223,13 @@ FLAGS = (
     Flag("--connect-timeout", f"{_TIMEOUTS.connect_s:g}", "seconds to wait for a connection"),
     Flag("--first-token-timeout", f"{_TIMEOUTS.first_token_s:g}", "seconds to wait for the first token"),
     Flag("--token-timeout", f"{_TIMEOUTS.token_s:g}", "seconds to wait for the next token"),
+    Flag("--request-timeout", "", "seconds for a whole request, all its tries included (default: no limit)"),
+    Flag(
+        "--retry",
+        "0",
+        "send a request up to N more times while the server answers 429 or 503, with growing pauses; its latency counts from "
+        "the first try",
+    ),
     Flag(
         "--telemetry-interval",
         f"{DEFAULT_INTERVAL_S:g}",

@@ -37,6 +37,7 @@ from llama_load.wire.tls import TlsOptions
 from llama_load.workloads.prompt import Traffic
 
 LONGEST_FAULT = 300  # characters
+MOST_RETRIES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,7 @@ class RunOptions:
     label: str | None
     goals: Goals
     timeouts: Timeouts
+    retries: int  # how often a request that was refused as overloaded is sent again
     wait_at_end_s: float
     save_texts: bool
     telemetry: TelemetryOptions
@@ -150,7 +152,9 @@ def read_options(namespace: Any) -> RunOptions:
             number("connect_timeout", float, 0, above=True, most=LONGEST_S),
             number("first_token_timeout", float, 0, above=True, most=LONGEST_S),
             number("token_timeout", float, 0, above=True, most=LONGEST_S),
+            number("request_timeout", float, 0, above=True, most=LONGEST_S),
         ),
+        retries=number("retry", int, 0, most=MOST_RETRIES),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
         save_texts=switch("save_texts"),
         telemetry=read_telemetry(flags),

@@ -10,7 +10,7 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.runs import Manifest, PreflightRow
 from llama_load.targets.body import WITH_TEMPLATE
-from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
+from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, TRAITS, Target
 from llama_load.units import quantity
 from llama_load.wire.limits import Limits
 from llama_load.workloads.counting import EstimatedCounter
@@ -22,18 +22,6 @@ from llama_load.workloads.prompt import Plan
 GUESSED_TEMPLATE_TOKENS = 40
 # Open files besides connections: logs, the run folder, libraries' sockets.
 OTHER_FILES = 64
-# Server properties that affect results, and their names in messages.
-TRAITS = {
-    "backend": "server",
-    "build": "build",
-    "model": "model",
-    "model_path": "model file",
-    "slots": "slots",
-    "ctx_per_slot": "context",
-    "modalities": "modalities",
-    "chat_template_sha256": "chat template",
-    "sampling": "sampling defaults",
-}
 # A server that has run for less than this may still compile kernels or fill its caches.
 JUST_STARTED_S = 60.0
 # Flags that name a run but do not change it.

@@ -24,10 +24,11 @@ from llama_load.preflight.checks import (
 )
 from llama_load.preflight.load import PlannedLoad, planned_load
 from llama_load.preflight.load_rows import load_rows
+from llama_load.preflight.local_servers import LocalServer, find_local_servers, server_rows, with_traffic
 from llama_load.preflight.manifest import make_manifest, run_dir, run_writer
 from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import budget_of, hosts_of, probe_targets, token_counter
-from llama_load.runs import PreflightRow, RunWriter, last_with_label
+from llama_load.runs import Manifest, PreflightRow, RunWriter, last_with_label
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe
@@ -54,6 +55,7 @@ class Prepared:
     writer: RunWriter
     run_time_s: float | None
     prefix_nonce: str | None  # seeds the random prefixes, if enabled
+    local_servers: list[LocalServer]  # one per target
 
     @property
     def is_open(self) -> bool:
@@ -67,11 +69,40 @@ class Prepared:
         return balances or any(segment.is_limited for segment in self.segments)
 
 
-def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
-    """Query the servers, plan the prompts, print the preflight table, open the run folder.
+@dataclass(slots=True)
+class Checked:
+    """What a run would be: all checks have passed, nothing is written yet."""
 
-    UsageError: something does not fit.
-    """
+    options: RunOptions
+    load: PlannedLoad
+    probes: list[Probe]
+    targets: list[Target]
+    plans: Mapping[str, Plan]
+    manifest: Manifest  # with the rows of the preflight table
+    local_servers: list[LocalServer]
+
+    def open(self) -> Prepared:
+        """Open the run folder. UsageError: it cannot be written."""
+        options, load = self.options, self.load
+        return Prepared(
+            options=options,
+            targets=self.targets,
+            probes=self.probes,
+            body_options=options.body_options(),
+            plans=self.plans,
+            model=load.model,
+            segments=load.segments,
+            weights=load.weights,
+            users=load.users,
+            writer=run_writer(options, self.manifest),
+            run_time_s=load.run_time_s,
+            prefix_nonce=secrets.token_hex(8) if options.bust_prefix_cache else None,
+            local_servers=[with_traffic(*each) for each in zip(self.local_servers, self.manifest.servers, strict=True)],
+        )
+
+
+def check(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Checked:
+    """Query the servers, plan the prompts, make the rows of the preflight table. UsageError: something does not fit."""
     hosts = hosts_of(environment)
     load = planned_load(environment, options, run_time_s, headless=headless)
     if options.junit is not None and options.junit.is_dir():
@@ -82,26 +113,23 @@ def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, 
     probes, targets = probe_targets(hosts, options)
     counter, budget = token_counter(probes[0], options), budget_of(targets, options)
     plans = plan_prompts(environment, options, load, budget, counter)
+    local_servers = find_local_servers(targets)
+    descriptions = [server.describe() for server in local_servers]
     rows = _rows(options, load, targets, plans, budget=budget, counter=counter)
+    rows += server_rows(local_servers, descriptions)
     manifest = make_manifest(environment, load, options, targets=targets, plans=plans, tokenizer=counter.source, rows=rows)
+    manifest.servers = descriptions
     folder = run_dir(options, manifest).parent
     if options.label is not None and (before := last_with_label(folder, options.label)) is not None:
         rows += change_rows(before, manifest)
-    print_table(rows)
-    return Prepared(
-        options=options,
-        targets=targets,
-        probes=probes,
-        body_options=options.body_options(),
-        plans=plans,
-        model=load.model,
-        segments=load.segments,
-        weights=load.weights,
-        users=load.users,
-        writer=run_writer(options, manifest),
-        run_time_s=run_time_s,
-        prefix_nonce=secrets.token_hex(8) if options.bust_prefix_cache else None,
-    )
+    return Checked(options, load, probes, targets, plans, manifest, local_servers)
+
+
+def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
+    """`check`, print the preflight table, open the run folder. UsageError: something does not fit."""
+    checked = check(environment, options, run_time_s, headless=headless)
+    print_table(checked.manifest.preflight)
+    return checked.open()
 
 
 def _rows(

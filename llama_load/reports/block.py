@@ -17,6 +17,7 @@ from llama_load.reports.failure_lines import end_lines
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole
 from llama_load.reports.other_requests import traffic_lines
 from llama_load.reports.request_table import request_lines, request_table
+from llama_load.reports.server_section import server_lines
 from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
 from llama_load.reports.telemetry import telemetry_lines
 from llama_load.reports.time_table import time_lines
@@ -103,6 +104,7 @@ def own_sections(results: Results) -> list[str]:
     if manifest.prompts.get("replaced"):
         lines.append(headline("Prompts", "-"))
         lines.append(whole("Too long for a slot, replaced:", manifest.prompts["replaced"]))
+    lines += server_lines(manifest.servers)
     lines.append(headline("Verdict", "-"))
     lines += verdict_lines(results)
     lines.append("=" * WIDTH)

@@ -23,6 +23,8 @@ def end_lines(results: Results) -> Iterable[str]:
         yield whole("Failed after their first token:", answers.broken_off)
     if results.run.manifest.goodput and figures.good_requests is not None:
         yield whole("Met every objective:", f"{figures.good_requests} of {figures.completed}")
+    if figures.retries:
+        yield whole("Sent again after 429 or 503:", f"{figures.retried_requests} requests, {figures.retries} times")
     for failure in results.failures:
         yield whole(f"{failure.kind}:", failure.count)
         text = f"{failure_times(failure)}: {explanation(failure)}"

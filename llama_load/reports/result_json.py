@@ -14,6 +14,7 @@ from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.reports.other_requests import traffic_json
+from llama_load.reports.server_section import server_json
 from llama_load.reports.telemetry import telemetry_json
 from llama_load.reports.time_table import time_parts_json
 from llama_load.runs import Manifest
@@ -35,6 +36,7 @@ def result_json(results: Results) -> dict[str, Any]:
             **traffic_json(results.others),
             "telemetry": telemetry_json(results),
             "prompts": manifest.prompts,
+            "servers": [server_json(server) for server in manifest.servers],
             "by_workload": _parts(results, results.by_workload),
             "by_model": _parts(results, results.by_model),
             "by_stage": {stage.name: _stage(manifest, stage) for stage in results.stages},
@@ -65,6 +67,8 @@ def _ours(figures: Summary) -> dict[str, Any]:
         "total_cached_tokens": figures.total_cached_tokens,
         "server_prompt_tok_per_s": figures.server_prompt_tok_per_s,
         "server_predict_tok_per_s": figures.server_predict_tok_per_s,
+        "retried_requests": figures.retried_requests,
+        "retries": figures.retries,
         "reused_connections": figures.reused_connections,
         "reopened_connections": figures.reopened_connections,
         "token_sources": figures.token_sources,

@@ -33,11 +33,12 @@ def run_lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterable[str]
 def run_rows(folder: Path) -> list[tuple[str, ...]]:
     """The cells of `COLUMNS` of every run folder in `folder`, or of `folder` itself if it is one; the oldest first."""
     folders = [folder] if (folder / MANIFEST).is_file() else [file.parent for file in folder.glob(f"*/{MANIFEST}")]
-    rows = [_row(each) for each in folders]
+    rows = [run_row(each) for each in folders]
     return sorted(rows, key=lambda row: (row[1], row[0]))
 
 
-def _row(folder: Path) -> tuple[str, ...]:
+def run_row(folder: Path) -> tuple[str, ...]:
+    """The cells of `COLUMNS` of a run folder."""
     manifest = _read(folder / MANIFEST)
     if manifest is None:
         return (printable(folder.name), "", "", "", "", "", "", "", f"broken: {MANIFEST} cannot be read")

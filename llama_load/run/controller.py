@@ -25,9 +25,11 @@ from llama_load.record import OK
 from llama_load.reports.write import try_to_write_reports
 from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
+from llama_load.run.live_meters import present_values
 from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
 from llama_load.run.server_identity import changes_since
+from llama_load.run.server_watch import ServerWatch
 from llama_load.run.telemetry import TelemetryRun
 from llama_load.runs import Aborted, Run, StageRecord, write_manifest
 from llama_load.targets.balance import Balancer
@@ -64,7 +66,8 @@ class RunController:
         balancer = Balancer(len(prepared.targets), prepared.options.balance)
         self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer)
         self._phase_runner = PhaseRunner(prepared, self.dispatcher, host, self)
-        self._progress = Progress(self._counts)
+        self._progress = Progress(self.counts)
+        self._server_watch = ServerWatch(prepared.local_servers)
         self._abort_if = prepared.options.goals.abort_if
         self._figures = RunningFigures()
         self.live = LiveFigures()
@@ -74,6 +77,7 @@ class RunController:
         """Begin the first phase."""
         self.telemetry.wait_until_ready()
         self._greenlets += [gevent.spawn(self._watch), gevent.spawn(self._sample)]
+        self._greenlets.append(gevent.spawn(self._server_watch.watch, self._server_ended))
         if self._abort_if:
             self._greenlets.append(gevent.spawn(self._watch_thresholds))
         self.phase_over()
@@ -102,6 +106,11 @@ class RunController:
             self._fault = sentence
             self.end("stopped")
 
+    def _server_ended(self) -> None:
+        """A server's process is gone: what is sent now can only fail."""
+        print("the server ended; the run ends", file=sys.stderr, flush=True)
+        self.end("server")
+
     def stopping(self, reason: str) -> None:
         """The users are being stopped: hand out no more leases. The reason counts only if the run has none yet."""
         self.end_reason = self.end_reason or reason
@@ -122,6 +131,7 @@ class RunController:
         writer.manifest.end = self.end_reason or "stopped"
         writer.manifest.workers = list(health)
         writer.manifest.lost = self.dispatcher.lost
+        self._server_watch.record(writer)
         writer.manifest.server_changes += self._server_changes()
         self.telemetry.close()
         try:
@@ -194,7 +204,8 @@ class RunController:
         known = [job.value for job in jobs if isinstance(job.value, ServerCounters)]
         return reduce(ServerCounters.plus, known) if len(known) == len(jobs) else None
 
-    def _counts(self) -> Counts:
+    def counts(self) -> Counts:
+        """How far the run is."""
         dispatcher = self.dispatcher
         if not dispatcher.has_begun:
             return Counts()
@@ -215,8 +226,13 @@ class RunController:
         while True:
             held = self.dispatcher.requests_under_way()
             by_group = Counter(GroupKey(lease.workload, lease.stage, urls[lease.replica]) for lease in held)
-            gauges = {"in_flight": len(held), "waiting": self.dispatcher.overdue, "users": self._host.users_asked()}
-            self.live.sample(self._phase_runner.what, by_group, gauges | {"workers": self._host.workers()})
+            gauges: dict[str, float] = {
+                "in_flight": len(held),
+                "waiting": self.dispatcher.overdue,
+                "users": self._host.users_asked(),
+            }
+            gauges |= {"workers": self._host.workers(), **present_values(self.telemetry.live.series())}
+            self.live.sample(self._phase_runner.what, by_group, gauges)
             gevent.sleep(SAMPLE_EVERY_S)
 
     def _watch_thresholds(self) -> None:

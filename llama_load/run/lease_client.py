@@ -82,6 +82,7 @@ class LeaseClient:
     _measuring: bool = False
     _closing: bool = False
     _closed: Event = field(default_factory=Event)
+    _cut: Event = field(default_factory=Event)
 
     def receive(self, leases: Sequence[Lease]) -> None:
         """Queue leases from the dispatcher."""
@@ -127,6 +128,14 @@ class LeaseClient:
                 queue.stock.clear()
             for _ in range(queue.waiting):
                 queue.ready.release()
+
+    def cut(self) -> None:
+        """End all pauses: requests that wait to be sent again are cancelled."""
+        self._cut.set()
+
+    def pause(self, seconds: float) -> bool:
+        """See `Session.pause`."""
+        return not self._cut.wait(seconds)
 
     def take(self, workload: str) -> Ticket:
         """See `Session.take`."""

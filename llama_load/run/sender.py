@@ -48,7 +48,9 @@ class SenderRuntime:
         options = config.options
         self.lease_client = LeaseClient(
             link=link,
-            settings=SessionSettings(worker, config.body_options, options.dialogue, options.timeouts, options.save_texts),
+            settings=SessionSettings(
+                worker, config.body_options, options.dialogue, options.timeouts, options.save_texts, options.retries
+            ),
             targets=config.targets,
             nonce=config.nonce,
             measuring=self._monitor.start,
@@ -78,6 +80,7 @@ class SenderRuntime:
         """Drain, cancel the requests still in flight, and wait for their records."""
         self.drain(wait_s)
         self._monitor.stop()
+        self.lease_client.cut()
         for exchange in tuple(Transport.of_this_process().active):
             exchange.cancel()
         Transport.of_this_process().close_parked()

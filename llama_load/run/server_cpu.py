@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 
 import gevent
 import psutil
 
-from llama_load.telemetry.server_processes import listening
 from llama_load.wire.address import Address
+from llama_load.wire.local_ports import is_here, listening, with_descendants
 
 
 class ServerCpu:
@@ -35,7 +34,7 @@ class ServerCpu:
         return min(1.0, sum(used_s) / total_s) if used_s and total_s > 0 else None
 
     def _look(self, ports: set[int]) -> None:
-        self._processes = gevent.get_hub().threadpool.apply(listening, (ports,))
+        self._processes = gevent.get_hub().threadpool.apply(lambda: with_descendants(listening(ports)))
         self.start()
 
     def _cpu_s(self) -> dict[int, float]:
@@ -54,12 +53,3 @@ def machine_cpu_s() -> tuple[float, float, float]:
     times = psutil.cpu_times()
     guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # contained in user and nice
     return times.idle + getattr(times, "iowait", 0.0), sum(times) - guests, getattr(times, "steal", 0.0)
-
-
-def is_here(address: Address) -> bool:
-    """Whether the address is one of this machine."""
-    found = {str(sockaddr[0]).partition("%")[0] for _, sockaddr in address.endpoints}
-    if any(ipaddress.ip_address(each).is_loopback for each in found):
-        return True
-    own = {each.address.partition("%")[0] for interface in psutil.net_if_addrs().values() for each in interface}
-    return not found.isdisjoint(own)

@@ -12,10 +12,10 @@ from gevent import subprocess
 
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.live_telemetry import LiveTelemetry
-from llama_load.run.server_cpu import is_here
 from llama_load.runs import SAMPLES
 from llama_load.targets.target import LLAMA_SERVER, Target
 from llama_load.telemetry.source import Endpoint, SamplerConfig
+from llama_load.wire.local_ports import is_here
 
 # How long the sampler may take to start, to answer, and to end.
 READY_WITHIN_S, SAMPLED_WITHIN_S, ENDED_WITHIN_S = 5.0, 1.5, 3.0

@@ -3,6 +3,7 @@
     run.json            the manifest, rewritten as a whole whenever it changes
     requests.arrows     the journal: record batches with checksums; deleted once every record is in the table
     requests.parquet    the table of all records, written at the end
+    server/             a local server's log, its lines about memory, its command
     telemetry.jsonl     samples, and telemetry.parquet, which is made of them at the end (see `llama_load.runs.telemetry`)
 
 The process that writes a folder holds its lock. All reports read the folder from here, also that of a run that was killed.
@@ -25,6 +26,7 @@ from llama_load.runs.manifest import (
     write_manifest,
 )
 from llama_load.runs.reading import Run, add_spool, load_run, recover
+from llama_load.runs.server_files import ServerFiles, write_server_files
 from llama_load.runs.spool import Spool
 from llama_load.runs.telemetry import SAMPLES, TELEMETRY
 from llama_load.runs.whole_file import write_whole
@@ -44,6 +46,7 @@ __all__ = [
     "PreflightRow",
     "Run",
     "RunWriter",
+    "ServerFiles",
     "Spool",
     "SpoolManifest",
     "StageRecord",
@@ -55,5 +58,6 @@ __all__ = [
     "open_run",
     "recover",
     "write_manifest",
+    "write_server_files",
     "write_whole",
 ]

@@ -13,6 +13,7 @@ from llama_load.foreign_text import redacted
 from llama_load.metrics.evidence import DamagedJournal, LostWorker, WorkerHealth
 from llama_load.metrics.prompt_cache import SentBefore
 from llama_load.metrics.server_counters import ServerCounters
+from llama_load.metrics.server_description import ServerDescription
 from llama_load.runs.whole_file import write_whole
 
 MANIFEST = "run.json"
@@ -122,9 +123,10 @@ class Manifest:
     workers: list[WorkerHealth] = field(default_factory=list)
     lost: list[LostWorker] = field(default_factory=list)
     counters: ServerCounters | None = None  # the servers' counters during measurements, without warm-ups
+    servers: list[ServerDescription] = field(default_factory=list)  # what the servers are made of, one per target
     server_changes: list[str] = field(default_factory=list)  # differences between the servers before and after the run
     damaged: list[DamagedJournal] = field(default_factory=list)  # journals with records that are not in the table
-    end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted"
+    end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted", "server"
 
 
 @dataclass(slots=True)

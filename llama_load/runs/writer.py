@@ -164,6 +164,13 @@ class RunWriter:
         if self._spool is not None and not any(str(self._spool.path) in damaged.file for damaged in self.manifest.damaged):
             self._spool.discard()
 
+    def discard(self) -> None:
+        """Remove the folder of a run that has not begun."""
+        self.release()
+        with suppress(OSError):
+            (self.path / MANIFEST).unlink()
+            self.path.rmdir()  # if there is nothing else in it
+
     def release(self) -> None:
         """Close the journal and unlock the folder."""
         if self._journal is not None:

@@ -10,11 +10,13 @@ from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_text import MASK, is_secret_name
 from llama_load.serving.model_maker import ModelSize, cached_model
-from llama_load.serving.process import EmbeddedServer, refuse_other_than_gguf
+from llama_load.serving.process import SERVER_KEY, EmbeddedServer, refuse_other_than_gguf
 from llama_load.serving.spec import Command, ServerSpec
 
 # Where each kind reads its API key.
-KEY_VARIABLES = {"llama-server": "LLAMA_API_KEY", "vllm": "VLLM_API_KEY", "llama-cpp-python": "API_KEY"}
+KEY_VARIABLES = {"embedded": SERVER_KEY, "llama-server": "LLAMA_API_KEY", "vllm": "VLLM_API_KEY", "llama-cpp-python": "API_KEY"}
+# Else llama.cpp starts a debugger when it aborts: that takes seconds and hides the reason behind its output.
+NO_BACKTRACE = "GGML_NO_BACKTRACE"
 READY_PATHS = {"llama-cpp-python": "/v1/models"}  # others: /health
 RPC_SCRIPT = Path(__file__).with_name("llama_cpp_python_rpc.py")
 # The level at which llama.cpp logs its buffers and the memory breakdown. Until the end of 2025 they came at the default level, and
@@ -49,11 +51,10 @@ def model_of(spec: ServerSpec) -> str:
 
 def environment(spec: ServerSpec) -> dict[str, str]:
     """What is added to the environment: the key, then `spec.env`."""
-    if not spec.api_key:
-        return dict(spec.env)
-    if spec.kind == "embedded":
-        return EmbeddedServer(Path(), api_key=spec.api_key).env | dict(spec.env)
-    return {KEY_VARIABLES[spec.kind]: spec.api_key} | dict(spec.env)
+    added = {} if spec.kind == "vllm" else {NO_BACKTRACE: "1"}
+    if spec.api_key:
+        added[KEY_VARIABLES[spec.kind]] = spec.api_key
+    return added | dict(spec.env)
 
 
 def program_of(spec: ServerSpec) -> str:

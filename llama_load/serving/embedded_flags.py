@@ -24,12 +24,15 @@ _WITH_VALUE: tuple[tuple[tuple[str, ...], Callable[[Any, str, Any], None]], ...]
     (("-cram", "--cache-ram"), lambda params, value, _: setattr(params, "cache_ram_mib", int(value))),
     (("-lv", "--verbosity", "--log-verbosity"), lambda params, value, _: setattr(params, "verbosity", int(value))),
 )
-_WITHOUT_VALUE: tuple[tuple[tuple[str, ...], Callable[[Any], None]], ...] = (
-    (("-kvu", "--kv-unified"), lambda params: setattr(params, "kv_unified", True)),
-    (("--no-kv-unified",), lambda params: setattr(params, "kv_unified", False)),
-    (("--no-warmup",), lambda params: setattr(params, "warmup", False)),
-    (("--no-cache-prompt",), lambda params: setattr(params, "cache_prompt", False)),
-    (("--metrics", "--slots"), lambda _: None),  # always on
+_WITHOUT_VALUE: tuple[tuple[tuple[str, ...], Callable[[Any, Any], None]], ...] = (
+    (("-kvu", "--kv-unified"), lambda params, _: setattr(params, "kv_unified", True)),
+    (("--no-kv-unified",), lambda params, _: setattr(params, "kv_unified", False)),
+    (("--no-warmup",), lambda params, _: setattr(params, "warmup", False)),
+    (("--no-cache-prompt",), lambda params, _: setattr(params, "cache_prompt", False)),
+    (("--embedding", "--embeddings"), lambda params, library: _embed(params, library, "MEAN")),
+    # Without a classifier head, as in the demo's model, the score is the first element of the last hidden state.
+    (("--rerank", "--reranking"), lambda params, library: _embed(params, library, "RANK")),
+    (("--metrics", "--slots"), lambda *_: None),  # always on
 )
 _TAKES = {name: put for names, put in _WITH_VALUE for name in names}
 _SWITCHES = {name: put for names, put in _WITHOUT_VALUE for name in names}
@@ -46,7 +49,7 @@ def apply_flags(params: Any, flags: Sequence[str], library: Any) -> None:
     while left:
         flag, is_joined, value = left.pop(0).partition("=")
         if flag in _SWITCHES and not is_joined:
-            _SWITCHES[flag](params)
+            _SWITCHES[flag](params, library)
             continue
         if flag not in _TAKES:
             known = ", ".join(names[0] for names, _ in (*_WITH_VALUE, *_WITHOUT_VALUE))
@@ -63,6 +66,11 @@ def apply_flags(params: Any, flags: Sequence[str], library: Any) -> None:
 
 def _set_threads(params: Any, threads: int) -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+
+
+def _embed(params: Any, library: Any, pooling: str) -> None:
+    params.embedding = True
+    params.pooling_type = getattr(library.llama_pooling_type, f"LLAMA_POOLING_TYPE_{pooling}")
 
 
 def _ggml_type(library: Any, name: str) -> Any:

@@ -36,19 +36,16 @@ def main() -> None:
     params.n_ctx = wanted["slots"] * wanted["ctx_per_slot"]
     params.cpuparams.n_threads = wanted["threads"]
     params.cpuparams_batch.n_threads = wanted["threads"]
-    if wanted["embeddings"] or wanted["reranking"]:
-        params.embedding = True
-        params.n_batch = params.n_ubatch = wanted["ctx_per_slot"]  # an input must fit one batch
-        pooling = xllamacpp.llama_pooling_type
-        # Without a classifier head, as in the demo's model, the score is the first element of the last hidden state.
-        params.pooling_type = pooling.LLAMA_POOLING_TYPE_RANK if wanted["reranking"] else pooling.LLAMA_POOLING_TYPE_MEAN
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.endpoint_props = True
     params.kv_unified = wanted["shared_kv"]
     if wanted["speculative"]:
         params.speculative.types = [getattr(xllamacpp.common_speculative_type, _type_name(wanted["speculative"]))]
-    apply_flags(params, wanted["flags"], xllamacpp)
+    own = [flag for name, flag in (("embeddings", "--embeddings"), ("reranking", "--reranking")) if wanted[name]]
+    apply_flags(params, own + wanted["flags"], xllamacpp)
+    if params.embedding:
+        params.n_batch = params.n_ubatch = params.n_ctx // params.n_parallel  # an input must fit one batch
     if key := os.environ.get("LLAMA_LOAD_SERVER_API_KEY"):
         params.api_keys = [key]
     server = xllamacpp.Server(params)

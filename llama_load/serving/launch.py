@@ -33,6 +33,7 @@ class Server:
     command: Command  # as it was started, without secrets
     start_s: float  # from the start of its process until it was ready
     pid: int  # of the process that listens
+    rpc: Command  # addresses of its RPC workers
     _events: _Events = field(repr=False)
 
     def ended(self) -> str:
@@ -66,6 +67,7 @@ def serving(spec: ServerSpec, folder: Path) -> Iterator[Server]:
             command=tuple(job.server.shown),
             start_s=float(ready["ready"]),
             pid=int(ready["pid"]),
+            rpc=tuple(job.rpc),
             _events=events,
         )
     finally:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import stat
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,12 +19,14 @@ from typing import Any
 
 import psutil
 
-from llama_load.foreign_text import printable_json
+from llama_load.foreign_text import printable_json, printable_lines
 from llama_load.serving.model_maker import cache_folder
 
 MOST_BYTES = 256 * 1024
 # psutil computes the time a process was created from a clock tick: two readings of it differ by less.
 SAME_TIME_S = 1.0
+LOGS_KEPT_S = 86400.0
+ENDED_KEPT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,23 @@ def folder() -> Path:
     return path
 
 
+def log_folder(port: int) -> Path:
+    """Where the logs of the server on this port are kept until the next one takes it. Logs of a day ago and older are removed."""
+    logs = folder() / "logs"
+    for old in logs.glob("*"):
+        with suppress(OSError):
+            if time.time() - max(file.stat().st_mtime for file in (old, *old.iterdir())) > LOGS_KEPT_S:
+                shutil.rmtree(old)
+    return logs / str(port)
+
+
 def write(entry: Entry) -> None:
-    """Write an entry, and remove those of servers that are gone."""
+    """Write an entry, and remove those of servers that are gone; not at once if they tell why, because a run may want to know."""
     for path in folder().glob("*.json"):
         old = _read(path)
-        if old is None or not _is_alive(old):
-            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if old is None or not (_is_alive(old) or (old.ended and time.time() - path.stat().st_mtime < ENDED_KEPT_S)):
+                path.unlink()
     path = _path(entry.port)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
@@ -111,8 +126,9 @@ def _read(path: Path) -> Entry | None:
             status = os.fstat(file.fileno())
             if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or not stat.S_ISREG(status.st_mode):
                 return None
-            return _entry(printable_json(json.loads(file.read(MOST_BYTES))))
-    except (OSError, ValueError, TypeError, KeyError):
+            found = json.loads(file.read(MOST_BYTES))
+            return _entry(printable_json(found) | {"ended": printable_lines(found["ended"])})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 import psutil
 
 from llama_load.serving import registry
+from llama_load.serving.last_words import last_words
 from llama_load.serving.registry import Entry, Part
 
 LOOK_S = 0.05
@@ -37,7 +38,6 @@ WORKER_WITHIN_S = 30.0
 STOPPED_WITHIN_S = 15.0  # vLLM ends its processes one after the other
 # So long a server may take to notice that an RPC worker is gone, and to write its last words.
 NOTICES_WITHIN_S = 2.0
-TAIL_LINES, TAIL_BYTES = 8, 16 * 1024
 NICE = 10
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 READY = (200, 401, 403)  # it answers, though not without a key
@@ -140,7 +140,7 @@ class Supervisor:
             self._pause(STARTING_LOOK_S)
             self._refuse_ended()
             if time.monotonic() - began_s > job.ready_within_s:
-                raise Failed(f"the server was not ready within {job.ready_within_s:g} s; {tail(job.server.log)}")
+                raise Failed(f"the server was not ready within {job.ready_within_s:g} s{tail(job.server.log)}")
         start_s = time.monotonic() - began_s
         listening = self._listening(server.pid)
         self._register(listening, start_s)
@@ -152,15 +152,15 @@ class Supervisor:
             self._pause(LOOK_S)
         part, code = ended
         if part is self.job.server:
-            return f"the server ended by itself ({exit_text(code)}); {tail(part.log)}"
+            return f"the server ended by itself ({exit_text(code)}){tail(part.log)}"
         server = self.running[-1][1]
         if part.address:
             with suppress(subprocess.TimeoutExpired):
                 server.wait(NOTICES_WITHIN_S)
         words = f"{part.name} ended ({exit_text(code)})"
         if server.poll() is None:
-            return f"{words}, so the server was stopped; {tail(part.log)}"
-        return f"{words}, and the server with it ({exit_text(server.returncode)}); {tail(self.job.server.log)}"
+            return f"{words}, so the server was stopped{tail(part.log)}"
+        return f"{words}, and the server with it ({exit_text(server.returncode)}){tail(self.job.server.log)}"
 
     def _ended(self) -> tuple[Process, int | None] | None:
         """What has ended first: an RPC worker that dies takes the server with it, so the server is asked last."""
@@ -171,7 +171,7 @@ class Supervisor:
         if ended is not None:
             part, code = ended
             when = "while starting" if part is self.job.server else "while the server was starting"
-            raise Failed(f"{part.name} ended {when} ({exit_text(code)}); {tail(part.log)}")
+            raise Failed(f"{part.name} ended {when} ({exit_text(code)}){tail(part.log)}")
 
     # ------------------------------------------------------------------ parts of it
 
@@ -204,7 +204,7 @@ class Supervisor:
             except OSError as error:
                 raise Failed(f"the {what} command {command[0]} cannot be started: {error.strerror}") from None
         if code:
-            raise Failed(f"the {what} command {command[0]} failed ({exit_text(code)}); {tail(self.job.commands_log)}")
+            raise Failed(f"the {what} command {command[0]} failed ({exit_text(code)}){tail(self.job.commands_log)}")
 
     def _clean_up(self) -> None:
         for command in self.job.clean_up:
@@ -310,14 +310,9 @@ def exit_text(code: int | None) -> str:
 
 
 def tail(log: str) -> str:
-    """Where a log is and how it ends."""
-    try:
-        with Path(log).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()[-TAIL_LINES:]
-    except OSError:
-        lines = []
-    return f"{log} ends with:\n" + "\n".join(lines) if lines else f"{log} is empty"
+    """`; ` with where a log is and how it ends; "" if it is empty."""
+    words = last_words(Path(log))
+    return f"; {words}" if words else ""
 
 
 def _end_with_parent() -> None:

@@ -29,8 +29,7 @@ from locust.runners import MasterRunner, WorkerRunner
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable_lines
-from llama_load.load.segments import LONGEST_S
-from llama_load.options.flags import MOST_USERS, declare
+from llama_load.options.flags import declare
 from llama_load.options.options import RunOptions, read_options
 from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
@@ -43,12 +42,16 @@ from llama_load.swarm import messages, sealed_rpc
 from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
+from llama_load.swarm.locust_flags import refuse_conflicts, users_of
 from llama_load.swarm.master import MasterRun
+from llama_load.swarm.outcome import IDLE, RUNNING, STOPPING, Outcome
 from llama_load.swarm.ports import choose_port
 from llama_load.swarm.presence import LOST_AFTER_S, Presence
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.swarm.web.control import RunControl
 from llama_load.swarm.web.metrics import RunMetrics, add_metrics_page, serve_metrics
+from llama_load.swarm.web.pages import add_pages
 from llama_load.swarm.web_guard import WebGuard
 from llama_load.swarm.worker import WorkerLifecycle
 
@@ -104,6 +107,7 @@ class Lifecycle:
         self.prepared: Prepared | None = None
         self.exit_code: int | None = None
         self.metrics = RunMetrics()
+        self.outcome: Outcome | None = None  # of the last run, or of a start that was refused
         self._junit: Path | None = None
         self._has_html = True
         self._is_interrupted = self._is_quitting = False
@@ -121,9 +125,10 @@ class Lifecycle:
                 environment.runner.register_message(kind, self._on_message)
         try:
             self._guard = None if environment.web_ui is None else WebGuard(environment)
-            if environment.web_ui is not None:
+            if self._guard is not None:
                 add_metrics_page(environment.web_ui, self.metrics)
-            options = self._read()
+                add_pages(RunControl(self, self._guard))
+            options = self.read(self.options, environment.host)
             self._take_over_options(options)
             if options.metrics_address is not None:
                 serve_metrics(options.metrics_address, self.metrics)
@@ -138,25 +143,8 @@ class Lifecycle:
         SIGNALS.listen(self._interrupted)
 
     def _take_over_options(self, given: RunOptions) -> None:
-        users, most = self.options.num_users, given.max_concurrency
-        if users is not None and not 1 <= users <= MOST_USERS:
-            raise UsageError(f"-u must be a whole number of at least 1 and at most {MOST_USERS:,}, got {users}")
-        spawn_rate = self.options.spawn_rate
-        if spawn_rate is not None and not 0 < spawn_rate <= MOST_USERS:
-            raise UsageError(f"-r must be a number of users a second above 0 and at most {MOST_USERS:,}, got {spawn_rate:g}")
-        run_time_s = self.options.run_time
-        if run_time_s is not None and not 0 < run_time_s <= LONGEST_S:
-            raise UsageError(f"-t must be a time above 0 s and at most {LONGEST_S:,.0f} s, got {run_time_s} s")
-        is_open = given.load.is_open or given.trace is not None
-        if not is_open and users is not None and most is not None and users != most:
-            raise UsageError(f"-u {users} and --max-concurrency {most} both set concurrency: give only one")
-        if given.load.stages and users is not None:
-            raise UsageError(f"-u {users} and --stages {self.options.stages} both set concurrency: leave out -u")
-        if self.options.spawn_rate is not None and (is_open or given.load.stages):
-            raise UsageError(
-                "-r has no effect with a request rate or stages: users are started before the load begins; leave it out"
-            )
-        self.options.num_users = users or (None if is_open else most) or 1
+        refuse_conflicts(self.options, given)
+        self.options.num_users = users_of(self.options, given)
         if self.headless:
             # The result block replaces Locust's tables on the terminal; --csv, --html and --json still have them.
             logging.getLogger("locust.stats_logger").setLevel(logging.WARNING)
@@ -164,19 +152,19 @@ class Lifecycle:
             self._take_over_run_time()
             self._announce_run_time()
 
-    def _read(self) -> RunOptions:
+    def read(self, options: Any, host: str | None) -> RunOptions:
         """The flags; without --stages those of the locustfile's load shape, if it is one of ours."""
         if self._guard is not None:  # before any path in them is looked at
-            self._guard.check()
+            self._guard.check(options, host)
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
-            if not self.options.stages:
-                self.options.stages = shape.text()
-            if not self.options.stages:
+            if not options.stages:
+                options.stages = shape.text()
+            if not options.stages:
                 raise UsageError(f"the load shape {type(shape).__name__} has no stages: write stages = '1,8,16' in it")
-        elif shape is not None and self.options.stages:
+        elif shape is not None and options.stages:
             raise UsageError("--stages and the locustfile's load shape both set the load: leave out one of them")
-        return read_options(self.options)
+        return read_options(options)
 
     def _take_over_run_time(self) -> None:
         """Take -t from Locust's options, and stop the timer that its web UI has just started."""
@@ -192,11 +180,31 @@ class Lifecycle:
             logger.info("Run time limit set to %g seconds, counted from the end of the warm-up", self.run_time_s)
 
     def _prepare(self, options: RunOptions) -> Prepared:
-        prepared = prepare(self.environment, options, self.run_time_s, headless=self.headless)
+        return self._adopted(prepare(self.environment, options, self.run_time_s, headless=self.headless))
+
+    def _adopted(self, prepared: Prepared) -> Prepared:
         shape = self.environment.shape_class
         if isinstance(shape, Stages):
             shape.users = prepared.users
         return prepared
+
+    def plan(self, prepared: Prepared) -> None:
+        """The next test that Locust starts is this run."""
+        self.run_time_s, self.prepared = prepared.run_time_s, self._adopted(prepared)
+        self.outcome = None
+
+    def drop_plan(self) -> None:
+        """Locust has not started the test: there will be no run, and its folder is removed."""
+        if self.prepared is not None:
+            self.prepared.writer.discard()
+            self.prepared = None
+
+    @property
+    def state(self) -> str:
+        """`IDLE`, `RUNNING`, or `STOPPING`: no more requests are sent, and the report is not written yet."""
+        if self.active is None and self._reported.is_set():
+            return IDLE
+        return RUNNING if self.active is not None and self.active.end_reason is None else STOPPING
 
     # ------------------------------------------------------------------ Locust's events
 
@@ -210,7 +218,8 @@ class Lifecycle:
                 # Locust's web UI starts its timer right after this event: wait for that.
                 gevent.sleep(0)
                 self._take_over_run_time()
-                self.prepared = self._prepare(self._read())
+                self.outcome = None
+                self.prepared = self._prepare(self.read(self.options, self.environment.host))
             prepared, self.prepared = self.prepared, None
             if prepared.model.stages:
                 prepared.writer.manifest.users = prepared.users
@@ -233,6 +242,7 @@ class Lifecycle:
 
     def _refuse(self, what: object, exit_code: int) -> NoReturn:
         self.exit_code = exit_code
+        self.outcome = Outcome(None, exit_code, str(what))
         logger.error("%s", what)  # the web UI shows the log
         gevent.spawn(self.environment.runner.stop)
         raise GreenletExit  # ends the greenlet that would spawn the users, without a traceback
@@ -258,8 +268,10 @@ class Lifecycle:
             return
         self._reported.clear()
         self.exit_code = 3
+        folder, fault = active.folder, None
         try:
             results, text = active.finish()
+            folder = results.run.path
             self.exit_code = results.exit_code
             out = sys.stderr if self.options.json else sys.stdout  # stdout is reserved for --json
             show(results, text, out)
@@ -273,14 +285,16 @@ class Lifecycle:
                 _say(fault)
             self.environment.events.llm_report.fire(run_dir=results.run.path, summary=result_json(results))
         except LlamaLoadError as error:
-            _say(error)
-            self.exit_code = error.exit_code
+            fault, self.exit_code = str(error), error.exit_code
         except OSError as error:
-            _say(f"the results could not be written: {error.strerror or error}; make room and run 'llama-load report'")
+            fault = f"the results could not be written: {error.strerror or error}; make room and run 'llama-load report'"
         except Exception as error:
             logger.exception("the report failed")
-            _say(f"the report failed, but the records are kept: {error!r}")
+            fault = f"the report failed, but the records are kept: {error!r}"
         finally:
+            if fault is not None:
+                _say(fault)
+            self.outcome = Outcome(folder, self.exit_code, fault)
             self.active = None
             self._reported.set()
             if self.headless:  # also where Locust only stops the test: when its last worker has left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from llama_load.analysis.results import Results
@@ -12,6 +13,7 @@ from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED, RequestRecord, to_batch
 from llama_load.run.controller import RunController
 from llama_load.run.lease_client import was_refused
+from llama_load.run.progress import Counts
 from llama_load.run.recorder import InThread, Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.swarm.locust_host import LocustHost
@@ -41,6 +43,16 @@ class LocalRun(LocustHost):
     def live(self) -> LiveFigures:
         """The figures of the requests that have ended."""
         return self._controller.live
+
+    @property
+    def counts(self) -> Counts:
+        """How far the run is."""
+        return self._controller.counts()
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self._writer.path
 
     @property
     def end_reason(self) -> str | None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -22,6 +23,7 @@ from llama_load.metrics.evidence import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED, INSTANTS
 from llama_load.run.controller import RunController
+from llama_load.run.progress import Counts
 from llama_load.swarm import messages
 from llama_load.swarm.clock_sync import WorkerClock
 from llama_load.swarm.ingest import Delivery, RecordIngest, Row
@@ -102,6 +104,16 @@ class MasterRun(LocustHost):
     def live(self) -> LiveFigures:
         """The figures of the requests that have ended."""
         return self._controller.live
+
+    @property
+    def counts(self) -> Counts:
+        """How far the run is."""
+        return self._controller.counts()
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self._prepared.writer.path
 
     @property
     def end_reason(self) -> str | None:

@@ -45,7 +45,8 @@ class WebGuard:
         self._options = environment.parsed_options
         self._at_start = dict(vars(self._options))
         self._folder = Path(self._options.ui_folder or ".").resolve()
-        self._hosts_of_secret = {secret: self._hosts() for secret in self._secrets()}
+        hosts = self._hosts(environment.host)
+        self._hosts_of_secret = dict.fromkeys(secret_values(FlagReader(self._options)), hosts)
         self._named = {name for name in [_name(self._options.web_host_display_name or "")] if name}
         self._names = _own_names(self._options) | self._named
         web_ui = environment.web_ui
@@ -61,17 +62,17 @@ class WebGuard:
 
     # ------------------------------------------------------------------ before a run
 
-    def check(self) -> None:
-        """Raises UsageError for paths and servers that the form may not set."""
-        for flag, value in self._at_start.items():  # the page shows keys as *** and sends that back: restore them
-            if isinstance(value, str) and value and getattr(self._options, flag) == redacted(value):
-                setattr(self._options, flag, value)
+    def check(self, options: Any, host: str | None) -> None:
+        """Raises UsageError for paths and servers that the form may not set. Keys that the page shows as *** are restored."""
+        for flag, value in self._at_start.items():
+            if isinstance(value, str) and value and getattr(options, flag) == redacted(value):
+                setattr(options, flag, value)
         for flag in PATHS:
-            value = getattr(self._options, flag)
+            value = getattr(options, flag)
             if value and value != self._at_start[flag]:
                 self._check_path(flag, str(value))
-        hosts = self._hosts()
-        for secret in self._secrets():
+        hosts = self._hosts(host)
+        for secret in secret_values(FlagReader(options)):
             is_new = secret not in self._hosts_of_secret
             if is_new and isinstance(self._environment.runner, MasterRunner):
                 raise UsageError("keys do not travel to workers: start the master and every worker with LLAMA_LOAD_API_KEY")
@@ -100,16 +101,13 @@ class WebGuard:
         if flag == "run_dir" and path.exists() and not (path / MANIFEST).exists():
             raise UsageError(f"{name} typed into the web page must be a new folder")
 
-    def _secrets(self) -> list[str]:
-        return secret_values(FlagReader(self._options))
-
-    def _hosts(self) -> set[str]:
-        """The servers that a run started now would use."""
-        said = [self._environment.host, *(getattr(user, "host", None) for user in self._environment.user_classes)]
+    def _hosts(self, host: str | None) -> set[str]:
+        """The servers that a run with this host would use."""
+        said = [host, *(getattr(user, "host", None) for user in self._environment.user_classes)]
         found = set()
-        for host in split_hosts(next((host for host in said if host), "")):
+        for url in split_hosts(next((each for each in said if each), "")):
             try:
-                found.add(parse_url(host).url)
+                found.add(parse_url(url).url)
             except ValueError as error:
                 raise UsageError(f"--host: {error}") from None
         return found

@@ -46,13 +46,16 @@ def _is_setting(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """An entry of /v1/models. `context` is vLLM's `max_model_len`, `trained_context` is in llama-server's `meta`."""
+    """An entry of /v1/models. `context` is vLLM's `max_model_len`; what follows it is in llama-server's `meta`."""
 
     name: str
     aliases: tuple[str, ...]
     owner: str | None
     context: int | None
     trained_context: int | None = None
+    n_params: int | None = None
+    bytes: int | None = None
+    quantization: str | None = None
 
 
 def listed_models(document: object) -> list[ListedModel]:
@@ -64,6 +67,16 @@ def listed_models(document: object) -> list[ListedModel]:
         name, aliases = text(model.get("id")), model.get("aliases")
         names = tuple(filter(None, map(text, aliases))) if isinstance(aliases, list) else ()
         if name is not None:
-            trained = count(fields(model.get("meta")).get("n_ctx_train"))
-            found.append(ListedModel(name, names, text(model.get("owned_by")), count(model.get("max_model_len")), trained))
+            meta = fields(model.get("meta"))
+            listed = ListedModel(
+                name,
+                names,
+                owner=text(model.get("owned_by")),
+                context=count(model.get("max_model_len")),
+                trained_context=count(meta.get("n_ctx_train")),
+                n_params=count(meta.get("n_params")),
+                bytes=count(meta.get("size")),
+                quantization=text(meta.get("ftype")),
+            )
+            found.append(listed)
     return found

@@ -149,9 +149,13 @@ class Probe:
         model = models[0] if models else None
         defaults = fields(props.get("default_generation_settings"))
         head, template = self._template_tokens()
+        own = next((each for each in listed if model in (each.name, *each.aliases)), ListedModel("", (), None, None))
         facts = ServerFacts(
             build=text(props.get("build_info")) or text(version.get("version")),
             model_path=text(props.get("model_path")),
+            model_bytes=own.bytes,
+            n_params=own.n_params,
+            quantization=own.quantization or text(props.get("model_ftype")),
             modalities=abilities(props.get("modalities")),
             chat_template_sha256=_digest(props.get("chat_template")),
             sampling=settings(defaults.get("params"), SAMPLING),
@@ -164,7 +168,7 @@ class Probe:
             models=models if len(models) > 1 else (),
             headers=self.wanted.headers,
             slots=count(props.get("total_slots")),
-            ctx_per_slot=count(defaults.get("n_ctx")) or next((each.context for each in listed if each.name == model), None),
+            ctx_per_slot=count(defaults.get("n_ctx")) or own.context,
             template_tokens=template,
             facts=facts,
         )

@@ -10,6 +10,18 @@ from llama_load.errors import UsageError
 from llama_load.wire.address import Address
 
 LLAMA_SERVER, VLLM, LLAMA_CPP_PYTHON, OPENAI = BACKENDS = ("llama-server", "vllm", "llama-cpp-python", "openai")
+# Server properties that affect results, and their names in messages.
+TRAITS = {
+    "backend": "server",
+    "build": "build",
+    "model": "model",
+    "model_path": "model file",
+    "slots": "slots",
+    "ctx_per_slot": "context",
+    "modalities": "modalities",
+    "chat_template_sha256": "chat template",
+    "sampling": "sampling defaults",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +33,9 @@ class ServerFacts:
 
     build: str | None = None
     model_path: str | None = None
+    model_bytes: int | None = None  # size of the weights
+    n_params: int | None = None
+    quantization: str | None = None
     modalities: Any = None
     chat_template_sha256: str | None = None
     sampling: dict[str, Any] | None = None
@@ -59,6 +74,9 @@ class Target:
             "model": self.model,
             "models": list(self.models) or None,
             "model_path": facts.model_path,
+            "model_bytes": facts.model_bytes,
+            "n_params": facts.n_params,
+            "quantization": facts.quantization,
             "slots": self.slots,
             "ctx_per_slot": self.ctx_per_slot,
             "modalities": facts.modalities,

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import psutil
 
 from llama_load.metrics.telemetry_names import SERVER
 from llama_load.telemetry.source import Source, SourceError, Value
+from llama_load.wire.local_ports import listening, with_descendants
 
-# Child processes of a server are counted with it, up to this many, to keep a reading cheap.
-MOST_PROCESSES = 64
 # How often a server's children are looked for again; vLLM starts them while it loads.
 LOOK_EVERY_S = 5.0
-
-
-def listening(ports: Iterable[int]) -> list[psutil.Process]:
-    """The processes that listen on these ports, and their descendants. None that cannot be seen (another user, a container)."""
-    try:
-        sockets = psutil.net_connections("tcp")
-        pids = {each.pid for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr.port in ports}
-        parents = [psutil.Process(pid) for pid in pids if pid]
-        found = {process.pid: process for parent in parents for process in (parent, *parent.children(recursive=True))}
-    except (psutil.Error, OSError):
-        return []
-    return list(found.values())[:MOST_PROCESSES]
 
 
 class ServerProcesses(Source):
@@ -58,7 +45,7 @@ class ServerProcesses(Source):
 
     def _look(self) -> None:
         self._looked_s = time.monotonic()
-        self.processes = listening(self._ports)
+        self.processes = with_descendants(listening(self._ports))
 
     def sample(self) -> Iterator[Value]:
         """Number of processes, their resident memory, and the CPU seconds that they have used since the first sample."""

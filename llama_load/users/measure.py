@@ -55,15 +55,17 @@ def new_request_id() -> str:
     return uuid.uuid4().hex
 
 
-def make_record(session: Session, ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader) -> RequestRecord:
-    """The record of an ended exchange. A failed or cancelled one has its stamps, but no latencies."""
+def make_record(
+    session: Session, ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader, *, tries: int = 1
+) -> RequestRecord:
+    """The record of an ended exchange, the last of `tries`. A failed or cancelled one has its stamps, but no latencies."""
     failure = None if exchange.cancelled else answer.failure(exchange)
     counts = answer.counts(_bounds(sent, exchange))
     return RequestRecord(
         **_origin(session.settings.worker, ticket, sent),
         **_end(failure, session.settings, sent, exchange, answer),
         **_instants(ticket, exchange, answer),
-        **_waits(ticket, sent, exchange, answer),
+        **_waits(ticket, sent, exchange, answer, tries=tries),
         **_latencies(exchange, answer, counts, ok=failure is None and not exchange.cancelled),
         **_prompt(ticket, sent, exchange, answer, counts, failed=failure is not None),
         **_output(answer, counts),
@@ -125,7 +127,7 @@ def _instants(ticket: Ticket, exchange: Exchange, answer: AnswerReader) -> Colum
     }
 
 
-def _waits(ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader) -> Columns:
+def _waits(ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader, *, tries: int) -> Columns:
     """How long it waited at the client, for the connection and in the server's queue, however it ended."""
     stamps, opening = exchange.stamps, exchange.opening
     return {
@@ -142,11 +144,13 @@ def _waits(ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: Answer
         "tls_ms": metric.tls_ms(opening.connected_ns, opening.secured_ns),
         "tls_resumed": opening.tls_resumed if opening.secured_ns is not None else None,
         "own_delay_ms": metric.own_delay_ms(
-            stamps.started_ns,
+            stamps.attempt_ns,
             None if exchange.reopened else opening.connected_ns,
             opening.handshake_ns,
             first_write_ns=stamps.first_write_ns if exchange.reused else None,
         ),
+        "tries": tries,
+        "retry_ms": metric.retry_ms(stamps.started_ns, stamps.attempt_ns) if tries > 1 else None,
         "connection_reused": exchange.reused,
         "connection_reopened": exchange.reopened,
     }

@@ -36,13 +36,15 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What all users of a process share: its name, fields of bodies, conversation settings, timeouts, whether texts are stored."""
+    """What all users of a process share: its name, fields of bodies, conversation settings, timeouts, whether texts are stored,
+    how often a request that the server refuses as overloaded is sent again."""
 
     worker: str
     body_options: BodyOptions
     dialogue: Dialogue
     timeouts: Timeouts
     save_texts: bool
+    retries: int = 0
 
 
 class Session(Protocol):
@@ -62,6 +64,9 @@ class Session(Protocol):
 
     def prefix(self, ticket: Ticket) -> str:
         """Random text to put before the prompt so that no cache has its beginning; empty unless enabled."""
+
+    def pause(self, seconds: float) -> bool:
+        """Wait before a request is sent again. False: the run is cut off meanwhile."""
 
     def give_back(self, ticket: Ticket) -> None:
         """Nothing was sent for this ticket: return it for another user."""

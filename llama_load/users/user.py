@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar, cast
 
@@ -40,11 +41,10 @@ from llama_load.units import NS_PER_S
 from llama_load.users.content import Messages, as_text, content_of, in_thread_if_long, text_digest, with_images
 from llama_load.users.measure import SentRequest, make_record, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
+from llama_load.users.retry import Tries
 from llama_load.users.session import Session, Ticket
 from llama_load.wire.address import split_hosts
-from llama_load.wire.exchange import Exchange
 from llama_load.wire.request import Request
-from llama_load.wire.transport import Transport
 from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 
 # In a closed loop, the delay from the start of a failed request to the next one; it doubles with each consecutive failure.
@@ -223,29 +223,30 @@ class LlamaUser(HttpUser):
         conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
         ticket = conversation.ticket
         chosen = prompt if prompt is not None else ticket.prompt or ""
-        exchange: Exchange | None = None
+        tries: Tries | None = None
         try:
             try:
-                sent, request, reader = self._build_request(chosen, conversation, options, name, body)
+                sent, request, new_reader = self._build_request(chosen, conversation, options, name, body)
+                tries = Tries(session, ticket.target.address, request, new_reader)
             except UsageError as error:
                 session.abort(str(error))
-            exchange = Transport.of_this_process().begin(ticket.target.address, request, reader, session.settings.timeouts)
-            exchange.wait()
+            tries.run()
         except GreenletExit:
             raise
         except BaseException as error:  # such as a gevent.Timeout of the locustfile: this user stopped waiting
-            if exchange is not None:
-                exchange.fail("client_timeout", f"the locustfile stopped waiting: {type(error).__name__}")
+            if tries is not None and tries.exchange is not None:
+                tries.exchange.fail("client_timeout", f"the locustfile stopped waiting: {type(error).__name__}")
             if ticket.prompt is not None:
                 conversation.goes_on(ticket.prompt, ticket.prompt.answer or "")
             raise
         finally:  # also if this user is killed or the body cannot be encoded: no ticket is lost
-            if exchange is None:
+            if tries is None or (exchange := tries.exchange) is None:
                 session.give_back(ticket)
             else:
                 exchange.cancel()
+                reader = tries.reader
                 reader.settle(exchange)
-                record = make_record(session, ticket, sent, exchange, reader)
+                record = make_record(session, ticket, sent, exchange, reader, tries=tries.count)
                 session.done(ticket, record)
         self._pause_after(record)
         first = reader.choices[0]
@@ -270,8 +271,8 @@ class LlamaUser(HttpUser):
         options: BodyOptions,
         name: str | None,
         body: dict[str, Any],
-    ) -> tuple[SentRequest, Request, AnswerReader]:
-        """The request for a prompt, the facts for its record, and the reader of its answer. May raise UsageError."""
+    ) -> tuple[SentRequest, Request, Callable[[], AnswerReader]]:
+        """The request for a prompt, the facts for its record, and what makes readers of its answer. May raise UsageError."""
         planned = prompt if isinstance(prompt, Prompt) else None
         try:
             content = content_of(prompt, options.endpoint, conversation.history, conversation.prefix)
@@ -306,8 +307,8 @@ class LlamaUser(HttpUser):
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
         headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", sent.request_id))
         pieces = with_images(encoded, planned.images) if planned is not None and planned.images else encoded
-        reader = _reader(options.endpoint, inputs, streams=bool(payload.get("stream")))
-        return sent, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(sent)), reader
+        new_reader = partial(_reader, options.endpoint, inputs, streams=bool(payload.get("stream")))
+        return sent, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(sent)), new_reader
 
     def _body_of(self, planned: Prompt | None) -> dict[str, Any]:
         """The body fields of the workload (in a mixture: of the task) and of this class."""

@@ -128,7 +128,7 @@ class Exchange:
         self.connection.send(self, (head, *self.request.pieces))
 
     def on_start(self) -> None:
-        """The connection is about to connect or, if it is open, to send: the clock starts, once per exchange."""
+        """The connection is about to connect or, if it is open, to send: the clock starts, once per request."""
         now_ns = time.monotonic_ns()
         self.stamps.attempt_ns = self.clock.since_ns = now_ns
         if not self.stamps.started_ns:
@@ -246,9 +246,13 @@ class Exchange:
     # ------------------------------------------------------------------ the end
 
     def is_overdue(self, at: int) -> bool:
-        """Whether the current phase has exceeded its timeout at `at`."""
+        """Whether the current phase, or the whole request, has exceeded its timeout at `at`."""
         limit_s = self._limit_s
-        return limit_s is not None and at - self.clock.since_ns > limit_s * 1e9
+        return (limit_s is not None and at - self.clock.since_ns > limit_s * 1e9) or self._is_request_overdue(at)
+
+    def _is_request_overdue(self, at: int) -> bool:
+        limit_s, started_ns = self.clock.timeouts.request_s, self.stamps.started_ns
+        return limit_s is not None and at - started_ns > limit_s * 1e9 and started_ns > 0 and not self.answer.reader.done
 
     @property
     def _limit_s(self) -> float | None:
@@ -261,9 +265,11 @@ class Exchange:
         return clock.timeouts.first_token_s
 
     def expire(self, now_ns: int) -> None:
-        """The current phase timed out: fail, unless there is another address to try or the answer is complete."""
+        """The request or its current phase timed out: fail, unless there is another address to try or the answer is complete."""
         limit_s, connection = self._limit_s, self.connection
-        if connection is not None and connection.state == OPENING:
+        if self._is_request_overdue(now_ns):
+            self.fail("request_timeout", f"no complete answer within {self.clock.timeouts.request_s:g} s")
+        elif connection is not None and connection.state == OPENING:
             self.clock.since_ns = now_ns
             if connection.opening.connected_ns is not None or not connection.try_next_endpoint():
                 self.fail("connect_timeout", f"no connection within {limit_s:g} s")
@@ -285,6 +291,11 @@ class Exchange:
             self._ensure_started()
             self.stamps.ended_ns = time.monotonic_ns()
             self._done()
+
+    def cancel_between_tries(self) -> None:
+        """The request was refused and would have been sent again, but the run ended: it is neither success nor failure."""
+        self.cancelled = True
+        self.stamps.ended_ns = time.monotonic_ns()
 
     def _fail_with(self, failure: WireFailure) -> None:
         if self.clock.phase != DONE:

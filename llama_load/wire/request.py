@@ -15,6 +15,7 @@ class Timeouts:
     connect_s: float | None = 10.0
     first_token_s: float | None = 600.0
     token_s: float | None = 120.0
+    request_s: float | None = None  # the whole request, from its start
 
 
 @dataclass(frozen=True, slots=True)

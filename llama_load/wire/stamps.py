@@ -11,7 +11,7 @@ class Stamps:
     are the kernel's receive timestamps of their reads (see `llama_load.wire.clock`)."""
 
     started_ns: int = 0
-    attempt_ns: int = 0  # start on the connection that was finally used: `started_ns`, unless reopened
+    attempt_ns: int = 0  # start on the connection that was finally used: `started_ns`, unless reopened or sent again
     first_write_ns: int | None = None
     sent_ns: int | None = None
     headers_ns: int | None = None

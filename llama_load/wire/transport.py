@@ -76,10 +76,15 @@ class Transport:
             exchange.cancel()
         return exchange
 
-    def begin(self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts) -> Exchange:
-        """Start an exchange, after greenlets that were ready before; `Exchange.wait` waits for its end."""
+    def begin(
+        self, address: Address, request: Request, reader: EventReader, timeouts: Timeouts, earlier: Exchange | None = None
+    ) -> Exchange:
+        """Start an exchange, after greenlets that were ready before; `Exchange.wait` waits for its end. `earlier`: it sends the
+        request of that exchange again, and its time counts from there."""
         self.fair_queue.wait()
         exchange = Exchange(self.pool, address, request, PhaseClock(timeouts), AnswerBody(reader), Waiter(), self._over)
+        if earlier is not None:
+            exchange.stamps.started_ns = earlier.stamps.started_ns
         self.active.add(exchange)
         if self._scan is None:
             self._scan = self._loop.timer(TIMEOUT_SCAN_S, TIMEOUT_SCAN_S, ref=False)

@@ -8,6 +8,7 @@ reset                the peer reset the connection
 cut_off              the peer closed before the answer was complete
 first_token_timeout  no progress within the first-token timeout
 token_timeout        progress stopped for longer than the token timeout
+request_timeout      no complete answer within the request timeout
 protocol             bytes that are not HTTP/1.1, or not an event stream
 too_large            a header block, event or body beyond the limits in `response`, `sse` and `exchange`
 client_error         an error in llama-load while reading; please report it

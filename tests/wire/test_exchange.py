@@ -339,3 +339,20 @@ def test_the_record_says_which_event_brought_how_many_tokens() -> None:
     assert record.tpot_ms is not None
     record = record_of([STREAM, counted("abcdefgh", 8), FINISH, DONE, END])
     assert (record.event_tokens, record.tpot_ms, record.token_events) == ([8], None, 1)
+
+
+def test_a_request_timeout_ends_an_answer_that_flows_for_too_long() -> None:
+    """A token every 0.1 s is in time for the token timeout; the whole answer is not, and its message names the limit."""
+    slowly = [step for _ in range(30) for step in (token(), 0.1)]
+    exchange, reader = answer(STREAM, *slowly, timeouts=Timeouts(5, 5, 5, request_s=0.4))
+    assert reader.failure(exchange) == ("request_timeout", "no complete answer within 0.4 s")
+    assert exchange.counts.progress_events < 30
+
+
+def test_a_request_timeout_counts_from_the_start_before_any_answer() -> None:
+    assert failure("hold", timeouts=Timeouts(5, 5, 5, request_s=0.3)) == "request_timeout"
+    assert failure("hold", timeouts=Timeouts(5, 0.3, 5, request_s=5)) == "first_token_timeout"
+
+
+def test_a_complete_answer_on_a_stream_that_stays_open_is_no_request_timeout() -> None:
+    assert failure(STREAM, token(), FINISH, DONE, "hold", timeouts=Timeouts(5, 5, 5, request_s=0.5)) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llama_load.metrics.check import Check, limited, plural
+from llama_load.metrics.check import Check, information, limited, plural
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failures import failure_classes
 
@@ -34,6 +34,13 @@ def missing_records(evidence: Evidence) -> Check:
     if evidence.interrupted and not evidence.health:  # every run that comes to its end notes how its workers were
         return limited("missing_records", missing, f"{of_all} have no record: the run was killed, or its disk was full")
     return limited("missing_records", missing, f"{of_all} did not end")
+
+
+def server_endings(evidence: Evidence) -> Iterator[Check]:
+    """Servers that ended during the run, and why. The end of their log is in the section about the server."""
+    for words in evidence.server_endings:
+        reason = words.partition("\n")[0]
+        yield limited("server_endings", 1, reason.rpartition("; ")[0] if reason.endswith("ends with:") else reason)
 
 
 def lost_requests(evidence: Evidence) -> Iterator[Check]:
@@ -66,6 +73,15 @@ def damaged_records(evidence: Evidence) -> Iterator[Check]:
         else:
             text = f"{plural(records, 'record')} could not be written to disk and {verb} missing from {damaged.file}"
         yield limited("damaged_records", max(damaged.places, records), text)
+
+
+def retried(evidence: Evidence) -> Iterator[Check]:
+    """Requests that were sent again because the server refused them (--retry)."""
+    figures = evidence.figures
+    if figures.retries:
+        text = f"the server refused {plural(figures.retried_requests, 'request')} with 429 or 503, which were sent again"
+        text += f" ({figures.retries} times in all); their latencies count from the first try"
+        yield information("retries", figures.retries, text)
 
 
 def failures(evidence: Evidence) -> Check:

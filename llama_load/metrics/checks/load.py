@@ -172,6 +172,13 @@ def imbalance(evidence: Evidence) -> Iterator[Check]:
         yield limited("in_flight_imbalance", value, text)
 
 
+def unused_rpc_workers(evidence: Evidence) -> Iterator[Check]:
+    """RPC workers that a server was to use, and that hold no part of the model."""
+    if unused := list(evidence.unused_rpc_workers):
+        text = f"{plural(len(unused), 'RPC worker')} unused by the server: {', '.join(unused)}; check --rpc (commas, -ngl)"
+        yield limited("unused_rpc_workers", len(unused), text)
+
+
 def server_changes(evidence: Evidence) -> Iterator[Check]:
     """Changes of the server between the start and the end of the run. A missing answer at the end is information."""
     silent = [text for text in evidence.server_changes if NO_ANSWER in text]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llama_load.comparison.compare import Comparison
-from llama_load.foreign_text import markdown
+from llama_load.foreign_text import fence, markdown, printable
 from llama_load.reports.comparison.tables import (
+    COMMANDS_TITLE,
     ChangeRow,
     Figure,
     change_tables,
@@ -56,6 +57,12 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield from _table(
             heads, [[markdown(each.name), *map(markdown, each.values)] for each in comparison.differences], left=len(heads)
         )
+    if commands := comparison.next_commands:
+        text = "\n".join(printable(line, None) for line in commands)
+        yield ""
+        yield f"**{COMMANDS_TITLE}**"
+        yield ""
+        yield from (f"{fence(text)}sh", text, fence(text))
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:

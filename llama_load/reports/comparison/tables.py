@@ -9,8 +9,10 @@ from llama_load.comparison.compare import BETTER, DECIMALS, HEADLINE, NOT_PROVEN
 from llama_load.comparison.metrics import metric_of
 from llama_load.comparison.side import Side
 from llama_load.reports.stage_table import FAILED
+from llama_load.units import quantity
 
 NOT_MEASURED = "NA"
+COMMANDS_TITLE = "Comparable, with repeats in turns"
 _ROWS_WITHOUT_REPEATS = 2  # sides: more of them, one run each, and nothing is proven: the table of sides says it all
 
 
@@ -118,8 +120,10 @@ def notes(comparison: Comparison) -> list[str]:
     found = []
     if any(comparison.is_spoilt(index) for index in range(len(comparison.sides))):
         found.append(f"{FAILED} is shown, but not ranked")
+    if len(comparison.sides) < 2:
+        return found
     if not comparison.has_repeats:
-        found.append("one run a side: no difference is proven; five runs a side, in turns, find one of 10 %")
+        found.append("one run a side: not proven; five runs a side, in turns, find a difference of 10 %")
     else:
         judged = sum(change.p is not None for change in comparison.changes.values())
         found.append(
@@ -132,8 +136,22 @@ def notes(comparison: Comparison) -> list[str]:
 def sentences(comparison: Comparison) -> Sequence[tuple[str, Sequence[str]]]:
     """Lists below the tables, each with its title; empty ones are left out."""
     lists = (
-        ("Not ranked", [reason.text for reason in comparison.reasons]),
+        ("Not ranked", _reasons(comparison)),
         ("Warnings", comparison.warnings),
         ("Gates", [f"{each.gate.text} {each.outcome} for {each.side}: {each.text}" for each in comparison.gates]),
     )
     return [(title, texts) for title, texts in lists if texts]
+
+
+def _reasons(comparison: Comparison) -> list[str]:
+    """Their texts; of many pairs that differ in the same way the first ones."""
+    found = [reason.text for reason in comparison.reasons if not reason.kind]
+    for kind in dict.fromkeys(reason.kind for reason in comparison.reasons if reason.kind):
+        texts = [reason.text for reason in comparison.reasons if reason.kind == kind]
+        found += texts[:_MOST_PAIRS]
+        if len(texts) > _MOST_PAIRS:
+            found.append(f"{kind}: {quantity(len(texts) - _MOST_PAIRS, 'more pair')} of sides")
+    return found
+
+
+_MOST_PAIRS = 3

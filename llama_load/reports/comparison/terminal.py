@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from llama_load.comparison.compare import Comparison
 from llama_load.foreign_text import printable
 from llama_load.reports.comparison.tables import (
+    COMMANDS_TITLE,
     ChangeRow,
     Figure,
     change_tables,
@@ -29,7 +30,7 @@ _MOST_CHARS = len("99999.99")  # of a figure: longer ones are shown without deci
 
 def comparison_lines(comparison: Comparison, width: int = 80) -> Iterator[str]:
     """The comparison: a row per side with the best of each column marked by an asterisk, a table of changes per side, reasons,
-    warnings, gates and differences in set-up. No line is longer than `width` columns, except for words that are."""
+    warnings, gates, differences in set-up, and what to run next. No line but of commands is longer than `width` columns."""
     width = max(width, LEAST_WIDTH)
     yield from _side_table(comparison, width)
     for index, rows in change_tables(comparison):
@@ -46,6 +47,10 @@ def comparison_lines(comparison: Comparison, width: int = 80) -> Iterator[str]:
         for text in texts:
             yield from wrapped(printable(text, None), width, "- ")
     yield from _differences(comparison, width)
+    if commands := comparison.next_commands:
+        yield ""
+        yield f"{COMMANDS_TITLE}:"
+        yield from (printable(line, None) for line in commands)
 
 
 def _side_table(comparison: Comparison, width: int) -> Iterator[str]:
@@ -66,7 +71,7 @@ def _side_table(comparison: Comparison, width: int) -> Iterator[str]:
         name = printable(side_name(comparison, index))
         if cell_len(name) > label:
             yield from wrapped(name, width)
-            name = f"  {runs_of(comparison.sides[index])}"
+            name = f" {runs_of(comparison.sides[index])}"
             yield _row(cut_to_width(name, label), label, cells, columns)
         else:
             yield _row(name, label, cells, columns)

@@ -30,6 +30,11 @@ class RunMetrics:
         self.live, self._writer = live, writer
 
     @property
+    def name(self) -> str | None:
+        """The name of the run's folder."""
+        return None if self._writer is None else self._writer.path.name
+
+    @property
     def stages(self) -> list[str]:
         """The names of the run's stages."""
         return [] if self._writer is None else [stage.name for stage in self._writer.manifest.stages]

@@ -1,0 +1,78 @@
+"""The commands that would make sides comparable, or a difference provable."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from llama_load.comparison.reasons import Reason
+from llama_load.comparison.side import Side
+
+REPEATS = 5
+# Used for runs of other tools, whose command is not known.
+_LOCUSTFILE = "locustfiles/sharegpt_chat.py"
+# Flags of Locust and ours that are given anew for each run, with the number of words that follow them.
+_RENEWED = {"--run-dir": 1, "--label": 1}
+_HOST = "http://SERVER:PORT"
+_MOST_COMMANDS = 4
+
+
+def next_commands(sides: Sequence[Side], reasons: Sequence[Reason], *, has_repeats: bool) -> list[str]:
+    """The lines of a shell command: a loop that runs the sides in turns, with the flags that the reasons ask for, then the
+    comparison. Of many sides each different command once. Empty where nothing is to be repeated."""
+    measured = [side for side in sides if side.runs]
+    if len(measured) < 2 or (not reasons and has_repeats):
+        return []
+    flags = [flag for reason in reasons for flag in reason.flags]
+    commands = [_command(side, flags) for side in measured]
+    if len(measured) > _MOST_COMMANDS:
+        lines = [f"{command} --run-dir runs/NAME/$i" for command in dict.fromkeys(commands)]
+        folders = "runs/NAME …"
+    else:
+        lines = [
+            f"{command} --run-dir runs/side-{number}/$i  # {side.label}"
+            for number, (side, command) in enumerate(zip(measured, commands, strict=True), start=1)
+        ]
+        folders = " ".join(f"runs/side-{number}" for number in range(1, len(measured) + 1))
+    return [f"for i in $(seq {REPEATS}); do", *(f"  {line}" for line in lines), "done", f"llama-load compare {folders}"]
+
+
+def _command(side: Side, flags: Sequence[str]) -> str:
+    """The command of a side with these flags."""
+    run = side.runs[0]
+    words = _words(run.command)
+    if words[:1] != ["locust"]:
+        words = ["locust", "-f", _LOCUSTFILE, "--headless", "--host", _HOST, "-u", str(run.concurrency or 1)]
+        words += ["--num-prompts", str(run.planned or run.count("completed"))]
+    return shlex.join(_with(words, flags))
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
+
+
+def _with(words: list[str], flags: Sequence[str]) -> list[str]:
+    """The words without the flags that are renewed or set anew, then the flags; the first value of each counts."""
+    wanted: dict[str, list[str]] = {}
+    name = ""
+    for flag in flags:
+        if flag.startswith("--"):
+            name = flag
+            wanted.setdefault(flag, [])
+        elif not wanted[name]:
+            wanted[name].append(flag)
+    dropped = {**_RENEWED, **{flag: len(values) for flag, values in wanted.items()}}
+    kept: list[str] = []
+    skip = 0
+    for word in words:
+        plain, sign, _ = word.partition("=")
+        if skip:
+            skip -= 1
+        elif plain in dropped:
+            skip = 0 if sign else dropped[plain]
+        else:
+            kept.append(word)
+    return kept + [each for flag, values in wanted.items() for each in (flag, *values)]

@@ -1,0 +1,176 @@
+"""A run folder of ours as a run: its summary.json, and what its manifest and its records add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.comparison.figures import read_json, text
+from llama_load.comparison.result_json import run_of, stages_in
+from llama_load.comparison.side import MeasuredRun
+from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.runs import MANIFEST, TABLE, Manifest
+from llama_load.runs.manifest import read_manifest
+from llama_load.targets.target import TRAITS
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+SUMMARY = "summary.json"
+MOST_MANIFEST_BYTES = 64 * 1024 * 1024
+# Prompts are compared by this many hexadecimal digits of their hashes, of at most so many records.
+HASH_DIGITS, MOST_PROMPTS = 16, 1_000_000
+# Values per latency and run kept for charts: the middle 95 % of a distribution then has 20 000 points of support.
+MOST_SAMPLES = 20_000
+_SAMPLED = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
+_BATCH = 5000  # rows read at once
+_ROOM = 10  # times MOST_SAMPLES values are read
+# Flags that name a run or choose what is reported, which changes nothing that is measured; and the load, which is named by itself.
+_NAMES = frozenset(("run_dir", "label", "percentile_metrics", "metric_percentiles", "fail_if", "junit", "lang", "csv", "ui_folder"))
+_LOAD = frozenset(("num_prompts", "max_concurrency", "request_rate", "burstiness", "dataset_path"))
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether it is a run folder."""
+    return (path / MANIFEST).is_file()
+
+
+def folder_run(folder: Path, part: str = "", *, with_samples: bool = False) -> MeasuredRun:
+    """The run in a folder; `part`: a stage of it. `with_samples`: with values for charts. Raises UsageError."""
+    summary = folder_summary(folder)
+    run = run_of(summary, folder.name, part)
+    manifest = _manifest(folder)
+    if manifest is None:
+        return run
+    stage = stages_in(summary).index(part) if part else None
+    is_random = bool(manifest.options.get("bust_prefix_cache"))
+    return replace(
+        run,
+        fixed_lengths=manifest.fixed_lengths,
+        prompts=None if is_random else _prompts(folder / TABLE, stage),
+        samples=_samples(folder / TABLE, stage) if with_samples else {},
+        setup={**run.setup, **_setup(manifest)},
+        command=text(" ".join(manifest.command)),
+    )
+
+
+def folder_summary(folder: Path) -> dict[str, Any]:
+    """Its summary.json. Raises UsageError."""
+    if not (folder / SUMMARY).is_file():
+        raise UsageError(f"{folder} has no {SUMMARY}: write it with 'llama-load report {folder}'")
+    return read_json(folder / SUMMARY)
+
+
+def _manifest(folder: Path) -> Manifest | None:
+    """The manifest, None where it cannot be read: the figures are in summary.json."""
+    try:
+        return read_manifest(folder) if (folder / MANIFEST).stat().st_size <= MOST_MANIFEST_BYTES else None
+    except (OSError, LlamaLoadError):
+        return None
+
+
+def _setup(manifest: Manifest) -> dict[str, str]:
+    """What was run: server, data, client and every flag given."""
+    found: dict[str, Any] = {"workload": manifest.workload, "servers": len(manifest.targets)}
+    for trait, name in TRAITS.items():
+        values = [_plain(target.get(trait)) for target in manifest.targets if target.get(trait) is not None]
+        if values:
+            found[name] = ", ".join(dict.fromkeys(values))
+    found |= dict(_data(manifest.prompts))
+    found["time limit"] = None if manifest.run_time_s is None else f"{manifest.run_time_s:g} s"
+    host = manifest.host
+    found |= {f"client's {name}": host.get(name) for name in ("name", "cores", "python") if host.get(name) is not None}
+    if len(manifest.workers) > 1:
+        found["workers"] = len(manifest.workers)
+    for name, value in manifest.options.items():
+        if name not in _NAMES | _LOAD and value not in (None, "", False, []):
+            found["--" + name.replace("_", "-")] = _plain(value)
+    return {name: text(value) for name, value in found.items() if value is not None}
+
+
+def _data(prompts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The data set of each workload: a file's name and hash; for generated data only its name."""
+    parts = {"": prompts} if "dataset" in prompts else prompts
+    for workload, facts in parts.items():
+        data = facts.get("dataset") if isinstance(facts, dict) else None
+        if isinstance(data, dict):
+            digest = data.get("sha256")
+            name = Path(str(data.get("path"))).name + (f" (sha256 {str(digest)[:12]})" if digest else "")
+            yield f"data of {workload}" if workload else "data", name
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _prompts(table: Path, stage: int | None) -> frozenset[str] | None:
+    """Hashes of the prompts sent, warm-up excepted; None where they are not known."""
+    columns = _columns(table, ["prompt_sha256", "warmup", "stage"])
+    if columns is None or columns.num_rows > MOST_PROMPTS:
+        return None
+    hashes = [
+        str(digest)[:HASH_DIGITS]
+        for digest, warmup, number in zip(*(columns[name].to_pylist() for name in columns.column_names), strict=True)
+        if digest and not warmup and (stage is None or number == stage)
+    ]
+    return frozenset(hashes) or None
+
+
+def _columns(table: Path, names: list[str]) -> Any:
+    """These columns of a table of records; None where it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(table) as file:
+            return file.read(names).select(names) if file.metadata.num_rows <= MOST_PROMPTS else None
+    except (OSError, pa.ArrowException, ValueError, KeyError):
+        return None
+
+
+def _samples(table: Path, stage: int | None) -> dict[str, NDArray[np.float64]]:
+    """Values of each latency of the successful requests, thinned evenly to `MOST_SAMPLES`; read in batches."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    names = [*_SAMPLED.values(), "itl_ms", "status", "warmup", "stage"]
+    found: dict[str, list[NDArray[np.float64]]] = {key: [] for key in (*_SAMPLED, "itl")}
+    try:
+        with pq.ParquetFile(table) as file:
+            quota = _ROOM * MOST_SAMPLES * _BATCH // max(_BATCH, file.metadata.num_rows)  # values of a latency in a batch
+            for batch in _batches(file, names):
+                keep = pc.and_(pc.equal(batch["status"], "ok"), pc.invert(pc.fill_null(batch["warmup"], False)))
+                if stage is not None:
+                    keep = pc.and_(keep, pc.equal(batch["stage"], stage))
+                kept = batch.filter(keep)
+                columns = {key: kept[column].drop_null() for key, column in _SAMPLED.items()} | {
+                    "itl": pc.list_flatten(kept["itl_ms"])
+                }
+                for key, values in columns.items():
+                    found[key].append(_some(np.asarray(values.to_numpy(zero_copy_only=False), np.float64), quota))
+    except (OSError, pa.ArrowException, ValueError, KeyError):
+        return {}
+    samples = {key: np.concatenate(parts) for key, parts in found.items() if parts}
+    return {key: _thinned(values) for key, values in samples.items() if len(values)}
+
+
+def _batches(file: pq.ParquetFile, names: list[str]) -> Iterator[Any]:
+    return file.iter_batches(batch_size=_BATCH, columns=names)  # type: ignore[no-any-return]
+
+
+def _some(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """About `most` of them, at random: every n-th of the gaps of answers of one length would be the same gap of each."""
+    return values if len(values) <= most else values[np.random.default_rng(0).random(len(values)) < most / len(values)]
+
+
+def _thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """At most `MOST_SAMPLES` of them: every n-th of the sorted values, which keeps their distribution."""
+    values = np.sort(values[np.isfinite(values)])
+    return values if len(values) <= MOST_SAMPLES else values[np.linspace(0, len(values) - 1, MOST_SAMPLES).round().astype(int)]

@@ -1,0 +1,138 @@
+"""What the servers are made of, as lines of the block, rows of report.md and in summary.json."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from llama_load.metrics.server_description import RpcWorker, ServerDescription
+from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns
+
+NAME_WIDTH = 16
+NEWLINE = "\n"
+
+
+def server_lines(servers: Sequence[ServerDescription]) -> Iterable[str]:
+    """A section per server that more is known of than its name."""
+    for server in servers:
+        if rows := server_rows(server):
+            yield headline("Server" if len(servers) == 1 else f"Server {server.url}", "-")
+            for name, text in rows:
+                indent = " " * (NAME_WIDTH + 1)
+                yield from textwrap.wrap(text, TEXT_WIDTH, initial_indent=f"{name + ':':<{NAME_WIDTH}} ", subsequent_indent=indent)
+            yield from buffer_lines(server)
+        if server.ended:
+            yield from textwrap.wrap(f"It ended: {server.ended.partition(NEWLINE)[0]}", TEXT_WIDTH, subsequent_indent="  ")
+            yield from (f"  {line}" for line in server.ended.splitlines()[1:])
+
+
+def server_rows(server: ServerDescription) -> list[tuple[str, str]]:
+    """Names and texts of what is known; [] if it is nothing."""
+    rows = [
+        ("Model", _model(server)),
+        ("Layers", _layers(server)),
+        ("Threads", _threads(server)),
+        ("Batch", _batch(server)),
+        ("Context", _context(server)),
+        ("KV cache", ", ".join(filter(None, (server.kv_types, _flash(server))))),
+        ("RPC workers", "; ".join(map(worker_text, server.rpc))),
+        ("Process", _process(server)),
+        ("Start", f"ready after {server.start_s:.2f} s" if server.start_s is not None else ""),
+        ("Note", server.note or ""),
+    ]
+    return [(name, text) for name, text in rows if text]
+
+
+def buffer_lines(server: ServerDescription) -> list[str]:
+    """A table of what is allocated on each device, from the log."""
+    if not server.buffers:
+        return []
+    rows = [["Buffers (MiB)", "model", "KV", "compute", "sum"]]
+    for each in server.buffers:
+        sizes = (each.model_mib, each.kv_mib, each.compute_mib, each.total_mib)
+        rows.append([each.device, *(f"{size:.1f}" for size in sizes)])
+    return list(in_columns(rows, gap="  "))
+
+
+def server_json(server: ServerDescription) -> dict[str, Any]:
+    """An entry of summary.json's `servers`."""
+    return asdict(server)
+
+
+def worker_text(worker: RpcWorker) -> str:
+    """`127.0.0.1:50052 holds 8.0 MiB of the model (round trip 0.05 ms; 12.1 MB sent, 3.4 MB received)`."""
+    if worker.model_mib is None:
+        holds = "use unknown (not in the log)"
+    elif worker.model_mib == 0:
+        holds = "NOT USED: it holds no part of the model"
+    else:
+        holds = f"holds {worker.model_mib:.1f} MiB of the model"
+    more = [f"round trip {worker.rtt_ms:.3g} ms"] if worker.rtt_ms is not None else []
+    if worker.sent_bytes is not None and worker.received_bytes is not None:
+        more.append(f"{worker.sent_bytes / 1e6:.1f} MB sent to it, {worker.received_bytes / 1e6:.1f} MB received")
+    return f"{worker.address} {holds}" + (f" ({'; '.join(more)})" if more else "")
+
+
+def size_text(size: int) -> str:
+    """`4.58 GiB`, `19.7 MiB`."""
+    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
+
+
+def count_text(count: int) -> str:
+    """`8.03 B`, `5.17 M`."""
+    return f"{count / 1e9:.2f} B" if count >= 10**9 else f"{count / 1e6:.2f} M"
+
+
+def _model(server: ServerDescription) -> str:
+    known = [
+        size_text(server.model_bytes) if server.model_bytes else "",
+        f"{count_text(server.n_params)} parameters" if server.n_params else "",
+        server.quantization or "",
+    ]
+    facts = ", ".join(filter(None, known))
+    return f"{server.model or 'unnamed'}: {facts}" if facts else ""
+
+
+def _layers(server: ServerDescription) -> str:
+    asked = f"-ngl {server.n_gpu_layers}" if server.n_gpu_layers is not None else ""
+    done = f"{server.layers_offloaded} of {server.layers} offloaded" if server.layers_offloaded is not None else ""
+    where = f"model on {', '.join(server.devices)}" if server.devices else ""
+    return ", ".join(filter(None, (where, done, asked)))
+
+
+def _threads(server: ServerDescription) -> str:
+    if server.threads is None:
+        return ""
+    batch = server.threads_batch
+    return f"{server.threads}" + (f", {batch} for batches" if batch not in (None, server.threads) else "")
+
+
+def _batch(server: ServerDescription) -> str:
+    if server.batch is None:
+        return ""
+    return f"{server.batch}" + (f", micro-batch {server.micro_batch}" if server.micro_batch is not None else "")
+
+
+def _context(server: ServerDescription) -> str:
+    if server.context is None and server.context_per_slot is None:
+        return ""
+    slots = f"{server.slots} slots" if server.slots not in (None, 1) else "1 slot" if server.slots else ""
+    each = f"of {server.context_per_slot} tokens" if server.context_per_slot and slots else ""
+    whole = f"{server.context} tokens" if server.context else ""
+    return ", ".join(filter(None, (whole, f"{slots} {each}".strip())))
+
+
+def _flash(server: ServerDescription) -> str:
+    known = {"enabled": "on", "1": "on", "disabled": "off", "0": "off"}
+    return f"flash attention {known.get(server.flash_attention, server.flash_attention)}" if server.flash_attention else ""
+
+
+def _process(server: ServerDescription) -> str:
+    known = [
+        "started by llama-load serve" if server.is_ours else "",
+        f"{server.process_threads} threads" if server.process_threads else "",
+        f"{server.rss_mib:.0f} MiB resident" if server.rss_mib else "",
+    ]
+    return ", ".join(filter(None, known))

@@ -1,0 +1,67 @@
+"""The meters that the live page shows over time: the server's slots and memory, GPUs, CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from llama_load.run.live_telemetry import LiveSeries
+from llama_load.units import NS_PER_S
+
+GIB = 2.0**30
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """A series that is shown: its metric, the title of its chart, the divisor of its values; `label` tells lines of a chart apart.
+    `is_counter`: its increase per second is shown."""
+
+    metric: str
+    title: str
+    divisor: float = 1.0
+    label: str = ""
+    line: str = "value"
+    is_counter: bool = False
+
+
+METERS = (
+    Meter("slots_processing", "Server slots", line="busy"),
+    Meter("llamacpp:requests_processing", "Requests in the server", line="in a slot"),
+    Meter("llamacpp:requests_deferred", "Requests in the server", line="deferred"),
+    Meter("llamacpp:kv_cache_usage_ratio", "KV cache (%)", 0.01, line="used"),
+    Meter("vllm:num_requests_running", "Requests in the server", line="running"),
+    Meter("vllm:num_requests_waiting", "Requests in the server", line="waiting"),
+    Meter("vllm:kv_cache_usage_perc", "KV cache (%)", 0.01, line="used"),
+    Meter("gpu_utilization_ratio", "GPU utilisation (%)", 0.01, "gpu", "GPU"),
+    Meter("gpu_power_watts", "GPU power (W)", 1.0, "gpu", "GPU"),
+    Meter("gpu_memory_used_bytes", "GPU memory (GiB)", GIB, "gpu", "GPU"),
+    Meter("server_cpu_seconds_total", "CPU (cores)", line="server", is_counter=True),
+    Meter("host_cpu_seconds_total", "CPU (cores)", line="this machine", is_counter=True),
+    Meter("server_memory_bytes", "Server memory (GiB)", GIB, line="server"),
+)
+_BY_METRIC = {meter.metric: meter for meter in METERS}
+# Separates the title of a chart from the name of a line in the name of a gauge.
+SEPARATOR = ": "
+
+
+def present_values(series: Iterable[LiveSeries]) -> dict[str, float]:
+    """The newest value of each meter, named `GPU power (W): GPU 0`; those of several servers are added up."""
+    found: dict[str, float] = {}
+    for each in series:
+        meter = _BY_METRIC.get(each.metric)
+        value = None if meter is None else _value(meter, each)
+        if meter is not None and value is not None:
+            name = f"{meter.line} {each.labels.get(meter.label, '')}".strip() if meter.label else meter.line
+            key = f"{meter.title}{SEPARATOR}{name}"
+            found[key] = found.get(key, 0.0) + value / meter.divisor
+    return found
+
+
+def _value(meter: Meter, series: LiveSeries) -> float | None:
+    if not meter.is_counter:
+        return series.value
+    if len(series.points) < 2:
+        return None
+    (before_ns, before), (after_ns, after) = series.points[-2], series.points[-1]
+    rise = after - before
+    return rise * NS_PER_S / (after_ns - before_ns) if after_ns > before_ns and rise >= 0 else None

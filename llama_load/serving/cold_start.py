@@ -1,0 +1,122 @@
+"""Cold start: from the start of a server's process until it is ready, and until its first token. Repeated, with a cold and a warm
+page cache where the model is a file that we may drop from it."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import requests
+
+from llama_load.errors import RunError
+from llama_load.serving.commands import model_of
+from llama_load.serving.launch import Server, serving
+from llama_load.serving.spec import ServerSpec
+
+FIRST_TOKEN_WITHIN_S = 120.0
+COLD, WARM, AS_IT_WAS = "cold", "warm", "as it was"
+# Still in the page cache after it was dropped: another process maps the file. More than this is not a cold start.
+MOST_LEFT = 0.05
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """One start. Times in seconds from the start of the process; `cached`: share of the model's files in the page cache before it,
+    0 to 1, None if they are not files of this machine."""
+
+    page_cache: str  # COLD, WARM or AS_IT_WAS
+    ready_s: float
+    first_token_s: float
+    cached: float | None
+
+
+def measure(spec: ServerSpec, repeats: int, folder: Path, on_start: Callable[[ColdStart], None]) -> list[ColdStart]:
+    """`repeats` starts with the model dropped from the page cache, then as many with it cached.
+
+    Only `repeats` starts with the cache as it was if the model is not a file. `on_start` gets each. RunError: one fails."""
+    files = model_files(model_of(spec))
+    found = []
+    for page_cache in (COLD, WARM) if files else (AS_IT_WAS,):
+        for _ in range(repeats):
+            if page_cache == COLD:
+                drop(files)
+            elif page_cache == WARM:
+                read(files)
+            cached = share_cached(files) if files else None
+            if page_cache == COLD and cached is not None and cached > MOST_LEFT:
+                page_cache = AS_IT_WAS  # another process holds it
+            with serving(replace(spec, port=0), folder) as server:
+                ready_s = server.start_s
+                found.append(ColdStart(page_cache, ready_s, ready_s + first_token_s(server), cached))
+            on_start(found[-1])
+    return found
+
+
+def first_token_s(server: Server) -> float:
+    """Seconds until the first token of the first request. RunError: it gets none."""
+    headers = {"Authorization": f"Bearer {server.spec.api_key}"} if server.spec.api_key else {}
+    try:
+        models = requests.get(server.url + "/v1/models", headers=headers, timeout=FIRST_TOKEN_WITHIN_S).json()
+        body = {"model": models["data"][0]["id"], "prompt": "Hello", "max_tokens": 1, "stream": True}
+        began_s = time.monotonic()
+        with requests.post(
+            server.url + "/v1/completions", json=body, headers=headers, stream=True, timeout=FIRST_TOKEN_WITHIN_S
+        ) as answer:
+            for line in answer.iter_lines(chunk_size=1):
+                if line.startswith(b"data:"):
+                    return time.monotonic() - began_s
+            status = answer.status_code
+    except (requests.RequestException, ValueError, KeyError, IndexError, TypeError) as error:
+        raise RunError(f"the server started but did not answer its first request ({error}); {server.log} has more") from None
+    raise RunError(f"the server started but answered its first request with HTTP {status} and no token; {server.log} has more")
+
+
+def model_files(model: str) -> list[Path]:
+    """The files of a model on this machine: one, all parts of a split .gguf, or the weights in a folder of Hugging Face."""
+    path = Path(model)
+    if path.is_file():
+        whole = _PART.sub("", path.name)
+        return sorted(path.parent.glob(f"{whole}-*-of-*.gguf")) if whole != path.name else [path]
+    return sorted(path.glob("*.safetensors")) if model and path.is_dir() else []
+
+
+def drop(files: list[Path]) -> None:
+    """Ask the kernel to drop the files from the page cache; reading them is all that it needs. It keeps what a process maps."""
+    for file in files:
+        # macOS has no posix_fadvise.
+        with suppress(OSError, AttributeError), file.open("rb") as opened:
+            os.fsync(opened.fileno())  # what is not on disk yet cannot be dropped
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read(files: list[Path]) -> None:
+    """Read the files, so that they are in the page cache, if they fit."""
+    for file in files:
+        with suppress(OSError), file.open("rb", buffering=0) as opened:
+            while opened.read(2**24):
+                pass
+
+
+def share_cached(files: list[Path]) -> float | None:
+    """The share of the files' pages in the page cache, 0 to 1 (mincore); None where the system cannot tell."""
+    pages = resident = 0
+    for file in files:
+        try:
+            with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
+                count = -(-len(mapped) // mmap.PAGESIZE)
+                flags = (ctypes.c_ubyte * count)()
+                start = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+                if ctypes.CDLL(None).mincore(ctypes.c_void_p(start), ctypes.c_size_t(len(mapped)), flags):
+                    return None
+                pages, resident = pages + count, resident + sum(flag & 1 for flag in flags)
+        except (OSError, ValueError, AttributeError, BufferError):
+            return None
+    return resident / pages if pages else None

@@ -1,0 +1,53 @@
+"""The end of a server's log: the lines that say why it ended, and the cause that they name."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from llama_load.foreign_text import printable
+
+LINES = 8
+TAIL_BYTES = 64 * 1024
+MOST_LINES = 400
+# Where such a line stands near the end, what follows is often a backtrace of a debugger, which hides it.
+_FATAL = re.compile(
+    r"GGML_ASSERT|\bE \b|[Ee]rror\b|ERROR|crashed|out of memory|[Ff]ailed|Aborted|terminate called|Traceback|cannot|unable to"
+)
+_BACKTRACE = re.compile(r"^#\d+ |^\[(?:New LWP|Thread|Inferior)|^Using host libthread|^\d+\W+in |No such file or directory\.$")
+# What the last lines are about; the first match counts.
+_CAUSES = (
+    (re.compile(r"Remote RPC server crashed|ggml-rpc\.cpp:\d+"), "an RPC worker was lost"),
+    (
+        re.compile(r"out of memory|cudaMalloc failed|failed to allocate|OutOfMemoryError|ErrorOutOfDeviceMemory|std::bad_alloc"),
+        "out of memory",
+    ),
+    (re.compile(r"GGML_ASSERT\(|Assertion .*failed"), "an assertion failed"),
+)
+
+
+def last_words(log: Path) -> str:
+    """`an RPC worker was lost; /…/server.log ends with:` and up to 8 lines; "" if the log cannot be read, or is empty."""
+    lines = [line for line in _tail(log) if line.strip() and not _BACKTRACE.search(line)]
+    if not lines:
+        return ""
+    fatal = next((number for number, line in enumerate(lines) if number >= len(lines) - 40 and _FATAL.search(line)), len(lines))
+    first = min(fatal, max(0, len(lines) - LINES))
+    cause = cause_in(lines[-40:])
+    shown = lines[first : first + LINES]
+    return (f"{cause}; " if cause else "") + f"{log} ends with:\n" + "\n".join(shown)
+
+
+def cause_in(lines: list[str]) -> str:
+    """What these lines of a log say a server died of: "an RPC worker was lost", "out of memory"; "" if they do not."""
+    return next((cause for pattern, cause in _CAUSES if any(pattern.search(line) for line in lines)), "")
+
+
+def _tail(log: Path) -> list[str]:
+    try:
+        with os.fdopen(os.open(log, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            return [printable(line) for line in file.read(TAIL_BYTES).decode(errors="replace").splitlines()[-MOST_LINES:]]
+    except OSError:
+        return []

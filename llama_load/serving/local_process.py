@@ -1,0 +1,68 @@
+"""The process of a server on this machine, found by the port that it listens on. It may not be ours to see."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+from llama_load.serving import registry
+from llama_load.serving.commands import without_secrets
+from llama_load.wire.address import Address
+from llama_load.wire.local_ports import is_here, listening, with_descendants
+
+# They pass connections on to a server that is somewhere else.
+FORWARDERS = {
+    *("docker-proxy", "rootlessport", "slirp4netns", "conmon", "ssh", "socat", "nginx", "haproxy", "envoy", "traefik", "caddy"),
+    *("kubectl", "pasta"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProcess:
+    """A process that listens, and when it was created (Unix time), which tells it from a later one with its number."""
+
+    pid: int
+    created_s: float
+    name: str
+    command: tuple[str, ...]  # without secrets; () where another user's cannot be seen
+
+    @property
+    def is_forwarder(self) -> bool:
+        """Whether it only passes connections on: its end is not the server's, nor is its memory."""
+        return self.name in FORWARDERS
+
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        try:
+            process = psutil.Process(self.pid)
+            is_same = abs(process.create_time() - self.created_s) <= registry.SAME_TIME_S
+            return bool(is_same and process.status() != psutil.STATUS_ZOMBIE)
+        except psutil.NoSuchProcess:
+            return False
+        except psutil.Error:  # it is there, but not ours to see
+            return True
+
+    def load(self) -> tuple[int | None, float | None]:
+        """Threads, and resident memory in MiB, of it and its descendants; None where they cannot be seen."""
+        threads, rss = 0, 0
+        with suppress(psutil.NoSuchProcess):
+            for each in with_descendants([psutil.Process(self.pid)]):
+                with suppress(psutil.Error):
+                    threads += each.num_threads()
+                    rss += each.memory_info().rss
+        return threads or None, rss / 2**20 if rss else None
+
+
+def listening_process(address: Address) -> LocalProcess | None:
+    """The process that listens on this port of this machine; None if it is another machine's, or cannot be seen."""
+    if not is_here(address):
+        return None
+    for process in listening((address.port,)):
+        with suppress(psutil.Error):
+            command: tuple[str, ...] = ()
+            with suppress(psutil.AccessDenied):
+                command = without_secrets(tuple(process.cmdline()))
+            return LocalProcess(process.pid, process.create_time(), process.name(), command)
+    return None

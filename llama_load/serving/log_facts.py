@@ -1,0 +1,235 @@
+"""What a server's log says of itself: build, model, slots, where the layers and buffers are, the memory breakdown. Pure.
+
+Logs of llama-server and of llama-cpp-python (which is llama.cpp, too) of 2024 to 2026, and of vLLM. What is not found is None or
+empty: another version may word it differently, and at a low log level the lines are missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from llama_load.foreign_text import printable
+
+MOST_LINE_CHARS = 500
+MOST_DEVICES = 256
+MOST_MEMORY_LINES = 300
+UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+# The breakdown's "unaccounted" is a difference of unsigned numbers: below zero it shows as nearly 2^64 bytes.
+MOST_MIB = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The buffers on one device in MiB, as they were allocated. `RPC0[host:port]` is a device of an RPC worker."""
+
+    name: str
+    model_mib: float = 0.0
+    kv_mib: float = 0.0
+    compute_mib: float = 0.0
+    output_mib: float = 0.0
+
+    @property
+    def total_mib(self) -> float:
+        """All buffers on it."""
+        return self.model_mib + self.kv_mib + self.compute_mib + self.output_mib
+
+    @property
+    def rpc(self) -> str:
+        """The address of the RPC worker that it belongs to; "" if none."""
+        found = _RPC_DEVICE.fullmatch(self.name)
+        return found["address"] if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """A row of llama.cpp's memory breakdown, MiB: self = model + context + compute. The host has no total."""
+
+    device: str
+    total: int | None
+    free: int | None
+    self: int
+    model: int
+    context: int
+    compute: int
+    unaccounted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """The facts. Sizes in bytes if not named otherwise."""
+
+    build: str | None = None
+    model_name: str | None = None
+    quantization: str | None = None  # "Q4_K - Medium"
+    model_bytes: int | None = None
+    n_params: int | None = None
+    n_layers: int | None = None
+    context: int | None = None  # of all slots together
+    context_per_slot: int | None = None
+    slots: int | None = None
+    batch: int | None = None
+    micro_batch: int | None = None
+    threads: int | None = None
+    threads_batch: int | None = None
+    flash_attention: str | None = None
+    kv_types: str | None = None  # "K f16, V f16"
+    offloaded: tuple[int, int] | None = None  # layers on devices other than the CPU, of all
+    devices: tuple[Device, ...] = ()
+    layers: dict[str, int] = field(default_factory=dict)  # layers per device, at log level "debug" only
+    rpc_seen: tuple[str, ...] = ()  # addresses of RPC workers whose devices were found
+    memory: tuple[MemoryRow, ...] = ()  # the last breakdown in the log
+    fit: tuple[str, ...] = ()  # what the fitting of parameters to memory did
+    kv_tokens: int | None = None  # vLLM: tokens that the KV cache holds
+    memory_table: tuple[str, ...] = ()  # the same, as the log shows it
+    memory_lines: tuple[str, ...] = ()  # all lines about memory, as they stand in the log
+
+    @property
+    def rpc_used(self) -> tuple[str, ...]:
+        """Addresses of the RPC workers that hold a part of the model, in the log's order."""
+        return tuple(dict.fromkeys(device.rpc for device in self.devices if device.rpc and device.model_mib > 0))
+
+
+_RPC_DEVICE = re.compile(r"RPC\d*(?:\[|\s\()(?P<address>[^\])]+)[\])]")
+_BUFFER = re.compile(r"(\S+(?:\[\S+\])?)\s+(?:(model|KV|RS|compute|output) )?buffer size\s*=\s*(\d{1,12}(?:\.\d{1,9})?) MiB")
+_ROW = re.compile(
+    r"\|\s+-\s(?P<device>[^|]*?)\s*\|(?:\s*(?P<total>\d{1,20}) =\s*(?P<free>\d{1,20}) \+ \()?"
+    r"\s*(?P<self>\d{1,20}) =\s*(?P<model>\d{1,20}) \+\s*(?P<context>\d{1,20}) \+\s*(?P<compute>\d{1,20})\)?"
+    r"(?: \+\s*(?P<unaccounted>-?\d{1,20}))?\s*\|"
+)
+_MEMORY = re.compile(
+    r"buffer size|memory_breakdown_print|params_fit|fit_params|offload(?:ed|ing)|using device|KV self size|KV cache"
+)
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def _bytes(number: str, unit: str) -> int:
+    return round(float(number) * BYTES[unit])
+
+
+def _build(number: str, commit: str) -> dict[str, Any]:
+    return {} if commit == "unknown" else {"build": f"b{number}-{commit}"}
+
+
+# A pattern, and the facts that a match gives. Of several matches the last counts: a fit to memory tries before it loads.
+_FACTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, Any]]], ...] = tuple(
+    (re.compile(pattern), found)
+    for pattern, found in (
+        (r"\bbuild(?:: | = | )(\d{1,15}) \((\w+)\)", lambda m: _build(m[1], m[2])),
+        (r"build_info: b(\d{1,15})-(\w+)", lambda m: _build(m[1], m[2])),
+        (r"vLLM API server version (\S+)", lambda m: {"build": f"vLLM {m[1]}"}),
+        (r"general\.name\s+= (.+)", lambda m: {"model_name": m[1].strip()}),
+        (r"(?:file type|model ftype)\s+= (.+)", lambda m: {"quantization": m[1].strip()}),
+        (r"(?:file|model) size\s+= (\d{1,12}(?:\.\d{1,9})?) ([KMGT]iB)", lambda m: {"model_bytes": _bytes(m[1], m[2])}),
+        (r"model params\s+= (\d{1,12}(?:\.\d{1,9})?) ([KMBT])\b", lambda m: {"n_params": round(float(m[1]) * UNITS[m[2]])}),
+        (r"print_(?:info|meta): n_layer\s+= (\d{1,15})", lambda m: {"n_layers": int(m[1])}),
+        (r"llama_\w+: n_ctx\s+= (\d{1,15})", lambda m: {"context": int(m[1])}),
+        (r"llama_\w+: n_batch\s+= (\d{1,15})", lambda m: {"batch": int(m[1])}),
+        (r"llama_\w+: n_ubatch\s+= (\d{1,15})", lambda m: {"micro_batch": int(m[1])}),
+        (r"llama_\w+: flash_attn\s+= (\w+)", lambda m: {"flash_attention": m[1]}),
+        (r"Flash Attention (?:was auto, set to )?(enabled|disabled)", lambda m: {"flash_attention": m[1]}),
+        (
+            r"n_slots = (\d{1,15})(?:, n_ctx_slot = (\d{1,15}))?",
+            lambda m: {"slots": int(m[1])} | ({"context_per_slot": int(m[2])} if m[2] else {}),
+        ),
+        (r"new slot,? n_ctx(?:_slot)? = (\d{1,15})", lambda m: {"context_per_slot": int(m[1])}),
+        (r"n_threads = (\d{1,15}) \(n_threads_batch = (\d{1,15})\)", lambda m: {"threads": int(m[1]), "threads_batch": int(m[2])}),
+        (r"K \((\w+)\): .*V \((\w+)\):", lambda m: {"kv_types": f"K {m[1]}, V {m[2]}"}),
+        (r"offloaded (\d{1,15})/(\d{1,15}) layers to GPU", lambda m: {"offloaded": (int(m[1]), int(m[2]))}),
+        (r"GPU KV cache size: (\d[\d,]{0,15}) tokens", lambda m: {"kv_tokens": _number(m[1])}),
+    )
+)
+_LAYER = re.compile(r"layer\s+\d+ assigned to device ([^,\s]+)")
+_SEEN = re.compile(r"using device RPC\S* \(([^)]+)\)")
+_FITTED = re.compile(
+    r"(?:params_fit|fit_params)\w*: (.*(?:projected|will leave|cannot|successfully|failed|layers|context|n_ctx).*)"
+)
+# What a fit tried is no longer in memory when it ends.
+_FIT_ENDS = re.compile(r"(?:successfully|failed to) fit params|fitting params to (?:free|device) memory took")
+
+
+def read_log(lines: Iterable[str]) -> LogFacts:
+    """The facts in these lines of a server's log. Any text is accepted."""
+    facts: dict[str, Any] = {}
+    devices: dict[str, Device] = {}
+    layers: dict[str, int] = {}
+    seen: dict[str, None] = {}
+    memory: list[MemoryRow] = []
+    table: list[str] = []
+    fit: list[str] = []
+    memory_lines: list[str] = []
+    for line in lines:
+        line = printable(line.rstrip("\r\n").replace("\t", " "), MOST_LINE_CHARS)
+        for pattern, found in _FACTS:
+            if match := pattern.search(line):
+                facts |= found(match)
+        if match := _BUFFER.search(line):
+            _add(devices, match, line)
+        elif match := _LAYER.search(line):
+            if match[1] in layers or len(layers) < MOST_DEVICES:
+                layers[match[1]] = layers.get(match[1], 0) + 1
+        elif match := _SEEN.search(line):
+            if len(seen) < MOST_DEVICES:
+                seen[match[1]] = None
+        elif "memory breakdown [MiB]" in line:
+            memory, table = [], [_table_row(line)]
+        elif match := _ROW.search(line):
+            if len(memory) < MOST_DEVICES:
+                memory.append(_row(match))
+                table.append(_table_row(line))
+        elif match := _FITTED.search(line):
+            fit.append(match[1])
+        if _FIT_ENDS.search(line):
+            devices.clear()
+            layers.clear()
+        if _MEMORY.search(line) and len(memory_lines) < MOST_MEMORY_LINES:
+            memory_lines.append(line)
+    return LogFacts(
+        **facts,
+        devices=tuple(devices.values()),
+        layers=layers,
+        rpc_seen=tuple(seen),
+        memory=tuple(memory),
+        memory_table=tuple(table),
+        fit=tuple(fit[-8:]),
+        memory_lines=tuple(memory_lines),
+    )
+
+
+def _add(devices: dict[str, Device], match: re.Match[str], line: str) -> None:
+    """Add a buffer to its device. A draft model and a vision projector have buffers of their own on the same device."""
+    name, kind, size = match[1], match[2], float(match[3])
+    if kind is None:  # until 2025: "llm_load_tensors:      CUDA0 buffer size = 5434.38 MiB"
+        if "load_tensors" not in line:
+            return
+        kind = "model"
+    place = {"KV": "kv_mib", "RS": "kv_mib"}.get(kind, f"{kind}_mib")
+    if name in devices or len(devices) < MOST_DEVICES:
+        device = devices.setdefault(name, Device(name))
+        devices[name] = replace(device, **{place: getattr(device, place) + size})
+
+
+def _table_row(line: str) -> str:
+    return line[line.index("|") :]
+
+
+def _row(match: re.Match[str]) -> MemoryRow:
+    def mib(name: str) -> int | None:
+        return None if match[name] is None or abs(int(match[name])) > MOST_MIB else int(match[name])
+
+    return MemoryRow(
+        device=match["device"],
+        total=mib("total"),
+        free=mib("free"),
+        self=mib("self") or 0,
+        model=mib("model") or 0,
+        context=mib("context") or 0,
+        compute=mib("compute") or 0,
+        unaccounted=mib("unaccounted"),
+    )

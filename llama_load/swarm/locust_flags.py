@@ -1,0 +1,36 @@
+"""Locust's own flags, where ours depend on them: -u, -r and -t."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llama_load.errors import UsageError
+from llama_load.load.segments import LONGEST_S
+from llama_load.options.flags import MOST_USERS
+from llama_load.options.options import RunOptions
+
+
+def refuse_conflicts(options: Any, given: RunOptions) -> None:
+    """Raises UsageError for impossible values, and for flags that conflict or have no effect."""
+    users, most = options.num_users, given.max_concurrency
+    if users is not None and not 1 <= users <= MOST_USERS:
+        raise UsageError(f"-u must be a whole number of at least 1 and at most {MOST_USERS:,}, got {users}")
+    spawn_rate = options.spawn_rate
+    if spawn_rate is not None and not 0 < spawn_rate <= MOST_USERS:
+        raise UsageError(f"-r must be a number of users a second above 0 and at most {MOST_USERS:,}, got {spawn_rate:g}")
+    run_time_s = options.run_time
+    if run_time_s is not None and not 0 < run_time_s <= LONGEST_S:
+        raise UsageError(f"-t must be a time above 0 s and at most {LONGEST_S:,.0f} s, got {run_time_s} s")
+    is_open = given.load.is_open or given.trace is not None
+    if not is_open and users is not None and most is not None and users != most:
+        raise UsageError(f"-u {users} and --max-concurrency {most} both set concurrency: give only one")
+    if given.load.stages and users is not None:
+        raise UsageError(f"-u {users} and --stages {options.stages} both set concurrency: leave out -u")
+    if spawn_rate is not None and (is_open or given.load.stages):
+        raise UsageError("-r has no effect with a request rate or stages: users are started before the load begins; leave it out")
+
+
+def users_of(options: Any, given: RunOptions) -> int:
+    """-u, else --max-concurrency of a closed loop, else 1."""
+    is_open = given.load.is_open or given.trace is not None
+    return options.num_users or (None if is_open else given.max_concurrency) or 1

@@ -1,0 +1,239 @@
+"""The routes of our page in Locust's web UI: /llm to start and watch runs, /llm/runs for their results."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from llama_load.errors import LlamaLoadError
+from llama_load.foreign_text import printable
+from llama_load.live.view import live_view
+from llama_load.run.in_thread import in_thread
+from llama_load.run.progress import Counts
+from llama_load.swarm.outcome import Outcome
+from llama_load.swarm.web.assets import asset
+from llama_load.swarm.web.control import RunControl
+from llama_load.swarm.web.run_files import FILES, RunFiles
+from llama_load.swarm.web.run_view import listed_runs, run_view
+from llama_load.version import __version__
+
+if TYPE_CHECKING:
+    from flask import Blueprint, Response
+
+# Our pages run our scripts and nothing else. (Bokeh writes style attributes and elements.)
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
+    "font-src 'self' data:; frame-ancestors 'self'; form-action 'self'; base-uri 'none'"
+)
+# A report is a file with scripts in it: it runs them in an origin of its own, without access to our routes or to other places.
+REPORT_POLICY = (
+    "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; "
+    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
+)
+# The largest body of a start.
+MOST_BYTES = 1 << 20
+ASSET_AGE_S = 365 * 24 * 3600
+# Shown on each of Locust's pages, in a corner that its own buttons leave free.
+LINK = (
+    '<a href="{href}" style="position:fixed;left:12px;bottom:12px;z-index:2000;padding:8px 14px;border-radius:18px;'
+    "background:#0b7a55;color:#fff;font:600 14px system-ui,sans-serif;text-decoration:none;"
+    'box-shadow:0 1px 4px #0006">LLM load test →</a>'
+)
+
+
+def add_pages(control: RunControl) -> None:
+    """Add the routes to Locust's Flask app, behind its login if it has one, and a link to Locust's own page."""
+    web_ui = control.environment.web_ui
+    base = (control.environment.parsed_options.web_base_path or "").rstrip("/")
+    run_dir = control.environment.parsed_options.run_dir
+    files = RunFiles(Path(run_dir).parent if run_dir else Path("runs"), control.folders)
+    web_ui.app.register_blueprint(blueprint(control, files, web_ui.auth_required_if_enabled), url_prefix=f"{base}/llm")
+
+    def link(response: Response) -> Response:
+        from flask import request
+
+        if request.endpoint == "locust.index" and not response.is_streamed:
+            response.set_data(response.get_data().replace(b"</body>", LINK.format(href="./llm/").encode() + b"</body>"))
+        return response
+
+    web_ui.app.after_request(link)
+
+
+@lru_cache(1)
+def _ended(files: RunFiles, outcome: Outcome) -> dict[str, Any]:
+    """How a run ended, for the page: read once, although every page asks every second."""
+    name = None if outcome.folder is None else outcome.folder.name
+    view = None if name is None or outcome.error is not None else run_view(files, name)
+    return {
+        "run": name,
+        "exit_code": outcome.exit_code,
+        "error": None if outcome.error is None else printable(outcome.error, None),
+        "headline": None if view is None else view.headline,
+        "style": None if view is None else view.style,
+    }
+
+
+def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any]) -> Blueprint:
+    """The routes. `guarded` puts Locust's login before a view."""
+    from flask import Blueprint, Response, abort, redirect, render_template, request
+
+    pages = Blueprint("llm", __name__, template_folder="pages")
+
+    def route(path: str, *methods: str) -> Callable[[Any], Any]:
+        def add(view: Any) -> Any:
+            pages.add_url_rule(path, view.__name__, guarded(view), methods=list(methods or ("GET",)))
+            return view
+
+        return add
+
+    def json(value: Any, status: int = 200) -> Response:
+        return Response(msgspec.json.encode(value), status, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+    def page(template: str, here: str, **values: Any) -> Response:
+        def url(name: str) -> str:
+            found = asset(name)
+            return f"{root}/assets/{name}?{found.version if found else ''}"
+
+        root = request.path[: request.path.index("/llm") + len("/llm")]
+        text = render_template(f"llm_{template}.html", root=root, here=here, asset=url, version=__version__, **values)
+        headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
+        return Response(text, content_type="text/html; charset=utf-8", headers=headers)
+
+    def posted() -> dict[str, Any]:
+        """The body of a POST: JSON, which no form of another page can send."""
+        if request.mimetype != "application/json":
+            abort(415, "send JSON")
+        if (request.content_length or 0) > MOST_BYTES:
+            abort(413)
+        try:
+            found = msgspec.json.decode(request.get_data(cache=False) or b"{}")
+        except (ValueError, RecursionError):
+            abort(400, "that is not JSON")
+        if not isinstance(found, dict):
+            abort(400, "send a JSON object")
+        return found
+
+    @route("/")
+    def index() -> Response:
+        environment = control.environment
+        return page("index", "run", groups=control.groups(), is_master=control.is_master, locustfile=environment.locustfile or "")
+
+    @route("")
+    def with_slash() -> Any:
+        return redirect(request.path + "/")
+
+    @route("/assets/<name>")
+    def assets(name: str) -> Response:
+        found = asset(name)
+        if found is None:
+            abort(404)
+        zipped = "gzip" in request.headers.get("Accept-Encoding", "")
+        headers = {"Cache-Control": f"private, max-age={ASSET_AGE_S}, immutable", "Vary": "Accept-Encoding"}
+        headers |= {"Content-Encoding": "gzip"} if zipped else {}
+        content = found.compressed if zipped else found.content
+        # Passed through: no key can be in it, so nobody need look.
+        return Response(content, content_type=found.content_type, headers=headers, direct_passthrough=True)
+
+    @route("/api/form")
+    def form() -> Response:
+        return json({"values": control.values()})
+
+    @route("/api/check", "POST")
+    def check() -> Response:
+        answer = control.check(posted())
+        return json(asdict(answer), 200 if not answer.faults else 422)
+
+    @route("/api/start", "POST")
+    def start() -> Response:
+        answer = control.start(posted())
+        return json(asdict(answer), 200 if not answer.faults else 422)
+
+    @route("/api/stop", "POST")
+    def stop() -> Response:
+        posted()
+        return json({"state": control.stop()})
+
+    @route("/api/live")
+    def live() -> Response:
+        version, width_s = (request.args.get(name, 0, type=int) for name in ("version", "width_s"))
+        metrics, active = control.runs.metrics, control.runs.active
+        known = request.args.get("run", "")
+        is_same = metrics.name is not None and known == metrics.name
+        return json(
+            {
+                "state": control.state,
+                "run": metrics.name,
+                "workers": control.environment.runner.worker_count if control.is_master else None,
+                "counts": None if active is None else _progress(active.counts),
+                "outcome": None if control.runs.outcome is None else _ended(files, control.runs.outcome),
+                "live": None
+                if metrics.live is None
+                else live_view(metrics.live, metrics.stages, version if is_same else 0, width_s if is_same else 0),
+            }
+        )
+
+    @route("/runs")
+    def runs() -> Response:
+        rows = in_thread(lambda: listed_runs(files))
+        return page("runs", "runs", rows=rows, can_compare=False)
+
+    @route("/runs/<name>")
+    def run(name: str) -> Response:
+        if files.folder(name) is None:
+            abort(404, "there is no such run")
+        return page("run", "runs", run=in_thread(lambda: run_view(files, name)))
+
+    @route("/runs/<name>/<file>")
+    def file(name: str, file: str) -> Response:
+        if file == "requests.csv":
+            return _csv(files, name)
+        opened = files.open(name, file)
+        if opened is None:
+            abort(404, "there is no such file")
+        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store"}
+        if "download" in request.args or file.endswith(".parquet"):
+            headers["Content-Disposition"] = f"attachment; filename={file}"
+        return Response(_chunks(opened), content_type=FILES[file], headers=headers, direct_passthrough=True)
+
+    return pages
+
+
+def _progress(counts: Counts) -> dict[str, Any]:
+    """How far a phase is: a share from 0 to 1 (None: not known), and in words."""
+    elapsed_s = time.monotonic() - counts.since
+    share = counts.done / counts.total if counts.total else None
+    if share is None and counts.left_s is not None:
+        share = elapsed_s / max(elapsed_s + counts.left_s, 1e-9)
+    return {"share": share, "phase": counts.phase, "line": counts.line()}
+
+
+def _chunks(opened: Any) -> Any:
+    with opened:
+        while data := opened.read(1 << 18):
+            yield data
+
+
+def _csv(files: RunFiles, name: str) -> Response:
+    """The requests of a run as CSV, made now."""
+    from flask import Response, abort
+
+    from llama_load.reports.formats import CSV, write_requests
+    from llama_load.runs import load_run
+
+    folder = files.folder(name)
+    if folder is None:
+        abort(404, "there is no such run")
+    out = io.BytesIO()
+    try:
+        in_thread(lambda: write_requests(load_run(folder).records, CSV, out))
+    except (LlamaLoadError, OSError) as error:
+        abort(404, printable(str(error)))
+    headers = {"Content-Disposition": "attachment; filename=requests.csv", "Cache-Control": "no-store"}
+    return Response(out.getvalue(), content_type="text/csv; charset=utf-8", headers=headers, direct_passthrough=True)

@@ -1,0 +1,105 @@
+"""Which run folders and files the page may read: run folders directly in one folder, those of this process, known names."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from llama_load.runs import MANIFEST
+
+# Files that can be fetched, and their types. Text is sent as plain text: a browser must not take it for a page.
+FILES = {
+    "report.html": "text/html; charset=utf-8",
+    "report.md": "text/plain; charset=utf-8",
+    "summary.txt": "text/plain; charset=utf-8",
+    "summary.json": "application/json",
+    "run.json": "application/json",
+    "requests.parquet": "application/vnd.apache.parquet",
+    "telemetry.parquet": "application/vnd.apache.parquet",
+}
+# Larger JSON files are none of ours.
+MOST_JSON_BYTES = 64 << 20
+# The newest runs that are listed.
+MOST_RUNS = 200
+
+
+class RunFiles:
+    """Run folders by name: those in `root`, and those in `own`, which this process has written."""
+
+    def __init__(self, root: Path, own: Mapping[str, Path]) -> None:
+        self._root = root
+        self._own = own
+
+    def folder(self, name: str) -> Path | None:
+        """The run folder of this name; None if there is none that may be read."""
+        if name in self._own:
+            return self._own[name]
+        if not name or name != Path(name).name or name in (".", "..") or "\0" in name:
+            return None
+        path = self._root / name
+        try:
+            is_run = not path.is_symlink() and (path / MANIFEST).is_file()
+        except OSError:
+            return None
+        return path if is_run else None
+
+    def names(self) -> list[str]:
+        """All runs, the newest first."""
+        found: dict[str, float] = {}
+        for path in [*self._own.values(), *self._in_root()]:
+            try:
+                found.setdefault(path.name, (path / MANIFEST).stat().st_mtime)
+            except OSError:
+                continue
+        return sorted(found, key=lambda name: found[name], reverse=True)[:MOST_RUNS]
+
+    def _in_root(self) -> list[Path]:
+        try:
+            with os.scandir(self._root) as entries:
+                return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            return []
+
+    def open(self, name: str, file: str) -> IO[bytes] | None:
+        """A file of a run, if it is one of `FILES` and no link."""
+        folder = self.folder(name)
+        if folder is None or file not in FILES:
+            return None
+        try:
+            fd = os.open(folder / file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            return None
+        return os.fdopen(fd, "rb")
+
+    def json(self, name: str, file: str) -> dict[str, Any] | None:
+        """A JSON object of a run; None if there is none that can be read."""
+        opened = self.open(name, file)
+        if opened is None:
+            return None
+        with opened:
+            try:
+                found = msgspec.json.decode(opened.read(MOST_JSON_BYTES))
+            except (OSError, ValueError, RecursionError):
+                return None
+        return found if isinstance(found, dict) else None
+
+    def text(self, name: str, file: str) -> str:
+        """A text of a run; empty if there is none."""
+        opened = self.open(name, file)
+        if opened is None:
+            return ""
+        with opened:
+            return opened.read(MOST_JSON_BYTES).decode("utf-8", "replace")
+
+    def present(self, name: str) -> list[str]:
+        """The files of a run that can be fetched."""
+        folder = self.folder(name)
+        return [file for file in FILES if folder is not None and (folder / file).is_file()]

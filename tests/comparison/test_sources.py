@@ -1,0 +1,211 @@
+"""From arguments to sides: run folders, patterns, stages, results of other tools, texts, and what cannot be read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from llama_load.analysis.results import analyze
+from llama_load.comparison.run_folder import folder_run
+from llama_load.comparison.sources import Group, read_groups
+from llama_load.errors import UsageError
+from llama_load.record import RequestRecord
+from llama_load.reports.write import write_reports
+from llama_load.runs import Manifest, RunWriter, StageRecord, load_run
+from tests.comparison.test_printed import BENCH, NEW, OTHER, RUST
+from tests.make_records import MS, manifest, record
+
+VLLM = {
+    "date": "20261120-102111",
+    "backend": "openai-chat",
+    "label": None,
+    "model_id": "tiny",
+    "num_prompts": 4,
+    "request_rate": "inf",
+    "max_concurrency": 2,
+    "duration": 1.5,
+    "completed": 3,
+    "failed": 1,
+    "total_input_tokens": 30,
+    "total_output_tokens": 9,
+    "request_throughput": 2.0,
+    "output_throughput": 6.0,
+    "mean_ttft_ms": 40.0,
+    "p99_ttft_ms": float("1e300"),
+    "mean_tpot_ms": None,
+    "output_lens": [3, 3, 3, 0],
+    "ttfts": [0.03, 0.04, 0.05, 0.0],
+    "itls": [[0.01, 0.02], [0.02, 0.02], [0.01, 0.03], []],
+}
+
+
+def write_run(folder: Path, *records: RequestRecord, about: Manifest | None = None) -> Path:
+    writer = RunWriter(folder, about or manifest(num_prompts=len(records), label=folder.parent.name))
+    writer.append(list(records))
+    writer.finish()
+    write_reports(analyze(load_run(folder)))
+    return folder
+
+
+def write(path: Path, content: Any) -> str:
+    path.write_bytes(content.encode() if isinstance(content, str) else msgspec.json.encode(content))
+    return str(path)
+
+
+def only(arguments: list[str], **more: Any) -> Group:
+    (group,) = read_groups(arguments, **more)[0]
+    return group
+
+
+def requests(*first_ms: float, **changed: Any) -> list[RequestRecord]:
+    return [record(index, first_ms=each, prompt_sha256=f"{index:064}", **changed) for index, each in enumerate(first_ms)]
+
+
+# ---------------------------------------------------------------------- run folders
+
+
+def test_a_folder_of_run_folders_is_a_side_with_repeats(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        write_run(tmp_path / "base" / str(number), *requests(100, 100 + number))
+    write_run(tmp_path / "other", *requests(100, 104), about=manifest(num_prompts=2, label="new"))
+    base, other = only([str(tmp_path / "base"), str(tmp_path / "other")]).sides
+    assert (base.label, other.label) == ("base", "new")
+    assert base.values("mean_ttft_ms") == [100.5, 101.0, 101.5] and other.values("mean_ttft_ms") == [102.0]
+
+
+def test_labels_commas_and_patterns(tmp_path: Path) -> None:
+    """A label of its own, with sources separated by commas, or a pattern that matches them; equal labels are numbered."""
+    for name in ("a1", "a2", "b,1"):
+        write_run(tmp_path / name, *requests(100, 110), about=manifest(label="x"))
+    first, second, third, comma = only([
+        f"mine={tmp_path}/a1,{tmp_path}/a2",
+        f"mine={tmp_path}/a?",
+        str(tmp_path / "a1"),
+        str(tmp_path / "b,1"),
+    ]).sides  # fmt: skip
+    assert [side.label for side in (first, second, third, comma)] == ["mine", "mine (2)", "x", "x (2)"]
+    assert [len(side.runs) for side in (first, second, third, comma)] == [2, 2, 1, 1]
+
+
+def test_a_run_brings_its_prompts_set_up_and_values(tmp_path: Path) -> None:
+    about = manifest(
+        num_prompts=3, options={"cache_prompt": "off", "label": "x", "seed": "0"}, targets=[{"build": "b1", "url": "u"}]
+    )
+    warm = record(9, warmup=True, prompt_sha256="f" * 64)
+    run = folder_run(write_run(tmp_path / "run", *requests(100, 110, 120), warm, about=about), with_samples=True)
+    assert run.prompts == {f"{index:064}"[:16] for index in range(3)}
+    assert run.setup["build"] == "b1" and run.setup["--cache-prompt"] == "off" and "--label" not in run.setup
+    assert list(run.samples["ttft"]) == [100, 110, 120] and list(run.samples["itl"]) == [20] * 6
+    assert run.value("mean_ttft_ms") == 110 and run.reused_ratio == 0 and run.connect_ms == 1 and run.cached_ratio == 0
+
+
+def test_random_prefixes_make_hashes_useless(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", *requests(100, 110), about=manifest(options={"bust_prefix_cache": True}))
+    assert folder_run(folder).prompts is None
+
+
+def staged(folder: Path, slower: float = 1.0) -> Path:
+    records = [record(index, stage=index // 2, start_ms=500 * index, first_ms=100 * slower) for index in range(4)]
+    bounds = [
+        StageRecord(name, int(name), begun_mono_ns=at * MS, ended_mono_ns=(at + 900) * MS) for name, at in (("1", 0), ("8", 1000))
+    ]
+    return write_run(folder, *records, about=manifest(num_prompts=4, stages=bounds, label=folder.name))
+
+
+def test_stages_are_compared_one_by_one(tmp_path: Path) -> None:
+    """Of two runs; of one run they are the sides; one of them is named by #."""
+    base, slow = staged(tmp_path / "base"), staged(tmp_path / "slow", 2)
+    groups, _ = read_groups([str(base), str(slow)])
+    assert [group.title for group in groups] == ["stage 1", "stage 8"]
+    assert [side.values("mean_ttft_ms") for side in groups[0].sides] == [[100], [200]]
+    assert [side.label for side in only([str(base)]).sides] == ["base 1", "base 8"]
+    (side,) = only([f"{base}#8"]).sides
+    assert side.runs[0].name == "base#8" and "c=1" not in side.label and side.runs[0].concurrency == 8
+    with pytest.raises(UsageError, match="has no stage '16': its stages are 1, 8"):
+        read_groups([f"{base}#16"])
+
+
+# ---------------------------------------------------------------------- other tools
+
+
+def test_a_result_of_vllm_bench_serve(tmp_path: Path) -> None:
+    (side,) = only([write(tmp_path / "openai-inf.json", VLLM)]).sides
+    (run,) = side.runs
+    assert side.label == "openai-inf.json" and (run.count("completed"), run.failed, run.planned) == (3, 1, 4)
+    assert run.value("mean_ttft_ms") == 40 and run.value("mean_tpot_ms") is None and run.concurrency == 2
+    assert run.samples["ttft"] == pytest.approx([30, 40, 50]) and len(run.samples["itl"]) == 6
+    assert run.samples["tpot"] == pytest.approx([15, 20, 20])
+
+
+def test_our_summary_alone(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", *requests(100, 110))
+    (side,) = only([str(folder / "summary.json")]).sides
+    assert side.runs[0].value("mean_ttft_ms") == 105 and side.runs[0].prompts is None
+
+
+def test_a_text_with_several_blocks_is_a_side_for_each(tmp_path: Path) -> None:
+    """But with a label all of them are repeats; # takes one by number, or those whose heading has these words."""
+    file = write(tmp_path / "log.txt", f"# new\n{NEW}\n# rust\n{RUST}\n# rust again\n{RUST}\n{BENCH}")
+    groups, bench = read_groups([file])
+    assert [side.label for side in groups[0].sides] == ["new", "rust", "rust again"] and bench[1].tok_per_s == 33.28
+    assert [len(side.runs) for side in only([f"all={file}", f"{file}#2", f"r={file}#RUST"]).sides] == [3, 1, 2]
+
+
+# ---------------------------------------------------------------------- nonsense
+
+
+def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "run.json").write_text("{}")
+    wrong = {
+        str(tmp_path / "nothing"): "there is no ",
+        str(tmp_path / "no*"): "no path matches",
+        str(tmp_path / "empty"): "is no run folder and contains none",
+        str(tmp_path / "unfinished"): "has no summary.json: write it with 'llama-load report",
+        write(tmp_path / "cut.json", '{"duration": 1'): "is not valid JSON",
+        write(tmp_path / "deep.json", '{"a":' * 5000): "is not valid JSON",
+        write(tmp_path / "other.json", {"duration": 1}): "it has no completed, no request_throughput",
+        write(tmp_path / "text.txt", "hello"): "has no printed result",
+        write(tmp_path / "sglang.txt", OTHER) + "#vllm": "has no block 'vllm'",
+        "x=,": "names nothing",
+        "/dev/zero": "is no file",
+    }
+    for argument, message in wrong.items():
+        with pytest.raises(UsageError, match=message) as caught:
+            read_groups([argument])
+        assert "\n" not in str(caught.value)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is no file"):
+        read_groups([str(tmp_path / "pipe")])
+
+
+def test_damaged_figures_are_left_out(tmp_path: Path) -> None:
+    """Texts, negative and huge numbers, lists where objects belong."""
+    bad = VLLM | {
+        "mean_ttft_ms": "fast",
+        "output_throughput": -1,
+        "itls": {"a": 1},
+        "ttfts": [None, "x", True, 1],
+        "label": ["\x1b[31m"],
+    }
+    (side,) = only([write(tmp_path / "bad.json", bad)]).sides
+    assert side.mean("mean_ttft_ms") is None and side.mean("output_throughput") is None and "\x1b" not in side.label
+    ours = VLLM | {"llama_load": {"verdict": [], "by_stage": [], "connect": 3}}
+    (side,) = only([write(tmp_path / "ours.json", ours)]).sides
+    assert side.runs[0].words == ("without a verdict",)
+
+
+def test_a_folder_whose_records_are_damaged_keeps_its_figures(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", *requests(100, 110))
+    (folder / "requests.parquet").write_bytes(b"PAR1 no")
+    (folder / "run.json").write_text('{"version": 1}')
+    run = folder_run(folder, with_samples=True)
+    assert run.value("mean_ttft_ms") == 105 and run.prompts is None and run.samples == {}

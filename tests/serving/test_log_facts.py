@@ -1,0 +1,171 @@
+"""What is read from servers' logs: real logs of several versions, and any text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_load.metrics.server_description import ServerDescription
+from llama_load.reports.server_section import server_lines
+from llama_load.serving.command_flags import read_command
+from llama_load.serving.describe import described, read_log_file
+from llama_load.serving.last_words import last_words
+from llama_load.serving.log_facts import Device, LogFacts, read_log
+from llama_load.serving.rpc_traffic import Traffic, read_ss
+
+LOGS = Path(__file__).parent / "logs"
+
+
+def facts_of(name: str) -> LogFacts:
+    return read_log((LOGS / name).read_text().splitlines())
+
+
+def test_a_log_of_llama_server() -> None:
+    """At the level of ours: model, slots, threads, KV cache, buffers, breakdown, what the fit did."""
+    facts = facts_of("llama_server.log")
+    assert (facts.model_name, facts.quantization, facts.n_params, facts.model_bytes) == (
+        *("llama-load-demo", "all F32", 5_170_000),
+        round(19.72 * 2**20),
+    )
+    assert (facts.slots, facts.context, facts.context_per_slot, facts.batch, facts.micro_batch) == (2, 4096, 2048, 2048, 512)
+    assert (facts.threads, facts.threads_batch, facts.flash_attention, facts.kv_types) == (1, 1, "enabled", "K f16, V f16")
+    assert facts.devices == (Device("CPU_Mapped", model_mib=19.72), Device("CPU", kv_mib=8.0, compute_mib=10.52, output_mib=0.05))
+    (host,) = facts.memory
+    assert (host.device, host.total, host.self, host.model, host.context, host.compute) == ("Host", None, 38, 19, 8, 10)
+    assert facts.memory_table[0].startswith("| memory breakdown [MiB] |")
+    assert facts.fit[-1] == "successfully fit params to free device memory"
+    assert any("KV buffer size" in line for line in facts.memory_lines)
+
+
+def test_what_a_fit_only_tried_is_not_counted() -> None:
+    """At the debug level the log has the buffers of the trial, too; and each layer's device."""
+    facts = facts_of("llama_server_debug.log")
+    assert facts.devices == facts_of("llama_server.log").devices
+    assert facts.layers == {"CPU": 3}
+
+
+def test_a_log_of_llama_cpp_python_with_rpc_workers() -> None:
+    facts = facts_of("llama_cpp_python_rpc.log")
+    assert facts.offloaded == (3, 3)
+    assert facts.layers == {"RPC0": 2, "RPC1": 1}
+    assert len(facts.rpc_used) == 2
+    assert facts.rpc_used == facts.rpc_seen
+    assert [device.model_mib for device in facts.devices if device.rpc] == [8.0, 5.86]
+
+
+def test_a_log_with_gpus_and_an_unused_worker() -> None:
+    """A difference of unsigned numbers that is below zero is none."""
+    facts = facts_of("two_gpus.log")
+    assert (facts.build, facts.quantization, facts.n_params) == ("b7003-596a297cb", "Q4_K - Medium", 30_530_000_000)
+    assert (facts.offloaded, facts.slots, facts.context_per_slot) == ((49, 49), 4, 131072)
+    rows = {row.device: row for row in facts.memory}
+    assert rows["CUDA0 (RTX 4090)"].unaccounted == -19398
+    assert rows["CUDA1 (RTX 4090)"].unaccounted is None
+    assert facts.rpc_seen == ("mlbox.local:50052",)
+    assert facts.rpc_used == ()
+    server = described(ServerDescription(url="http://x"), ("llama-server", "--rpc", "mlbox.local:50052"), facts)
+    assert server.devices == ["CUDA", "CPU"]
+    assert server.rpc_unused == ["mlbox.local:50052"]
+    assert "NOT USED" in "\n".join(server_lines([server]))
+
+
+def test_a_log_of_2024() -> None:
+    facts = facts_of("year_2024.log")
+    assert (facts.build, facts.quantization, facts.model_name) == ("b9-f702a90", "Q4_K - Small", "DeepSeek-Coder-V2-Instruct")
+    assert facts.rpc_used == ("localhost:50052",)
+    assert facts.devices[1] == Device("CUDA0", model_mib=5434.38, kv_mib=1536.0, compute_mib=672.01)
+
+
+WORDS = st.sampled_from(
+    [
+        *(
+            "load_tensors: ",
+            "CUDA0 ",
+            "RPC0[h:1] ",
+            "model ",
+            "KV ",
+            "buffer size = ",
+            "1.5",
+            "9" * 30,
+            " MiB",
+            "-",
+            "²",
+            "٣",
+            "\x1b[31m",
+        ),
+        *("| memory breakdown [MiB] |", "|   - ", " | ", " = ", " + (", ")", " + ", "n_slots = ", "offloaded 1/", " layers to GPU"),
+        *(
+            "print_info: file size   = ",
+            " GiB",
+            "model params = ",
+            " B",
+            "layer 1 assigned to device ",
+            "build: 1 (x)",
+            "\u202e",
+            " ",
+        ),
+    ]
+)
+
+
+@given(st.lists(st.lists(WORDS | st.text(max_size=5), max_size=12).map("".join), max_size=12))
+def test_any_text_is_read(lines: list[str]) -> None:
+    """Never an error, and the report's lines hold no control characters."""
+    server = described(ServerDescription(url="http://x"), ("a",), read_log(lines))
+    assert all(line.isprintable() for line in server_lines([server]))
+
+
+def test_commands_of_the_servers() -> None:
+    """A `;` between RPC workers is what was meant, not what the server understands."""
+    facts = read_command(("llama-server", "-m", "a.gguf", "-ngl", "99", "-t=8", "--rpc", "a:1;b:2", "-ctk", "q8_0", "-b", "x"))
+    assert (facts.model, facts.n_gpu_layers, facts.threads, facts.rpc, facts.batch) == ("a.gguf", "99", 8, ("a:1", "b:2"), None)
+    assert facts.kv_types == "K q8_0"
+    assert read_command(("vllm", "serve", "Qwen/Qwen3-0.6B", "--max-num-seqs", "16")).model == "Qwen/Qwen3-0.6B"
+    assert read_command(("python", "-m", "llama_load.serving.embedded_server", "{")).threads is None
+    assert read_command(()).model is None
+
+
+def test_a_worker_lost_to_a_semicolon_is_unused() -> None:
+    """The server took the address "a:1;b:2" for a:1."""
+    log = ["load_tensors: RPC0[a:1] model buffer size = 8.00 MiB", "load_tensors: CPU model buffer size = 1.00 MiB"]
+    server = described(ServerDescription(url="http://x"), ("llama-server", "--rpc", "a:1;b:2"), read_log(log))
+    assert server.rpc_unused == ["b:2"]
+
+
+def test_last_words_name_the_cause_and_skip_a_debuggers_output(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    lines = ["request 1", "/build/ggml/src/ggml-rpc/ggml-rpc.cpp:569: Remote RPC server crashed or returned malformed response"]
+    log.write_text("\n".join([*lines, *(f"#{number}  0x00 in frame ()" for number in range(60)), "[Inferior 1 detached]"]))
+    words = last_words(log)
+    assert words.startswith(f"an RPC worker was lost; {log} ends with:\nrequest 1\n")
+    assert "frame" not in words
+    log.write_text(
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 5 MiB on device 0: cudaMalloc failed: out of memory\nbye\n"
+    )
+    assert last_words(log).startswith("out of memory; ")
+    assert last_words(tmp_path / "none.log") == ""
+    log.write_bytes(b"\xff\x00\x1b[2J" * 10)
+    assert last_words(log).splitlines()[-1].isprintable()
+
+
+def test_the_ends_of_a_large_log_are_enough(tmp_path: Path) -> None:
+    """The load at its beginning, the breakdown at its end."""
+    log = tmp_path / "server.log"
+    table = "x: | memory breakdown [MiB] | total |\nx: |   - Host | 9 = 1 + 2 + 6 |\n"
+    log.write_text("print_info: file type   = Q8_0\n" + "request\n" * 2**20 + table)
+    facts = read_log_file(log)
+    assert facts.quantization == "Q8_0"
+    assert facts.memory[0].self == 9
+
+
+def test_the_kernels_figures_of_connections_to_workers() -> None:
+    """Of the server's end alone; both connections to a worker count."""
+    text = (
+        "0 0 127.0.0.1:40961 127.0.0.1:56354\n\t bbr rtt:0.031/0.012 bytes_sent:23 bytes_received:8638047 minrtt:0.001\n"
+        "0 0 127.0.0.1:58702 127.0.0.1:58233\n\t bbr rtt:0.346/0.07 bytes_sent:6197149 bytes_received:528612 minrtt:0.002\n"
+        "0 0 127.0.0.1:58703 127.0.0.1:58233\n\t bbr rtt:0.5/0.07 bytes_sent:1 bytes_received:2\nnonsense\n"
+    )
+    endpoints = {"localhost:58233": {"127.0.0.1:58233"}, "gone:1": set()}
+    assert read_ss(text, endpoints) == {"localhost:58233": Traffic(6197150, 528614, 0.002)}

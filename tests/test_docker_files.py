@@ -1,0 +1,202 @@
+"""docker/: what compose files, manifests and Dockerfiles say, and what their linters say of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from locust.argument_parser import get_parser
+
+from llama_load.bundled import bundled
+from llama_load.options.flags import FLAGS
+from tests.conftest import REPOSITORY
+
+DOCKER = REPOSITORY / "docker"
+BIN = Path(sys.executable).parent
+COMPOSE = sorted(DOCKER.glob("compose-*.yaml"))
+MANIFESTS = sorted(path for path in (DOCKER / "kubernetes").glob("*.yaml") if path.name != "kustomization.yaml")
+OBJECTS = [document for path in MANIFESTS for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+ENV = {"MODEL": "model.gguf", "TARGET": "http://127.0.0.1:8080", "PATH": "/usr/bin:/bin"}
+
+
+def kinds(kind: str) -> dict[str, Any]:
+    return {found["metadata"]["name"]: found for found in OBJECTS if found["kind"] == kind}
+
+
+def templates() -> dict[str, Any]:
+    """The pod templates of Jobs and Deployments."""
+    return {name: found["spec"]["template"] for name, found in (kinds("Job") | kinds("Deployment")).items()}
+
+
+def services() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """File, name and definition of every service of the compose files."""
+    for path in COMPOSE:
+        for name, service in yaml.safe_load(path.read_text(encoding="utf-8"))["services"].items():
+            yield path.name, name, service
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Where a command of Locust or llama-load stands, and the command."""
+    for file, name, service in services():
+        command = service.get("command", [])
+        text = command if isinstance(command, str) else " ".join(command)
+        if "locust " in text or "llama-load " in text:
+            flags = service.get("environment", {}).get("FLAGS", "")
+            yield f"{file}: {name}", re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", f"{text} {flags}")
+    for name, template in templates().items():
+        yield name, " ".join(template["spec"]["containers"][0]["args"])
+
+
+@pytest.mark.parametrize(("where", "command"), [*commands()])
+def test_commands_have_flags_and_locustfiles_that_exist(where: str, command: str) -> None:
+    known = {flag.name for flag in FLAGS} | {option for action in get_parser()._actions for option in action.option_strings}
+    if command.startswith("llama-load"):
+        known |= {"--port", "--slots"}
+    assert not [flag for flag in re.findall(r"(?<![\w-])--?[a-z][a-z-]*(?![\w.])", command) if flag not in known | {"-c"}]
+    for name in re.findall(r"locustfiles/(\S+)\.py", command):
+        assert bundled(f"locustfiles/{name}.py").exists(), where
+
+
+def test_every_service_of_ours_has_an_init_and_keeps_its_results() -> None:
+    """Without an init a container's first process ignores SIGTERM, and processes that it left behind stay."""
+    for file, name, service in services():
+        if "llama" in service.get("image", "") or "vllm" in service.get("image", ""):
+            assert service.get("init") is True, f"{file}: {name}"
+        if "llama-load}" in service.get("image", ""):
+            assert "${RUNS:-../runs}:/load/runs" in service["volumes"], f"{file}: {name}"
+
+
+def test_keys_are_never_arguments() -> None:
+    for where, command in commands():
+        assert not re.search(r"--(swarm|api)-key|KEY", command), where
+
+
+def test_the_network_of_rpc_is_internal_and_the_load_is_not_in_it() -> None:
+    """Its protocol has no authentication."""
+    file = yaml.safe_load((DOCKER / "compose-rpc.yaml").read_text(encoding="utf-8"))
+    assert file["networks"]["rpc"] == {"internal": True}
+    assert {name: service["networks"] for name, service in file["services"].items()} == {
+        "rpc1": ["rpc"],
+        "rpc2": ["rpc"],
+        "server": ["rpc", "default"],
+        "load": ["default"],
+    }
+    assert not [name for name, service in file["services"].items() if "ports" in service]
+
+
+def test_published_ports_are_those_of_loopback() -> None:
+    for file, name, service in services():
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:"), f"{file}: {name}"
+
+
+def test_a_readme_line_starts_every_compose_file() -> None:
+    readme = (DOCKER / "README.md").read_text(encoding="utf-8")
+    for path in COMPOSE:
+        assert f"-f docker/{path.name}" in readme or path.name == "compose-test.yaml"
+
+
+def test_kustomize_has_every_manifest_and_its_namespace() -> None:
+    kustomization = yaml.safe_load((DOCKER / "kubernetes" / "kustomization.yaml").read_text(encoding="utf-8"))
+    assert sorted(kustomization["resources"]) == [path.name for path in MANIFESTS]
+    for found in OBJECTS:
+        assert found["metadata"].get("namespace", found["metadata"]["name"]) == kustomization["namespace"]
+    images = {template["spec"]["containers"][0]["image"] for template in templates().values()}
+    assert images == {image["name"] for image in kustomization["images"]}
+
+
+def test_selectors_match_the_labels_of_pods() -> None:
+    """kubernetes-validate does not look at that. Services, Deployments, network policies and affinities."""
+    labels = {name: template["metadata"]["labels"] for name, template in templates().items()}
+
+    def selected(selector: dict[str, str]) -> set[str]:
+        return {name for name, found in labels.items() if selector.items() <= found.items()}
+
+    master, worker = {"llama-load-master"}, {"llama-load-worker"}
+    assert selected(kinds("Service")["llama-load-master"]["spec"]["selector"]) == master
+    assert selected(kinds("Deployment")["llama-load-worker"]["spec"]["selector"]["matchLabels"]) == worker
+    everybody, of_master = (kinds("NetworkPolicy")[name]["spec"] for name in ("llama-load", "llama-load-master"))
+    assert selected(everybody["podSelector"]["matchLabels"]) == master | worker
+    assert selected(of_master["podSelector"]["matchLabels"]) == master
+    assert selected(of_master["ingress"][0]["from"][0]["podSelector"]["matchLabels"]) == worker
+    apart = templates()["llama-load-worker"]["spec"]["affinity"]["podAntiAffinity"][
+        "preferredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert selected(apart[0]["podAffinityTerm"]["labelSelector"]["matchLabels"]) == master | worker
+
+
+def test_the_parts_of_the_swarm_fit_together() -> None:
+    """Workers connect to the Service's name and port; the master waits for as many as the Deployment has."""
+    master, worker = (templates()[f"llama-load-{part}"]["spec"]["containers"][0] for part in ("master", "worker"))
+    service = kinds("Service")["llama-load-master"]
+    assert f"--master-host={service['metadata']['name']}" in worker["args"]
+    (port,) = service["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (5557, master["ports"][0]["name"])
+    assert master["ports"][0]["containerPort"] == 5557
+    assert f"--expect-workers={kinds('Deployment')['llama-load-worker']['spec']['replicas']}" in master["args"]
+    job = kinds("Job")["llama-load-master"]["spec"]
+    assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
+    claim = job["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]
+    assert claim in kinds("PersistentVolumeClaim")
+
+
+@pytest.mark.parametrize("name", ["llama-load-master", "llama-load-worker"])
+def test_pods_have_no_rights_that_they_do_not_need(name: str) -> None:
+    spec = templates()[name]["spec"]
+    (container,) = spec["containers"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "memory" in container["resources"]["limits"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounted == {"runs": "/load/runs", "tmp": "/tmp"}
+    assert {volume["name"] for volume in spec["volumes"]} == set(mounted)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("file", sorted(DOCKER.glob("*Dockerfile")), ids=lambda path: path.name)
+def test_hadolint_finds_nothing(file: Path) -> None:
+    done = subprocess.run([BIN / "hadolint", file], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("file", COMPOSE, ids=lambda path: path.stem)
+def test_compose_takes_the_file(file: Path) -> None:
+    """podman-compose, and docker's where it is installed."""
+    tools = [[str(BIN / "podman-compose")]]
+    if (
+        shutil.which("docker")
+        and subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0
+    ):
+        tools.append(["docker", "compose"])
+    for tool in tools:
+        done = subprocess.run([*tool, "-f", file, "config"], capture_output=True, text=True, timeout=60, env=ENV, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "${" not in done.stdout
+
+
+@pytest.mark.heavy
+def test_a_variable_that_is_missing_is_named() -> None:
+    files = {"box": "MODEL", "rpc": "MODEL", "vllm": "MODEL", "swarm": "TARGET"}
+    for name, variable in files.items():
+        command = [BIN / "podman-compose", "-f", DOCKER / f"compose-{name}.yaml", "config"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": ENV["PATH"]}, check=False)
+        assert done.returncode != 0
+        assert variable in done.stderr
+
+
+@pytest.mark.heavy
+def test_kubernetes_takes_the_manifests() -> None:
+    command = [BIN / "kubernetes-validate", "--strict", *MANIFESTS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (done.stdout + done.stderr).count("passed for resource") == len(OBJECTS)
