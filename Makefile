@@ -57,6 +57,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.reports
 	$(BIN)/python -m benchmarks.large_prompts
 	$(BIN)/python -m benchmarks.live_figures
+	$(BIN)/python -m benchmarks.telemetry
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

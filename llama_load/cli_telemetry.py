@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import Any
 
+from llama_load.cli_parser import whole
 from llama_load.errors import UsageError
 from llama_load.foreign_text import keep_secret
 
@@ -28,7 +29,7 @@ def add_telemetry(commands: Any) -> None:
         f"{TOKEN}, here and there.",
         examples={
             "For a load test on this machine": "llama-load telemetry",
-            "For a load test on another machine (set the token first)": "llama-load telemetry --listen 0.0.0.0:9410",
+            "For a load test elsewhere (set the token first)": "llama-load telemetry --listen 0.0.0.0:9410 --server-port 8080",
             "With a power meter": "llama-load telemetry --power-command 'python3 read_meter.py'",
         },
     )
@@ -44,6 +45,14 @@ def add_telemetry(commands: Any) -> None:
         metavar="COMMAND",
         help='a command that prints {"watts": …} or {"joules": …}, a line a sample',
     )
+    telemetry.add_argument(
+        "--server-port",
+        type=whole(1, 65535),
+        action="append",
+        default=[],
+        metavar="PORT",
+        help="port of the server under test on this machine, to tell its GPUs, memory and CPU from others'; can be repeated",
+    )
     telemetry.set_defaults(run=_telemetry)
 
 
@@ -51,6 +60,7 @@ def _telemetry(arguments: argparse.Namespace) -> int:
     from llama_load.options.telemetry_flags import power_command
     from llama_load.telemetry.all_sources import machine_sources
     from llama_load.telemetry.exporter import PATH, Exporter, Page
+    from llama_load.telemetry.server_processes import ServerProcesses
 
     host, port = _address(arguments.listen)
     token = os.environ.get(TOKEN, "").strip() or None
@@ -65,7 +75,8 @@ def _telemetry(arguments: argparse.Namespace) -> int:
     command = power_command(arguments.power_command, faults)
     if faults:
         raise UsageError(faults[0])
-    sources = machine_sources(None, command, lambda note: print(note, file=sys.stderr, flush=True))
+    servers = ServerProcesses(arguments.server_port) if arguments.server_port else None
+    sources = machine_sources(servers, command, lambda note: print(note, file=sys.stderr, flush=True))
     try:
         exporter = Exporter(host, port, Page(sources), token)
     except (OSError, OverflowError) as error:

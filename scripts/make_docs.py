@@ -13,6 +13,8 @@ from llama_load.experiments.sweep.values import FACTS, OF_REQUESTS
 from llama_load.experiments.sweep.values import FIGURES as OWN
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, Latency
+from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
+from llama_load.metrics.telemetry_figures import TelemetryFigure
 from llama_load.options.flags import FLAGS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -66,6 +68,13 @@ FIGURES_HEAD = """
 Of the whole run, of a stage, or of a workload, model, host or turn. All can be used in thresholds (`--fail-if`).
 
 """
+TELEMETRY_HEAD = """
+## Telemetry
+
+Of the measured time, without warm-ups; with stages of their times. [Telemetry](telemetry.md) explains where they come
+from. In summary.json under `llama_load.telemetry`, and for each stage under `by_stage` there.
+
+"""
 LIMITS_HEAD = """
 ## Limits of the verdict
 
@@ -78,6 +87,7 @@ def metrics_page() -> str:
     """docs/metrics.md."""
     latencies = [f"| {each.name} | `{each.key}` | {_formula(each)} | {_use(each)} |" for each in LATENCIES]
     figures = [f"| {each.line.partition(' (')[0]} | `{each.key}` | {each.unit} | {each.definition} |" for each in FIGURES]
+    telemetry = [f"| {each.line} | `{each.key}` | {_formula(each)} |" for each in TELEMETRY]
     limits = [
         f"| {word} | `{name}` | {limit.limit:g} | {limit.reason} |"
         for word in WORDS
@@ -89,14 +99,16 @@ def metrics_page() -> str:
         "\n".join(["| name | key | definition | use |", "|---|---|---|---|", *latencies, ""]),
         FIGURES_HEAD,
         "\n".join(["| name | key | unit | definition |", "|---|---|---|---|", *figures, ""]),
+        TELEMETRY_HEAD,
+        "\n".join(["| name | key | definition |", "|---|---|---|", *telemetry, ""]),
         LIMITS_HEAD,
         "\n".join(["| verdict | check | limit | reason |", "|---|---|---:|---|", *limits, ""]),
     ))  # fmt: skip
 
 
-def _formula(latency: Latency) -> str:
+def _formula(figure: Latency | TelemetryFigure) -> str:
     """The first paragraph of the function's docstring, on one line."""
-    return " ".join((latency.function.__doc__ or "").partition("\n\n")[0].split())
+    return " ".join((figure.function.__doc__ or "").partition("\n\n")[0].split())
 
 
 def _use(latency: Latency) -> str:

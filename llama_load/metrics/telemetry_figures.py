@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.telemetry_names import HOST, OWN, SERVER, UP
+from llama_load.metrics.telemetry_names import HOST, OWN, UP
 from llama_load.metrics.window import Window
+from llama_load.units import quantity
 
 MIB = 1 << 20
 # A source that did not answer for a shorter part of the measurement has no note.
@@ -83,7 +85,7 @@ def telemetry_figures(measured: Measured) -> TelemetryFigures:
         measured.seconds,
         {figure.key: figure.function(measured) for figure in FIGURES},
         [_gpu(measured, each) for each in gpus_in_use(measured.telemetry)],
-        [*measured.telemetry.notes, *_lost(measured)],
+        [*measured.telemetry.notes, *_unknown_shares(measured.telemetry), *_lost(measured)],
     )
 
 
@@ -121,10 +123,6 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 def _ratio(above: float | None, below: float | None, factor: float = 1.0) -> float | None:
     return None if above is None or not below else above * factor / below
-
-
-def _one(measured: Measured, source: str, metric: str) -> Series | None:
-    return next(iter(measured.telemetry.find(metric, source)), None)
 
 
 # ---------------------------------------------------------------------- GPUs
@@ -295,49 +293,48 @@ def decode_cost_per_million_output_tokens(measured: Measured) -> float | None:
 # ---------------------------------------------------------------------- host and server
 
 
-def _growth_per_s(measured: Measured, source: str, metric: str) -> float | None:
-    series = _one(measured, source, metric)
-    return None if series is None else _ratio(increase(series, measured), measured.seconds)
+def _growth_per_s(measured: Measured, metric: str, source: str | None = None) -> float | None:
+    """Of a source, or the sum of all."""
+    return _ratio(_sum([increase(each, measured) for each in measured.telemetry.find(metric, source)]), measured.seconds)
 
 
-def _peak_mib(measured: Measured, source: str, metric: str) -> float | None:
-    series = _one(measured, source, metric)
-    return None if series is None else _ratio(peak(series, measured), MIB)
+def _peak_mib(measured: Measured, metric: str, source: str | None = None) -> float | None:
+    return _ratio(_sum([peak(each, measured) for each in measured.telemetry.find(metric, source)]), MIB)
 
 
 def host_cpu_cores(measured: Measured) -> float | None:
     """Cores busy on the master's machine: CPU time of all processes / length of the windows."""
-    return _growth_per_s(measured, HOST, "host_cpu_seconds_total")
+    return _growth_per_s(measured, "host_cpu_seconds_total", HOST)
 
 
 def host_memory_peak_mib(measured: Measured) -> float | None:
     """Largest memory in use on the master's machine (total - available), MiB."""
-    return _peak_mib(measured, HOST, "host_memory_used_bytes")
+    return _peak_mib(measured, "host_memory_used_bytes", HOST)
 
 
 def host_received_bytes_per_s(measured: Measured) -> float | None:
     """Bytes that the network interfaces of the master's machine received a second, loopback not included."""
-    return _growth_per_s(measured, HOST, "host_network_received_bytes_total")
+    return _growth_per_s(measured, "host_network_received_bytes_total", HOST)
 
 
 def host_sent_bytes_per_s(measured: Measured) -> float | None:
     """Bytes that they sent a second, loopback not included."""
-    return _growth_per_s(measured, HOST, "host_network_sent_bytes_total")
+    return _growth_per_s(measured, "host_network_sent_bytes_total", HOST)
 
 
 def server_cpu_cores(measured: Measured) -> float | None:
-    """Cores that the server's processes on the master's machine use: their CPU time / length of the windows."""
-    return _growth_per_s(measured, SERVER, "server_cpu_seconds_total")
+    """Cores that the server's processes use, on the master's machine and on scraped ones: CPU time / length of the windows."""
+    return _growth_per_s(measured, "server_cpu_seconds_total")
 
 
 def server_memory_peak_mib(measured: Measured) -> float | None:
-    """Largest resident memory of the server's processes, MiB. Pages that they share count for each of them."""
-    return _peak_mib(measured, SERVER, "server_memory_bytes")
+    """Largest resident memory of the server's processes, MiB: sum over machines. Pages that processes share count for each."""
+    return _peak_mib(measured, "server_memory_bytes")
 
 
 def telemetry_cpu_cores(measured: Measured) -> float | None:
     """Cores that the sampling itself uses: CPU time of its process / length of the windows."""
-    return _growth_per_s(measured, OWN, "process_cpu_seconds_total")
+    return _growth_per_s(measured, "process_cpu_seconds_total", OWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,8 +368,8 @@ FIGURES = tuple(
         ("Cost", cost, 6),
         ("Cost per million output tokens, all in", cost_per_million_output_tokens, 4),
         ("Cost per million input tokens, all in", cost_per_million_input_tokens, 4),
-        ("Cost of decode per million output tokens", decode_cost_per_million_output_tokens, 4),
-        ("Cost of prefill per million input tokens", prefill_cost_per_million_input_tokens, 4),
+        ("Decode cost per million output tokens", decode_cost_per_million_output_tokens, 4),
+        ("Prefill cost per million input tokens", prefill_cost_per_million_input_tokens, 4),
         ("Host CPU (cores)", host_cpu_cores, 2),
         ("Host memory, peak (MiB)", host_memory_peak_mib, 0),
         ("Network received (bytes/s)", host_received_bytes_per_s, 0),
@@ -382,6 +379,15 @@ FIGURES = tuple(
         ("Telemetry's own CPU (cores)", telemetry_cpu_cores, 4),
     )
 )
+
+
+def _unknown_shares(telemetry: Telemetry) -> list[str]:
+    """A sentence for every source of GPUs that cannot tell the server's from others'."""
+    counted = Counter(source for source, _ in gpus_in_use(telemetry) if not telemetry.find("gpu_in_use", source))
+    return [
+        f"{source}: which GPUs the server uses is not known: {quantity(count, 'GPU')} with all their memory counted"
+        for source, count in counted.items()
+    ]
 
 
 def _lost(measured: Measured) -> list[str]:

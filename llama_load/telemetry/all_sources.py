@@ -17,7 +17,7 @@ from llama_load.telemetry.source import SamplerConfig, Source, SourceError
 
 
 def machine_sources(servers: ServerProcesses | None, power_command: Sequence[str], note: Callable[[str], None]) -> list[Source]:
-    """What this machine has: host, GPUs, a meter. `note` gets sentences about what cannot be sampled."""
+    """What this machine has: host, GPUs, a meter, the processes of `servers`. `note` gets sentences about what it cannot sample."""
     found: list[Source] = [Host(), Own()]
     if has_nvml():
         try:
@@ -28,6 +28,8 @@ def machine_sources(servers: ServerProcesses | None, power_command: Sequence[str
         found.append(amd)
     if power_command:
         found.append(PowerCommand(power_command))
+    if servers is not None:
+        found.append(servers)
     return found
 
 
@@ -36,8 +38,6 @@ def all_sources(config: SamplerConfig, note: Callable[[str], None]) -> list[Sour
     servers = ServerProcesses(config.ports) if config.ports else None
     tls = cache(partial(tls_context, config.ca_file, config.insecure))
     found = machine_sources(servers, config.power_command, note)
-    if servers is not None:
-        found.append(servers)
     found += [Scrape(endpoint, OF_SERVERS, tls) for endpoint in config.servers]
     found += [Slots(endpoint, tls) for endpoint in config.slots]
     found += [Scrape(endpoint, (), tls) for endpoint in config.exporters]

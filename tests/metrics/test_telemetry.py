@@ -114,6 +114,17 @@ def test_a_source_that_did_not_answer_is_named_with_how_long() -> None:
     assert telemetry_figures(measured(up)).notes == ["http://x/metrics did not answer for 6.0 of 10.0 s"]
 
 
+def test_gpus_whose_users_are_unknown_are_all_counted_and_that_is_said() -> None:
+    found = [series("gpu_info", {0: 1}, "http://gpu/metrics", gpu=gpu) for gpu in "01"]
+    (note,) = telemetry_figures(measured(*found)).notes
+    assert note == "http://gpu/metrics: which GPUs the server uses is not known: 2 GPUs with all their memory counted"
+
+
+def test_the_servers_processes_on_several_machines_are_added() -> None:
+    found = [series("server_cpu_seconds_total", {0: 0, 10: 5}, source) for source in ("server", "http://gpu/metrics")]
+    assert telemetry_figures(measured(*found)).values["server_cpu_cores"] == 1.0
+
+
 def test_nothing_sampled_is_nothing_and_never_zero() -> None:
     figures = telemetry_figures(measured(output_tokens=5))
     assert figures.is_empty and set(figures.values.values()) == {None}
