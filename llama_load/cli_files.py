@@ -11,6 +11,7 @@ from llama_load.cli_parser import Parser
 from llama_load.errors import UsageError
 
 STARTING_LOCUSTFILE = "sharegpt_chat"
+STARTING_PLAN = "starter.yaml"
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -18,7 +19,7 @@ def add_files(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommands."""
     path = commands.add_parser(
         "path",
-        help="print the path of a locustfile or data file that comes with llama-load",
+        help="print the path of a locustfile, plan or data file that comes with llama-load",
         description="Print the path of a file that comes with llama-load; without a name, list them.",
         examples={
             "Run a locustfile of the installed package": "locust -f $(llama-load path sharegpt_chat) --headless "
@@ -31,8 +32,8 @@ def add_files(commands: argparse._SubParsersAction[Parser]) -> None:
 
     init = commands.add_parser(
         "init",
-        help="copy a locustfile, to start your own from",
-        description="Copy a locustfile into a folder, to start your own from. No file is overwritten.",
+        help="copy a locustfile and a plan of a sweep, to start your own from",
+        description="Copy a locustfile and a plan of a sweep into a folder, to start your own from. No file is overwritten.",
         examples={
             "Into a new folder": "llama-load init load-test",
             "Start from the locustfile for long documents": "llama-load init load-test --locustfile long_document",
@@ -75,17 +76,20 @@ def _init(arguments: argparse.Namespace) -> int:
     source = _found(arguments.locustfile)
     if source.suffix != ".py":
         raise UsageError(f"--locustfile must name a locustfile, got {arguments.locustfile!r}; see llama-load path")
+    plan = _found(STARTING_PLAN)
+    copies = {arguments.folder / path.name: path for path in (source, plan)}
+    if there := [str(target) for target in copies if target.exists() or target.is_symlink()]:
+        raise UsageError(f"{' and '.join(there)} would be overwritten; name another folder: llama-load init DIR")
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    target = arguments.folder / source.name
-    # Usage lines in it name the file by its path in the repository.
-    text = source.read_text(encoding="utf-8").replace(f"{source.parent.name}/{source.name}", source.name)
-    try:
+    for target, path in copies.items():
+        # Usage lines in it name the file by its path in the repository.
+        text = path.read_text(encoding="utf-8").replace(f"{path.parent.name}/{path.name}", path.name)
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{target} exists and was not overwritten; name another folder: llama-load init DIR") from None
-    print(f"Wrote {target}")
-    print(f"Run it: locust -f {shlex.quote(str(target))} --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64")
+        print(f"Wrote {target}")
+    locustfile, sweep = (shlex.quote(str(target)) for target in copies)
+    print(f"A run:   locust -f {locustfile} --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64")
+    print(f"A sweep: llama-load sweep {sweep}")
     return 0
 
 

@@ -53,12 +53,15 @@ def test_init_copies_and_never_overwrites(tmp_path: Path, capsys: pytest.Capture
     assert main(["init", str(folder)]) == 0
     copy = folder / "sharegpt_chat.py"
     assert "-f sharegpt_chat.py" in copy.read_text()
-    assert f"'{copy}'" in capsys.readouterr().out  # as a shell takes it
+    assert f"locust -f '{copy}'" in capsys.readouterr().out  # as a shell takes it
     compile(copy.read_text(), copy, "exec")
+    assert "llama-load sweep starter.yaml" in (folder / "starter.yaml").read_text()
     copy.write_text("mine")
+    (folder / "starter.yaml").unlink()
     assert main(["init", str(folder)]) == 2
-    assert "was not overwritten" in capsys.readouterr().err
+    assert f"{copy} would be overwritten" in capsys.readouterr().err
     assert copy.read_text() == "mine"
+    assert not (folder / "starter.yaml").exists()
 
 
 def test_init_writes_through_no_link(tmp_path: Path) -> None:
@@ -69,8 +72,9 @@ def test_init_writes_through_no_link(tmp_path: Path) -> None:
 
 def test_init_copies_the_locustfile_that_is_named(tmp_path: Path) -> None:
     assert main(["init", str(tmp_path), "--locustfile", "long_document"]) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["long_document.py"]
-    assert main(["init", str(tmp_path), "--locustfile", "sample_document"]) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"long_document.py", "starter.yaml"}
+    assert main(["init", str(tmp_path / "other"), "--locustfile", "sample_document"]) == 2
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from locust.argument_parser import get_parser
 
-from llama_load.bundled import bundled
+from llama_load.bundled import FOLDERS, bundled
 from llama_load.options.flags import FLAGS
 from tests.conftest import REPOSITORY
 
@@ -95,6 +95,12 @@ def test_published_ports_are_those_of_loopback() -> None:
     for file, name, service in services():
         for port in service.get("ports", []):
             assert port.startswith("127.0.0.1:"), f"{file}: {name}"
+
+
+def test_the_image_gets_every_folder_of_the_wheel() -> None:
+    """Else its build fails."""
+    kept = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {f"!{folder}" for folder in FOLDERS} <= set(kept)
 
 
 def test_a_readme_line_starts_every_compose_file() -> None:

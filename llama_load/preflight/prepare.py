@@ -121,7 +121,7 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     manifest.servers = descriptions
     folder = run_dir(options, manifest).parent
     if options.label is not None and (before := last_with_label(folder, options.label)) is not None:
-        rows += change_rows(before, manifest)
+        rows += change_rows(before[1], manifest)
     return Checked(options, load, probes, targets, plans, manifest, local_servers)
 
 

@@ -18,6 +18,7 @@ from llama_load.metrics.stage_figures import tok_per_s_per_user
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.thresholds import DEFAULT
+from llama_load.reports.baseline import against_last
 from llama_load.reports.layout import TEXT_WIDTH, in_columns
 from llama_load.reports.next_step import next_step
 from llama_load.reports.stage_table import notes, stage_lines, stage_rows
@@ -57,6 +58,8 @@ def first_screen(results: Results) -> list[Line]:
     lines = [*_verdict(results), *_packed(_what_ran(results))]
     lines += _tables(results) if results.stages or len(results.by_workload) > 1 else _figures(results)
     lines += [*_packed(_time_went(results), head="Time went  "), *_packed(_hardware(results))]
+    if (against := against_last(results)) is not None:
+        lines += _wrapped(against)
     if results.run.unwritten is None:
         lines.append(Line(f"Full block, tables, charts: {printable(str(results.run.path / 'report.html'), None)}", DIM))
     if (step := next_step(results)) is not None:

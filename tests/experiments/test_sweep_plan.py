@@ -90,9 +90,9 @@ load: [{tests: [pp512, tg128], depth: [0, 4096], num-prompts: 3}]
     assert [cell.load.label for cell in cells] == ["pp512", "tg128", "pp512 @ d4096", "tg128 @ d4096"]
     assert {Path(cell.workload.file).stem for cell in cells} == {"synthetic"}
     flags = [{name: values[0] for name, values in cell.flags.items()} for cell in cells]
-    assert (flags[0]["input-len"], flags[0]["output-len"], flags[0]["extra-body"]) == (512, 1, '{"cache_prompt": false}')
+    assert (flags[0]["input-len"], flags[0]["output-len"], flags[0]["cache-prompt"]) == (512, 1, "off")
     assert (flags[1]["output-len"], flags[1]["num-prompts"]) == (129, 3)  # 129 tokens are 128 decoding steps
-    assert (flags[2]["prefix-len"], "extra-body" in flags[2]) == (4096, False)  # the depth is what the cache holds
+    assert (flags[2]["prefix-len"], "cache-prompt" in flags[2]) == (4096, False)  # the depth is what the cache holds
     assert flags[3]["input-len"] == 4096
 
 
@@ -144,7 +144,7 @@ tables: [{columns: [modle]}]
         ("servers: {a: {url: 'http://x'}}\nload: {u: '${users}'}", "${users} is not defined under set"),
         ("servers: {a: {url: 'http://x'}}\nload: [{u: 1}, {u: 1}]", "two loads of a are labelled u=1"),
         ("servers: {a: {url: 'http://x'}}\nload: {u: 1}\nvary: {server: {flags.u: [1]}}", "has a meaning of its own"),
-        ("[" * 5000, "too deeply"),
+        ("[" * 1500, "too deeply"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_with_what_to_write(text: str, expected: str) -> None:
@@ -215,8 +215,20 @@ def test_the_short_form_is_a_plan() -> None:
     assert cells[1].server.settings["args"] == ["-t '1' -ngl '99' -a 'my model'"]
     assert cells[1].server.settings["env"] == {"CUDA_VISIBLE_DEVICES": "0"}
     assert cells[1].server.settings["model"] == "m.gguf"
-    flags = {"u": ["8"], "num-prompts": ["64"], "ignore-eos": [True], "seed": [0]}
-    assert cells[1].flags == flags
+    assert cells[1].flags == {"u": ["8"], "num-prompts": ["64"], "ignore-eos": [True], "seed": [0]}
+
+
+def test_a_server_that_runs_on_gets_prompts_that_it_has_not_cached() -> None:
+    """Cells of a repeat send the same prompts; what the plan itself gives comes first."""
+    running = "servers: {a: {url: 'http://x'}}\nload: {u: 1%s}\n%s"
+    for rest, more, expected in (
+        ("", "", [True]),
+        ("", "cache: empty", None),
+        (", bust-prefix-cache: false", "", [False]),
+        (", cache-prompt: 'off'", "", None),
+    ):
+        assert cells_of(running % (rest, more))[0].flags.get("bust-prefix-cache") == expected
+    assert "bust-prefix-cache" not in cells_of(SHORT)[0].flags
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,11 @@ def test_what_changed_since_the_last_run_with_this_label_is_reported(tmp_path: P
     (tmp_path / "junk" / "run.json").write_text("{")
     found = last_with_label(tmp_path, "nightly")
     assert found is not None
-    assert found.date == before.date
+    assert (found[0].name, found[1].date) == ("b", before.date)
+    newer = last_with_label(tmp_path, "nightly", tmp_path / "b")
+    assert newer is not None and newer[0].name == "a"
     now = manifest(label="nightly", targets=[about | {"build": "b2", "slots": 8}], options={"seed": "1", "run_dir": "y"}, users=8)
-    (row,) = change_rows(found, now)
+    (row,) = change_rows(found[1], now)
     assert row.value == ("since the run of 20261120-120000 with this label: build b1 -> b2; slots 4 -> 8; --seed 0 -> 1; -u 4 -> 8")
     assert change_rows(before, before)[0].value.endswith("nothing")
     assert last_with_label(tmp_path, "weekly") is None
@@ -155,7 +157,7 @@ def test_a_shared_pool_that_overflows_is_foretold_and_named(
     assert done.code == 1, done.err
     assert "of 1024 tokens needed" in " ".join(done.err.split())
     failed = done.records.failed()
-    assert set(failed.strings("status")) == {"context_exceeded"}
+    assert set(failed.strings("status")) == {"kv_pool_full"}
     assert "shared KV pool" in failed.strings("error")[0]
 
 

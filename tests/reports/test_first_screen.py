@@ -15,7 +15,8 @@ from llama_load.record import RequestRecord
 from llama_load.reports.first_screen import BAD, DOUBTFUL, GOOD, _percent, first_screen, short
 from llama_load.reports.next_step import next_step, with_flags
 from llama_load.reports.show import show
-from llama_load.runs import Manifest, Run, StageRecord
+from llama_load.reports.write import write_reports
+from llama_load.runs import Manifest, Run, RunWriter, StageRecord, load_run
 from tests.make_records import MS, failed, manifest, record, table
 
 SERVER = {"url": "http://h", "backend": "llama-server", "build": "b7522", "model": "qwen3-4b", "slots": 4, "ctx_per_slot": 4096}
@@ -127,6 +128,22 @@ def test_energy_and_memory_where_they_were_measured() -> None:
     assert not any("W" in line.split() for line in texts(found))
     telemetry = replace(found.telemetry, values={"vram_peak_mib": 6478.2, "watts": 27.04, "joules_per_output_token": 0.13})
     assert "VRAM 6478 MiB · 27.0 W · 0.13 J/token" in texts(replace(found, telemetry=telemetry))
+
+
+def test_a_run_with_a_label_is_held_against_the_last_one(tmp_path: Path) -> None:
+    """100 to 106 ms TTFT before, 3 % more now; a run without the label, or none before it, has no such line."""
+    for name, first_ms, label in (("a", 100, "nightly"), ("x", 100, "other"), ("b", 103, "nightly")):
+        told = manifest(num_prompts=10, label=label, targets=[SERVER], workers=[WorkerHealth("local")], date=f"2026-{name}")
+        writer = RunWriter(tmp_path / name, told)
+        writer.append([record(index, start_ms=200 * index, first_ms=first_ms, prompt_sha256=f"{index:064}") for index in range(10)])
+        writer.finish()
+        found = analyze(load_run(tmp_path / name))
+        write_reports(found)
+        lines = [line.text for line in first_screen(found)]
+        assert any(line.startswith("against last") for line in lines) == (name == "b")
+    text = " ".join(" ".join(lines).split())
+    assert 'against last "nightly" (a): set-up same, Mean TTFT +3 %, Mean TPOT +0 %,' in text
+    assert "(one run a side: not proven)" in text
 
 
 # The next command

@@ -14,7 +14,7 @@ import msgspec
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.experiments.sweep.grammar import AS_WRITTEN, COMMANDS, SHUFFLED, URL, WORDS
+from llama_load.experiments.sweep.grammar import AS_WRITTEN, COMMANDS, KEEP, LEAVE, SHUFFLED, URL, WORDS
 from llama_load.experiments.sweep.locust_flags import merged
 from llama_load.experiments.sweep.plan import FlagValues, Load, Plan, PlannedServer, Setting, Workload
 from llama_load.experiments.sweep.tests_load import PROCESS, parse_test
@@ -23,9 +23,7 @@ MOST_CELLS = 10_000
 _PLACEHOLDER = re.compile(r"\{([\w.-]+)\}")
 # Keeps other than this out of folder names.
 _UNSAFE = re.compile(r"[^\w.=+-]+")
-# Tests process every token of their prompts, except those at a depth.
 LLAMA_SERVERS = ("llama-server", "embedded")
-_UNCACHED: FlagValues = {"extra-body": ['{"cache_prompt": false}']}
 # Of all tests, whatever the plan's workloads are.
 _TESTS = Workload(str(bundled("locustfiles/synthetic.py")), "synthetic")
 Chosen = dict[str, tuple[str, Any]]
@@ -88,13 +86,19 @@ def _conditions(plan: Plan) -> Iterator[Cell]:
             loads = [load for load in plan.loads if server.name in (load.servers or (server.name,))]
             pairs = [(workload, load) for workload in plan.workloads for load in loads if not load.test]
             for workload, load in [*pairs, *((_TESTS, load) for load in loads if load.test)]:
-                uncached = (
-                    _UNCACHED
-                    if load.test and ready.kind in LLAMA_SERVERS and not (load.depth and parse_test(load.test)[0] == PROCESS)
-                    else {}
-                )
-                merged_flags = merged(uncached, plan.flags, workload.flags, load.flags, flags)
+                own_flags = merged(plan.flags, workload.flags, load.flags, flags)
+                merged_flags = merged(_cache_flags(plan, ready, load, own_flags), own_flags)
                 yield Cell(ready, labels, workload, load, _filled(merged_flags, chosen), 0, "", "")
+
+
+def _cache_flags(plan: Plan, server: PlannedServer, load: Load, given: FlagValues) -> FlagValues:
+    """What keeps prompt caches out of the figures. Tests process every token of their prompts, except those at a depth. A server
+    that runs on has the prompts of the cells before."""
+    if load.test:
+        is_at_depth = load.depth and parse_test(load.test)[0] == PROCESS
+        return {"cache-prompt": ["off"]} if server.kind in LLAMA_SERVERS and not is_at_depth else {}
+    runs_on = server.kind == URL or plan.after_a_cell == KEEP
+    return {"bust-prefix-cache": [True]} if runs_on and plan.cache == LEAVE and "cache-prompt" not in given else {}
 
 
 def _applies(setting: Setting, server: PlannedServer, plan: Plan) -> bool:

@@ -49,7 +49,7 @@ class _Found:
 
 def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
     """An effect per setting (and server, where there are several) and figure. Rows that may not be ranked are left out."""
-    names = [setting.name for setting in plan.settings] + (["server"] if len(plan.servers) > 1 else [])
+    names = [setting.name for setting in plan.settings if len(setting.labels) > 1] + (["server"] if len(plan.servers) > 1 else [])
     figures = plan.effects or (("ts",) if any(load.test for load in plan.loads) else ("output_throughput",))
     ranked = [row for row in rows if row.is_ranked and not row.reason]
     found: list[_Found | Effect] = []

@@ -47,7 +47,7 @@ def flag_words(flags: FlagValues) -> list[str]:
         if values == [""]:  # a value of `set` that was left empty
             continue
         option = f"-{name}" if len(name) == 1 else f"--{name}"
-        if name in _SWITCHES or values in ([True], [False]):
+        if name in _SWITCHES or isinstance(values[-1], bool):
             words += [option] * (values[-1] is True)
         elif name in _REPEATED:
             words += [word for value in values for word in (option, str(value))]

@@ -21,7 +21,10 @@ def markdown_lines(table: MadeTable) -> list[str]:
     if table.style in ("compact", "spaced"):
         gap = " " if table.style == "spaced" else ""
         lines = [[*heads], *rows]
-        rules = [_rule(head.align, 3 if gap else max(_width(name), 3)) for head, name in zip(table.heads, heads, strict=True)]
+        rules = [
+            _rule(head.align, 3 + len("".join(_RULES[head.align])) if gap else _width(name))
+            for head, name in zip(table.heads, heads, strict=True)
+        ]
         texts = [gap + f"{gap}|{gap}".join(line) + gap for line in lines]
         return [f"|{texts[0]}|", "|" + gap + f"{gap}|{gap}".join(rules) + gap + "|", *(f"|{text}|" for text in texts[1:])]
     widths = [max(head.width, *(_width(line[place]) for line in [heads, *rows])) for place, head in enumerate(table.heads)]

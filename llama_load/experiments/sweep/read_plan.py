@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -182,7 +182,7 @@ class _Builder:
             )
         parsed = tuple((self._target(name, text, servers), tuple(values)) for text, values in targets.items())
         values = raw[VALUES] if VALUES in raw else next(iter(targets.values()))
-        labels = tuple(str(value) for value in raw.get(LABELS, values))
+        labels = short_labels([str(value) for value in raw.get(LABELS, values)])
         if len(set(labels)) < len(labels):
             self._fault("vary", f"vary.{name}: two values are labelled alike; give different labels", name)
         return Setting(name, labels, tuple(values), parsed)
@@ -250,6 +250,12 @@ class _Builder:
                 self._fault("tables", f"tables[{number + 1}]: {fault}")
         rest = {key.replace("-", "_"): value for key, value in raw.items() if key not in ("columns", "sort-by")}
         return Table(tuple(columns), sort_by=tuple(raw.get("sort-by", ())), **rest)
+
+
+def short_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """The labels; paths by their last part, as long as those differ. a/x.gguf, b/y.gguf: x.gguf, y.gguf."""
+    names = tuple(label.rsplit("/", 1)[-1] if label.startswith(("/", "./", "~")) or ".gguf" in label else label for label in labels)
+    return names if len(set(names)) == len(labels) and all(names) else tuple(labels)
 
 
 RESERVED = frozenset({"server", "backend", "model", "workload", "load", "concurrency", "repeat", "test", "depth", "flags"})

@@ -112,9 +112,11 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
         flat |= {
             "success_rate": 100 * (flat.get("completed") or 0) / ended if ended else None,
             "chars_per_s": flat.get("output_chars_per_s"),
-            "vram_mib": _vram(figures if name else ours),
+            "vram_mib": _telemetry(ours, name).get("vram_peak_mib"),
         }
-        reasons = dict(outcome.extra_reasons) | {"vram_mib": "no GPU was seen by telemetry"}
+        if not facts["gpus"] and isinstance(count := _telemetry(ours, name).get("gpus"), int | float):
+            facts["gpus"] = f"{count:.0f}"
+        reasons = dict(outcome.extra_reasons) | {"vram_mib": "telemetry saw no GPU in use"}
         rows.append(row(facts=facts, figures=flat, reasons=reasons, is_ranked=is_ranked and bool(flat.get("completed"))))
         if not flat.get("completed"):
             rows[-1].reasons |= dict.fromkeys(flat, f"no request succeeded: {facts['reasons'] or 'none ended'}")
@@ -176,11 +178,12 @@ def _failures(figures: Mapping[str, Any]) -> dict[str, str]:
     return {"reasons": reasons, "succeeded": f"{completed}/{completed + failed}"}
 
 
-def _vram(ours: Mapping[str, Any]) -> float | None:
-    """Peak memory of all GPUs, MiB, from the run's telemetry."""
-    telemetry = ours.get("telemetry")
-    found = telemetry.get("gpu_memory_mib") if isinstance(telemetry, Mapping) else None
-    return float(found) if isinstance(found, int | float) else None
+def _telemetry(ours: Mapping[str, Any], stage: str) -> Mapping[str, Any]:
+    """Telemetry figures of the run or of a stage; empty without telemetry."""
+    found = ours.get("telemetry")
+    if stage and isinstance(found, Mapping):
+        found = (found.get("by_stage") or {}).get(stage)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _add_requests(rows: list[Row], cell: Cell, folder: Path, manifest: Mapping[str, Any]) -> None:

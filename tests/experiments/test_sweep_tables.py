@@ -1,0 +1,224 @@
+"""Figures of sweeps: means and spreads, what is best, what is missing and why, effects of settings, results of llama-bench."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llama_load.errors import UsageError
+from llama_load.experiments.sweep.effects import effects
+from llama_load.experiments.sweep.gguf_facts import gguf_facts
+from llama_load.experiments.sweep.llama_bench import rows_of_file
+from llama_load.experiments.sweep.located import Faults, parse_yaml
+from llama_load.experiments.sweep.markdown import markdown_lines, terminal_table
+from llama_load.experiments.sweep.plan import Plan
+from llama_load.experiments.sweep.read_plan import plan_of
+from llama_load.experiments.sweep.rows import CLIENT_TIMES, Row, test_rates
+from llama_load.experiments.sweep.tables import estimate, make_tables
+from tests.make_records import record, table
+
+test_rates.__test__ = False  # type: ignore[attr-defined] # no test of ours
+
+
+def plan(text: str) -> Plan:
+    faults = Faults("plan")
+    return plan_of(parse_yaml(text, "plan", faults), {}, faults)
+
+
+THREADS = plan("""
+servers: {a: {llama-server: {model: m.gguf, args: "-t {threads}"}}}
+vary: {threads: {values: [4, 8]}}
+load: {u: 1}
+""")
+
+
+def row(threads: str, value: float | None, repeat: int = 1, key: str = "output_throughput", **rest: Any) -> Row:
+    figures = {key: value, "completed": 4}
+    return Row(facts={"server": "a", "load": "u=1", "threads": threads}, repeat=repeat, place=repeat, figures=figures, **rest)
+
+
+def cells(rows: list[Row], columns: str, wanted: Plan = THREADS, **keys: str) -> list[list[str]]:
+    text = f"servers: {{a: {{url: 'http://x'}}}}\nload: {{u: 1}}\nvary: {{threads: {{values: [4, 8]}}}}\ntables: [{{columns: [{columns}]}}]"
+    (table,) = make_tables(plan(text), rows)
+    lines = [[("*" if cell.best else "") + cell.text for cell in line] for line in table.rows]
+    return [*lines, list(table.notes)]
+
+
+def test_an_estimate_is_the_mean_and_the_sample_deviation() -> None:
+    """1, 2, 3: the deviation is sqrt((1 + 0 + 1) / 2) = 1."""
+    assert estimate([1.0, 2.0, 3.0]) == estimate([3.0, 1.0, 2.0])
+    found = estimate([1.0, 2.0, 3.0])
+    assert found is not None
+    assert (found.mean, found.std, found.count) == (2.0, 1.0, 3)
+    assert (estimate([]), estimate([5.0])) == (None, type(found)(5.0, None, 1))
+
+
+def test_repeats_are_one_row_with_their_spread_and_the_best_is_marked() -> None:
+    rows = [row("4", 10.0), row("4", 12.0, 2), row("8", 20.0), row("8", 20.0, 2)]
+    assert cells(rows, "threads, output_throughput, repeats") == [["4", "11.00 ± 1.41", "2"], ["8", "*20.00 ± 0.00", "2"], []]
+
+
+def test_equal_figures_have_no_best() -> None:
+    assert cells([row("4", 10.0), row("8", 10.001)], "threads, output_throughput")[:2] == [["4", "10.00"], ["8", "10.00"]]
+
+
+def test_a_failed_cell_is_na_with_its_reason_and_ranks_nobody() -> None:
+    rows = [row("4", 10.0), row("8", None, reason="the server did not start: no such model", is_ranked=False)]
+    assert cells(rows, "threads, output_throughput") == [
+        ["4", "10.00"],
+        ["8", "NA"],
+        ["NA: a, u=1, threads=8: the server did not start: no such model"],
+    ]
+
+
+def test_a_figure_that_is_missing_says_why() -> None:
+    rows = [row("4", 10.0, reasons={"vram_mib": "telemetry saw no GPU in use"})]
+    assert cells(rows, "threads, vram_mib")[-1] == ["NA: a, u=1, threads=4: VRAM (MiB): telemetry saw no GPU in use"]
+
+
+def test_a_row_with_a_bad_verdict_is_shown_but_not_ranked() -> None:
+    bad = row("8", 99.0, is_ranked=False)
+    bad.facts["verdict"] = "FAILED"
+    found = cells([row("4", 10.0), bad], "threads, output_throughput")
+    assert found == [["4", "10.00"], ["8", "99.00 †"], ["† a, u=1, threads=8: not ranked, its verdict is FAILED"]]
+
+
+def test_rates_from_the_clients_times_are_marked() -> None:
+    rows = [Row(facts={"server": "a", "threads": "4"}, repeat=1, place=0, samples={"ts": [10.0]}, marks={"ts": CLIENT_TIMES})]
+    found = cells(rows, "ts")
+    assert found[0] == ["10.00 ‡"]
+    assert "include HTTP and the network" in found[1][0]
+
+
+def test_markdown_of_foreign_text_cannot_leave_its_cell() -> None:
+    rows = [row("4", 10.0, reason="a|b <img> `x`\n# y")]
+    text = "\n".join(markdown_lines(make_tables(THREADS, [row("4|<b>", 10.0)])[0]))
+    assert "4\\|&lt;b>" in text
+    assert all("\n" not in line for line in terminal_table(make_tables(THREADS, rows)[0]))
+
+
+def test_wide_characters_keep_columns_aligned() -> None:
+    text = "servers: {a: {url: 'http://x'}}\nload: {u: 1}\nlanguage: zh\ntables: [{columns: [server, output_throughput]}]"
+    lines = markdown_lines(make_tables(plan(text), [row("4", 10.0)])[0])
+    assert lines[0] == "| 服务端 | 每秒生成 Tokens |"
+    assert lines[2] == "| a      | 10.00           |"
+
+
+# ---------------------------------------------------------------------- rates of tests
+
+
+def test_the_rate_of_a_test_is_the_mean_of_the_requests_rates_not_a_ratio_of_sums() -> None:
+    """100 tokens in 50 ms and in 200 ms: 2000 and 500 tokens/s, mean 1250; the sums give 200 / 0.25 s = 800."""
+    records = [record(n, server_prompt_tokens=100, server_prompt_ms=ms) for n, ms in enumerate((50.0, 200.0))]
+    rates, is_client = test_rates(table(*records), "pp100")
+    assert (rates, is_client) == ([2000.0, 500.0], False)
+    found = estimate(rates)
+    assert found is not None
+    assert found.mean == 1250.0
+
+
+def test_generation_counts_the_steps_between_the_first_token_and_the_last() -> None:
+    """17 tokens in 160 ms are 16 steps: 100 tokens/s."""
+    records = table(record(output_tokens=17, server_predict_ms=160.0))
+    assert test_rates(records, "tg16") == ([100.0], False)
+
+
+def test_without_timings_rates_come_from_ttft_and_tpot() -> None:
+    records = table(record(prompt_tokens=50, ttft_ms=100.0, tpot_ms=4.0, server_prompt_ms=None, server_predict_ms=None))
+    assert test_rates(records, "pp50") == ([500.0], True)
+    assert test_rates(records, "tg16") == ([250.0], True)
+
+
+# ---------------------------------------------------------------------- effects
+
+
+def test_an_effect_is_shown_where_it_exceeds_the_scatter_of_repeats() -> None:
+    rows = [row("4", value, n) for n, value in enumerate((100.0, 101.0, 99.0), 1)]
+    rows += [row("8", value, n) for n, value in enumerate((120.0, 121.0, 119.0), 1)]
+    (effect,) = effects(THREADS, rows)
+    assert effect.is_shown
+    assert effect.ratio == pytest.approx(1.2, abs=0.001)
+    assert effect.text.startswith("threads: +20.0 % Output Tok/s from 4 to 8")
+
+
+def test_no_effect_is_shown_where_repeats_scatter_more_than_values_differ() -> None:
+    """The write-up's threads: 43.4 to 46.2 tokens/s with deviations of 3."""
+    rows = [row("4", value, n) for n, value in enumerate((43.0, 47.0, 45.0), 1)]
+    rows += [row("8", value, n) for n, value in enumerate((46.0, 44.0, 47.0), 1)]
+    (effect,) = effects(THREADS, rows)
+    assert not effect.is_shown
+    assert effect.text.startswith("threads: no effect shown; the largest difference is")
+
+
+def test_one_run_each_proves_nothing() -> None:
+    (effect,) = effects(THREADS, [row("4", 100.0), row("8", 150.0)])
+    assert not effect.is_shown
+    assert effect.text == "threads: +50.0 % Output Tok/s from 4 to 8, with one run each: not proven; give repeats: 3"
+
+
+def test_cells_that_failed_are_in_no_effect() -> None:
+    (effect,) = effects(THREADS, [row("4", 100.0), row("8", None, reason="it failed", is_ranked=False)])
+    assert effect.text == "threads: no two of its values have comparable results in Output Tok/s"
+
+
+def test_identical_set_ups_rarely_show_an_effect() -> None:
+    """Scatter of 5 %, 3 repeats, 2 values: at most one in twenty, over 300 draws at most 25 (mean 15, deviation 3.8)."""
+    draw = np.random.default_rng(1)
+    shown = 0
+    for _ in range(300):
+        rows = [row(value, float(math.exp(draw.normal(0, 0.05))), n) for value in ("4", "8") for n in (1, 2, 3)]
+        shown += effects(THREADS, rows)[0].is_shown
+    assert shown <= 25
+
+
+# ---------------------------------------------------------------------- llama-bench, GGUF
+
+
+def test_results_of_llama_bench_become_rows(tmp_path: Path) -> None:
+    tests = [
+        {"model_filename": "models/m.gguf", "model_type": "llama 1B Q4_K - Medium", "model_size": 667000000, "model_n_params": 1100048384,
+         "backends": "CPU", "n_threads": 2, "n_gpu_layers": 99, "n_batch": 2048, "n_prompt": 512, "n_gen": 0, "n_depth": 0,
+         "avg_ts": 58.31, "stddev_ts": 1.75, "samples_ts": [57.0, 59.0]},
+        {"n_prompt": 0, "n_gen": 128, "n_depth": 4096, "avg_ts": 27.86},
+    ]  # fmt: skip
+    (tmp_path / "bench.json").write_text(json.dumps(tests))
+    first, second = rows_of_file(tmp_path / "bench.json", 7)
+    assert (first.fact("test"), first.fact("size"), first.fact("params"), first.fact("backend")) == (
+        "pp512",
+        "636.10 MiB",
+        "1.10 B",
+        "CPU",
+    )
+    assert (first.fact("arg:-ngl"), first.fact("threads"), first.samples["ts"], first.place) == ("99", "2", [57.0, 59.0], 7)
+    assert (second.fact("test"), second.samples["ts"]) == ("tg128 @ d4096", [27.86])
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"avg_ts": "x"}]', '[{"avg_ts": 1, "samples_ts": "y"}]'])
+def test_other_files_are_no_results_of_llama_bench(text: str, tmp_path: Path) -> None:
+    (tmp_path / "bench.json").write_text(text)
+    with pytest.raises(UsageError, match="no output of llama-bench"):
+        rows_of_file(tmp_path / "bench.json", 0)
+
+
+def test_a_model_is_described_from_its_header(tiny_model: Path) -> None:
+    from gguf import GGUFReader
+
+    facts = gguf_facts(tiny_model)
+    assert facts is not None
+    tensors = GGUFReader(tiny_model).tensors
+    assert facts.params == sum(int(tensor.n_elements) for tensor in tensors)
+    assert facts.tensor_bytes == pytest.approx(sum(int(tensor.n_bytes) for tensor in tensors), rel=0.001)
+    assert facts.model_type == "llama 842K all F32"
+
+
+def test_what_is_no_model_has_no_description(tmp_path: Path, tiny_model: Path) -> None:
+    data = tiny_model.read_bytes()
+    for number, broken in enumerate((b"", b"GGUF", b"x" * 100, data[:100], data[:8] + b"\xff" * 60, data[:24] + b"\xff" * 200)):
+        (tmp_path / f"{number}.gguf").write_bytes(broken)
+        assert gguf_facts(tmp_path / f"{number}.gguf") is None
+    assert gguf_facts(tmp_path / "none.gguf") is None
