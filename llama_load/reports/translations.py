@@ -14,6 +14,7 @@ Translate = Callable[[str], str]
 ZH = {
     # headings
     "Verdict": "结论",
+    "Contents": "目录",
     "Figures": "主要指标",
     "Failures": "失败的请求",
     "Latencies": "延迟",

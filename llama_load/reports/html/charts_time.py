@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.records import Records
 from llama_load.record import CANCELLED, OK
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, source
@@ -41,8 +40,8 @@ def mark_stages(plot: Any, stages: Sequence[StageRecord], axis: TimeAxis) -> Non
             plot.add_layout(Span(location=at_s, dimension="height", line_color=colour("axis"), line_dash=[2, 4]))
 
 
-def load_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> Chart:
-    """Requests in flight, and how many failed in each bin."""
+def load_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate, *, peak: int) -> Chart:
+    """Requests in flight, `peak` at most, and how many failed in each bin."""
     instants, level = in_flight(measured, axis)
     plot = figure(t("time (s)"), t("requests in flight"), x_range=x_range)
     data = source(x=instants, y=level)
@@ -67,7 +66,7 @@ def load_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) ->
         )
         hover(plot, [boxes], [(t("failed requests"), "@top{0,0}")])
         keys.append(Key("red", t("failed requests")))
-    summary = t("At most {most} requests in flight.").format(most=f"{peak_in_flight(measured):,}")
+    summary = t("At most {most} requests in flight.").format(most=f"{peak:,}")
     note = t("Means of {width} s.").format(width=f"{axis.width_s:g}") if 2 * len(measured) > MOST_STEPS else ""
     return Chart(plot, t("Load over time"), summary, keys, note)
 
@@ -112,7 +111,7 @@ def _boxes(plot: Any, axis: TimeAxis, heights: NDArray[np.float64], *, role: str
 
 
 def gantt_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> Chart:
-    """A row per request in order of their starts: waiting in the client, for the first token, receiving tokens, failed or cut."""
+    """A bar per request: waiting in the client, for the first token, receiving tokens; failed or cut. See `Bars` for the rows."""
     from bokeh.models import Range1d
 
     is_part = len(measured) > MOST_BARS

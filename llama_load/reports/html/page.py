@@ -41,7 +41,7 @@ MOST_CURVES = 6
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Charts under one heading; `number` is the place of the first of them in the document of charts."""
+    """Charts under one heading, each with its number in the document of charts."""
 
     key: str
     title: str
@@ -139,8 +139,8 @@ def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf],
 
 def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate) -> list[Chart]:
     x_range = shared_range(axis)
-    charts = [load_chart(measured, axis, x_range, t), *throughput_charts(measured, axis, x_range, t)]
-    charts.append(gantt_chart(measured, axis, x_range, t))
+    charts = [load_chart(measured, axis, x_range, t, peak=results.total.max_concurrent_requests)]
+    charts += [*throughput_charts(measured, axis, x_range, t), gantt_chart(measured, axis, x_range, t)]
     latencies = tables.shown_of(of_group(EVERY), results.total)
     charts += [chart for each in latencies if (chart := over_time_chart(each, measured, axis, x_range, t)) is not None]
     charts += telemetry_charts(results.run.telemetry, axis, x_range, t)
