@@ -25,6 +25,10 @@ _SECRET_NAME = re.compile(r"auth|cookie|credential|key|passw|secret|signature|to
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 # Characters of Markdown markup, including the backslash, which would cancel our escapes.
 _MARKUP = re.compile(r"[\\`*\[\]<|~]")
+# Lines of servers' verbose logs that quote requests or answers.
+_QUOTES_TEXT = re.compile(
+    r"""["'\\](?:content|messages|prompt|text|input)["'\\]|\bprompt: ['"]|\brequest: |\bnext token\b|\bPrompt\b.*:"""
+)
 _BACKTICKS = re.compile("`{3,}")
 
 _secrets: set[str] = set()
@@ -65,6 +69,11 @@ def markdown(text: str) -> str:
 def fence(text: str) -> str:
     """The fence of a Markdown code block around the text: longer than any run of backticks in it."""
     return "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+
+
+def quotes_text(line: str) -> bool:
+    """Whether this line of a server's log may quote a prompt or an answer."""
+    return _QUOTES_TEXT.search(line) is not None
 
 
 # ---------------------------------------------------------------------- secrets

@@ -5,7 +5,7 @@
 set -euo pipefail
 missing=()
 export PATH=$PATH:/usr/sbin
-for pair in nginx:nginx-light ip:iproute2 iptables:iptables curl:curl chromium:chromium cc:build-essential; do
+for pair in nginx:nginx-light ip:iproute2 iptables:iptables curl:curl chromium:chromium cc:build-essential prometheus:prometheus; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done
 if ! docker info >/dev/null 2>&1; then

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from llama_load.foreign_text import printable_lines
+from llama_load.foreign_text import printable_lines, quotes_text
 from llama_load.runs.whole_file import write_whole
 
 SERVER_FOLDER = "server"
+# A run keeps texts only with --save-texts, in its own table.
+LEFT_OUT = "… (a line that may quote a request or an answer is left out)"
 # Of the log's beginning and of its end. The beginning tells what was loaded, the end how it went.
 MOST_CHARS = 512 * 2**10
 
@@ -35,7 +37,12 @@ def write_server_files(folder: Path, servers: Sequence[ServerFiles]) -> None:
         for name, text in texts.items():
             if text:
                 place.mkdir(parents=True, exist_ok=True, mode=folder.stat().st_mode & 0o777)
-                write_whole(place / name, printable_lines(text.rstrip("\n")).encode() + b"\n")
+                write_whole(place / name, _clean(text).encode() + b"\n")
+
+
+def _clean(text: str) -> str:
+    lines = text.rstrip("\n").split("\n")
+    return printable_lines("\n".join(LEFT_OUT if quotes_text(line) else line for line in lines))
 
 
 def _shortened(head: str, tail: str) -> str:

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from llama_load.foreign_text import printable
+from llama_load.foreign_text import printable, quotes_text
 
 LINES = 8
 TAIL_BYTES = 64 * 1024
@@ -29,7 +29,7 @@ _CAUSES = (
 
 def last_words(log: Path) -> str:
     """`an RPC worker was lost; /…/server.log ends with:` and up to 8 lines; "" if the log cannot be read, or is empty."""
-    lines = [line for line in _tail(log) if line.strip() and not _BACKTRACE.search(line)]
+    lines = [line for line in _tail(log) if line.strip() and not _BACKTRACE.search(line) and not quotes_text(line)]
     if not lines:
         return ""
     fatal = next((number for number, line in enumerate(lines) if number >= len(lines) - 40 and _FATAL.search(line)), len(lines))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -41,9 +42,9 @@ def hf_model(vllm_python: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def start_vllm(vllm_python: Path, hf_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Running]]:
-    """Start vLLM on one core: start_vllm("--stream-interval", "5")."""
-    env = {
+def vllm_env() -> dict[str, str]:
+    """For vLLM on one core."""
+    return {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "OMP_NUM_THREADS": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -51,6 +52,13 @@ def start_vllm(vllm_python: Path, hf_model: Path, tmp_path_factory: pytest.TempP
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
     }
+
+
+@pytest.fixture(scope="session")
+def start_vllm(
+    vllm_python: Path, hf_model: Path, vllm_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Running]]:
+    """Start vLLM on one core: start_vllm("--stream-interval", "5")."""
     with ExitStack() as stack:
 
         def begin(*arguments: str) -> Running:
@@ -59,7 +67,7 @@ def start_vllm(vllm_python: Path, hf_model: Path, tmp_path_factory: pytest.TempP
             command += ["--served-model-name", "tiny", "--dtype", "float32", "--enforce-eager"]
             command += ["--max-model-len", "4096", "--max-num-seqs", "16", *arguments]
             log = tmp_path_factory.mktemp("vllm") / "server.log"
-            server = start(command, f"http://127.0.0.1:{port}", log, env=env)
+            server = start(command, f"http://127.0.0.1:{port}", log, env=vllm_env)
             stack.callback(server.stop)
             return server
 
@@ -101,3 +109,19 @@ def start_llama_cpp_python(llama_cpp_python: Path, tiny_model: Path, tmp_path: P
             return server
 
         yield begin
+
+
+@pytest.fixture
+def workers(llama_cpp_python: Path, tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """Two RPC workers: (addresses, processes)."""
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    processes = []
+    for number, address in enumerate(addresses):
+        with (tmp_path / f"worker-{number}.log").open("wb") as log:
+            command = [str(llama_cpp_python), str(RPC_SCRIPT), "worker", address]
+            processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+    time.sleep(1)
+    yield ",".join(addresses), processes
+    for process in processes:
+        process.kill()
+        process.wait()

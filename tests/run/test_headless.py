@@ -87,7 +87,10 @@ def test_no_text_and_no_key_goes_to_disk(tiny_model: Path, tmp_path: Path, run_l
         assert done.records.values_of("prompt_text") == []
         assert all(len(digest) == 64 for digest in done.records.strings("prompt_sha256"))
         words = bundled("datasets/sharegpt_sample.json").read_text(encoding="utf-8")
-        everything = b"".join(path.read_bytes() for path in done.folder.iterdir()) + str(done.records.table.to_pylist()).encode()
+        everything = (
+            b"".join(path.read_bytes() for path in done.folder.rglob("*") if path.is_file())
+            + str(done.records.table.to_pylist()).encode()
+        )
         asked = json.loads(words)[1:]
         assert not any(entry["conversations"][0]["value"][:40].encode() in everything for entry in asked)
         assert b"s3cret-key" not in everything
@@ -188,7 +191,7 @@ def test_prompts_longer_than_a_slot_are_replaced_or_kept_and_fail(tiny_model: Pa
 
 
 def test_a_server_that_is_killed_mid_stream_leaves_a_complete_report(tiny_model: Path, tmp_path: Path) -> None:
-    """kill -9 with 4 streams open: those are cut off or reset, the rest is refused, all 16 are on record, exit code 1."""
+    """kill -9 with 4 streams open: those are cut off or reset, the run ends soon and names the reason, exit code 3."""
     with embedded_llama_server(EmbeddedServer(tiny_model), tmp_path / "server.log") as server:
         folder = tmp_path / "run"
         command = locust_command(server.url, folder, "-u", "4", "--num-prompts", "16", "--max-tokens", "3000", "--warmup", "0")
@@ -199,11 +202,11 @@ def test_a_server_that_is_killed_mid_stream_leaves_a_complete_report(tiny_model:
         server.process.kill()
         out, err = process.communicate(timeout=60)
     done = Finished(process.returncode, out.decode(), err.decode(), folder)
-    assert done.code == 1, done.err
-    assert len(done.records.measured()) == 16
+    assert done.code == 3, done.err
+    assert 4 <= len(done.records.measured()) <= 16
     kinds = {failure["kind"] for failure in done.summary["llama_load"]["failures"]}
-    assert "connect_refused" in kinds
     assert kinds & {"cut_off", "reset"}
+    assert "the server's process ended" in done.out
 
 
 def interrupted(simulated: Simulated, folder: Path, how: signal.Signals) -> Finished:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from llama_load.metrics.server_description import ServerDescription
 from llama_load.reports.server_section import server_lines
+from llama_load.runs import ServerFiles, write_server_files
 from llama_load.serving.command_flags import read_command
-from llama_load.serving.describe import described, read_log_file
+from llama_load.serving.describe import described, ends_of, read_log_file
 from llama_load.serving.last_words import last_words
 from llama_load.serving.log_facts import Device, LogFacts, read_log
 from llama_load.serving.rpc_traffic import Traffic, read_ss
@@ -169,3 +170,29 @@ def test_the_kernels_figures_of_connections_to_workers() -> None:
     )
     endpoints = {"localhost:58233": {"127.0.0.1:58233"}, "gone:1": set()}
     assert read_ss(text, endpoints) == {"localhost:58233": Traffic(6197150, 528614, 0.002)}
+
+
+def test_texts_in_a_verbose_log_are_not_kept(tmp_path: Path) -> None:
+    """Neither in the run folder nor in the last words."""
+    log = tmp_path / "server.log"
+    quoting = [
+        'D slot launch_slot_: launching slot : {"id":3,"prompt":"zebra"}',
+        "INFO Received request cmpl-1: prompt: 'zebra', params: SamplingParams()",
+        'D srv: request: {"messages":[{"role":"user","content":"zebra"}]}',
+        "D slot process_token: next token: 77 'zebra'",
+    ]
+    log.write_text("\n".join(["I loaded", *quoting, "E failed"]))
+    assert "zebra" not in last_words(log)
+    write_server_files(tmp_path, [ServerFiles(ends_of(log), ("one",), "llama-server -m x")])
+    kept = (tmp_path / "server" / "server.log").read_text().splitlines()
+    assert (kept[0], kept[-1], len(kept)) == ("I loaded", "E failed", 6)
+    assert not any("zebra" in line for line in kept)
+
+
+def test_each_of_several_servers_has_a_folder_and_a_long_log_loses_its_middle(tmp_path: Path) -> None:
+    write_server_files(tmp_path, [ServerFiles(command="a"), ServerFiles(("x" * 2**19 + "y" * 10, "z" * 2**19))])
+    assert (tmp_path / "server" / "1" / "command").read_text() == "a\n"
+    text = (tmp_path / "server" / "2" / "server.log").read_text()
+    assert text.endswith("z\n")
+    assert "left out" in text
+    assert "y" not in text

@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
 
 @pytest.fixture(scope="module")
 def page(server: Simulated, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlmPage]:
-    flags = ("--host", server.url, "--no-report-html")
+    flags = ("--host", server.url)
     with llm_page(tmp_path_factory.mktemp("page"), *flags, LLAMA_LOAD_API_KEY=CANARY) as found:
         yield found
         assert "Traceback" not in found.log
@@ -157,7 +157,7 @@ def test_no_page_holds_a_key(page: LlmPage, server: Simulated) -> None:
         assert CANARY not in page.get(path).text and typed not in page.get(path).text, path
     assert CANARY not in page.log and typed not in page.log
     for run in page.runs:
-        for file in run.iterdir():
+        for file in filter(Path.is_file, run.rglob("*")):
             assert CANARY.encode() not in file.read_bytes(), file
 
 

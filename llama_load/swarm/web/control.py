@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 import gevent
+from locust import argument_parser
 from locust.runners import MasterRunner
 from locust.util.timespan import parse_timespan
 
@@ -23,7 +24,7 @@ from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS, without_secret_values
-from llama_load.options.form import LINES, SECRET, SECRET_LINES, SWITCH, Field, fields, fields_of, workload_names
+from llama_load.options.form import CHOICE, LINES, SECRET, SECRET_LINES, SWITCH, TEXT, Field, fields, fields_of, workload_names
 from llama_load.options.options import RunOptions, secret_values
 from llama_load.preflight.prepare import Checked, Prepared, check, print_table
 from llama_load.run.progress import Counts
@@ -40,6 +41,7 @@ BEGUN_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.02
 # A text of the form: longer ones are no flags.
 MOST_CHARS = 100_000
+OF_LOCUSTFILE = "Options of the locustfile"
 DEFAULTS = {flag.dest: flag.default for flag in FLAGS}
 
 logger = logging.getLogger(__name__)
@@ -117,6 +119,7 @@ class RunControl:
         self._given_spawn_rate = runs.options.spawn_rate
         self._typed: dict[str, Any] = {}  # the last values of Locust's own fields, as typed
         self._stopper: gevent.Greenlet | None = None
+        self._own_fields = _own_fields(runs.options)
 
     # ------------------------------------------------------------------ the form
 
@@ -137,7 +140,8 @@ class RunControl:
         users = self.environment.user_classes
         names = workload_names([workload for user in users if (workload := getattr(user, "workload", None)) is not None])
         own = [user for user in users if hasattr(user, "workload_name") and getattr(user, "workload", None) is None]
-        return fields([] if own else names, given, keys=not self.is_master)
+        groups = fields([] if own else names, given, keys=not self.is_master)
+        return groups | ({OF_LOCUSTFILE: self._own_fields} if self._own_fields else {})
 
     def values(self) -> dict[str, Any]:
         """The present value of each field, as text, lines or a switch; keys are left out, known ones in others are ***."""
@@ -156,7 +160,7 @@ class RunControl:
             elif each.name == "extra_body" and value:
                 value = without_secret_values(value)
             if each.kind == SWITCH:
-                found[each.name] = FlagReader(options).switch(each.name)
+                found[each.name] = str(value).lower() in ("true", "1", "on", "yes")
             elif each.kind == LINES:
                 found[each.name] = FlagReader(options).lines(each.name)
             else:
@@ -242,6 +246,12 @@ class RunControl:
             is_secret = known[name].kind in (SECRET, SECRET_LINES)
             if not is_secret or given[name]:  # an empty key field keeps the key of the command line
                 setattr(candidate, name, given[name])
+        for each in self._own_fields:
+            present_value = getattr(self.runs.options, each.name)
+            if given.get(each.name) is not None and not isinstance(present_value, bool | None):
+                kind = type(present_value)
+                value = _number(given[each.name], kind, f"{each.label} must be of type {kind.__name__}", faults)
+                setattr(candidate, each.name, value)
         shown = getattr(self.runs.options, "extra_body", None)
         if shown and given.get("extra_body") == without_secret_values(shown):
             candidate.extra_body = shown  # *** on the page stands for what it was
@@ -258,6 +268,7 @@ class RunControl:
             except UsageError as error:
                 faults += str(error).splitlines()
             raise UsageError("\n".join(faults))
+        candidate.run_time_text = given.get("run_time")
         return given.get("host"), run_time_s
 
     def _faults(self, text: str) -> list[Fault]:
@@ -300,7 +311,7 @@ class RunControl:
         self._given_users, self._given_spawn_rate = candidate.num_users, candidate.spawn_rate
         if isinstance(self.environment.shape_class, Stages) or candidate.stages:
             self._given_users = None
-        self._typed["run_time"] = candidate.run_time
+        self._typed["run_time"] = candidate.run_time_text
         options.run_time = None  # ours; Locust would end the run itself
         options.spawn_rate = candidate.spawn_rate or candidate.num_users
         self.environment.host = host
@@ -330,13 +341,33 @@ class RunControl:
         self.environment.runner.stop()
 
 
+def _own_fields(options: Any) -> list[Field]:
+    """The arguments that the locustfile has added to Locust's parser: texts, numbers, switches and choices, but no secrets."""
+    parser = argument_parser.get_parser()
+    ours = {flag.dest for flag in FLAGS} | argument_parser.default_args_dict().keys()
+    found = []
+    for name, action in parser.args_included_in_web_ui.items():
+        value = getattr(options, name, None)
+        if (
+            name in ours
+            or not hasattr(options, name)
+            or name in parser.secret_args_included_in_web_ui
+            or not isinstance(value, str | int | float | None)
+        ):
+            continue
+        kind = SWITCH if isinstance(value, bool) else CHOICE if action.choices else TEXT
+        label = next(iter(action.option_strings), name)
+        found.append(Field(name, label, action.help or "", kind, tuple(map(str, action.choices or ()))))
+    return found
+
+
 def _lines(value: Any) -> Sequence[str]:
     if isinstance(value, list):
         return [str(each) for each in value]
     return str(value or "").splitlines()
 
 
-def _number(text: str | None, kind: type[int] | type[float], sentence: str, faults: list[str]) -> Any:
+def _number(text: str | None, kind: Callable[[str], Any], sentence: str, faults: list[str]) -> Any:
     if not text:
         return None
     try:

@@ -19,6 +19,7 @@ from llama_load.run.in_thread import in_thread
 from llama_load.run.progress import Counts
 from llama_load.swarm.outcome import Outcome
 from llama_load.swarm.web.assets import asset
+from llama_load.swarm.web.compare_view import MOST_RUNS, CompareView, compare_views
 from llama_load.swarm.web.control import RunControl
 from llama_load.swarm.web.run_files import FILES, RunFiles
 from llama_load.swarm.web.run_view import listed_runs, run_view
@@ -182,7 +183,23 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
     @route("/runs")
     def runs() -> Response:
         rows = in_thread(lambda: listed_runs(files))
-        return page("runs", "runs", rows=rows, can_compare=False)
+        return page("runs", "runs", rows=rows)
+
+    @route("/compare")
+    def comparison() -> Response:
+        chosen = set(request.args.getlist("run"))
+        names = [name for name in reversed(files.names()) if name in chosen]  # the oldest is the base
+        folders = [folder for name in names if (folder := files.folder(name)) is not None]
+        groups: list[CompareView] = []
+        error = ""
+        if not 2 <= len(folders) <= MOST_RUNS:
+            error = f"Choose 2 to {MOST_RUNS} runs."
+        else:
+            try:
+                groups = in_thread(lambda: compare_views(folders))
+            except (LlamaLoadError, OSError) as fault:
+                error = printable(str(fault), None)
+        return page("compare", "runs", groups=groups, error=error)
 
     @route("/runs/<name>")
     def run(name: str) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +27,7 @@ FILES = {
 MOST_JSON_BYTES = 64 << 20
 # The newest runs that are listed.
 MOST_RUNS = 200
+MOST_ENTRIES = 10_000
 
 
 class RunFiles:
@@ -61,7 +63,7 @@ class RunFiles:
     def _in_root(self) -> list[Path]:
         try:
             with os.scandir(self._root) as entries:
-                return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+                return [Path(entry.path) for entry in islice(entries, MOST_ENTRIES) if entry.is_dir(follow_symlinks=False)]
         except OSError:
             return []
 
