@@ -42,6 +42,7 @@ class RequestRecord:
     conversation: str | None = None
     turn: int | None = None
     max_tokens: int | None = None
+    choices: int | None = None  # answers asked for (`n`), where more than one
 
     # how it ended: "ok", "cancelled" or a failure class
     status: str

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from llama_load.analysis.cache_evidence import cache_evidence
+from llama_load.metrics.client_server import E2EL, side_by_side
 from llama_load.metrics.evidence import Evidence, within
-from llama_load.metrics.failure_hints import FailureContext, cause_in_log
+from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.other_requests import in_all
+from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.records import Records
+from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.summary import Summary, shown_latencies
+from llama_load.metrics.time_sums import TimeParts
 from llama_load.runs import Manifest, Run, StageRecord
-from llama_load.runs.server_log import server_log_end
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
@@ -20,8 +23,8 @@ TRACE = "trace"
 TIMEOUTS = ("connect_timeout", "first_token_timeout", "token_timeout", "request_timeout")
 
 
-def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
-    """The evidence of a whole run: its measured requests and their figures."""
+def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: PromptTable, parts: TimeParts | None) -> Evidence:
+    """The evidence of a whole run: its measured requests, their figures, the prompts of all requests."""
     manifest = run.manifest
     return Evidence(
         records=measured,
@@ -47,16 +50,28 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary) -> Evidence:
         length_means_full=_length_means_full(manifest),
         fixed_lengths=manifest.fixed_lengths,
         server_changes=manifest.server_changes,
+        counters=manifest.counters,
+        uptime_s=min(_known_numbers(manifest, "uptime_s"), default=None),
+        unexplained=_unexplained(measured, parts, manifest.counters),
         server_endings=[server.ended for server in manifest.servers if server.ended],
         unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
         failure_context=_failure_context(run),
-        all_records=run.records,
+        prompts=prompts,
         others=in_all(worker.others for worker in manifest.workers),
         cache=cache_evidence(manifest),
     )
 
 
-def evidence_of_stage(run: Run, of_stage: Records, figures: Summary, number: int, record: StageRecord) -> Evidence:
+def evidence_of_stage(
+    run: Run,
+    of_stage: Records,
+    figures: Summary,
+    number: int,
+    record: StageRecord,
+    *,
+    prompts: PromptTable,
+    parts: TimeParts | None,
+) -> Evidence:
     """The evidence of a stage: its requests, including those that ended after it, and its figures."""
     manifest = run.manifest
     is_open = record.rate_rps is not None
@@ -75,9 +90,11 @@ def evidence_of_stage(run: Run, of_stage: Records, figures: Summary, number: int
         slots=_slots(manifest),
         length_means_full=_length_means_full(manifest),
         fixed_lengths=manifest.fixed_lengths,
-        all_records=run.records,
+        prompts=prompts,
         cache=cache_evidence(manifest),
         stage_number=number,
+        counters=record.counters,
+        unexplained=_unexplained(of_stage, parts, record.counters),
         failure_context=_failure_context(run),
     )
 
@@ -114,8 +131,23 @@ def _failure_context(run: Run) -> FailureContext:
         ctx_per_slot=min(contexts, default=None),
         backend=backends.pop() if len(backends) == 1 else None,
         limits_s=_limits_s(manifest.options),
-        log_cause=cause_in_log(server_log_end(run.path)),
+        last_words=next((server.ended for server in manifest.servers if server.ended), None),
     )
+
+
+def _unexplained(records: Records, parts: TimeParts | None, counters: ServerCounters | None) -> tuple[float, float] | None:
+    """Mean E2EL that nothing explains, and mean E2EL, ms: from the parts of the requests, else from the server's histograms."""
+    if parts is not None and parts.unexplained_ms is not None and parts.explained_of_ms is not None:
+        return parts.unexplained_ms, parts.explained_of_ms
+    for pair in side_by_side(records, counters):
+        if pair.name == E2EL and pair.client is not None and pair.difference is not None:
+            return max(0.0, pair.difference), pair.client
+    return None
+
+
+def _known_numbers(manifest: Manifest, name: str) -> list[float]:
+    """A fact of the targets that report it as a number."""
+    return [float(value) for target in manifest.targets if isinstance(value := target.get(name), int | float)]
 
 
 def _whole_numbers(manifest: Manifest, name: str) -> list[int]:

@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.analysis.evidence import cut_ns, evidence_of_run, evidence_of_stage
 from llama_load.analysis.keys import flat_result
 from llama_load.analysis.telemetry import run_telemetry
 from llama_load.analysis.time_parts import RunTimeParts, time_parts
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.check import INCOMPLETE
+from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.other_requests import OtherTraffic
+from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.records import Records
 from llama_load.metrics.replicas import imbalance
@@ -22,6 +25,7 @@ from llama_load.metrics.stage_figures import StageFigures, completed_within, rep
 from llama_load.metrics.summary import Summary, summarize
 from llama_load.metrics.telemetry_figures import TelemetryFigures
 from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
+from llama_load.metrics.time_sums import TimeParts
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.metrics.window import Window, window_of
 from llama_load.runs import Manifest, Run, StageRecord
@@ -43,6 +47,7 @@ class Results:
     thresholds: list[ThresholdResult]
     others: OtherTraffic
     time_parts: RunTimeParts
+    client_server: list[SidePair]
     failures: list[FailureClass]
     answers: AnswerEnds
     telemetry: TelemetryFigures
@@ -87,7 +92,12 @@ def analyze(run: Run) -> Results:
             value: summarize(measured.where(measured.equals(column, value)), manifest.percentiles, slos, window) for value in values
         }
 
-    stages = [_stage(run, measured, slos, number, record) for number, record in enumerate(manifest.stages)]
+    prompts = PromptTable(run.records, cache_evidence(manifest))
+    parts = time_parts(run)
+    stages = [
+        _stage(run, measured, slos, number, record, prompts=prompts, parts=parts.by_stage.get(record.name))
+        for number, record in enumerate(manifest.stages)
+    ]
     hosts = [str(target["url"]) for target in manifest.targets]  # including one that got no request
     groups = {
         "workload": grouped("workload"),
@@ -95,7 +105,7 @@ def analyze(run: Run) -> Results:
         "model": grouped("model"),
         "turn": dict(sorted(grouped("turn").items())),
     }
-    evidence = evidence_of_run(run, measured, total)
+    evidence = evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total)
     verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
     return Results(
@@ -110,7 +120,8 @@ def analyze(run: Run) -> Results:
         verdict=verdict,
         thresholds=_thresholds(manifest, total, groups, stages, verdict),
         others=evidence.others,
-        time_parts=time_parts(run),
+        time_parts=parts,
+        client_server=side_by_side(measured, manifest.counters),
         failures=failure_classes(evidence),
         answers=answer_ends(measured, length_means_full=evidence.length_means_full),
         telemetry=telemetry,
@@ -139,7 +150,16 @@ def _thresholds(
     return found
 
 
-def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, record: StageRecord) -> StageFigures:
+def _stage(
+    run: Run,
+    measured: Records,
+    slos: tuple[Slo, ...],
+    number: int,
+    record: StageRecord,
+    *,
+    prompts: PromptTable,
+    parts: TimeParts | None,
+) -> StageFigures:
     """The figures of a stage, and the checks of it that are not ok."""
     own, crossing = completed_within(measured, number, record.ended_mono_ns)
     figures = summarize(own, run.manifest.percentiles, slos)
@@ -158,6 +178,6 @@ def _stage(run: Run, measured: Records, slos: tuple[Slo, ...], number: int, reco
         peak=peak_in_flight(of_stage),
         lost=record.lost,
         unsent=record.unsent,
-        bad=stage_checks(evidence_of_stage(run, of_stage, figures, number, record)),
+        bad=stage_checks(evidence_of_stage(run, of_stage, figures, number, record, prompts=prompts, parts=parts)),
         counters=record.counters,
     )

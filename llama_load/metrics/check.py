@@ -58,6 +58,8 @@ LIMITS = {
     "task_exception_ratio": Limit(NOT_COMPARABLE, 0.01, "an exception ends a task, so the rest of its load is missing"),
     "unused_rpc_workers": Limit(NOT_COMPARABLE, 0, "the model ran on other machines than configured"),
     "server_changes": Limit(NOT_COMPARABLE, 0, "the figures mix two servers"),
+    "other_client_ratio": Limit(NOT_COMPARABLE, 0.01, "another client's requests are part of the load"),
+    "unexplained_ratio": Limit(NOT_COMPARABLE, 0.25, "time that nothing explains is another program's, such as a proxy's"),
     "buffered_ratio": Limit(NOT_COMPARABLE, 0.5, "a stream that arrives in bursts was buffered by a proxy or by the server"),
     "unbelievable_counts": Limit(NOT_COMPARABLE, 0, "a server that miscounts once may miscount everywhere"),
     # the client was too busy; the limits of delays grow with the measured latency (see `OWN_SHARE`)

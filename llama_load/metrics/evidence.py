@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from llama_load.metrics.definitions import SECTION_KEYS
 from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.other_requests import OtherTraffic
-from llama_load.metrics.prompt_cache import CacheEvidence
+from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.records import Records
+from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.summary import Summary
 from llama_load.units import NS_PER_S
 
@@ -118,7 +119,7 @@ class Evidence:
     damaged: Sequence[DamagedJournal] = ()
 
     # prompts and caches
-    all_records: Records | None = None  # of the whole run, warm-ups included; None: `records`
+    prompts: PromptTable | None = None  # of the whole run, warm-ups included; None: made of `records`
     cache: CacheEvidence = field(default_factory=CacheEvidence)
     stage_number: int | None = None
 
@@ -128,6 +129,9 @@ class Evidence:
     length_means_full: bool = False  # a finish by length without max_tokens means a full context (llama-server)
     fixed_lengths: bool = False  # every answer should have exactly the requested length
     server_changes: Sequence[str] = ()
+    counters: ServerCounters | None = None  # of all replicas, over the measured time
+    uptime_s: float | None = None  # of the replica that was started last, when the run was prepared
+    unexplained: tuple[float, float] | None = None  # ms of the mean E2EL that nothing explains, and that mean
     server_endings: Sequence[str] = ()  # the last words of servers that ended during the run
     unused_rpc_workers: Sequence[str] = ()  # that a server was to compute on
     failure_context: FailureContext = field(default_factory=FailureContext)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from llama_load.foreign_text import printable
 from llama_load.metrics.check import plural
 
 # llama.cpp rounds a slot's context up to a multiple of this.
@@ -19,7 +18,7 @@ class FailureContext:
     """What a hint needs to know of the run; None where unknown.
 
     `users`: requests that could be in flight; `slots`: of all replicas, and `slots_each`, `ctx_per_slot` of one (tokens);
-    `limits_s`: the time limits by failure class; `log_cause`: the reason in the server's log why it died.
+    `limits_s`: the time limits by failure class; `last_words`: those of a server that ended during the run.
     """
 
     users: int | None = None
@@ -28,7 +27,7 @@ class FailureContext:
     ctx_per_slot: int | None = None
     backend: str | None = None
     limits_s: Mapping[str, float] = field(default_factory=dict)
-    log_cause: str | None = None
+    last_words: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +58,8 @@ def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
     """
     if _MEMORY.search(failed.message):
         return MEMORY_HINT
-    if kind in _OF_A_DEAD_SERVER and context.log_cause is not None:
-        return context.log_cause
+    if kind in _OF_A_DEAD_SERVER and context.last_words:
+        return hint_of_an_end(context.last_words)
     if (made := _MADE.get(kind)) is not None:
         return made(failed, context)
     if kind.startswith("http_5"):
@@ -68,20 +67,22 @@ def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
     return _HINTS.get(kind, "")
 
 
-def cause_in_log(log: str) -> str | None:
-    """Why a server died, by the end of its log, with the line that shows it; None if the log does not say."""
-    lines = log.splitlines()
-    for pattern, text in ((_RPC, _RPC_HINT), (_MEMORY, MEMORY_HINT)):
-        if line := next((line for line in lines if pattern.search(line)), None):
-            return f"{text} (its log: {printable(line.strip(), LONGEST_QUOTE)})"
-    return None
+def hint_of_an_end(last_words: str) -> str:
+    """What to change where a server ended during the run, by its last words (see `serving.last_words`)."""
+    if "RPC worker was lost" in last_words:
+        return RPC_HINT
+    return MEMORY_HINT if _MEMORY.search(last_words) else f"the server ended during the run: {reason_of_an_end(last_words)}"
 
 
-LONGEST_QUOTE = 120
+def reason_of_an_end(last_words: str) -> str:
+    """The first line of a server's last words, without the log that it names."""
+    reason = last_words.partition("\n")[0]
+    return reason.rpartition("; ")[0] if reason.endswith("ends with:") else reason
+
+
 MEMORY_HINT: Final = "the server ran out of memory: fewer layers on the GPU (-ngl), a smaller -c, or --cache-type-k q8_0"
-_RPC_HINT: Final = "an RPC worker was lost, which ends the whole server: see the worker's log and the network to it"
+RPC_HINT: Final = "an RPC worker was lost, which ends the whole server: see the worker's log and the network to it"
 _MEMORY = re.compile(r"out of memory|failed to allocate|cannot allocate|bad[_ ]alloc|cudaMalloc failed|OutOfMemory", re.IGNORECASE)
-_RPC = re.compile(r"RPC server (has )?crashed|failed to connect to RPC|RPC_STATUS", re.IGNORECASE)
 _OF_A_DEAD_SERVER = ("reset", "cut_off", "connect_refused", "connect_failed", "error_event")
 
 

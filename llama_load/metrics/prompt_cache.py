@@ -12,7 +12,8 @@ prefixes that all prompts share by design, and the history of a conversation fro
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import compress
 
@@ -73,10 +74,9 @@ class CacheEvidence:
     sent_before: SentBefore | None = None
 
 
-def cache_checks(records: Records, evidence: CacheEvidence, stage: int | None = None) -> list[Check]:
-    """The checks of the prompt cache, over the whole run or one stage. `records` are all of the run, warm-ups included: they show
-    which prompts were sent before."""
-    prompts = _Prompts(records, evidence, stage)
+def cache_checks(table: PromptTable, evidence: CacheEvidence, stage: int | None = None) -> list[Check]:
+    """The checks of the prompt cache, over the whole run or one stage."""
+    prompts = table if stage is None else table.of_stage(stage)
     if evidence.intended:
         return [_as_intended(prompts)]
     if not prompts.judged.any():
@@ -90,10 +90,12 @@ def cache_checks(records: Records, evidence: CacheEvidence, stage: int | None = 
     return checks + _sooner(prompts)
 
 
-class _Prompts:
-    """The prompts of a run by row; `judged` are the answered first turns that should not be cached."""
+class PromptTable:
+    """The prompts of a run by row, for the checks of the run and of each stage. `judged` are the answered first turns that should
+    not be cached. Records are all of the run, warm-ups included: they show which prompts were sent before."""
 
-    def __init__(self, records: Records, evidence: CacheEvidence, stage: int | None) -> None:
+    def __init__(self, records: Records, evidence: CacheEvidence) -> None:
+        self._made: dict[str, NDArray[np.int64]] = {}  # shared by the tables of all stages
         self.tokens = records.numbers("prompt_tokens")
         self.cached = records.numbers("cached_tokens")
         self.ttft_ms = records.numbers("ttft_ms")
@@ -102,7 +104,7 @@ class _Prompts:
         self.digests = records.strings("prompt_sha256")
         # A cached prompt is only of use to the same server, endpoint (which templates the text) and model.
         self.caches = list(zip(self.hosts, records.strings("endpoint"), records.strings("model"), strict=True))
-        self.stages = records.strings("stage")
+        self.stages = records.numbers("stage")
         self.started_ns = records.instants("started_mono_ns")
         self.warmup = records.equals("warmup", True)
         turn = records.numbers("turn")
@@ -112,8 +114,6 @@ class _Prompts:
         shared = [evidence.shared_tokens.get(workload, 0) for workload in workloads]
         self.generates = np.array([endpoint not in NOT_CACHED for endpoint in endpoints], dtype=np.bool_)
         self.answered = records.equals("status", OK) & ~self.warmup
-        if stage is not None:
-            self.answered &= records.equals("stage", stage)
         self.is_meant = (turn >= 2) | np.array([tokens is None for tokens in shared], dtype=np.bool_)
         self.judged = self.answered & ~self.is_meant
         heads = (
@@ -127,11 +127,33 @@ class _Prompts:
         """These rows by their places in the plan: `prompts 3, 17, 42, …`."""
         return named(sorted({index for index in compress(self.index, rows) if index is not None}))
 
+    def of_stage(self, stage: int) -> PromptTable:
+        """The same table, which judges the requests of one stage."""
+        own = copy(self)
+        own.answered = self.answered & (self.stages == stage)
+        own.judged = own.answered & ~self.is_meant
+        return own
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The rows in the order in which they were sent."""
+        return self._once("order", lambda: np.argsort(self.started_ns, kind="stable"))
+
+    @property
     def earlier(self) -> NDArray[np.int64]:
         """For each row the first earlier row with the same prompt to the same server, warm-ups included; -1: none."""
+        return self._once("earlier", self._find_earlier)
+
+    def _once(self, name: str, make: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """A column that is computed when it is first needed, once for the run and all stages."""
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
+
+    def _find_earlier(self) -> NDArray[np.int64]:
         first: dict[tuple[object, str], int] = {}
         found = np.full(len(self.digests), -1, dtype=np.int64)
-        for row in np.argsort(self.started_ns, kind="stable"):
+        for row in self.order:
             if self.digests[row] is not None:
                 before = first.setdefault((self.caches[row], self.digests[row]), int(row))
                 found[row] = -1 if before == row else before
@@ -153,14 +175,14 @@ def _unknown(text: str) -> Check:
     return limited("cached_prompt_ratio", None, text)
 
 
-def _as_intended(prompts: _Prompts) -> Check:
+def _as_intended(prompts: PromptTable) -> Check:
     known = prompts.answered & ~np.isnan(prompts.cached)
     cached, total = int(prompts.cached[known].sum()), int(np.nansum(prompts.tokens[known]))
     text = f"{cached} of {total} prompt tokens came from the cache, as intended" if known.any() else "cached prompts are intended"
     return information("cached_prompt_ratio", None, text)
 
 
-def _reported(prompts: _Prompts) -> list[Check]:
+def _reported(prompts: PromptTable) -> list[Check]:
     """From the answers' own counts: prompts that came mostly from the cache, and the share of cached tokens.
 
     Cached / all tokens of each prompt, without chat template's head and shared prefix. An answer without a count has 0: vLLM
@@ -182,12 +204,12 @@ def _reported(prompts: _Prompts) -> list[Check]:
     return [limited("cached_prompt_ratio", ratio, text), limited("cached_token_ratio", share, all_text)]
 
 
-def _silent(prompts: _Prompts, rows: NDArray[np.bool_], evidence: CacheEvidence, stage: int | None) -> list[Check]:
+def _silent(prompts: PromptTable, rows: NDArray[np.bool_], evidence: CacheEvidence, stage: int | None) -> list[Check]:
     """Where answers report no cached tokens: from the server's counters, else from the prompts sent before."""
     counters = evidence.counters
     if stage is not None:
         counters = evidence.stage_counters[stage] if stage < len(evidence.stage_counters) else None
-    again = rows & prompts.generates & (prompts.earlier() >= 0)
+    again = rows & prompts.generates & (prompts.earlier >= 0)
     if counters is not None and not prompts.is_reported.any() and (found := _counted(prompts, counters)) is not None:
         text = "answers report no cached tokens; the server's counters do"
         if again.any():
@@ -209,7 +231,7 @@ def _silent(prompts: _Prompts, rows: NDArray[np.bool_], evidence: CacheEvidence,
     return checks
 
 
-def _counted(prompts: _Prompts, counters: ServerCounters) -> Check | None:
+def _counted(prompts: PromptTable, counters: ServerCounters) -> Check | None:
     """Hits / queries of the server's prompt cache in tokens, without tokens that may be cached; None where not counted.
 
     10,000 tokens looked up, 3,000 found, 1,000 of them chat template heads: 2,000 / 9,000 = 0.22. Tokens of other clients are
@@ -240,16 +262,15 @@ def _counted(prompts: _Prompts, counters: ServerCounters) -> Check | None:
     return limited(name, value, text)
 
 
-def _sooner(prompts: _Prompts) -> list[Check]:
+def _sooner(prompts: PromptTable) -> list[Check]:
     """Whether repeated prompts get their first token sooner, within a stage. Needs no report from the server.
 
     For each prompt sent twice or more: median TTFT of its repetitions / its first TTFT. The value is 1 - the median of these
     ratios: 0.5 where half of the time is saved. It fails only with 10 such prompts or more, and p <= 0.01 (sign test).
     """
     rows = prompts.judged & ~np.isnan(prompts.ttft_ms) & ~(np.nan_to_num(prompts.cached) > prompts.allowed)
-    order = np.argsort(prompts.started_ns, kind="stable")
-    times: dict[tuple[object, int, str], list[float]] = {}
-    for row in order[rows[order]]:
+    times: dict[tuple[object, float, str], list[float]] = {}
+    for row in prompts.order[rows[prompts.order]]:
         if prompts.digests[row] is not None:
             key = prompts.caches[row], prompts.stages[row], prompts.digests[row]
             times.setdefault(key, []).append(float(prompts.ttft_ms[row]))

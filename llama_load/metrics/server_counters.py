@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 
 from llama_load.metrics.speculative import Speculation
 
 # A restarted process has another start time. Prometheus clients report it to a few ms.
 SAME_START_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTimes:
+    """The sums of a server's histograms of its requests' times, ms, and how many requests they cover: from arrival to the first
+    token and to the end, in its queue, for the prompt, for the answer. Coarse: all clients together, no single request."""
+
+    requests: int
+    ttft_ms: float
+    e2el_ms: float
+    queue_ms: float
+    prefill_ms: float
+    decode_ms: float
+
+    def combined(self, other: ServerTimes, sign: int = 1) -> ServerTimes:
+        """The sum of both; with `sign` -1 the increase since `other`."""
+        ours, theirs = astuple(self), astuple(other)
+        return ServerTimes(*(one + sign * two for one, two in zip(ours, theirs, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +45,8 @@ class ServerCounters:
     preemptions: int | None = None
     started_s: float | None = None
     read_s: float | None = None
+    output_tokens: int | None = None  # of answers that ended
+    times: ServerTimes | None = None
 
     @property
     def uptime_s(self) -> float | None:
@@ -38,7 +58,9 @@ class ServerCounters:
         together = None
         if self.speculation is not None and other.speculation is not None:
             together = self.speculation.plus(other.speculation)
-        return ServerCounters(together, **{name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS})
+        times = None if self.times is None or other.times is None else self.times.combined(other.times)
+        counts = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}
+        return ServerCounters(together, **counts, times=times)
 
     def since(self, earlier: ServerCounters) -> ServerCounters | None:
         """The increase since `earlier`; None if the server was restarted in between."""
@@ -47,7 +69,9 @@ class ServerCounters:
         drafted = None
         if self.speculation is not None and earlier.speculation is not None:
             drafted = self.speculation.since(earlier.speculation)
-        return ServerCounters(drafted, **{name: _sum(getattr(self, name), getattr(earlier, name), -1) for name in _COUNTS})
+        times = None if self.times is None or earlier.times is None else self.times.combined(earlier.times, -1)
+        counts = {name: _sum(getattr(self, name), getattr(earlier, name), -1) for name in _COUNTS}
+        return ServerCounters(drafted, **counts, times=times)
 
     def is_restart_of(self, earlier: ServerCounters) -> bool:
         """Whether the server was restarted since `earlier`: by its start time, else because a counter has shrunk."""
@@ -59,7 +83,7 @@ class ServerCounters:
         return any(count is not None and count < 0 for count in grown)
 
 
-_COUNTS = tuple(item.name for item in fields(ServerCounters) if item.name not in ("speculation", "started_s", "read_s"))
+_COUNTS = tuple(item.name for item in fields(ServerCounters) if item.name not in ("speculation", "started_s", "read_s", "times"))
 
 
 def _sum(one: int | None, other: int | None, sign: int = 1) -> int | None:

@@ -42,13 +42,16 @@ class SharedDecode:
 class TimeParts:
     """The parts of `requests` requests. The sums of `parts` (by key of `PARTS`; None: known for no request) add up to `total_ms`.
 
-    `decode` is None where nothing was streamed.
+    `decode` is None where nothing was streamed. `unexplained_ms`: mean time of a request that is `network` or `unattributed`, of
+    the requests whose other parts are all known, and `explained_of_ms` their mean total; None where there is none.
     """
 
     requests: int
     total_ms: float
     parts: dict[str, PartSum | None]
     decode: SharedDecode | None
+    unexplained_ms: float | None = None
+    explained_of_ms: float | None = None
 
 
 def sum_up(parts: RequestParts) -> TimeParts | None:
@@ -63,7 +66,11 @@ def sum_up(parts: RequestParts) -> TimeParts | None:
         sum_ms = float(counted[key][known].sum())
         share = sum_ms / total_ms if total_ms > 0 else 0.0
         sums[key] = PartSum(sum_ms, share, sum_ms / count, int(known.sum())) if known.any() else None
-    return TimeParts(count, total_ms, sums, _shared_decode(counted))
+    known = ~np.isnan(counted["network"]) & ~np.isnan(counted["slot_wait"]) & ~np.isnan(counted["prefill"])
+    if not known.any():
+        return TimeParts(count, total_ms, sums, _shared_decode(counted))
+    rest = float((counted["network"] + counted["unattributed"])[known].mean())
+    return TimeParts(count, total_ms, sums, _shared_decode(counted), rest, float(counted["total_ms"][known].mean()))
 
 
 def _shared_decode(counted: RequestParts) -> SharedDecode | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import VALID, WORDS, Check
-from llama_load.metrics.checks import answers, client, completeness, load
+from llama_load.metrics.checks import answers, client, completeness, load, server
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.stage_figures import StageFigures
 
@@ -31,6 +31,9 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     answers.cut_by_context,
     answers.tokens_per_event,
     answers.prompt_cache,
+    server.other_clients,
+    server.preemptions,
+    server.unexplained,
     client.late,
     client.own_delay,
     client.event_loop,
@@ -60,6 +63,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load.imbalance(evidence),
         *load.task_exceptions(evidence),
         *load.server_changes(evidence),
+        *server.just_started(evidence),
         *load.unused_rpc_workers(evidence),
         *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),
         *answers.merged(evidence),

@@ -20,7 +20,7 @@ from llama_load.reports.request_table import request_lines, request_table
 from llama_load.reports.server_section import server_lines
 from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
 from llama_load.reports.telemetry import telemetry_lines
-from llama_load.reports.time_table import time_lines
+from llama_load.reports.time_table import side_lines, time_lines
 from llama_load.reports.vllm_block import TOO_FEW, distribution_lines, vllm_block
 from llama_load.runs import Manifest
 
@@ -81,6 +81,7 @@ def own_sections(results: Results) -> list[str]:
     lines += _open_loop(manifest, figures)
     lines += time_lines(results.time_parts)
     lines += _server_side(figures)
+    lines += side_lines(results.client_server)
     if telemetry := list(telemetry_lines(results)):
         lines.append(headline("Telemetry", "-"))
         lines += telemetry

@@ -43,6 +43,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "same_prompts": manifest.same_prompts,
             "repeated_prompts": results.repeated_prompts,
             "by_turn": _parts(results, results.by_turn),
+            "client_server": [asdict(pair) | {"difference": pair.difference} for pair in results.client_server],
             "time_parts": time_parts_json(results.time_parts),
             "request_imbalance": results.request_imbalance,
             "token_imbalance": results.token_imbalance,

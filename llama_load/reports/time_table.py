@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from llama_load.analysis.time_parts import RunTimeParts
+from llama_load.metrics.client_server import SidePair
 from llama_load.metrics.time_parts import PARTS
 from llama_load.metrics.time_sums import SharedDecode, TimeParts
 from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns
@@ -33,6 +34,25 @@ def time_lines(parts: RunTimeParts) -> Iterable[str]:
     yield f"(mean of {parts.total.requests} requests; docs/where-the-time-went.md has the formulas)"
     if (decode := parts.total.decode) is not None and decode.shared_gaps and decode.time_share >= LEAST_SHARED:
         yield from textwrap.wrap(shared_decode_text(decode), TEXT_WIDTH, subsequent_indent="  ")
+
+
+def side_lines(pairs: Sequence[SidePair]) -> Iterable[str]:
+    """A row per figure that client and server have, with the difference."""
+    if not pairs:
+        return
+    yield headline("Client and Server", "-")
+    rows: list[tuple[str, ...]] = [("", "client", "server", "difference")]
+    rows += [
+        (f"{pair.name}{'*' if pair.coarse else ''}", *(_cell(value) for value in (pair.client, pair.server, pair.difference)))
+        for pair in pairs
+    ]
+    yield from in_columns(rows, gap="  ")
+    if any(pair.coarse for pair in pairs):
+        yield "(times are means; * from the server's counters, which include all clients)"
+
+
+def _cell(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.0f}" if float(value).is_integer() else f"{value:.2f}"
 
 
 def shared_decode_text(decode: SharedDecode) -> str:

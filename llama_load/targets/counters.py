@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 
 import requests
 
-from llama_load.metrics.server_counters import ServerCounters
+from llama_load.metrics.server_counters import ServerCounters, ServerTimes
 from llama_load.metrics.speculative import Speculation
 from llama_load.targets.control import control_session
 from llama_load.targets.target import Target
@@ -22,17 +22,29 @@ _ACCEPTED, _PER_POSITION = "spec_decode_num_accepted_tokens", "spec_decode_num_a
 _PROMPT_TOKENS, _CACHED_TOKENS = "prompt_tokens", "prompt_tokens_cached"
 _QUERIES, _HITS = "prefix_cache_queries", "prefix_cache_hits"
 _REQUESTS, _PREEMPTIONS = "request_success", "num_preemptions"
+# Output tokens of llama-server and of vLLM.
+_PREDICTED, _GENERATED = "tokens_predicted", "generation_tokens"
+# vLLM's histograms, in s, by the fields of `ServerTimes`.
+_TIMES = {
+    "ttft_ms": "time_to_first_token_seconds",
+    "e2el_ms": "e2e_request_latency_seconds",
+    "queue_ms": "request_queue_time_seconds",
+    "prefill_ms": "request_prefill_time_seconds",
+    "decode_ms": "request_decode_time_seconds",
+}
+_ENDED = "e2e_request_latency_seconds_count"
 _STARTED = "process_start_time_seconds"
 # Older versions of vLLM named these counters after the device; some have both names for one count.
 _OLD_NAMES = {_QUERIES: "gpu_prefix_cache_queries", _HITS: "gpu_prefix_cache_hits"}
 _NAMES = frozenset(
     (
         *(_DRAFTS, _DRAFT_TOKENS, _ACCEPTED, _PER_POSITION),
-        *(_PROMPT_TOKENS, _CACHED_TOKENS, _QUERIES, _HITS, _REQUESTS, _PREEMPTIONS),
+        *(_PROMPT_TOKENS, _CACHED_TOKENS, _QUERIES, _HITS, _REQUESTS, _PREEMPTIONS, _PREDICTED, _GENERATED),
         *_OLD_NAMES.values(),
     )
 )
 _LLAMA_SERVER = "llamacpp"
+_SUMS = frozenset((*(f"{histogram}_sum" for histogram in _TIMES.values()), _ENDED))
 # Larger counts and longer drafts are invalid.
 MOST, LONGEST_DRAFT = 2**53, 255
 
@@ -61,6 +73,7 @@ def parse_counters(text: str) -> ServerCounters | None:
 
     sums: dict[str, int] = {}
     positions: dict[int, int] = {}
+    seconds: dict[str, float] = {}  # sums of histograms, and the count of one
     started_s = None
     excludes_cached = False
     try:
@@ -70,6 +83,8 @@ def parse_counters(text: str) -> ServerCounters | None:
                     started_s = float(sample.value)
                 prefix, _, name = sample.name.partition(":")
                 name = name.removesuffix("_total")
+                if name in _SUMS and 0 <= sample.value < MOST:
+                    seconds[name] = seconds.get(name, 0.0) + float(sample.value)
                 if name not in _NAMES or not 0 <= sample.value < MOST:
                     continue
                 excludes_cached |= prefix == _LLAMA_SERVER
@@ -95,7 +110,16 @@ def parse_counters(text: str) -> ServerCounters | None:
         requests=sums.get(_REQUESTS),
         preemptions=sums.get(_PREEMPTIONS),
         started_s=started_s,
+        output_tokens=sums.get(_PREDICTED, sums.get(_GENERATED)),
+        times=_times(seconds),
     )
+
+
+def _times(seconds: dict[str, float]) -> ServerTimes | None:
+    if len(seconds) < len(_SUMS):
+        return None
+    sums_ms = {name: 1e3 * seconds[f"{histogram}_sum"] for name, histogram in _TIMES.items()}
+    return ServerTimes(requests=int(seconds[_ENDED]), **sums_ms)
 
 
 def _speculation(sums: dict[str, int], positions: dict[int, int]) -> Speculation | None:

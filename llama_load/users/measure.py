@@ -93,6 +93,7 @@ def _origin(worker: str, ticket: Ticket, sent: SentRequest) -> Columns:
         "conversation": prompt.conversation if prompt else None,
         "turn": prompt.turn if prompt else None,
         "max_tokens": sent.max_tokens,
+        "choices": sent.choices if sent.choices > 1 else None,
     }
 
 

@@ -13,7 +13,7 @@ import requests
 
 from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.bundled import bundled
-from llama_load.metrics.prompt_cache import cache_checks
+from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.runs import load_run
 from llama_load.serving.process import Running
 from llama_load.targets.probe import Probe, Wanted
@@ -175,7 +175,8 @@ def test_a_second_run_with_the_same_seed_is_seen_in_vllms_counters(
         assert counters is not None
         assert counters.requests == 24
         assert counters.prompt_tokens == run.records.measured().numbers("prompt_tokens").sum()
-        checks = {check.name: check for check in cache_checks(run.records, cache_evidence(run.manifest))}
+        known = cache_evidence(run.manifest)
+        checks = {check.name: check for check in cache_checks(PromptTable(run.records, known), known)}
         found.append([check.name for check in checks.values() if not check.ok])
     server.stop()
     assert found == [[], ["server_cache_hit_ratio"], []]

@@ -10,13 +10,12 @@ import pytest
 from llama_load.analysis.results import analyze
 from llama_load.metrics.answer_ends import AnswerEnds
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.failure_hints import FailedRequests, FailureContext, cause_in_log, hint, meaning
+from llama_load.metrics.failure_hints import FailedRequests, FailureContext, hint, meaning
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.summary import summarize
 from llama_load.record import RequestRecord
 from llama_load.reports.write import write_reports
 from llama_load.runs import RunWriter
-from llama_load.runs.server_log import MOST_BYTES, server_log_end
 from tests.make_records import failed, manifest, record, table
 
 
@@ -90,32 +89,16 @@ def test_each_cause_has_its_hint(kind: str, message: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("log", "words"),
+    ("last_words", "words"),
     [
-        ("load\nggml_backend_cuda_buffer_type_alloc_buffer: allocating 999 MiB: cudaMalloc failed: out of memory\nbye", "-ngl"),
-        ("x\nggml-rpc.cpp:719: Remote RPC server crashed or returned malformed response\n", "RPC worker"),
-        ("terminate called after throwing an instance of 'std::bad_alloc'", "out of memory"),
+        ("exit code 1; out of memory; /logs/server.log ends with:\ncudaMalloc failed: out of memory", "-ngl"),
+        ("signal 6; an RPC worker was lost; /logs/server.log ends with:\nRemote RPC server crashed", "RPC worker was lost"),
+        ("exit code 3\nline", "the server ended during the run: exit code 3"),
     ],
 )
-def test_the_log_of_a_dead_server_names_the_cause(log: str, words: str) -> None:
-    cause = cause_in_log(log)
-    assert cause is not None
-    assert words in cause
-    assert explained(failed(kind="cut_off"), log_cause=cause)[0].hint == cause
-    assert explained(failed(kind="first_token_timeout"), log_cause=cause)[0].hint != cause
-    assert cause_in_log("all is well\n") is None
-
-
-def test_only_the_end_of_a_log_is_read_and_only_of_an_ordinary_file(tmp_path: Path) -> None:
-    folder = tmp_path / "server"
-    folder.mkdir()
-    log = folder / "server.log"
-    log.write_bytes(b"out of memory\n" + b"x" * MOST_BYTES)
-    assert server_log_end(tmp_path) == "x" * MOST_BYTES
-    log.unlink()
-    log.symlink_to("/etc/hostname")
-    assert server_log_end(tmp_path) == ""
-    assert server_log_end(tmp_path / "none") == ""
+def test_the_last_words_of_a_server_name_the_cause_of_broken_connections(last_words: str, words: str) -> None:
+    assert words in explained(failed(kind="cut_off"), last_words=last_words)[0].hint
+    assert words not in explained(failed(kind="first_token_timeout"), last_words=last_words)[0].hint
 
 
 def test_a_run_tells_complete_answers_from_cut_ones_and_success_and_goodput_as_numbers(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.earlier_runs import sent_before
 from llama_load.metrics.check import Check
-from llama_load.metrics.prompt_cache import CacheEvidence, SentBefore, cache_checks
+from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable, SentBefore, cache_checks
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.record import RequestRecord
 from llama_load.runs import RunWriter, load_run
@@ -41,7 +41,7 @@ def silent(number: int, digest: str | None = None, **more: Any) -> RequestRecord
 
 
 def checked(records: Sequence[RequestRecord], evidence: CacheEvidence = BASE, stage: int | None = None) -> dict[str, Check]:
-    return {check.name: check for check in cache_checks(table(*records), evidence, stage)}
+    return {check.name: check for check in cache_checks(PromptTable(table(*records), evidence), evidence, stage)}
 
 
 def bad(found: dict[str, Check]) -> list[str]:
@@ -324,7 +324,8 @@ def test_only_the_newest_runs_are_looked_at_and_no_more_than_some_bytes(tmp_path
 
 def of_run(done: Finished) -> dict[str, Check]:
     run = load_run(done.folder)
-    return {check.name: check for check in cache_checks(run.records, cache_evidence(run.manifest))}
+    known = cache_evidence(run.manifest)
+    return {check.name: check for check in cache_checks(PromptTable(run.records, known), known)}
 
 
 def conversations(folder: Path) -> Path:

@@ -18,14 +18,43 @@ def test_vllms_counters() -> None:
     """234 prompt tokens, all looked up in the prefix cache, none found; five requests finished, each by length."""
     found = parse_counters(VLLM)
     assert found == ServerCounters(
-        prompt_tokens=234, cache_queries=234, cache_hits=0, requests=5, preemptions=0, started_s=1.79516985346e9
+        prompt_tokens=234,
+        cache_queries=234,
+        cache_hits=0,
+        requests=5,
+        preemptions=0,
+        started_s=1.79516985346e9,
+        output_tokens=847,
+        times=found.times if found else None,
     )
 
 
 def test_llama_servers_counters_count_cached_tokens_among_the_prompts() -> None:
     """860 processed and 397 out of the cache."""
     found = parse_counters((FOLDER / "llama_metrics.txt").read_text())
-    assert found == ServerCounters(Speculation(0, 0, 0), prompt_tokens=1257, cache_queries=1257, cache_hits=397)
+    assert found == ServerCounters(
+        Speculation(0, 0, 0), prompt_tokens=1257, cache_queries=1257, cache_hits=397, output_tokens=11915
+    )
+
+
+def test_vllms_histograms_give_sums_of_times_over_an_interval() -> None:
+    """Five requests that ended; a later page with a sixth that took 2 s longer in all gives its own times."""
+    first = parse_counters(VLLM)
+    assert first is not None
+    assert first.times is not None
+    assert first.times.requests == 5
+    assert first.times.queue_ms + first.times.prefill_ms + first.times.decode_ms <= first.times.e2el_ms
+    assert first.times.ttft_ms < first.times.e2el_ms
+    later = replace(first, times=replace(first.times, requests=6, e2el_ms=first.times.e2el_ms + 2000))
+    grown = later.since(first)
+    assert grown is not None
+    assert grown.times is not None
+    assert (grown.times.requests, grown.times.e2el_ms, grown.times.ttft_ms) == (1, 2000, 0)
+    assert first.plus(first).times == replace(
+        first.times,
+        requests=10,
+        **{name: 2 * getattr(first.times, name) for name in ("ttft_ms", "e2el_ms", "queue_ms", "prefill_ms", "decode_ms")},
+    )
 
 
 @pytest.mark.parametrize("both", [False, True])

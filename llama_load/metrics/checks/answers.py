@@ -9,7 +9,7 @@ import numpy as np
 from llama_load.metrics import answer_ends
 from llama_load.metrics.check import LIMITS, Check, information, limited, plural
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.prompt_cache import cache_checks
+from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.statistics import least_count
 
 # The Server header of LLM servers; any other name is a proxy's.
@@ -49,8 +49,8 @@ def cut_by_context(evidence: Evidence) -> Check:
 
 def prompt_cache(evidence: Evidence) -> list[Check]:
     """Whether prompts came from a cache unintentionally (see `metrics.prompt_cache`)."""
-    records = evidence.records if evidence.all_records is None else evidence.all_records
-    return cache_checks(records, evidence.cache, evidence.stage_number)
+    prompts = PromptTable(evidence.records, evidence.cache) if evidence.prompts is None else evidence.prompts
+    return cache_checks(prompts, evidence.cache, evidence.stage_number)
 
 
 def merged(evidence: Evidence) -> Iterator[Check]:

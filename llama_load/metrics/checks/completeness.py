@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from llama_load.metrics.check import Check, information, limited, plural
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.failure_hints import reason_of_an_end
 from llama_load.metrics.failures import failure_classes
 
 # The most requests that a sentence names; the manifest names all.
@@ -39,8 +40,7 @@ def missing_records(evidence: Evidence) -> Check:
 def server_endings(evidence: Evidence) -> Iterator[Check]:
     """Servers that ended during the run, and why. The end of their log is in the section about the server."""
     for words in evidence.server_endings:
-        reason = words.partition("\n")[0]
-        yield limited("server_endings", 1, reason.rpartition("; ")[0] if reason.endswith("ends with:") else reason)
+        yield limited("server_endings", 1, reason_of_an_end(words))
 
 
 def lost_requests(evidence: Evidence) -> Iterator[Check]:

@@ -1,0 +1,149 @@
+"""The server's counters guard the verdict: each flaw is planted and named, and clean runs stay silent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import requests
+
+from llama_load.metrics.check import Check
+from llama_load.metrics.checks import server
+from llama_load.metrics.client_server import side_by_side
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.other_requests import OtherTraffic
+from llama_load.metrics.server_counters import ServerCounters, ServerTimes
+from llama_load.metrics.summary import summarize
+from llama_load.record import RequestRecord
+from llama_load.serving.process import Running
+from tests.conftest import Finished
+from tests.make_records import failed, record, table
+
+OURS = [record(number) for number in range(10)]  # 3 output tokens and 10 prompt tokens each
+
+
+def others(*records: RequestRecord, **counted: Any) -> Check:
+    more = {"others": counted.pop("others")} if "others" in counted else {}
+    rows = table(*(records or OURS))
+    counters = ServerCounters(**counted) if counted else None
+    (found,) = server.other_clients(Evidence(records=rows, figures=summarize(rows), counters=counters, **more))
+    return found
+
+
+def test_requests_that_were_all_ours_are_fine() -> None:
+    assert (others(requests=10).ok, others(requests=10).value) == (True, 0)
+    assert others(output_tokens=30, prompt_tokens=100).value == 0
+
+
+@pytest.mark.parametrize(
+    ("counted", "words"),
+    [
+        ({"requests": 13}, "the server counted 13 requests during the measurement, ours were 10: another client used it"),
+        ({"output_tokens": 33}, "33 output tokens during the measurement, ours were 30: another client"),
+        ({"output_tokens": 30, "prompt_tokens": 5100}, "5100 prompt tokens"),
+        ({"requests": 7}, "another server answered some"),
+    ],
+)
+def test_what_was_not_ours_is_named(counted: dict[str, int], words: str) -> None:
+    found = others(**counted)
+    assert not found.ok
+    assert words in found.text
+
+
+def test_requests_that_failed_or_were_cut_may_or_may_not_count() -> None:
+    """8 succeeded, one was cut after 3 of at most 64 tokens, one was refused twice before it failed: 8 to 12 requests."""
+    cut = record(8, status="cancelled", max_tokens=64)
+    refused = replace(failed(9, kind="overloaded"), tries=3, max_tokens=None)
+    rows = [*OURS[:8], cut, refused]
+    assert others(*rows, requests=8).ok
+    assert others(*rows, requests=12).ok
+    assert not others(*rows, requests=13).ok
+    assert others(*rows, output_tokens=24 + 64).ok
+    assert not others(*rows, output_tokens=24 + 64 + 9).ok
+
+
+def test_what_cannot_be_compared_is_said_to_be_unknown() -> None:
+    traffic = OtherTraffic()
+    traffic.row("GET", "/").add(1.0, None)
+    for found in (
+        others(),
+        others(preemptions=0),
+        others(requests=13, others=traffic),
+        others(replace(record(), choices=2), requests=2),
+        others(record(endpoint="embeddings"), requests=64),
+        others(record(output_tokens=None, prompt_tokens=None), output_tokens=50, prompt_tokens=500),
+    ):
+        assert (found.value, found.ok) == (None, True)
+        assert "not" in found.text or "include" in found.text
+
+
+def test_preemptions_and_a_server_that_was_just_started_are_named() -> None:
+    rows = table(*OURS)
+    evidence = Evidence(records=rows, figures=summarize(rows), counters=ServerCounters(preemptions=3), uptime_s=12.0)
+    assert "preempted requests 3 times" in next(server.preemptions(evidence)).text
+    assert "started 12 s before" in next(server.just_started(evidence)).text
+    calm = Evidence(records=rows, figures=summarize(rows), counters=ServerCounters(preemptions=0), uptime_s=3600.0)
+    assert [*server.preemptions(calm), *server.just_started(calm)] == []
+
+
+@pytest.mark.parametrize(
+    ("unexplained_ms", "mean_ms", "ok"),
+    [(20, 1000, True), (400, 1000, False), (30, 60, True), (0, 0, True)],  # below 50 ms it is never flagged
+)
+def test_time_that_nothing_explains_is_flagged(unexplained_ms: float, mean_ms: float, ok: bool) -> None:
+    rows = table(*OURS)
+    evidence = Evidence(records=rows, figures=summarize(rows), unexplained=(unexplained_ms, mean_ms))
+    (found,) = server.unexplained(evidence)
+    assert found.ok is ok
+    assert ("another client" in found.text) is not ok
+
+
+def test_vllms_means_stand_beside_the_clients() -> None:
+    """E2EL 140 ms of the client, 1 ms of it connecting; the server's mean is 100 ms: 39 ms are between them."""
+    times = ServerTimes(requests=10, ttft_ms=700, e2el_ms=1000, queue_ms=100, prefill_ms=500, decode_ms=300)
+    pairs = {pair.name: pair for pair in side_by_side(table(*OURS), ServerCounters(times=times, requests=10))}
+    assert pairs["E2EL (ms)"].difference == pytest.approx(39)
+    assert (pairs["wait in the queue (ms)"].client, pairs["wait in the queue (ms)"].server) == (None, 10)
+    assert (pairs["requests"].client, pairs["requests"].server) == (10, 10)
+    assert side_by_side(table(*OURS), None) == []
+
+
+# ------------------------------------------------------------------ a real server
+
+
+def check_of(done: Finished, name: str) -> dict[str, Any]:
+    return next(check for check in done.summary["llama_load"]["verdict"]["checks"] if check["name"] == name)
+
+
+def test_warm_ups_and_what_is_asked_before_the_run_are_not_taken_for_another_client(
+    llama_server: Running, run_locust: Callable[..., Finished]
+) -> None:
+    done = run_locust(llama_server.url, "-u", "4", "--num-prompts", "8", "--warmup", "6", "--max-tokens", "12")
+    found = check_of(done, "other_client_ratio")
+    assert (found["ok"], found["value"]) == (True, 0)
+    pairs = {pair["name"]: pair for pair in done.summary["llama_load"]["client_server"]}
+    assert pairs["output tokens"]["difference"] == pairs["prompt tokens"]["difference"] == 0
+
+
+def test_another_client_of_a_real_server_is_named(llama_server: Running, run_locust: Callable[..., Finished]) -> None:
+    """It sends requests of its own for as long as the run lasts."""
+    over = threading.Event()
+
+    def bother() -> None:
+        while not over.is_set():
+            requests.post(f"{llama_server.url}/v1/completions", json={"prompt": "hello", "max_tokens": 8}, timeout=20)
+
+    other = threading.Thread(target=bother)
+    other.start()
+    try:
+        done = run_locust(llama_server.url, "-u", "2", "--num-prompts", "6", "--max-tokens", "40")
+    finally:
+        over.set()
+        other.join()
+    found = check_of(done, "other_client_ratio")
+    assert not found["ok"]
+    assert "another client used it" in found["text"]
+    assert "NOT COMPARABLE" in done.summary["llama_load"]["verdict"]["words"]
