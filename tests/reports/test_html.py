@@ -178,7 +178,12 @@ def test_links_lead_to_the_files_that_are_there(tmp_path: Path) -> None:
     links = [value for tag, name, value in page.attributes if (tag, name) == ("a", "href")]
     ids = {value for _, name, value in page.attributes if name == "id"}
     assert {link[1:] for link in links if link.startswith("#")} <= ids
-    assert [link for link in links if not link.startswith("#")] == ["summary.json", "summary.txt", "report.md", "server/a%20b%23%3Ci%3E.log"]
+    assert [link for link in links if not link.startswith("#")] == [
+        "summary.json",
+        "summary.txt",
+        "report.md",
+        "server/a%20b%23%3Ci%3E.log",
+    ]
 
 
 def test_bokeh_is_imported_for_a_page_only() -> None:
