@@ -25,8 +25,8 @@ def test_pauses_grow_up_to_a_limit_with_jitter() -> None:
     [
         ("3", 3),
         ("99999999999999999", LONGEST_RETRY_AFTER_S),
-        (formatdate(time() + 7200, usegmt=True), LONGEST_RETRY_AFTER_S),
-        (formatdate(time() - 7200, usegmt=True), 0),
+        pytest.param(formatdate(time() + 7200, usegmt=True), LONGEST_RETRY_AFTER_S, id="in two hours"),
+        pytest.param(formatdate(time() - 7200, usegmt=True), 0, id="two hours ago"),
         ("soon", 0),
         ("-5", 0),
         ("²", 0),
