@@ -41,9 +41,9 @@ def test_refused_requests_are_sent_again_and_timed_from_the_first_try(
     simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
     """Every third request is refused. All succeed in the end; the time of refused tries and pauses is part of TTFT and has its
-    own part; two workers share the flag."""
+    own part."""
     server = simulate("--fault", "status", "--status", "503", "--fault-every", "3", "--interval-ms", "1")
-    done = run_locust(server.url, "-u", "4", "--num-prompts", "20", "--retry", "9", "--processes", "2")
+    done = run_locust(server.url, "-u", "4", "--num-prompts", "20", "--retry", "9")
     assert done.code == 0, done.err
     summary, records = done.summary["llama_load"], done.records.measured()
     assert (done.summary["completed"], done.summary["failed"]) == (20, 0)
@@ -64,7 +64,7 @@ def test_a_run_that_is_cut_cancels_what_waits_for_its_next_try(
 ) -> None:
     """The server refuses everything for longer than the run: at its end the requests are cancelled at once, not failed."""
     server = simulate("--fault", "status", "--status", "429")
-    done = run_locust(server.url, "-u", "3", "-t", "2s", "--warmup", "0", "--retry", "1000")
+    done = run_locust(server.url, "-u", "3", "-t", "1s", "--warmup", "0", "--retry", "1000")
     assert set(done.records.strings("status")) == {"cancelled"}
     assert len(done.records) == 3
     assert (done.records.numbers("tries") > 1).all()
