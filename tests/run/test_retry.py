@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from email.utils import formatdate
 from time import time
+from typing import Any
 
 import pytest
 
+from llama_load.run.lease_client import LeaseClient
 from llama_load.users.retry import FIRST_S, LONGEST_RETRY_AFTER_S, LONGEST_S, pause_s
 from tests.conftest import Finished, Simulated
 
@@ -35,6 +37,17 @@ def test_pauses_grow_up_to_a_limit_with_jitter() -> None:
 def test_retry_after_is_followed_within_bounds(value: str, seconds: float) -> None:
     found = pause_s(1, {"retry-after": value})
     assert found == seconds if seconds >= 1 else found <= FIRST_S
+
+
+def test_a_pause_ends_when_the_run_is_cut() -> None:
+    """Else the end of the run would wait for it."""
+    nothing: Any = None
+    client = LeaseClient(
+        link=nothing, settings=nothing, targets=(), nonce=None, measuring=nothing, more_users=nothing, heard=nothing
+    )
+    assert client.pause(0.001)
+    client.cut()
+    assert not client.pause(100)
 
 
 def test_refused_requests_are_sent_again_and_timed_from_the_first_try(
