@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_load.cli_parser import Parser
+from llama_load.errors import UsageError
 
 if TYPE_CHECKING:
     from llama_load.comparison.compare import Comparison
 
-FORMATS = ("text", "md", "json")
+FORMATS = ("text", "md", "json", "html")
 
 
 def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -45,7 +46,12 @@ def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
         help="exit with 1 if this metric is worse than the base's by over N %% with confidence, with 3 if that cannot be judged: "
         "p99_ttft_ms:+5%% or output_throughput:-5%% (repeatable)",
     )
-    compare.add_argument("--format", choices=FORMATS, default="text", help="text (default), md (Markdown) or json")
+    compare.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="text (default), md (Markdown), json, or html with charts (needs --output)",
+    )
     compare.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of the terminal")
     compare.add_argument(
         "--llama-bench",
@@ -63,10 +69,15 @@ def _compare(arguments: argparse.Namespace) -> int:
     from llama_load.comparison.gates import exit_code, parse_gate
     from llama_load.comparison.sources import bench_in, read_groups
 
+    is_page = arguments.format == "html"
+    if is_page and arguments.output is None:
+        raise UsageError("--format html needs a file: add --output comparison.html")
     gates = [parse_gate(text) for text in arguments.gate]
-    groups, bench = read_groups(arguments.sides)
+    groups, bench = read_groups(arguments.sides, with_samples=is_page)
     bench += [row for file in arguments.llama_bench for row in bench_in(file)]
     comparisons = [(group.title, compare(group.sides, gates, bench)) for group in groups]
+    if gates and any(len(comparison.sides) < 2 for _, comparison in comparisons):
+        raise UsageError("--gate needs two sides: the base, and what is held against it")
     _show(comparisons, arguments.format, arguments.output)
     return exit_code([result for _, comparison in comparisons for result in comparison.gates])
 
@@ -80,7 +91,11 @@ def _show(comparisons: list[tuple[str, Comparison]], style: str, file: Path | No
     from llama_load.reports.comparison.terminal import comparison_lines
     from llama_load.runs import write_whole
 
-    if style == "json":
+    if style == "html":
+        from llama_load.reports.comparison.html import comparison_page
+
+        text = comparison_page(comparisons)
+    elif style == "json":
         text = msgspec.json.format(msgspec.json.encode(comparisons_json(comparisons)), indent=1).decode() + "\n"
     elif style == "md":
         text = "\n".join(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from llama_load.cli_parser import Parser, whole
 from llama_load.errors import UsageError
-from llama_load.foreign_text import keep_secret, printable
+from llama_load.foreign_text import printable
+from llama_load.units import quantity
 from llama_load.version import __version__
 
 if TYPE_CHECKING:
@@ -61,14 +62,13 @@ def add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
         "perplexity",
         help="perplexity and bits per byte of a text, by a server or by llama-perplexity",
         description="Score a text with a server that reports log-probabilities of prompt tokens (vLLM, llama-cpp-python), or with "
-        "llama.cpp's llama-perplexity.",
+        "llama.cpp's llama-perplexity. An API key is read from LLAMA_LOAD_API_KEY.",
         examples={
             "By a server": "llama-load perplexity --host http://127.0.0.1:8000",
             "By llama.cpp's program": "llama-load perplexity --binary llama-perplexity --model qwen3-4b-q4_k_m.gguf",
         },
     )
     perplexity.add_argument("--host", default="", metavar="URL", help="the server; with --binary it only counts tokens")
-    perplexity.add_argument("--api-key", default="", help="the server's API key")
     perplexity.add_argument("--text", default="", metavar="FILE", help="UTF-8 text to score (default: a bundled one of 8 kB)")
     perplexity.add_argument("--context", type=whole(8, 10**6), default=512, help="tokens of a window (default 512)")
     perplexity.add_argument("--stride", type=whole(1, 10**6), help="tokens scored per window (default: half of --context)")
@@ -92,7 +92,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     folder = open_folder(out, cells, text, __version__, accept_changes=arguments.accept_changes)
     sweep = Sweep(plan, cells, folder)
     pending = sweep.pending(retry_failed=arguments.retry_failed)
-    _say(f"{len(cells)} cells, {len(cells) - len(pending)} of them have ended; folder {out}")
+    _say(f"{quantity(len(cells), 'cell')}, {len(cells) - len(pending)} already ended; folder {out}")
     was_interrupted = False
     try:
         with Progress(sweep, pending) as progress:
@@ -123,6 +123,9 @@ def _plan(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]:
     from llama_load.experiments.sweep.read_plan import plan_file, plan_of, read_plan
     from llama_load.experiments.sweep.short_form import plan_document
 
+    if arguments.serve and arguments.plan and arguments.plan.startswith("-"):  # argparse takes the first word after -- for the plan
+        arguments.locust_words.insert(0, arguments.plan)
+        arguments.plan = None
     if bool(arguments.plan) == bool(arguments.serve):
         raise UsageError("llama-load sweep needs a plan or --serve, not both; llama-load sweep --help has examples of each")
     if arguments.serve:
@@ -158,18 +161,17 @@ def _dry_run(cells: list[Cell], out: Path | None) -> int:
     pending = [cell for cell in cells if cell.key not in ended]
     seconds, unknown = needed_s(pending, cells, ended)
     rest = f", and {unknown} of unknown time (give takes-s in the load)" if unknown else ""
-    print(f"{len(cells)} cells, {len(pending)} to run: about {duration(seconds)}{rest}")
+    print(f"{quantity(len(cells), 'cell')}, {len(pending)} to run: about {duration(seconds)}{rest}")
     return 0
 
 
 def _perplexity(arguments: argparse.Namespace) -> int:
     from llama_load.experiments.perplexity.servers import score_text
     from llama_load.experiments.sweep.plan import PerplexityPlan
-    from llama_load.experiments.sweep.quality import by_binary, read_text
+    from llama_load.experiments.sweep.quality import by_binary, headers_from_environment, read_text
     from llama_load.targets.probe import Wanted
 
     file, text = read_text(arguments.text)
-    keep_secret([arguments.api_key])
     if arguments.binary:
         if arguments.model is None:
             raise UsageError("--binary needs --model, the path of a .gguf file")
@@ -181,9 +183,8 @@ def _perplexity(arguments: argparse.Namespace) -> int:
         return 0
     if not arguments.host:
         raise UsageError("give --host, the URL of a vLLM or llama-cpp-python server, or --binary with --model")
-    headers = (("Authorization", f"Bearer {arguments.api_key}"),) if arguments.api_key else ()
     stride = arguments.stride or arguments.context // 2
-    score = score_text(Wanted(arguments.host, headers), text, arguments.context, stride)
+    score = score_text(Wanted(arguments.host, headers_from_environment()), text, arguments.context, stride)
     print(f"Perplexity:    {score.perplexity:.4f}")
     print(f"Bits per byte: {'NA' if score.bits_per_byte is None else f'{score.bits_per_byte:.4f}'}")
     print(

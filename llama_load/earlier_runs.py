@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from llama_load.metrics.prompt_cache import MOST_NAMED, NOT_CACHED, SentBefore
 from llama_load.metrics.records import Records
-from llama_load.record import schema
 from llama_load.runs import TABLE
+from llama_load.runs.columns import read_columns
 
 # At most MOST_RUNS newest runs among MOST_ENTRIES entries of the folder, and MOST_BYTES of their tables. A hash takes 70 bytes.
 MOST_RUNS, MOST_ENTRIES, MOST_BYTES = 20, 5000, 64 * 1024 * 1024
@@ -50,7 +50,7 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
     runs: list[str] = []
     left = MOST_BYTES
     for run in _newest(folder):
-        table, size = _columns(run / TABLE, left)
+        table, size = read_columns(run / TABLE, COLUMNS, left)
         left -= size
         if table is None:
             continue
@@ -75,25 +75,6 @@ def _newest(folder: Path) -> Iterator[Path]:
             if entry.name != folder.name and table.is_file():
                 ages.append((table.stat().st_mtime_ns, Path(entry.path)))
     yield from (path for _, path in sorted(ages, reverse=True)[:MOST_RUNS])
-
-
-def _columns(file: Path, most_bytes: int) -> tuple[Any, int]:
-    """The columns of a run's table and their size in bytes; None if it is not such a table or larger than `most_bytes`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(file) as table:
-            if not set(COLUMNS) <= set(table.schema_arrow.names):
-                return None, 0
-            groups = (table.metadata.row_group(number) for number in range(table.metadata.num_row_groups))
-            chunks = (group.column(number) for group in groups for number in range(group.num_columns))
-            size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in COLUMNS)
-            if size > most_bytes:
-                return None, 0
-            return table.read(list(COLUMNS)).select(COLUMNS).cast(pa.schema([schema().field(name) for name in COLUMNS])), size
-    except (OSError, pa.ArrowException, ValueError):
-        return None, 0
 
 
 def _rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:

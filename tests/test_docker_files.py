@@ -206,3 +206,14 @@ def test_kubernetes_takes_the_manifests() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (done.stdout + done.stderr).count("passed for resource") == len(OBJECTS)
+
+
+@pytest.mark.heavy
+def test_prometheus_takes_its_configuration_and_grafana_finds_its_files() -> None:
+    """What compose-monitoring.yaml mounts is there."""
+    file = yaml.safe_load((DOCKER / "compose-monitoring.yaml").read_text(encoding="utf-8"))
+    mounts = [mount.split(":") for name in ("prometheus", "grafana") for mount in file["services"][name]["volumes"]]
+    assert all((DOCKER / source).exists() for source, *_ in mounts if source.startswith("./"))
+    provider = yaml.safe_load((DOCKER / "grafana/provisioning/dashboards/llama-load.yml").read_text(encoding="utf-8"))
+    assert provider["providers"][0]["options"]["path"] in [target for _, target, *_ in mounts]
+    subprocess.run(["promtool", "check", "config", DOCKER / "prometheus.yaml"], check=True, capture_output=True, timeout=60)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from llama_load.metrics.records import Records
+from llama_load.metrics.server_description import ServerDescription
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.telemetry_figures import Measured, TelemetryFigures, telemetry_figures
 from llama_load.metrics.window import Window
 from llama_load.runs import Run
+
+# CPU, CPU_Mapped, CPU_REPACK, AMX and BLAS are names of llama.cpp for host memory, CUDA_Host for the part of it that CUDA reads.
+_IN_HOST_MEMORY = re.compile(r"(CPU|AMX|BLAS)|.*_Host$")
 
 
 def run_telemetry(
@@ -21,7 +26,7 @@ def run_telemetry(
     if not len(run.records):
         return TelemetryFigures(0.0), [TelemetryFigures(0.0) for _ in stages]
     idle_ns = int(run.records.instants("started_mono_ns").min())
-    share = prefill_share(measured)
+    share, logged = prefill_share(measured), logged_mib(run.manifest.servers)
 
     def figures(windows: Sequence[Window], parts: Sequence[Summary], prefill: float | None) -> TelemetryFigures:
         return telemetry_figures(
@@ -34,6 +39,7 @@ def run_telemetry(
                 requests=_within(parts, "request_throughput"),
                 prefill_share=prefill,
                 price_per_hour=run.manifest.price_per_hour,
+                logged_mib=logged,
             )
         )
 
@@ -60,6 +66,16 @@ def stage_window(run: Run, measured: Records, number: int) -> Window | None:
     if not len(own):
         return None
     return Window(int(own.instants("started_mono_ns").min()), int(own.instants("ended_mono_ns").max()))
+
+
+def logged_mib(servers: Sequence[ServerDescription]) -> dict[str, float]:
+    """Model, KV and compute buffers by device, MiB, RPC workers' included; not those in the server's own host memory."""
+    return {
+        f"{server.url} {buffers.device}" if len(servers) > 1 else buffers.device: buffers.total_mib
+        for server in servers
+        for buffers in server.buffers
+        if buffers.total_mib and not _IN_HOST_MEMORY.match(buffers.device)
+    }
 
 
 def prefill_share(measured: Records) -> float | None:

@@ -35,7 +35,6 @@ HEADLINE = (
     "mean_ttft_ms",
     "mean_tpot_ms",
 )
-DECIMALS = 2  # of figures in tables; values that agree in them are equally good
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +110,14 @@ def _changes(sides: Sequence[Side], metrics: Sequence[Metric], reasons: Sequence
             base, other = sides[0].mean(metric.key), sides[index].mean(metric.key)
             if base is None or other is None:
                 found[place] = Change(MISSING)
-            elif any(reason.concerns(metric) and set(reason.sides) <= {0, index} for reason in reasons):
-                found[place] = Change(NOT_RANKED, _quotient(other, base))
+                continue
+            ratio = ratio_between(sides[0], sides[index], metric.key)
+            if any(reason.concerns(metric) and set(reason.sides) <= {0, index} for reason in reasons):
+                found[place] = _unjudged(NOT_RANKED, ratio, base, other)
             elif is_thin(metric, sides[0], sides[index]):
-                found[place] = Change(TOO_FEW, _quotient(other, base))
-            elif (ratio := ratio_between(sides[0], sides[index], metric.key)) is None:
-                found[place] = Change(ONE_RUN, _quotient(other, base))
+                found[place] = _unjudged(TOO_FEW, ratio, base, other)
+            elif ratio is None:
+                found[place] = _unjudged(ONE_RUN, ratio, base, other)
             else:
                 ratios[place] = ratio
     adjusted = holm([ratio.p_value() for ratio in ratios.values()])
@@ -133,17 +134,20 @@ def _outcome(key: str, ratio: Ratio, p: float) -> str:
     return BETTER if metric.sign() * ratio.log > 0 else WORSE
 
 
-def _quotient(other: float, base: float) -> float | None:
-    return other / base if base > 0 else None
+def _unjudged(outcome: str, ratio: Ratio | None, base: float, other: float) -> Change:
+    """A change that is shown with what is known of it."""
+    if ratio is None:
+        return Change(outcome, other / base if base > 0 else None)
+    return Change(outcome, ratio.ratio, ratio.interval)
 
 
 def _best(sides: Sequence[Side], metric: Metric, reasons: Sequence[Reason]) -> frozenset[int]:
-    """The best of the sides that may be ranked by this metric, ties included. None where there are fewer than two, where two of
-    them must not be ranked against each other, or for durations of different numbers of requests."""
+    """The best of the sides that may be ranked by this metric, with those that look equal. None where there are fewer than two,
+    where two of them must not be ranked against each other, or for durations of different numbers of requests."""
     against = [reason for reason in reasons if reason.concerns(metric)]
     spoilt = {reason.sides[0] for reason in against if len(reason.sides) == 1}
     means = {
-        index: round(mean, DECIMALS)
+        index: round(mean, metric.decimals)
         for index, side in enumerate(sides)
         if index not in spoilt and not is_thin(metric, side) and (mean := side.mean(metric.key)) is not None
     }

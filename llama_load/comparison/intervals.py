@@ -18,8 +18,8 @@ LEAST_SPREAD = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The ratio of two sides' (geometric) means, B / A, and its Welch interval. `log`: its logarithm, `error`: the standard error
-    of that, `freedom`: degrees of freedom."""
+    """The ratio of two sides' means, B / A, and its Welch interval. `log`: its logarithm, `error`: the standard error of that,
+    `freedom`: degrees of freedom."""
 
     log: float
     error: float
@@ -46,11 +46,11 @@ class Ratio:
 
 
 def ratio_of(base: Sequence[float], other: Sequence[float], rounding: float = 0.0) -> Ratio | None:
-    """The ratio other / base of positive values, one per run, by Welch's t-test on their logarithms.
+    """The ratio of means other / base of positive values, one per run, by Welch's t-test on its logarithm.
 
-    Logarithms because speeds scatter in proportion: var(ln x) = (relative standard deviation)^2. Degrees of freedom after
-    Welch and Satterthwaite, so neither side's scatter is taken for the other's. `rounding`: the values are multiples of it, which
-    adds rounding^2 / 12 to each variance. None with fewer than two runs a side, or with values that are not positive.
+    Speeds scatter in proportion: the variance of ln(mean) is (standard deviation / mean)^2 / n (delta method). Degrees of freedom
+    after Welch and Satterthwaite, so neither side's scatter is taken for the other's. `rounding`: the values are multiples of it,
+    which adds rounding^2 / 12 to each variance. None with fewer than two runs a side, or with values that are not positive.
     Source: Welch, Biometrika 34 (1947).
     """
     if min(len(base), len(other)) < 2 or min(*base, *other) <= 0:
@@ -59,16 +59,14 @@ def ratio_of(base: Sequence[float], other: Sequence[float], rounding: float = 0.
     mean_b, part_b = _mean_and_error2(other, rounding)
     error2 = part_a + part_b
     freedom = error2**2 / (part_a**2 / (len(base) - 1) + part_b**2 / (len(other) - 1))
-    return Ratio(mean_b - mean_a, math.sqrt(error2), freedom)
+    return Ratio(math.log(mean_b / mean_a), math.sqrt(error2), freedom)
 
 
 def _mean_and_error2(values: Sequence[float], rounding: float) -> tuple[float, float]:
-    """Mean of the logarithms, and the square of its standard error."""
-    logs = [math.log(value) for value in values]
-    mean = math.fsum(logs) / len(logs)
-    variance = math.fsum((each - mean) ** 2 for each in logs) / (len(logs) - 1)
-    rounded = (rounding / math.exp(mean)) ** 2 / 12
-    return mean, (max(variance, LEAST_SPREAD**2) + rounded) / len(logs)
+    """Their mean, and the square of its relative standard error."""
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((each / mean - 1) ** 2 for each in values) / (len(values) - 1)
+    return mean, (max(variance, LEAST_SPREAD**2) + (rounding / mean) ** 2 / 12) / len(values)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

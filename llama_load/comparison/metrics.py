@@ -8,10 +8,16 @@ from dataclasses import dataclass
 
 from llama_load.metrics.definitions import BY_KEY, EVERY, FIGURE_BY_KEY, FIGURES, HIGHER, LOWER, SCHEDULED, of_group
 from llama_load.metrics.statistics import least_count
+from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
 
 _STATISTIC = re.compile(r"(?P<word>mean|median|std|p(?P<p>\d{1,2}(?:\.\d{1,6})?))_(?P<latency>\w+)_ms")
+DECIMALS = 2
 # Not the peaks: the largest of many values is as random as any extreme.
 _SHOWN_FIGURES = tuple(each.key for each in FIGURES if each.is_rate)
+# Figures of telemetry by which runs are compared; of both less is better. Not memory: repeats do not show how it varies, since the
+# server keeps what it has taken.
+_RESOURCES = ("joules_per_output_token", "cost_per_million_output_tokens")
+_TELEMETRY = {each.key: each for each in TELEMETRY if each.key in _RESOURCES}
 # Headings of tables, where the names of the block are too long.
 _SHORT = {
     "request_throughput": "Req/s",
@@ -19,13 +25,15 @@ _SHORT = {
     "output_throughput": "Output tok/s",
     "total_token_throughput": "Total tok/s",
     "duration": "Duration (s)",
+    "joules_per_output_token": "J per output token",
+    "cost_per_million_output_tokens": "Cost per M tokens",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A figure that runs are compared by. `better`: HIGHER, LOWER, or empty where neither is; `latency`: the key of its latency,
-    `percentile` if it is one; `unit`: ms, s, req/s, tok/s, or empty."""
+    `percentile` if it is one; `unit`: ms, s, req/s, tok/s, or empty; `decimals`: as shown."""
 
     key: str
     name: str
@@ -33,6 +41,7 @@ class Metric:
     better: str
     latency: str | None = None
     percentile: float | None = None
+    decimals: int = DECIMALS
 
     @property
     def short(self) -> str:
@@ -53,6 +62,8 @@ def metric_of(key: str) -> Metric | None:
     """The metric with this key of summary.json: `p99_ttft_ms`, `output_throughput`. None: no such metric."""
     if (figure := FIGURE_BY_KEY.get(key)) is not None:
         return Metric(key, figure.line.partition(" (")[0] or key.replace("_", " "), figure.unit, figure.better)
+    if (resource := _TELEMETRY.get(key)) is not None:
+        return Metric(key, resource.line.partition(" (")[0], "", LOWER, decimals=resource.decimals)
     match = _STATISTIC.fullmatch(key)
     latency = BY_KEY.get(match["latency"]) if match else None
     if match is None or latency is None:
@@ -64,7 +75,7 @@ def metric_of(key: str) -> Metric | None:
 
 def metrics_in(runs: Iterable[Mapping[str, object]]) -> list[Metric]:
     """The metrics that these runs have values of, in the order of the block: rates, then mean, median and percentiles of each
-    latency. `runs`: the values of each, by key."""
+    latency, then energy and cost. `runs`: the values of each, by key."""
     known = {key for values in runs for key, value in values.items() if value is not None}
     keys = [key for key in _SHOWN_FIGURES if key in known]
     percentiles = sorted(
@@ -73,4 +84,5 @@ def metrics_in(runs: Iterable[Mapping[str, object]]) -> list[Metric]:
     for latency in of_group(EVERY, SCHEDULED):
         words = ["mean", "median", *(f"p{p:g}" for p in percentiles)]
         keys += [key for word in words if (key := f"{word}_{latency.key}_ms") in known]
+    keys += [key for key in _RESOURCES if key in known]
     return [metric for key in keys if (metric := metric_of(key)) is not None]

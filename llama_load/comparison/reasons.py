@@ -50,21 +50,28 @@ def reasons_against(sides: Sequence[Side]) -> list[Reason]:
 def _own(index: int, side: Side) -> Iterator[Reason]:
     if not side.runs:
         yield Reason(f"{side.label} was not measured{f': {side.note}' if side.note else ''}", (index,))
-    for run in side.runs:
-        name = side.label if len(side.runs) == 1 else f"{side.label} ({run.name})"
-        completed, failed = run.count("completed"), run.failed
-        if failed > MOST_FAILED * (completed + failed):
-            answered = f"only {completed} of {quantity(completed + failed, 'request')} were answered"
-            why = "these may be the short ones, and the others left the server idle"
-            yield Reason(f"{name} is partial: {answered}; {why}", (index,))
-        elif words := [word for word in run.words if word != BLURRED]:
-            flags = ("--processes", "2") if CLIENT_BOUND in words else ()
-            yield Reason(f"{name} is {' and '.join(words)}{f': {run.why}' if run.why else ''}", (index,), flags=flags)
-        if BLURRED in run.words:
-            yield Reason(f"{name} is BLURRED: single gaps between its tokens cannot be told apart", (index,), "itl")
-        if run.tool == SGLANG:
-            text = f"{name}: {SGLANG} divides gaps by the tokens in an event, so its ITL is not the gap between events"
-            yield Reason(text, (index,), "itl")
+    partial = [run for run in side.runs if run.failed > MOST_FAILED * (run.count("completed") + run.failed)]
+    if partial:
+        run = partial[0]
+        answered = f"only {run.count('completed')} of {quantity(run.count('completed') + run.failed, 'request')} were answered"
+        why = "these may be the short ones, and the others left the server idle"
+        yield Reason(f"{_named(side, partial)} is partial: {answered}; {why}", (index,))
+    flawed = [run for run in side.runs if run not in partial and set(run.words) - {BLURRED}]
+    if flawed:
+        flags = ("--processes", "2") if any(CLIENT_BOUND in run.words for run in flawed) else ()
+        why = flawed[0].why or " and ".join(flawed[0].words)
+        yield Reason(f"{_named(side, flawed)}: {why}", (index,), flags=flags)
+    if blurred := [run for run in side.runs if BLURRED in run.words and run not in partial + flawed]:
+        text = f"{_named(side, blurred)} is {BLURRED}: single gaps between its tokens cannot be told apart"
+        yield Reason(text, (index,), "itl")
+    if others := [run for run in side.runs if run.tool == SGLANG]:
+        text = f"{SGLANG} divides gaps by the tokens in an event, so its ITL is not the gap between events"
+        yield Reason(f"{_named(side, others)}: {text}", (index,), "itl")
+
+
+def _named(side: Side, runs: Sequence[MeasuredRun]) -> str:
+    """The side, and how many of its runs these are."""
+    return side.label if len(side.runs) == 1 else f"{side.label} ({len(runs)} of {len(side.runs)} runs, first {runs[0].name})"
 
 
 # ---------------------------------------------------------------------- two sides

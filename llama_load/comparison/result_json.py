@@ -108,7 +108,7 @@ def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part
         if not isinstance(stage, dict):
             raise UsageError(f"stage {part!r} of {name} cannot be read")
         figures = more = stage
-    values = values_of(figures)
+    values = values_of(figures) | _telemetry(ours, part)
     completed, failed = whole(figures.get("completed")) or 0, whole(figures.get("failed")) or 0
     ended = completed + failed
     reused = whole(more.get("reused_connections"))
@@ -134,6 +134,15 @@ def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part
         label=text(result.get("label")),
         concurrency=concurrency,
     )
+
+
+def _telemetry(ours: Mapping[str, Any], part: str) -> dict[str, float | None]:
+    """The figures of telemetry that runs are compared by; of a stage its own."""
+    found = ours.get("telemetry")
+    if part and isinstance(found, dict):
+        stages = found.get("by_stage")
+        found = stages.get(part) if isinstance(stages, dict) else None
+    return values_of(found) if isinstance(found, dict) else {}
 
 
 def _verdict(ours: Mapping[str, Any], part: str) -> tuple[tuple[str, ...], str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +16,13 @@ from numpy.typing import NDArray
 
 from llama_load.comparison.figures import read_json, text
 from llama_load.comparison.result_json import run_of, stages_in
+from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.runs import MANIFEST, TABLE, Manifest
+from llama_load.runs.columns import group_bytes, read_columns
 from llama_load.runs.manifest import read_manifest
+from llama_load.runs.server_files import SERVER_FOLDER
 from llama_load.targets.target import TRAITS
 
 if TYPE_CHECKING:
@@ -25,10 +31,15 @@ if TYPE_CHECKING:
 SUMMARY = "summary.json"
 MOST_MANIFEST_BYTES = 64 * 1024 * 1024
 # Prompts are compared by this many hexadecimal digits of their hashes, of at most so many records.
-HASH_DIGITS, MOST_PROMPTS = 16, 1_000_000
+HASH_DIGITS, MOST_PROMPTS, MOST_PROMPT_BYTES = 16, 1_000_000, 256 * 1024 * 1024
 # Values per latency and run kept for charts: the middle 95 % of a distribution then has 20 000 points of support.
 MOST_SAMPLES = 20_000
 _SAMPLED = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
+# Commands of servers: how many are read, and how much of each.
+MOST_SERVERS, MOST_COMMAND_BYTES = 16, 16 * 1024
+_FLAG = re.compile(r"--?[A-Za-z][\w-]*")  # not -1, which is a value
+_ADDRESSES = frozenset(("--port", "--host", "--log", "--log-file"))  # of a server, which change nothing
+MOST_GROUP_BYTES = 512 * 1024 * 1024  # of the columns of a row group; ours have 10 000 requests
 _BATCH = 5000  # rows read at once
 _ROOM = 10  # times MOST_SAMPLES values are read
 # Flags that name a run or choose what is reported, which changes nothing that is measured; and the load, which is named by itself.
@@ -55,7 +66,7 @@ def folder_run(folder: Path, part: str = "", *, with_samples: bool = False) -> M
         fixed_lengths=manifest.fixed_lengths,
         prompts=None if is_random else _prompts(folder / TABLE, stage),
         samples=_samples(folder / TABLE, stage) if with_samples else {},
-        setup={**run.setup, **_setup(manifest)},
+        setup={**run.setup, **_setup(manifest), **_server_flags(folder)},
         command=text(" ".join(manifest.command)),
     )
 
@@ -94,6 +105,25 @@ def _setup(manifest: Manifest) -> dict[str, str]:
     return {name: text(value) for name, value in found.items() if value is not None}
 
 
+def _server_flags(folder: Path) -> dict[str, str]:
+    """The flags of servers on the client's machine, from the commands that the run noted: `server --ctx-size` to `4096`."""
+    found: dict[str, str] = {}
+    for file in sorted(islice((folder / SERVER_FOLDER).glob("**/command"), MOST_SERVERS)):
+        name = SERVER_PREFIX if file.parent.name == SERVER_FOLDER else f"{SERVER_PREFIX}{text(file.parent.name)} "
+        try:
+            with file.open("rb") as opened:
+                words = shlex.split(opened.read(MOST_COMMAND_BYTES).decode("utf-8", "replace"))
+        except (OSError, ValueError):
+            continue
+        for word, following in zip(words, [*words[1:], "-"], strict=True):
+            flag, sign, value = word.partition("=")
+            if _FLAG.fullmatch(flag) and flag not in _ADDRESSES:
+                found[f"{name}{text(flag)}"] = text(
+                    value if sign else "on" if _FLAG.fullmatch(following) or following == "-" else following
+                )
+    return found
+
+
 def _data(prompts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The data set of each workload: a file's name and hash; for generated data only its name."""
     parts = {"": prompts} if "dataset" in prompts else prompts
@@ -111,27 +141,15 @@ def _plain(value: object) -> str:
 
 def _prompts(table: Path, stage: int | None) -> frozenset[str] | None:
     """Hashes of the prompts sent, warm-up excepted; None where they are not known."""
-    columns = _columns(table, ["prompt_sha256", "warmup", "stage"])
+    columns, _ = read_columns(table, ["prompt_sha256", "warmup", "stage"], MOST_PROMPT_BYTES)
     if columns is None or columns.num_rows > MOST_PROMPTS:
         return None
     hashes = [
         str(digest)[:HASH_DIGITS]
-        for digest, warmup, number in zip(*(columns[name].to_pylist() for name in columns.column_names), strict=True)
+        for digest, warmup, number in zip(*(column.to_pylist() for column in columns.columns), strict=True)
         if digest and not warmup and (stage is None or number == stage)
     ]
     return frozenset(hashes) or None
-
-
-def _columns(table: Path, names: list[str]) -> Any:
-    """These columns of a table of records; None where it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(table) as file:
-            return file.read(names).select(names) if file.metadata.num_rows <= MOST_PROMPTS else None
-    except (OSError, pa.ArrowException, ValueError, KeyError):
-        return None
 
 
 def _samples(table: Path, stage: int | None) -> dict[str, NDArray[np.float64]]:
@@ -144,6 +162,8 @@ def _samples(table: Path, stage: int | None) -> dict[str, NDArray[np.float64]]:
     found: dict[str, list[NDArray[np.float64]]] = {key: [] for key in (*_SAMPLED, "itl")}
     try:
         with pq.ParquetFile(table) as file:
+            if max(group_bytes(file, names), default=0) > MOST_GROUP_BYTES:
+                return {}
             quota = _ROOM * MOST_SAMPLES * _BATCH // max(_BATCH, file.metadata.num_rows)  # values of a latency in a batch
             for batch in _batches(file, names):
                 keep = pc.and_(pc.equal(batch["status"], "ok"), pc.invert(pc.fill_null(batch["warmup"], False)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from llama_load.comparison.side import LLAMA_LOAD, MeasuredRun, Side
 
 UNKNOWN = "unknown"
+SERVER_PREFIX = "server "  # of the names of a server's flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ def _value(side: Side, name: str) -> str:
 
 
 def _absent(run: MeasuredRun, name: str) -> str:
-    """What it means that a run does not name this: our manifests hold every flag that was given, texts only what was printed."""
-    is_complete = run.tool == LLAMA_LOAD and any(each.startswith("-") for each in run.setup)
-    return "not given" if name.startswith("-") and is_complete else UNKNOWN
+    """What it means that a run does not name this: our manifests hold every flag that was given, and so does a server's command;
+    texts hold only what was printed."""
+    prefix = SERVER_PREFIX if name.startswith(SERVER_PREFIX) else ""
+    is_complete = run.tool == LLAMA_LOAD and any(each.startswith(f"{prefix}-") for each in run.setup)
+    return "not given" if name.startswith(f"{prefix}-") and is_complete else UNKNOWN

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -39,14 +39,13 @@ class Group:
     sides: Sequence[Side]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Named:
-    """One argument: its label, its paths with their parts, and whether label or part was given."""
+    """One argument: its label, its paths with their parts, and whether a label was given."""
 
     label: str
     sources: list[tuple[Path, str]]
     is_labelled: bool
-    runs: list[MeasuredRun] = field(default_factory=list)
 
 
 def read_groups(arguments: Sequence[str], *, with_samples: bool = False) -> tuple[list[Group], list[BenchRow]]:

@@ -4,12 +4,16 @@ clock, as those of the records."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.window import Window
+from llama_load.units import NS_PER_S
+
+# A busy server may answer a few seconds late: so much of a window may be without samples at each end.
+EDGE_NS, EDGE_RATIO = 2 * NS_PER_S, 0.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +35,8 @@ class Series:
         return _at(self.t_ns, self.values, t_ns)
 
     def mean(self, window: Window) -> float | None:
-        """The mean of a gauge over a window: area under the line between samples / length. None without a sample within or at
-        both sides.
+        """The mean of a gauge over a window: area under the line between samples / length. None where it was not sampled (see
+        `covers`).
 
         0 at 0 s, 10 at 10 s, window 5 to 10 s: 7.5.
         """
@@ -72,8 +76,12 @@ class Series:
         return None if mean is None else mean * window.seconds
 
     def covers(self, window: Window) -> bool:
-        """Whether there is a sample in the window, or one before and one after it."""
-        return bool(self.t_ns[0] <= window.ended_ns and self.t_ns[-1] >= window.begun_ns)
+        """Whether samples reach from its begin to its end, but for `EDGE_NS` or `EDGE_RATIO` of it. Samples of a part say nothing
+        about the whole."""
+        edge_ns = max(EDGE_NS, EDGE_RATIO * (window.ended_ns - window.begun_ns))
+        if self.t_ns[0] > window.ended_ns or self.t_ns[-1] < window.begun_ns:
+            return False
+        return bool(self.t_ns[0] - window.begun_ns <= edge_ns and window.ended_ns - self.t_ns[-1] <= edge_ns)
 
     def _cut(self, window: Window) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The samples within the window, with interpolated ones at its edges."""
@@ -89,21 +97,19 @@ class Telemetry:
 
     series: Sequence[Series] = ()
     notes: Sequence[str] = ()
+    _of_metric: dict[str, list[Series]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for each in self.series:
+            self._of_metric.setdefault(each.metric, []).append(each)
 
     def find(self, metric: str, source: str | None = None, **labels: str) -> list[Series]:
         """The series of a metric, of this source and with these labels."""
         return [
             each
-            for each in self.series
-            if each.metric == metric
-            and source in (None, each.source)
-            and all(each.labels.get(name) == value for name, value in labels.items())
+            for each in self._of_metric.get(metric, ())
+            if source in (None, each.source) and all(each.labels.get(name) == value for name, value in labels.items())
         ]
-
-    @property
-    def sources(self) -> list[str]:
-        """The names of the sources, in order."""
-        return list(dict.fromkeys(each.source for each in self.series))
 
 
 def _at(t_ns: NDArray[np.int64], values: NDArray[np.float64], at_ns: int) -> float:

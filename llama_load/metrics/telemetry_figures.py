@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.telemetry_names import HOST, OWN, UP
+from llama_load.metrics.telemetry_names import HOST, LOG, OWN, UP
 from llama_load.metrics.window import Window
 from llama_load.units import quantity
 
@@ -22,7 +22,7 @@ class Measured:
 
     `windows`: of the measurement, or of each stage; warm-ups are outside. `idle_ns`: the start of the run's first request, warm-up
     included. Tokens and requests are those of the windows; None where unknown. `prefill_share`: the part of the servers' time
-    for these requests that was prefill, 0 to 1.
+    for these requests that was prefill, 0 to 1. `logged_mib`: buffers by device in the servers' logs, but those in host memory.
     """
 
     telemetry: Telemetry
@@ -33,6 +33,7 @@ class Measured:
     requests: float | None = None
     prefill_share: float | None = None
     price_per_hour: float | None = None
+    logged_mib: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -84,8 +85,8 @@ def telemetry_figures(measured: Measured) -> TelemetryFigures:
     return TelemetryFigures(
         measured.seconds,
         {figure.key: figure.function(measured) for figure in FIGURES},
-        [_gpu(measured, each) for each in gpus_in_use(measured.telemetry)],
-        [*measured.telemetry.notes, *_unknown_shares(measured.telemetry), *_lost(measured)],
+        _gpus(measured),
+        [*measured.telemetry.notes, *_unknown_shares(measured), *_lost(measured)],
     )
 
 
@@ -132,7 +133,7 @@ def gpus_in_use(telemetry: Telemetry) -> list[tuple[str, str]]:
     """(source, number) of the GPUs that the server uses: those with memory of its processes, else those in its
     CUDA_VISIBLE_DEVICES; all GPUs of a source that knows neither."""
     found = []
-    for source in telemetry.sources:
+    for source in dict.fromkeys(each.source for each in telemetry.find("gpu_info")):
         gpus = [each.labels["gpu"] for each in telemetry.find("gpu_info", source) if "gpu" in each.labels]
         used = {each.labels.get("gpu") for each in telemetry.find("gpu_in_use", source) if each.values.max() > 0}
         knows = bool(telemetry.find("gpu_in_use", source))
@@ -194,12 +195,18 @@ def _gpu(measured: Measured, place: tuple[str, str]) -> GpuFigures:
 
 
 def _gpus(measured: Measured) -> list[GpuFigures]:
-    return [_gpu(measured, place) for place in gpus_in_use(measured.telemetry)]
+    """The GPUs in use; where none can be sampled, the devices in the servers' logs."""
+    sampled = [_gpu(measured, place) for place in gpus_in_use(measured.telemetry)]
+    return sampled or [
+        GpuFigures(source=LOG, gpu=device, vram_idle_mib=mib, vram_mean_mib=mib, vram_peak_mib=mib)
+        for device, mib in measured.logged_mib.items()
+    ]
 
 
 def gpus(measured: Measured) -> float | None:
-    """GPUs that the server uses: with memory of its processes, else in its CUDA_VISIBLE_DEVICES, else all that are seen."""
-    return float(len(gpus_in_use(measured.telemetry))) or None
+    """GPUs that the server uses: with memory of its processes, else in its CUDA_VISIBLE_DEVICES, else all that are seen; without
+    any the devices in its log."""
+    return float(len(_gpus(measured))) or None
 
 
 def vram_idle_mib(measured: Measured) -> float | None:
@@ -381,20 +388,30 @@ FIGURES = tuple(
 )
 
 
-def _unknown_shares(telemetry: Telemetry) -> list[str]:
+def _unknown_shares(measured: Measured) -> list[str]:
     """A sentence for every source of GPUs that cannot tell the server's from others'."""
+    telemetry = measured.telemetry
+    if measured.logged_mib and not gpus_in_use(telemetry):
+        return ["VRAM is from the server's log: its model, KV and compute buffers"]
     counted = Counter(source for source, _ in gpus_in_use(telemetry) if not telemetry.find("gpu_in_use", source))
     return [
-        f"{source}: which GPUs the server uses is not known: {quantity(count, 'GPU')} with all their memory counted"
+        f"{source}: which GPUs the server uses is not known: {quantity(count, 'GPU')} counted, with all their memory"
+        + (" less what was taken before its start" if telemetry.find("gpu_memory_before_bytes", source) else "")
         for source, count in counted.items()
     ]
 
 
 def _lost(measured: Measured) -> list[str]:
-    """A sentence for every source that did not answer for a part of the windows."""
+    """A sentence for every source, and every GPU, that did not answer for a part of the windows or was not sampled to their end."""
+    own = measured.telemetry.find(UP, OWN)
+    if own and not all(map(own[0].covers, measured.windows)):
+        return ["the process that samples telemetry did not run during the whole measurement"]
     found = []
-    for series in measured.telemetry.find(UP):
+    for series in (*measured.telemetry.find(UP), *measured.telemetry.find("gpu_up")):
+        name = f"GPU {series.labels['gpu']} of {series.source}" if "gpu" in series.labels else series.source
         answered = mean(series, measured)
         if answered is not None and answered < 1 - LOST_RATIO:
-            found.append(f"{series.source} did not answer for {(1 - answered) * measured.seconds:.1f} of {measured.seconds:.1f} s")
+            found.append(f"{name} did not answer for {(1 - answered) * measured.seconds:.1f} of {measured.seconds:.1f} s")
+        elif answered is None and not all(map(series.covers, measured.windows)):
+            found.append(f"{name} was not sampled during the whole measurement")
     return found

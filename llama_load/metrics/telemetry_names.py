@@ -4,5 +4,6 @@ from __future__ import annotations
 
 # A series of every source: 1 where it answered, 0 where it did not.
 UP = "up"
-# The sources on the master's machine; others are named by their URLs. POWER is --power-command, OWN the sampler itself.
-GPUS, HOST, SERVER, POWER, OWN = "gpus", "host", "server", "power", "telemetry"
+# The sources on the master's machine; others are named by their URLs. POWER is --power-command, OWN the sampler itself, LOG the
+# server's log, which is no series.
+GPUS, HOST, SERVER, POWER, OWN, LOG = "gpus", "host", "server", "power", "telemetry", "log"

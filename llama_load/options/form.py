@@ -55,21 +55,30 @@ TEXT, CHOICE, SWITCH, LINES, SECRET, SECRET_LINES = "text", "choice", "switch", 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field: its name in the options, its label, its help, its kind, and for `CHOICE` the values."""
+    """A field: its name in the options, its flag as label, its help, its kind, for `CHOICE` the values, and a title where the flag
+    is a letter."""
 
     name: str
     label: str
     help: str
     kind: str = TEXT
     choices: tuple[str, ...] = ()
+    title: str = ""
 
 
 # Locust's own flags that the form has.
 LOCUSTS = (
     Field("host", "--host", "base URL of the server, such as http://127.0.0.1:8080; several for replicas, separated by spaces"),
-    Field("num_users", "-u", "users, each with one request at a time: the maximum request concurrency of a closed loop"),
-    Field("spawn_rate", "-r", "users to start per second (default: all at once)"),
-    Field("run_time", "-t", "time limit, counted from the end of the warm-up, such as 90s, 10m or 1h30m (default: none)"),
+    Field(
+        "num_users", "-u", "users, each with one request at a time: the maximum request concurrency of a closed loop", title="users"
+    ),
+    Field("spawn_rate", "-r", "users to start per second (default: all at once)", title="users per second"),
+    Field(
+        "run_time",
+        "-t",
+        "time limit, counted from the end of the warm-up, such as 90s, 10m or 1h30m (default: none)",
+        title="time limit",
+    ),
 )
 # The keys that can be typed into the page; others are set when the processes start.
 KEYS = frozenset(("api_key", "header"))

@@ -37,6 +37,7 @@ from llama_load.wire.tls import TlsOptions
 from llama_load.workloads.prompt import Traffic
 
 LONGEST_FAULT = 300  # characters
+NOT_FOR_SERVERS = ("swarm_key", "scrape_token")
 MOST_RETRIES = 1000
 
 
@@ -175,9 +176,11 @@ def _short(fault: str) -> str:
     return fault if len(fault) <= LONGEST_FAULT else f"{fault[: LONGEST_FAULT // 2]} … {fault[-LONGEST_FAULT // 2 :]}"
 
 
-def secret_values(flags: FlagReader) -> list[str]:
-    """The values of keys: --api-key and --swarm-key, and headers and JSON fields with names of secrets."""
-    keys = [value for flag in FLAGS if flag.secret and not flag.repeated and (value := flags.text(flag.dest))]
+def secret_values(flags: FlagReader, *, for_servers: bool = False) -> list[str]:
+    """The values of keys: --api-key, --swarm-key and --scrape-token, and headers and JSON fields with names of secrets.
+    `for_servers`: only those that go to the servers under test."""
+    names = [flag.dest for flag in FLAGS if flag.secret and not flag.repeated]
+    keys = [value for name in names if not (for_servers and name in NOT_FOR_SERVERS) and (value := flags.text(name))]
     headers = [value for name, value in _headers(flags.lines("header"), None, []) if is_secret_name(name)]
     return keys + headers + secrets_in(_extra_body(flags.text("extra_body"), []))
 

@@ -24,6 +24,8 @@ GUESSED_TEMPLATE_TOKENS = 40
 OTHER_FILES = 64
 # A server that has run for less than this may still compile kernels or fill its caches.
 JUST_STARTED_S = 60.0
+# A way to the server and back that is longer than this is worth a note: within a data centre it takes under a millisecond.
+FAR_MS = 5.0
 # Flags that name a run but do not change it.
 _NAMES = ("run_dir", "label")
 
@@ -70,6 +72,10 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
     for other in targets[1:]:
         if differing := differences(first.described(), other.described()):
             rows.append(PreflightRow("replicas", f"they differ: {'; '.join(differing)}", "warning"))
+    if ways := [target.facts.round_trip_ms for target in targets if target.facts.round_trip_ms is not None]:
+        text = f"{', '.join(f'{way:.1f}' for way in ways)} ms to the server and back"
+        is_far = max(ways) > FAR_MS
+        rows.append(PreflightRow("path", f"{text}, a part of every TTFT" if is_far else text, "note" if is_far else "ok"))
     for target in targets:
         uptime_s = target.facts.uptime_s
         if uptime_s is not None and uptime_s < JUST_STARTED_S:

@@ -42,8 +42,8 @@ FIRST_REQUEST_AFTER_TIME_S = 5.0
 ARRIVALS_TAKEN_WITHIN_S = 5.0
 WATCH_EVERY_S = 0.5
 JUDGE_EVERY_S = 2.0
-# The width of the shortest steps of `TimeSeries`.
-SAMPLE_EVERY_S = 1.0
+# Half the width of the shortest steps of `TimeSeries`, so that none is left out.
+SAMPLE_EVERY_S = 0.5
 # How long servers may take to report their counters between two measurements.
 COUNTERS_WITHIN_S = 6.0
 # Time limit for probing the servers again at the end.

@@ -13,12 +13,13 @@ import msgspec
 MOST_BYTES_AT_ONCE = 2 << 20
 # Of each series; with samples every second ten minutes.
 MOST_POINTS = 600
-MOST_SERIES = 3000
+MOST_SERIES = 1000
 
 
 @dataclass(slots=True)
 class LiveSeries:
-    """A series and its newest points, (instant on the monotonic clock in ns, value); a value that does not change has none."""
+    """A series and its newest points: (instant on the monotonic clock in ns, value). A value that stays the same has none. Buckets
+    of histograms are left out."""
 
     source: str
     metric: str
@@ -55,8 +56,9 @@ class LiveTelemetry:
 
     def _take(self, line: list[object]) -> None:
         match line:
-            case ["series", int(number), str(source), str(metric), dict(labels)] if len(self._series) < MOST_SERIES:
-                self._series[number] = LiveSeries(source, metric, labels)
+            case ["series", int(number), str(source), str(metric), dict(labels)]:
+                if len(self._series) < MOST_SERIES and not metric.endswith("_bucket"):
+                    self._series[number] = LiveSeries(source, metric, labels)
             case ["values", int(t_ns), list(pairs)]:
                 for number, value in zip(pairs[::2], pairs[1::2], strict=True):
                     if number in self._series:

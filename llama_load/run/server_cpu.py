@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import gevent
 import psutil
 
+from llama_load.processes import listening, with_descendants
 from llama_load.wire.address import Address
-from llama_load.wire.local_ports import is_here, listening, with_descendants
+from llama_load.wire.local_ports import is_here
 
 
 class ServerCpu:

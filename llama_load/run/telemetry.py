@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,7 @@ from gevent import subprocess
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.runs import SAMPLES
+from llama_load.serving.registry import Entry
 from llama_load.targets.target import LLAMA_SERVER, Target
 from llama_load.telemetry.source import Endpoint, SamplerConfig
 from llama_load.wire.local_ports import is_here
@@ -84,10 +86,20 @@ def sampler_config(prepared: Prepared) -> SamplerConfig:
         servers=[_page(target, "/metrics") for target in targets if target.has_counters],
         slots=[_page(target, "/slots") for target in targets if target.backend == LLAMA_SERVER],
         exporters=[Endpoint(name=url, url=url, headers=token) for url in options.scrape],
+        gpu_memory_before=_memory_before([server.entry for server in prepared.local_servers if server.entry is not None]),
         power_command=list(options.power_command),
         ca_file=None if tls.ca_file is None else str(tls.ca_file),
         insecure=tls.insecure,
     )
+
+
+def _memory_before(entries: Sequence[Entry]) -> dict[str, int]:
+    """Of several servers the least: the one that was started first found the GPU as it was."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        for uuid, taken in entry.gpu_memory_before.items():
+            found[uuid] = min(taken, found.get(uuid, taken))
+    return found
 
 
 def _page(target: Target, path: str) -> Endpoint:

@@ -115,9 +115,9 @@ def _take(line: list[Any], series: dict[int, _Columns], notes: list[str]) -> int
         if not isinstance(instant, int) or not abs(instant) < MOST_INSTANT:
             raise ValueError("an instant beyond all clocks")
         for number, value in zip(pairs[::2], pairs[1::2], strict=True):
-            columns = series[number]
-            columns.values.append(value)
-            columns.t_ns.append(instant)
+            if (columns := series.get(number)) is not None:  # else its line was lost
+                columns.values.append(value)
+                columns.t_ns.append(instant)
         return len(pairs) // 2
     if kind == "series" and len(series) < MOST_SERIES:
         series[int(line[1])] = _Columns(_name(line[2]), _name(line[3]), _labels(line[4]))

@@ -39,12 +39,13 @@ _NUMBERS = {
     "slots": ("-np", "--parallel", "--max-num-seqs"),
     "context": ("-c", "--ctx-size", "--n_ctx"),
 }
+_PROGRAM = re.compile(r"llama|vllm|python|server")
 _FIELD_OF = {name: what for table in (_TEXTS, _NUMBERS) for what, names in table.items() for name in names}
 
 
 def read_command(command: Sequence[str]) -> CommandFacts:
     """The facts in a command line; of a flag given twice the last. A `;` between RPC workers counts as what was meant: a comma."""
-    words = [*command, *_embedded_flags(command)]
+    words = [*_without_wrap(command), *_embedded_flags(command)]
     found: dict[str, str] = {}
     for word, following in zip(words, [*words, ""][1:], strict=True):
         name, is_joined, value = word.partition("=")
@@ -63,6 +64,12 @@ def read_command(command: Sequence[str]) -> CommandFacts:
         rpc=tuple(each for each in re.split(r"[,;\s]+", found.get("rpc", "")) if each),
         **numbers,
     )
+
+
+def _without_wrap(command: Sequence[str]) -> Sequence[str]:
+    """The command from the server's program on: `taskset -c 3` has no context of 3 tokens."""
+    first = next((number for number, word in enumerate(command) if _PROGRAM.search(word.rpartition("/")[2])), 0)
+    return command[first:]
 
 
 def _embedded_flags(command: Sequence[str]) -> list[str]:

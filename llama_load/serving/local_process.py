@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import psutil
 
+from llama_load.processes import listening, with_descendants
 from llama_load.serving import registry
 from llama_load.serving.commands import without_secrets
 from llama_load.wire.address import Address
-from llama_load.wire.local_ports import is_here, listening, with_descendants
+from llama_load.wire.local_ports import is_here
 
 # They pass connections on to a server that is somewhere else.
 FORWARDERS = {

@@ -87,11 +87,6 @@ class LogFacts:
     memory_table: tuple[str, ...] = ()  # the same, as the log shows it
     memory_lines: tuple[str, ...] = ()  # all lines about memory, as they stand in the log
 
-    @property
-    def rpc_used(self) -> tuple[str, ...]:
-        """Addresses of the RPC workers that hold a part of the model, in the log's order."""
-        return tuple(dict.fromkeys(device.rpc for device in self.devices if device.rpc and device.model_mib > 0))
-
 
 _RPC_DEVICE = re.compile(r"RPC\d*(?:\[|\s\()(?P<address>[^\])]+)[\])]")
 _BUFFER = re.compile(r"(\S+(?:\[\S+\])?)\s+(?:(model|KV|RS|compute|output) )?buffer size\s*=\s*(\d{1,12}(?:\.\d{1,9})?) MiB")
@@ -150,8 +145,10 @@ _SEEN = re.compile(r"using device RPC\S* \(([^)]+)\)")
 _FITTED = re.compile(
     r"(?:params_fit|fit_params)\w*: (.*(?:projected|will leave|cannot|successfully|failed|layers|context|n_ctx).*)"
 )
-# What a fit tried is no longer in memory when it ends.
-_FIT_ENDS = re.compile(r"(?:successfully|failed to) fit params|fitting params to (?:free|device) memory took")
+# What a fit tried is no longer in memory when it ends; nor is an earlier server's in a log that is appended to.
+_BEGINS_ANEW = re.compile(
+    r"(?:successfully|failed to) fit params|fitting params to (?:free|device) memory took|system_info: n_threads"
+)
 
 
 def read_log(lines: Iterable[str]) -> LogFacts:
@@ -185,7 +182,7 @@ def read_log(lines: Iterable[str]) -> LogFacts:
                 table.append(_table_row(line))
         elif match := _FITTED.search(line):
             fit.append(match[1])
-        if _FIT_ENDS.search(line):
+        if _BEGINS_ANEW.search(line):
             devices.clear()
             layers.clear()
         if _MEMORY.search(line) and len(memory_lines) < MOST_MEMORY_LINES:

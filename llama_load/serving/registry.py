@@ -12,8 +12,9 @@ import shutil
 import socket
 import stat
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ class Entry:
     model: str = ""
     start_s: float | None = None  # from the start of its process until it was ready, seconds
     ended: str = ""  # why it ended, unless it was stopped
+    gpu_memory_before: Mapping[str, int] = field(default_factory=dict)  # bytes in use before its start, by the GPU's UUID
 
 
 def folder() -> Path:
@@ -147,6 +149,7 @@ def _entry(found: dict[str, Any]) -> Entry:
         model=str(found["model"]),
         start_s=None if start_s is None else float(start_s),
         ended=str(found["ended"]),
+        gpu_memory_before={str(uuid): int(taken) for uuid, taken in found["gpu_memory_before"].items()},
     )
 
 

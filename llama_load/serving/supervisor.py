@@ -10,6 +10,7 @@ become ready. It stops when stdin is closed.
 
 from __future__ import annotations
 
+import ctypes
 import http.client
 import json
 import os
@@ -35,6 +36,7 @@ LOOK_S = 0.05
 STARTING_LOOK_S = 0.01
 COMMAND_WITHIN_S = 60.0
 WORKER_WITHIN_S = 30.0
+GPU_MEMORY_WITHIN_S = 10.0
 STOPPED_WITHIN_S = 15.0  # vLLM ends its processes one after the other
 # So long a server may take to notice that an RPC worker is gone, and to write its last words.
 NOTICES_WITHIN_S = 2.0
@@ -102,6 +104,7 @@ class Supervisor:
         self.job = job
         self.running: list[tuple[Process, subprocess.Popen[bytes]]] = []
         self._parent = os.getppid()
+        self._gpu_memory_before: dict[str, int] = {}
         self._is_told = False
 
     def run(self) -> None:
@@ -114,20 +117,23 @@ class Supervisor:
             why = self._watch()
             registry.mark_ended(self.job.port, why)
             tell(ended=why)
-            self._stop_all()
         except Failed as failure:
             tell(failed=str(failure))
-            self._stop_all()
+        except psutil.NoSuchProcess:
+            tell(failed=f"the server ended as soon as it was ready{tail(self.job.server.log)}")
         except Told:
-            self._stop_all()
             registry.remove(self.job.port)
         finally:
-            self._clean_up()
+            try:
+                self._stop_all()
+            finally:
+                self._clean_up()
 
     def _start(self) -> None:
         job = self.job
         for command in job.set_up:
             self._run("set-up", command)
+        self._gpu_memory_before = gpu_memory()
         for companion in job.companions:
             self._spawn(companion)
         for worker in job.workers:
@@ -142,6 +148,7 @@ class Supervisor:
             if time.monotonic() - began_s > job.ready_within_s:
                 raise Failed(f"the server was not ready within {job.ready_within_s:g} s{tail(job.server.log)}")
         start_s = time.monotonic() - began_s
+        self._refuse_ended()
         listening = self._listening(server.pid)
         self._register(listening, start_s)
         tell(ready=start_s, pid=listening.pid)
@@ -263,6 +270,7 @@ class Supervisor:
             parts=parts,
             model=job.model,
             start_s=start_s,
+            gpu_memory_before=self._gpu_memory_before,
         )
         try:
             registry.write(entry)
@@ -307,6 +315,17 @@ def exit_text(code: int | None) -> str:
         with suppress(ValueError):
             return f"killed by {signal.Signals(-code).name}"
     return f"exit code {code}"
+
+
+def gpu_memory() -> dict[str, int]:
+    """Bytes in use on each NVIDIA GPU, by its UUID; empty where that is not known. Asked by a process: a driver may hang."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")  # cheaper than a process that finds no driver
+        command = [sys.executable, "-m", "llama_load.telemetry.gpu_memory"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=GPU_MEMORY_WITHIN_S, check=False)
+        return {str(uuid): int(taken) for uuid, taken in json.loads(done.stdout).items()}
+    except (OSError, ValueError, TypeError, AttributeError, subprocess.TimeoutExpired):
+        return {}
 
 
 def tail(log: str) -> str:

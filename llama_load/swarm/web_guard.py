@@ -46,7 +46,7 @@ class WebGuard:
         self._at_start = dict(vars(self._options))
         self._folder = Path(self._options.ui_folder or ".").resolve()
         hosts = self._hosts(environment.host)
-        self._hosts_of_secret = dict.fromkeys(secret_values(FlagReader(self._options)), hosts)
+        self._hosts_of_secret = dict.fromkeys(secret_values(FlagReader(self._options), for_servers=True), hosts)
         self._named = {name for name in [_name(self._options.web_host_display_name or "")] if name}
         self._names = _own_names(self._options) | self._named
         web_ui = environment.web_ui
@@ -72,7 +72,7 @@ class WebGuard:
             if value and value != self._at_start[flag]:
                 self._check_path(flag, str(value))
         hosts = self._hosts(host)
-        for secret in secret_values(FlagReader(options)):
+        for secret in secret_values(FlagReader(options), for_servers=True):
             is_new = secret not in self._hosts_of_secret
             if is_new and isinstance(self._environment.runner, MasterRunner):
                 raise UsageError("keys do not travel to workers: start the master and every worker with LLAMA_LOAD_API_KEY")

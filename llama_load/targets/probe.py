@@ -45,6 +45,9 @@ TIMEOUT_S = 10
 TLS_TIMEOUT_S = 5
 # llama-cpp-python loads a model on its first request.
 GENERATE_TIMEOUT_S = 120
+# The way to the server is measured so often at most, and for so long at most.
+ROUND_TRIPS = 5
+ROUND_TRIPS_WITHIN_S = 1.0
 # llama-server's sampling defaults that affect the length or the speed of answers.
 SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos", "samplers"),
@@ -160,6 +163,7 @@ class Probe:
             chat_template_sha256=_digest(props.get("chat_template")),
             sampling=settings(defaults.get("params"), SAMPLING),
             head_tokens=head,
+            round_trip_ms=self.round_trip_ms(),
         )
         target = Target(
             address=self.address,
@@ -201,6 +205,16 @@ class Probe:
         if models_status >= 300:
             self._refuse_unlisted(models_status, known=bool(answers.props) or health_status == 200)
         return answers
+
+    def round_trip_ms(self) -> float:
+        """The shortest time between a GET /health and its answer, ms: the way to the server and back, and about a millisecond of
+        work of both programs. An open connection is used again, where the server keeps it. UsageError: it cannot be reached."""
+        times_ms: list[float] = []
+        while not times_ms or (len(times_ms) < ROUND_TRIPS and sum(times_ms) < ROUND_TRIPS_WITHIN_S * 1e3):
+            started_s = time.perf_counter()
+            self.get("/health", needed=False)
+            times_ms.append((time.perf_counter() - started_s) * 1e3)
+        return min(times_ms)
 
     def counter(self) -> ServerCounter:
         """The server's token counting, if `ask` has found any, else an estimate."""

@@ -29,6 +29,7 @@ class ServerFacts:
     """What a server reports about itself, for the report only. None: not reported.
 
     `modalities` is the server's own JSON. `head_tokens`: tokens that its chat template puts before a message.
+    `round_trip_ms`: measured before the run, from the master's machine.
     """
 
     build: str | None = None
@@ -42,6 +43,7 @@ class ServerFacts:
     head_tokens: int | None = None
     started_s: float | None = None  # Unix time
     uptime_s: float | None = None
+    round_trip_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

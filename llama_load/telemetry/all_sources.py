@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
 from llama_load.telemetry.amd import AmdGpus
@@ -16,12 +16,17 @@ from llama_load.telemetry.slots import Slots
 from llama_load.telemetry.source import SamplerConfig, Source, SourceError
 
 
-def machine_sources(servers: ServerProcesses | None, power_command: Sequence[str], note: Callable[[str], None]) -> list[Source]:
+def machine_sources(
+    servers: ServerProcesses | None,
+    power_command: Sequence[str],
+    note: Callable[[str], None],
+    memory_before: Mapping[str, int] | None = None,
+) -> list[Source]:
     """What this machine has: host, GPUs, a meter, the processes of `servers`. `note` gets sentences about what it cannot sample."""
     found: list[Source] = [Host(), Own()]
     if has_nvml():
         try:
-            found.append(NvidiaGpus(servers))
+            found.append(NvidiaGpus(servers, memory_before))
         except (SourceError, ImportError) as error:
             note(f"gpus: {error}")
     if (amd := AmdGpus()).is_there:
@@ -37,7 +42,7 @@ def all_sources(config: SamplerConfig, note: Callable[[str], None]) -> list[Sour
     """Those of this machine, the servers' processes and pages, and the pages of other exporters."""
     servers = ServerProcesses(config.ports) if config.ports else None
     tls = cache(partial(tls_context, config.ca_file, config.insecure))
-    found = machine_sources(servers, config.power_command, note)
+    found = machine_sources(servers, config.power_command, note, config.gpu_memory_before)
     found += [Scrape(endpoint, OF_SERVERS, tls) for endpoint in config.servers]
     found += [Slots(endpoint, tls) for endpoint in config.slots]
     found += [Scrape(endpoint, (), tls) for endpoint in config.exporters]

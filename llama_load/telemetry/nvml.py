@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -35,12 +35,14 @@ class NvidiaGpus(Source):
 
     name = GPUS
 
-    def __init__(self, servers: ServerProcesses | None = None) -> None:
-        """`servers`: whose memory is told apart. Raises SourceError where there is no driver."""
+    def __init__(self, servers: ServerProcesses | None = None, memory_before: Mapping[str, int] | None = None) -> None:
+        """`servers`: whose memory is shown apart from others'; `memory_before`: bytes in use before their start, by UUID. Raises
+        SourceError where there is no driver."""
         import pynvml
 
         self._nvml: Any = pynvml
         self._servers = servers
+        self._memory_before = memory_before or {}
         try:
             pynvml.nvmlInit()
             count = min(pynvml.nvmlDeviceGetCount(), MOST_GPUS)
@@ -52,12 +54,29 @@ class NvidiaGpus(Source):
 
     def sample(self) -> Iterator[Value]:
         """Memory, utilisation, power, energy, temperature, clocks, and the memory of the servers' processes."""
-        taken = [self._processes(number) for number in range(len(self._handles))]
+        taken: list[dict[int, int | None] | None] = []
+        lost: SourceError | None = None
+        alive = 0
         for number, labels in enumerate(self._labels):
-            yield Value("gpu_info", 1.0, labels)
             label = (("gpu", str(number)),)
-            for metric, value in self._of_gpu(number):
+            try:
+                taken.append(self._processes(number))
+                found = list(self._of_gpu(number))
+            except SourceError as error:  # one that is lost must not take the others with it
+                lost = error
+                taken[number:] = [None]
+                yield Value("gpu_up", 0.0, label)
+                continue
+            alive += 1
+            yield Value("gpu_up", 1.0, label)
+            yield Value("gpu_info", 1.0, labels)
+            before = self._memory_before.get(dict(labels).get("uuid", ""))
+            if before is not None:
+                yield Value("gpu_memory_before_bytes", float(before), label)
+            for metric, value in found:
                 yield Value(metric, float(value), label)
+        if lost is not None and not alive:
+            raise lost
         yield from self._of_servers(taken)
 
     def _described(self, number: int) -> tuple[tuple[str, str], ...]:
@@ -151,9 +170,11 @@ class NvidiaGpus(Source):
         import psutil
 
         for number, found in enumerate(taken):
+            if found is None or not all(map(psutil.pid_exists, found)):
+                return False
             memory = self._ask(number, "memory", partial(self._nvml.nvmlDeviceGetMemoryInfo, self._handles[number]))
             is_used = memory is not None and memory.used > MOST_UNUSED_BYTES
-            if found is None or (is_used and not found) or not all(map(psutil.pid_exists, found)):
+            if is_used and not found:
                 return False
         return True
 

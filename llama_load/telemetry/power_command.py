@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -55,7 +57,8 @@ class PowerCommand(Source):
         """End it."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # also what it has started
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
@@ -90,7 +93,11 @@ class PowerCommand(Source):
     def _start(self) -> None:
         try:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             raise SourceError(f"--power-command cannot be started: {error}") from None

@@ -36,6 +36,7 @@ class SampleFile:
         self._lock = threading.Lock()
         self._most_bytes = most_bytes
         self._bytes = 0
+        self._torn = b""  # a newline after a line that the disk took a part of
         self._sources: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], _State]] = {}
         self._series = 0
         self._notes: set[str] = set()
@@ -100,12 +101,17 @@ class SampleFile:
             self._write(["note", sentence])
 
     def _write(self, line: list[object]) -> None:
-        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        data = self._torn + json.dumps(line, separators=(",", ":")).encode() + b"\n"
         if self._bytes + len(data) > self._most_bytes:
             return
         left = memoryview(data)
-        while left:
-            left = left[os.write(self._fd, left) :]
+        try:
+            while left:
+                left = left[os.write(self._fd, left) :]
+        except OSError:
+            self._torn = b"\n"
+            raise
+        self._torn = b""
         self._bytes += len(data)
         if self._bytes > self._slow_down_at:
             self._slow_down_at += (self._most_bytes - self._slow_down_at) // 2

@@ -71,15 +71,12 @@ class SourceThread:
         begun_ns = time.monotonic_ns()
         try:
             values = list(self._source.sample())
-        except SourceError as error:
+        except Exception as error:
             if self._is_up:
                 self._file.complete(name)
             self._is_up = False
-            self._file.note(f"{name}: {error}")
+            self._file.note(f"{name}: {error if isinstance(error, SourceError) else repr(error)}")
             self._file.add(name, time.monotonic_ns(), [Value(UP, 0.0)])
-        except Exception as error:
-            self._is_up = False
-            self._file.note(f"{name}: {error!r}")
         else:
             self._is_up = True
             self._file.add(name, (begun_ns + time.monotonic_ns()) // 2, [*values, Value(UP, 1.0)])

@@ -9,8 +9,8 @@ from contextlib import suppress
 import psutil
 
 from llama_load.metrics.telemetry_names import SERVER
+from llama_load.processes import listening, with_descendants
 from llama_load.telemetry.source import Source, SourceError, Value
-from llama_load.wire.local_ports import listening, with_descendants
 
 # How often a server's children are looked for again; vLLM starts them while it loads.
 LOOK_EVERY_S = 5.0

@@ -48,7 +48,7 @@ class SamplerConfig:
 
     `file`: of the samples, in the run folder; `ports`: of servers on this machine; `servers`: /metrics of the servers under test;
     `slots`: /slots of llama-servers; `exporters`: other pages of metrics; `power_command`: see `telemetry.power_command`;
-    `ca_file`, `insecure`: for https.
+    `gpu_memory_before`: bytes in use before the servers were started, by the GPU's UUID; `ca_file`, `insecure`: for https.
     """
 
     file: str
@@ -57,6 +57,7 @@ class SamplerConfig:
     servers: list[Endpoint] = field(default_factory=list)
     slots: list[Endpoint] = field(default_factory=list)
     exporters: list[Endpoint] = field(default_factory=list)
+    gpu_memory_before: dict[str, int] = field(default_factory=dict)
     power_command: list[str] = field(default_factory=list)
     ca_file: str | None = None
     insecure: bool = False

@@ -62,6 +62,14 @@ def test_without_repeats_nothing_is_proven() -> None:
     assert comparison.changes["mean_tpot_ms", 1].ratio == 2 and comparison.changes["mean_tpot_ms", 1].interval is None
 
 
+def test_energy_and_cost_are_compared_where_they_were_measured() -> None:
+    """Three decimals of joules per token: 0.131 is better than 0.134."""
+    both = [side("a", run(values={"joules_per_output_token": 0.134})), side("b", run(values={"joules_per_output_token": 0.131}))]
+    comparison = compare(both)
+    assert comparison.changes["joules_per_output_token", 1].outcome == ONE_RUN
+    assert comparison.best["joules_per_output_token"] == {1}
+
+
 def test_the_direction_of_better_is_that_of_the_metric() -> None:
     rng = random.Random(5)
     found = outcomes(compare([scattered("a", 5, rng), scattered("b", 5, rng, slower=0.8)]))
@@ -115,8 +123,8 @@ def test_durations_of_different_numbers_of_requests_are_not_ranked() -> None:
         ({}, {"values": {"total_input_tokens": 6600}}, "prompts of 100 and 103 tokens"),
         ({"prompts": frozenset("abc")}, {"prompts": frozenset("abx")}, "different prompts (67% in common)"),
         ({"cached_tokens": 0}, {"cached_tokens": 640}, "0% and 10% of the prompt tokens came from a cache"),
-        ({}, {"words": ("CLIENT-BOUND",), "why": "late"}, "b is CLIENT-BOUND: late"),
-        ({}, {"words": ("NOT COMPARABLE", "BLURRED")}, "b is NOT COMPARABLE"),
+        ({}, {"words": ("CLIENT-BOUND",), "why": "late"}, "b: late"),
+        ({}, {"words": ("NOT COMPARABLE", "BLURRED")}, "b: NOT COMPARABLE"),
     ],
 )
 def test_what_is_not_comparable_is_not_ranked(base: dict[str, object], other: dict[str, object], why: str) -> None:

@@ -25,14 +25,18 @@ def test_one_degree_of_freedom_is_a_cauchy_distribution() -> None:
 
 
 def test_the_ratio_and_its_interval() -> None:
-    """Logs of 10/9, 10, 9 around 10 and of twice that: equal variances, so df = 4, t = 2.776."""
-    base = [9.0, 10.0, 100 / 9]
-    found = ratio_of(base, [2 * value for value in base])
+    """9, 10, 11: relative standard deviation 0.1; twice that beside it: equal relative scatter, so df = 4, t = 2.776."""
+    found = ratio_of([9.0, 10.0, 11.0], [18.0, 20.0, 22.0])
     assert found is not None
-    spread = math.log(10 / 9)  # the standard deviation of (-s, 0, s) is s
     assert found.ratio == pytest.approx(2) and found.freedom == pytest.approx(4)
-    assert found.error == pytest.approx(spread * math.sqrt(2 / 3))
+    assert found.error == pytest.approx(0.1 * math.sqrt(2 / 3))
     assert found.interval[0] == pytest.approx(2 * math.exp(-2.776 * found.error), rel=1e-3)
+
+
+def test_the_ratio_is_that_of_the_means_shown() -> None:
+    """Also where one run is nearly zero: (0.1 + 20) / 2 against 10."""
+    found = ratio_of([10.0, 10.0], [0.1, 20.0])
+    assert found is not None and found.ratio == pytest.approx(1.005)
 
 
 def test_one_run_a_side_has_no_interval() -> None:

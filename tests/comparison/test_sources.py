@@ -11,6 +11,7 @@ import pytest
 
 from llama_load.analysis.results import analyze
 from llama_load.comparison.run_folder import folder_run
+from llama_load.comparison.setup import differences
 from llama_load.comparison.sources import Group, read_groups
 from llama_load.errors import UsageError
 from llama_load.record import RequestRecord
@@ -101,6 +102,21 @@ def test_a_run_brings_its_prompts_set_up_and_values(tmp_path: Path) -> None:
     assert run.setup["build"] == "b1" and run.setup["--cache-prompt"] == "off" and "--label" not in run.setup
     assert list(run.samples["ttft"]) == [100, 110, 120] and list(run.samples["itl"]) == [20] * 6
     assert run.value("mean_ttft_ms") == 110 and run.reused_ratio == 0 and run.connect_ms == 1 and run.cached_ratio == 0
+
+
+def test_flags_of_the_server_are_part_of_the_set_up(tmp_path: Path) -> None:
+    """From the command that the run noted; addresses change nothing."""
+    sides = []
+    for name, command in (
+        ("a", "llama-server -c 4096 -fa on --port 1 --temp -1 --mlock"),
+        ("b", "llama-server -c=8192 -fa on --port 2"),
+    ):
+        folder = write_run(tmp_path / name, *requests(100, 110), about=manifest(label=name))
+        (folder / "server").mkdir()
+        (folder / "server" / "command").write_text(command)
+        sides.append(only([str(folder)]).sides[0])
+    found = {each.name: each.values for each in differences(sides)}
+    assert found == {"server -c": ("4096", "8192"), "server --temp": ("-1", "not given"), "server --mlock": ("on", "not given")}
 
 
 def test_random_prefixes_make_hashes_useless(tmp_path: Path) -> None:

@@ -141,10 +141,11 @@ tables: [{columns: [modle]}]
         ("servers: {a: {vllm: {}}}\nload: {u: 1}", "model is missing"),
         ("servers: {../a: {url: 'http://x'}}\nload: {u: 1}", "must be a plain name"),
         ("servers: {a: {url: 'http://x'}}\nload: {run-dir: x}", "run-dir is set by the sweep itself"),
+        ("servers: {a: {url: 'http://x'}}\nload: {api-key: x}", "set LLAMA_LOAD_API_KEY in the environment instead"),
         ("servers: {a: {url: 'http://x'}}\nload: {u: '${users}'}", "${users} is not defined under set"),
         ("servers: {a: {url: 'http://x'}}\nload: [{u: 1}, {u: 1}]", "two loads of a are labelled u=1"),
         ("servers: {a: {url: 'http://x'}}\nload: {u: 1}\nvary: {server: {flags.u: [1]}}", "has a meaning of its own"),
-        ("[" * 1500, "too deeply"),
+        ("[" * 500, "too deeply"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_with_what_to_write(text: str, expected: str) -> None:

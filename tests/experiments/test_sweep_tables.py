@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from llama_load.errors import UsageError
+from llama_load.experiments.sweep.cells import expand
 from llama_load.experiments.sweep.effects import effects
 from llama_load.experiments.sweep.gguf_facts import gguf_facts
 from llama_load.experiments.sweep.llama_bench import rows_of_file
@@ -18,7 +19,7 @@ from llama_load.experiments.sweep.located import Faults, parse_yaml
 from llama_load.experiments.sweep.markdown import markdown_lines, terminal_table
 from llama_load.experiments.sweep.plan import Plan
 from llama_load.experiments.sweep.read_plan import plan_of
-from llama_load.experiments.sweep.rows import CLIENT_TIMES, Row, test_rates
+from llama_load.experiments.sweep.rows import CLIENT_TIMES, Outcome, Row, rows_of, test_rates
 from llama_load.experiments.sweep.tables import estimate, make_tables
 from tests.make_records import record, table
 
@@ -82,10 +83,14 @@ def test_a_figure_that_is_missing_says_why() -> None:
 
 
 def test_a_row_with_a_bad_verdict_is_shown_but_not_ranked() -> None:
-    bad = row("8", 99.0, is_ranked=False)
-    bad.facts["verdict"] = "FAILED"
+    bad = row("8", 99.0, is_ranked=False, cause="FAILED 60 %: try -np 10")
     found = cells([row("4", 10.0), bad], "threads, output_throughput")
-    assert found == [["4", "10.00"], ["8", "99.00 †"], ["† a, u=1, threads=8: not ranked, its verdict is FAILED"]]
+    assert found == [["4", "10.00"], ["8", "99.00 †"], ["† a, u=1, threads=8: not ranked: FAILED 60 %: try -np 10"]]
+
+
+def test_perplexity_does_not_depend_on_the_verdict_of_the_load() -> None:
+    rows = [row("4", 8.5, key="perplexity", is_ranked=False), row("8", 8.6, key="perplexity")]
+    assert cells(rows, "threads, perplexity") == [["4", "*8.5000"], ["8", "8.6000"], []]
 
 
 def test_rates_from_the_clients_times_are_marked() -> None:
@@ -222,3 +227,12 @@ def test_what_is_no_model_has_no_description(tmp_path: Path, tiny_model: Path) -
         (tmp_path / f"{number}.gguf").write_bytes(broken)
         assert gguf_facts(tmp_path / f"{number}.gguf") is None
     assert gguf_facts(tmp_path / "none.gguf") is None
+
+
+def test_a_setting_named_like_a_fact_of_the_model_is_the_setting(tiny_model: Path, tmp_path: Path) -> None:
+    faults = Faults("plan")
+    text = f"servers: {{a: {{embedded: {{}}}}}}\nvary: {{quantization: {{a.model: ['{tiny_model}'], labels: [4-bit]}}}}\nload: {{u: 1, stages: '1,8'}}"
+    (cell,) = expand(plan_of(parse_yaml(text, "plan", faults), {}, faults))
+    rows = rows_of(cell, Outcome(tmp_path, "it failed"), 0)
+    assert [(each.fact("quantization"), each.fact("concurrency")) for each in rows] == [("4-bit", "c=1"), ("4-bit", "c=8")]
+    assert rows[0].fact("file_size") == "3.6MB"

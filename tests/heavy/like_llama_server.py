@@ -23,7 +23,7 @@ import llama_cpp.server.app as app
 create = app.create_app
 def with_health(*arguments, **settings):
     made = create(*arguments, **settings)
-    made.get("/health")(dict)
+    made.get("/health")(lambda: {})
     return made
 app.create_app = with_health
 sys.argv = sys.argv[1:]

@@ -20,6 +20,8 @@ assert {"send_to_client", "recv_from_client"} <= set(dir(zmqrpc.Server)) and {"s
 assert callable(argument_parser.default_args_dict) and callable(argument_parser.parse_options)
 assert "args_included_in_web_ui" in dir(argument_parser.LocustArgumentParser)
 assert "_run_time_greenlet" in inspect.getsource(web.WebUI) and "def swarm()" in inspect.getsource(web.WebUI)
+assert {"_cancel_run_time_timer", "auth_required_if_enabled"} <= set(dir(web.WebUI)) and "_swarm_greenlet" in inspect.getsource(web.WebUI)
+assert "secret_args_included_in_web_ui" in dir(argument_parser.LocustArgumentParser)
 assert Message.unserialize(Message("a", None, "b").serialize()).type == "a"
 assert runners.HEARTBEAT_LIVENESS and runners.HEARTBEAT_INTERVAL
 """

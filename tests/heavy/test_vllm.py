@@ -14,6 +14,7 @@ import requests
 from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.bundled import bundled
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
+from llama_load.metrics.window import window_of
 from llama_load.runs import load_run
 from llama_load.serving.process import Running
 from llama_load.targets.probe import Probe, Wanted
@@ -200,3 +201,26 @@ def test_a_vllm_that_is_killed_mid_stream(run_locust: Callable[..., Finished], s
     kinds = set(done.records.measured().failed().strings("status"))
     assert kinds <= {"cut_off", "reset", "connect_refused", "error_event"}
     assert "connect_refused" in kinds
+
+
+def test_telemetry_has_vllms_counters_and_histograms_of_the_measured_requests(
+    run_locust: Callable[..., Finished], vllm: Running
+) -> None:
+    """16 requests of 24 tokens, without the 4 of the warm-up; its processes are found by its port."""
+    flags = ("--num-prompts", "16", "--warmup", "4", "-u", "4", "--max-tokens", "24", "--ignore-eos", "--telemetry-interval", "0.5")
+    done = run_locust(vllm.url, *flags)
+    run = load_run(done.folder)
+    telemetry, page = run.telemetry, f"{vllm.url}/metrics"
+    window = window_of(run.records.measured())
+
+    def grown(metric: str, **labels: str) -> float | None:
+        found = telemetry.find(metric, page, **labels)
+        return sum(each.increase(window, around=True) or 0.0 for each in found)
+
+    assert grown("vllm:generation_tokens_total") == 16 * 24
+    assert grown("vllm:e2e_request_latency_seconds_count") == 16
+    assert grown("vllm:time_to_first_token_seconds_bucket", le="+Inf") == 16
+    told = done.summary["llama_load"]["telemetry"]
+    assert told["server_memory_peak_mib"] > 200 and told["server_cpu_cores"] > 0
+    assert telemetry.find("server_processes")[0].values[-1] >= 2, "the API server and its engine"
+    assert not any("llama_load" in each.metric or "python_" in each.metric for each in telemetry.series)

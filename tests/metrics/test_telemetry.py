@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from llama_load.analysis.telemetry import logged_mib
+from llama_load.metrics.server_description import Buffers, ServerDescription
 from llama_load.metrics.telemetry import Series, Telemetry
 from llama_load.metrics.telemetry_figures import Measured, gpus_in_use, telemetry_figures
 from llama_load.metrics.window import Window
@@ -45,6 +49,18 @@ def test_the_mean_of_a_gauge_is_the_area_under_its_line() -> None:
     assert gauge.mean(window(0, 11)) == pytest.approx((50 + 10) / 11)
     assert gauge.peak(window(2, 5)) == 5
     assert gauge.integral(window(0, 10)) == 50
+
+
+def test_what_was_sampled_for_a_part_of_the_window_says_nothing_about_the_whole() -> None:
+    """A GPU that is lost after 60 of 100 s has no energy for the 100; 2 s or 5 % may lack at an end."""
+    power = series("power_watts", {0: 300, 60: 300}, "power")
+    assert power.mean(window(0, 100)) is None and power.increase(window(0, 100)) is None
+    assert power.mean(window(0, 62)) == 300 and power.mean(window(0, 63.1)) == 300 and power.mean(window(0, 64)) is None
+    up = series("up", {0: 1, 60: 1}, "gpus")
+    assert telemetry_figures(measured(up, ended_s=100)).notes == ["gpus was not sampled during the whole measurement"]
+    own = series("up", {0: 1, 60: 1}, "telemetry")
+    (note,) = telemetry_figures(measured(up, own, ended_s=100)).notes
+    assert note == "the process that samples telemetry did not run during the whole measurement"
 
 
 def test_what_was_sampled_at_another_time_is_unknown() -> None:
@@ -117,7 +133,26 @@ def test_a_source_that_did_not_answer_is_named_with_how_long() -> None:
 def test_gpus_whose_users_are_unknown_are_all_counted_and_that_is_said() -> None:
     found = [series("gpu_info", {0: 1}, "http://gpu/metrics", gpu=gpu) for gpu in "01"]
     (note,) = telemetry_figures(measured(*found)).notes
-    assert note == "http://gpu/metrics: which GPUs the server uses is not known: 2 GPUs with all their memory counted"
+    assert note == "http://gpu/metrics: which GPUs the server uses is not known: 2 GPUs counted, with all their memory"
+
+
+def test_without_a_gpu_that_can_be_sampled_memory_is_that_of_the_servers_log() -> None:
+    with_log = replace(measured(), logged_mib={"CUDA0": 3000.5, "RPC0[10.0.0.2:50052]": 2000.0})
+    figures = telemetry_figures(with_log)
+    assert (figures.values["gpus"], figures.values["vram_idle_mib"], figures.values["vram_peak_mib"]) == (2, 5000.5, 5000.5)
+    assert figures.values["joules"] is None and figures.notes == [
+        "VRAM is from the server's log: its model, KV and compute buffers"
+    ]
+    sampled = [series("gpu_info", {0: 1}, gpu="0"), series("gpu_in_use", {0: 1}, gpu="0")]
+    sampled += [series("gpu_memory_used_bytes", {0: GIB, 10: GIB}, gpu="0")]
+    assert telemetry_figures(replace(with_log, telemetry=Telemetry(sampled))).values["vram_peak_mib"] == 1024
+
+
+def test_buffers_in_host_memory_are_no_vram() -> None:
+    devices = ("CUDA0", "CUDA_Host", "CPU", "CPU_Mapped", "CPU_REPACK", "RPC0[a:1]", "MTL0", "Vulkan1")
+    buffers = [Buffers(device=device, model_mib=1, kv_mib=2, compute_mib=3) for device in devices]
+    found = logged_mib([ServerDescription(url="http://a", buffers=buffers)])
+    assert found == dict.fromkeys(("CUDA0", "RPC0[a:1]", "MTL0", "Vulkan1"), 6)
 
 
 def test_the_servers_processes_on_several_machines_are_added() -> None:

@@ -12,7 +12,7 @@ from llama_load.errors import UsageError
 from llama_load.preflight.checks import Budget, change_rows, machine_rows, plan_rows, pool_rows, slot_budget, target_rows
 from llama_load.runs import RunWriter, last_with_label
 from llama_load.serving.process import EmbeddedServer, embedded_llama_server
-from llama_load.targets.target import LLAMA_SERVER, VLLM, Target
+from llama_load.targets.target import LLAMA_SERVER, VLLM, ServerFacts, Target
 from llama_load.wire import parse_url
 from llama_load.wire.limits import Limits, raised_limits
 from llama_load.workloads.documents import DocumentFacts
@@ -144,6 +144,16 @@ def test_one_is_one() -> None:
     ]
     (row,) = pool_rows(PLAN, slot_budget([one], "chat"), [one], 1, 500)
     assert row.value.startswith("1110 of 500 tokens needed by the longest prompt")
+
+
+def test_the_way_to_the_server_is_shown_and_a_long_one_is_a_note() -> None:
+    """With several servers each way, in their order."""
+    near, far = (replace(SERVER, facts=ServerFacts(round_trip_ms=way)) for way in (0.84, 7.25))
+    rows = [row for targets in ([near], [near, far]) for row in target_rows(targets, 1) if row.name == "path"]
+    assert [(row.value, row.level) for row in rows] == [
+        ("0.8 ms to the server and back", "ok"),
+        ("0.8, 7.2 ms to the server and back, a part of every TTFT", "note"),
+    ]
 
 
 def test_a_shared_pool_that_overflows_is_foretold_and_named(

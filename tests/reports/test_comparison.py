@@ -1,16 +1,25 @@
-"""A comparison as people read it: terminal of 80 and of 120 columns, Markdown."""
+"""A comparison as people read it: terminal of 80 and of 120 columns, Markdown, HTML; as programs do; and the command."""
 
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
+from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from llama_load.cli import command_parser
 from llama_load.comparison.compare import compare
 from llama_load.comparison.gates import parse_gate
 from llama_load.comparison.side import Side
+from llama_load.errors import UsageError
+from llama_load.reports.comparison.html import comparison_page
 from llama_load.reports.comparison.markdown import comparison_markdown
+from llama_load.reports.comparison.result import comparisons_json
 from llama_load.reports.comparison.tables import COMMANDS_TITLE
 from llama_load.reports.comparison.terminal import comparison_lines
 from llama_load.reports.layout import cut_to_width
@@ -89,3 +98,82 @@ def test_foreign_text_is_escaped() -> None:
 
 def test_wide_characters_take_two_columns() -> None:
     assert cut_to_width("基准基准", 5) == "基准…" and cut_to_width("基准", 4) == "基准"
+
+
+def test_the_page_runs_only_its_own_scripts_and_shows_foreign_text_as_text() -> None:
+    """Hostile labels and set-ups; distributions of both sides, and the intervals of the changes."""
+    rng = random.Random(1)
+    samples = {key: np.random.default_rng(1).gamma(4, 25, 300) for key in ("ttft", "itl")}
+    sides = [
+        scattered(label, 3, rng) for label in ("plain", '</script><script>alert(1)</script>"><img src=x onerror=alert(2)>\u202e')
+    ]
+    sides = [Side(each.label, [replace(run, samples=samples, setup={"model": each.label}) for run in each.runs]) for each in sides]
+    page = comparison_page([("stage 8", compare(sides, [parse_gate("mean_ttft_ms:+5%")]))])
+    assert page.count("<script") == 3 and "<img" not in page and "\u202e" not in page
+    policies = re.findall(r'Content-Security-Policy" content="([^"]*)', page)
+    assert len(policies) == 1 and policies[0].startswith("default-src &#39;none&#39;") and "http" not in policies[0]
+    assert "Changes with 95 % intervals" in page and "Time to First Token (TTFT)" in page and "Stage 8" in page
+    assert "mean_ttft_ms:+5% passed for" in page
+
+
+def test_a_page_without_values_has_tables_and_no_scripts() -> None:
+    page = comparison_page([("", compare(three_sides()))])
+    assert "<script" not in page and "script-src &#39;none&#39;" in page and "partial †" in page
+
+
+def test_the_values_for_programs_are_json() -> None:
+    rng = random.Random(2)
+    sides = [scattered("a", 3, rng), scattered(HOSTILE, 3, rng, slower=1.5)]
+    found = msgspec.json.decode(msgspec.json.encode(comparisons_json([("", compare(sides, [parse_gate("mean_tpot_ms:+5%")]))])))
+    (comparison,) = found["comparisons"]
+    (tpot,) = [metric for metric in comparison["metrics"] if metric["key"] == "mean_tpot_ms"]
+    (change,) = tpot["changes"]
+    assert change["outcome"] == "worse" and change["low"] < 1.5 < change["high"] and change["p_adjusted"] < 0.05
+    assert tpot["best"] == [0] and len(tpot["values"][1]) == 3 and comparison["gates"][0]["outcome"] == "failed"
+    assert "\x1b" not in str(found) and "\u202e" not in str(found)
+
+
+# ---------------------------------------------------------------------- the command
+
+
+def command(*words: str) -> int:
+    arguments = command_parser().parse_args(["compare", *words])
+    return int(arguments.run(arguments))
+
+
+def test_the_command_and_its_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Repeats of a text: five blocks a side, the second with a TPOT of half as much again."""
+
+    def blocks(tpot_ms: float) -> str:
+        return "".join(BLOCK.format(tpot=tpot_ms + number / 10, ttft=30 + number) for number in range(5))
+
+    base, slow = tmp_path / "base.txt", tmp_path / "slow.txt"
+    base.write_text(blocks(20))
+    slow.write_text(blocks(30))
+    sides = (f"base={base}", f"slow={slow}")
+    assert command(*sides, "--gate", "mean_tpot_ms:+5%") == 1
+    assert "mean_tpot_ms:+5% failed for slow: worse with confidence" in capsys.readouterr().out
+    assert command(*sides, "--gate", "mean_tpot_ms:+90%") == 0
+    assert command(f"{base}#1", f"{slow}#1", "--gate", "mean_tpot_ms:+5%") == 3
+    assert command(*sides, "--gate", "mean_tpot_ms:+5%", "--gate", "p99_ttft_ms:+5%") == 1
+    with pytest.raises(UsageError, match="takes a metric of summary"):
+        command(*sides, "--gate", "speed:+5%")
+    assert command(*sides, "--format", "html", "--output", str(tmp_path / "page.html")) == 0
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+    with pytest.raises(UsageError, match="--gate needs two sides"):
+        command(sides[0], "--gate", "mean_tpot_ms:+5%")
+    with pytest.raises(UsageError, match=r"add --output"):
+        command(*sides, "--format", "html")
+
+
+BLOCK = """\
+============ Serving Benchmark Result ============
+Successful requests:                     64
+Benchmark duration (s):                  10.00
+Total input tokens:                      6400
+Total generated tokens:                  12800
+Request throughput (req/s):              6.40
+Mean TTFT (ms):                          {ttft:.2f}
+Mean TPOT (ms):                          {tpot:.2f}
+==================================================
+"""

@@ -67,7 +67,6 @@ def test_more_series_than_are_kept_are_named(tmp_path: Path) -> None:
     "line",
     [
         '["values",3,[0,',
-        '["values",3,[7,1.0]]',
         '["values",1e30,[0,1.0]]',
         '["values",3,[0,"x"]]',
         '["values",9223372036854775807,[0,1.0]]',

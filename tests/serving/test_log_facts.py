@@ -40,6 +40,11 @@ def test_a_log_of_llama_server() -> None:
     assert any("KV buffer size" in line for line in facts.memory_lines)
 
 
+def test_a_log_that_is_appended_to_is_that_of_its_last_server() -> None:
+    lines = (LOGS / "llama_server.log").read_text().splitlines()
+    assert read_log([*lines, *lines]).devices == read_log(lines).devices
+
+
 def test_what_a_fit_only_tried_is_not_counted() -> None:
     """At the debug level the log has the buffers of the trial, too; and each layer's device."""
     facts = facts_of("llama_server_debug.log")
@@ -51,8 +56,8 @@ def test_a_log_of_llama_cpp_python_with_rpc_workers() -> None:
     facts = facts_of("llama_cpp_python_rpc.log")
     assert facts.offloaded == (3, 3)
     assert facts.layers == {"RPC0": 2, "RPC1": 1}
-    assert len(facts.rpc_used) == 2
-    assert facts.rpc_used == facts.rpc_seen
+    assert len(facts.rpc_seen) == 2
+    assert tuple(device.rpc for device in facts.devices if device.rpc) == facts.rpc_seen
     assert [device.model_mib for device in facts.devices if device.rpc] == [8.0, 5.86]
 
 
@@ -65,7 +70,6 @@ def test_a_log_with_gpus_and_an_unused_worker() -> None:
     assert rows["CUDA0 (RTX 4090)"].unaccounted == -19398
     assert rows["CUDA1 (RTX 4090)"].unaccounted is None
     assert facts.rpc_seen == ("mlbox.local:50052",)
-    assert facts.rpc_used == ()
     server = described(ServerDescription(url="http://x"), ("llama-server", "--rpc", "mlbox.local:50052"), facts)
     assert server.devices == ["CUDA", "CPU"]
     assert server.rpc_unused == ["mlbox.local:50052"]
@@ -75,7 +79,7 @@ def test_a_log_with_gpus_and_an_unused_worker() -> None:
 def test_a_log_of_2024() -> None:
     facts = facts_of("year_2024.log")
     assert (facts.build, facts.quantization, facts.model_name) == ("b9-f702a90", "Q4_K - Small", "DeepSeek-Coder-V2-Instruct")
-    assert facts.rpc_used == ("localhost:50052",)
+    assert [device.rpc for device in facts.devices] == ["", "", "localhost:50052"]
     assert facts.devices[1] == Device("CUDA0", model_mib=5434.38, kv_mib=1536.0, compute_mib=672.01)
 
 
@@ -126,6 +130,8 @@ def test_commands_of_the_servers() -> None:
     assert read_command(("vllm", "serve", "Qwen/Qwen3-0.6B", "--max-num-seqs", "16")).model == "Qwen/Qwen3-0.6B"
     assert read_command(("python", "-m", "llama_load.serving.embedded_server", "{")).threads is None
     assert read_command(()).model is None
+    wrapped = read_command(("numactl", "-m", "0", "taskset", "-c", "3", "/opt/llama-server", "-t", "4"))
+    assert (wrapped.model, wrapped.context, wrapped.threads) == (None, None, 4)
 
 
 def test_a_worker_lost_to_a_semicolon_is_unused() -> None:

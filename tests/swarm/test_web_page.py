@@ -54,6 +54,9 @@ def test_each_mistake_is_shown_at_its_field_and_nothing_starts(page: LlmPage) ->
     assert set(found) == {"num_users", "num_prompts", "run_time", "fail_if", "goodput", "extra_body"}
     assert "-u must be a whole number" in found["num_users"] and "'nonsense'" in found["fail_if"]
     assert answer["run"] is None and page.live()["state"] == "idle" and page.runs == before
+    values = page.get("/api/form").json()["values"]
+    assert (values["num_users"], values["run_time"]) == ("x", "soon"), "a reload wipes nothing"
+    assert values["fail_if"] == ["p99_ttft_ms>500", "nonsense"]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +191,7 @@ def test_a_form_of_another_page_cannot_be_a_start(page: LlmPage) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         answer = requests.post(f"{page.url}/api/start", data='{"num_users": "1"}', headers={"Content-Type": kind}, timeout=5)
         assert answer.status_code == 415
-    for body in (b"[]", b"{", b"[" * 100_000):
+    for body in (b"[]", b"{", b"[" * 100_000, (part for part in [b'{"label": ', b"3"])):
         assert (
             requests.post(f"{page.url}/api/start", data=body, headers={"Content-Type": "application/json"}, timeout=5).status_code
             == 400
@@ -217,6 +220,7 @@ def test_other_pages_read_nothing(page: LlmPage) -> None:
         "/runs/linked/run.json",
         "/runs/linked",
         "/runs/RUN/summary.txt",
+        "/runs/RUN/server.log",
         "/assets/..%2fcontrol.py",
         "/assets/control.py",
         "/assets/%2fetc%2fpasswd",
@@ -231,6 +235,7 @@ def test_nothing_outside_run_folders_is_read(page: LlmPage, path: str) -> None:
         (planted / "run.json").write_text("{}")
         (planted / "link.html").write_text("secret")
         (planted / "summary.txt").symlink_to("/etc/passwd")
+        (planted / "server").symlink_to("/var/log")
         (runs / "linked").symlink_to("/etc")
     url = page.url + path.replace("RUN", "planted")
     prepared = requests.Request("GET", url).prepare()

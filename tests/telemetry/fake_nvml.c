@@ -1,10 +1,12 @@
 /* A driver library with two GPUs that needs no GPU: libnvidia-ml.so.1 for tests.
    GPU 0: 300 W, an energy counter, 5 GiB in use, 3 GiB of them by process FAKE_NVML_PID (if set).
+   Its memory is 4 GiB more while the file FAKE_NVML_LOADED exists (if set).
    GPU 1: 100 W, no energy counter, no clocks; lost after FAKE_NVML_LOST_AFTER_S seconds (if set). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define OK 0
 #define NOT_SUPPORTED 3
@@ -49,7 +51,9 @@ int nvmlDeviceGetTemperature(int *gpu, int sensor, unsigned *out) { ALIVE(gpu); 
 int nvmlDeviceGetMemoryInfo(int *gpu, memory_t *out) {
     ALIVE(gpu);
     out->total = 24 * GIB;
+    const char *loaded = getenv("FAKE_NVML_LOADED");
     out->used = *gpu ? 2 * GIB : 5 * GIB;
+    if (*gpu == 0 && loaded && access(loaded, F_OK) == 0) out->used += 4 * GIB;
     out->free = out->total - out->used;
     return OK;
 }

@@ -17,7 +17,8 @@ import pytest
 
 from llama_load.errors import UsageError
 from llama_load.metrics.window import Window
-from llama_load.options.options import read_options
+from llama_load.options.flag_reader import FlagReader
+from llama_load.options.options import read_options, secret_values
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.runs import SAMPLES, TELEMETRY, load_run
 from llama_load.runs.telemetry import load_telemetry, read_samples
@@ -167,7 +168,7 @@ def test_other_pages_are_scraped_with_the_token_and_not_with_the_key(
     found = load_run(done.folder).telemetry
     assert set(found.find("x_total", f"{other.url}/metrics")[0].values) == {5, 7}
     assert [note for note in found.notes if "half a page" in note] == [f"{other.url}/metrics: sent half a page of metrics"]
-    told = b"".join(path.read_bytes() for path in done.folder.iterdir())
+    told = b"".join(path.read_bytes() for path in done.folder.rglob("*") if path.is_file())
     assert b"the-other-token" not in told and b"the-servers-key" not in told
 
 
@@ -232,3 +233,17 @@ def test_pages_without_a_path_are_at_metrics() -> None:
 def test_a_meter_that_is_no_program_is_refused_before_the_run(run_locust: Callable[..., Finished]) -> None:
     done = run_locust("http://127.0.0.1:9", "--power-command", "no-such-meter-here")
     assert done.code == 2 and "is no program on this machine" in done.err
+
+
+def test_the_sampler_imports_nothing_heavy() -> None:
+    """It is started for every run, on the machine that measures."""
+    heavy = "gevent numpy requests pyarrow httptools prometheus_client pynvml"
+    code = f"import llama_load.telemetry.sampler, sys; print([name for name in '{heavy}'.split() if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_token_is_a_secret_that_goes_to_no_server() -> None:
+    """Else the web UI would refuse servers that the token was not given for."""
+    flags = FlagReader(SimpleNamespace(scrape_token="the-other-token", swarm_key="the-swarms-key", api_key="the-servers-key"))
+    assert set(secret_values(flags)) == {"the-other-token", "the-swarms-key", "the-servers-key"}
+    assert secret_values(flags, for_servers=True) == ["the-servers-key"]

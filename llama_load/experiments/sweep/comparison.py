@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from llama_load.experiments.sweep.cells import expand
 from llama_load.experiments.sweep.effects import Effect, effects
 from llama_load.experiments.sweep.folder import DONE
-from llama_load.experiments.sweep.grammar import CHINESE, ENGLISH
+from llama_load.experiments.sweep.grammar import AS_WRITTEN, CHINESE, ENGLISH
 from llama_load.experiments.sweep.html import page
 from llama_load.experiments.sweep.llama_bench import rows_of_file
 from llama_load.experiments.sweep.markdown import report_lines, terminal_table
@@ -57,15 +58,23 @@ class SweepComparison:
 
 def compare_cells(sweep: Sweep) -> SweepComparison:
     """Read the runs of all cells."""
-    rows = [row for place, cell in enumerate(sweep.cells) for row in rows_of(cell, sweep.outcome(cell), place)]
+    rows = [
+        row for cell, place in zip(sweep.cells, places(sweep), strict=True) for row in rows_of(cell, sweep.outcome(cell), place)
+    ]
     own = list(rows)
     for file in sweep.plan.llama_bench_files:
         rows += rows_of_file(Path(file), len(sweep.cells))
     entries = [sweep.folder.ended[cell.key] for cell in sweep.cells if cell.key in sweep.folder.ended]
     notes = [f"{entry.title}: {note}" for entry in entries for note in entry.notes]
-    return SweepComparison(
-        sweep, rows, make_tables(sweep.plan, rows), effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes))
-    )
+    tables = make_tables(sweep.plan, rows)
+    tables = [table for table in tables if table.rows] or tables  # without those of parts that were left out
+    return SweepComparison(sweep, rows, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
+
+
+def places(sweep: Sweep) -> list[int]:
+    """Where each cell stands in the plan, whatever the order in which cells run."""
+    written = {cell.key: place for place, cell in enumerate(expand(replace(sweep.plan, order=AS_WRITTEN)))}
+    return [written[cell.key] for cell in sweep.cells]
 
 
 def write_comparison(found: SweepComparison) -> list[str]:

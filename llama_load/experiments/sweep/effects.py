@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from llama_load.comparison.intervals import LEAST_SPREAD, Ratio, holm
 from llama_load.experiments.sweep.plan import Plan
 from llama_load.experiments.sweep.rows import Row
-from llama_load.experiments.sweep.tables import DIMENSIONS
 from llama_load.experiments.sweep.values import describe
 from llama_load.metrics.statistics import CONFIDENCE
 
@@ -54,8 +53,10 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
     ranked = [row for row in rows if row.is_ranked and not row.reason]
     found: list[_Found | Effect] = []
     for name, figure in itertools.product(names, figures):
-        for test in dict.fromkeys(_kind(row) for row in ranked if row.number(figure) is not None) or [""]:
+        for test in dict.fromkeys(_kind(row) for row in rows if (figure == "ts") == bool(_kind(row))):
             label = f"{describe(figure).english} of {test}" if test else describe(figure).english
+            if not _blocks(plan, [row for row in rows if _kind(row) == test], name):
+                continue  # nothing in the plan differs only in this
             blocks = _blocks(plan, [row for row in ranked if _kind(row) == test], name, figure)
             found.append(_largest(name, label, blocks) or Effect(name, label, None, None, None, is_shown=False, text=(
                 f"{name}: no two of its values have comparable results in {label}")))  # fmt: skip
@@ -71,13 +72,15 @@ def _kind(row: Row) -> str:
     return row.facts.get("test", "")[:2]
 
 
-def _blocks(plan: Plan, rows: Sequence[Row], name: str, figure: str) -> list[Block]:
-    others = [each for each in (*DIMENSIONS, *(setting.name for setting in plan.settings)) if each != name]
-    blocks: dict[tuple[str, ...], Block] = {}
+def _blocks(plan: Plan, rows: Sequence[Row], name: str, figure: str = "") -> list[Block]:
+    """The rows' logarithms, by what they differ in; without a figure, ones."""
+    # Not by concurrency, which a setting may change itself, but by stage.
+    others = [each for each in ("server", "workload", "load", *(setting.name for setting in plan.settings)) if each != name]
+    blocks: dict[tuple[object, ...], Block] = {}
     for row in rows:
-        value, label = row.number(figure), row.fact(name)
+        value, label = row.number(figure) if figure else 1.0, row.fact(name)
         if value is not None and value > 0 and label:
-            block = blocks.setdefault(tuple(row.fact(each) for each in others), {})
+            block = blocks.setdefault((row.stage, *(row.fact(each) for each in others)), {})
             block.setdefault(label, []).append(math.log(value))
     return [block for block in blocks.values() if len(block) > 1]
 

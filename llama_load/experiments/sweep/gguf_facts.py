@@ -60,7 +60,12 @@ class GgufFacts:
     @property
     def file_size(self) -> str:
         """`13.5GB`: units of 10^9 bytes, as people write it beside a model."""
-        return f"{self.file_bytes / 1e9:.1f}GB"
+        return size_text(self.file_bytes)
+
+
+def size_text(size: int) -> str:
+    """13.5GB, 20.9MB: units of 10^9 and 10^6 bytes."""
+    return f"{size / 1e9:.1f}GB" if size >= 1e8 else f"{size / 1e6:.1f}MB"
 
 
 def gguf_facts(path: Path) -> GgufFacts | None:

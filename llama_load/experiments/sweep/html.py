@@ -68,7 +68,7 @@ def _bars(table: MadeTable, place: int) -> Chart | None:
     names = [printable(name) for name in names]
     head = printable(table.heads[place].name)
     values = [value for _, value in rows if value is not None]
-    plot = figure(head, "", height=60 + 26 * len(rows), y_range=FactorRange(*reversed(names)), zoom="both")
+    plot = figure(head, "", height=60 + 26 * len(rows), y_range=FactorRange(*reversed(names)), y_axis_type="auto", zoom="both")
     plot.x_range.start = min(0.0, *values)
     data = source(name=names, value=values, colour=[colour("orange" if row[place].best else "blue") for row, _ in rows])
     bars = plot.hbar(y="name", right="value", height=0.7, fill_color="colour", line_color=None, source=data)

@@ -27,6 +27,7 @@ LOCUSTS = (
 OURS = ("host", "H", "run-dir", "headless", "f", "locustfile", "web-port", "autostart", "master", "worker")
 _SWITCHES = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.switch)
 _REPEATED = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.repeated)
+_SECRET = ("api-key", "swarm-key")
 _KNOWN = frozenset(flag.name.removeprefix("--") for flag in FLAGS) | frozenset(LOCUSTS)
 
 
@@ -34,6 +35,8 @@ def flag_fault(name: str) -> str:
     """Why a flag cannot be given in a plan; empty if it can."""
     if name in OURS:
         return f"{name} is set by the sweep itself; leave it out"
+    if name in _SECRET:
+        return f"{name} is secret, and plans are stored: set LLAMA_LOAD_{name.upper().replace('-', '_')} in the environment instead"
     if name in _KNOWN:
         return ""
     near = difflib.get_close_matches(name, sorted(_KNOWN), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from llama_load.experiments.sweep.folder import PERPLEXITY, Ended, SweepFolder
 from llama_load.experiments.sweep.plan import PerplexityPlan
 from llama_load.experiments.sweep.running_server import digest
 from llama_load.experiments.sweep.server import model_path
-from llama_load.foreign_text import printable
+from llama_load.foreign_text import keep_secret, printable
 from llama_load.targets.control import control_session
 from llama_load.targets.probe import Wanted
 from llama_load.targets.tokenize import NotCounted, tokenization
 from llama_load.wire.tls import TlsOptions
 
+API_KEY = "LLAMA_LOAD_API_KEY"
 TEXT = "datasets/perplexity_text.txt"
 MOST_TEXT_BYTES = 64 << 20
 NAMES = ("perplexity", "bits_per_byte")
@@ -69,13 +71,20 @@ def read_text(path: str) -> tuple[Path, str]:
     return file, text
 
 
+def headers_from_environment() -> tuple[tuple[str, str], ...]:
+    """The header with the API key that runs get from the environment, too; none without a key."""
+    key = os.environ.get(API_KEY, "")
+    keep_secret([key])
+    return (("Authorization", f"Bearer {key}"),) if key else ()
+
+
 def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
     model = model_path(cell.server)
     stride = plan.stride or plan.context // 2
     try:
         if plan.binary and model is not None and model.suffix == ".gguf":
             return by_binary(plan, model, url)
-        score = score_text(Wanted(url), read_text(plan.text)[1], plan.context, stride)
+        score = score_text(Wanted(url, headers_from_environment()), read_text(plan.text)[1], plan.context, stride)
     except LlamaLoadError as error:
         return {}, dict.fromkeys(NAMES, printable(str(error), 300))
     figures = {"perplexity": score.perplexity}
@@ -87,7 +96,7 @@ def by_binary(plan: PerplexityPlan, model: Path, url: str) -> Found:
     file, text = read_text(plan.text)
     found = perplexity_of(plan.binary, model, file, plan.context)
     try:
-        counter = tokenization(control_session((), TlsOptions()), url.rstrip("/"), None)
+        counter = tokenization(control_session(headers_from_environment(), TlsOptions()), url.rstrip("/"), None)
         if counter is None:
             raise NotCounted("the server counts no tokens")
         (tokens,) = counter.count([text])

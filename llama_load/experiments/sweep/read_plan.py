@@ -218,7 +218,8 @@ class _Builder:
         rest: dict[str, Any] = {"servers": tuple(raw.get("servers", ())), "takes_s": raw.get("takes-s")}
         if "tests" in raw:
             return loads_of_tests(raw["tests"], raw.get("depth", [0]), flags, **rest)
-        label = raw.get("label") or " ".join(f"{name}={','.join(map(str, values))}" for name, values in flags.items())
+        shown = [(name, ",".join(map(str, values))) for name, values in flags.items() if values != [""]]
+        label = raw.get("label") or " ".join(name if value == "True" else f"{name}={value}" for name, value in shown)
         return [Load(label or "default", flags, **rest)]
 
     def _flags(self, where: str, flags: FlagValues, part: str = "flags") -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from llama_load.errors import LlamaLoadError
 from llama_load.experiments.sweep.cells import Cell
-from llama_load.experiments.sweep.gguf_facts import gguf_facts
+from llama_load.experiments.sweep.gguf_facts import gguf_facts, size_text
 from llama_load.experiments.sweep.grammar import URL
 from llama_load.experiments.sweep.server import backend_name, gpu_count, model_name, model_path, uses_rpc, words_of
 from llama_load.experiments.sweep.tests_load import PROCESS, parse_test
@@ -48,12 +48,14 @@ class Row:
     facts: dict[str, str]
     repeat: int
     place: int  # in the order of the plan
+    stage: int = 0
     figures: Mapping[str, Any] = field(default_factory=dict)  # keys of summary.json, flat and below llama_load
     samples: dict[str, list[float]] = field(default_factory=dict)  # a value per request
     marks: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)  # why a value is missing
     reason: str = ""  # why all are
     is_ranked: bool = True
+    cause: str = ""  # the headline of its verdict
     requests: Sequence[Sequence[str]] = ()  # of reports.request_table
     words: Sequence[str] = ()  # of the server's command line
     env: Mapping[str, Any] = field(default_factory=dict)
@@ -91,7 +93,11 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
         return Row(**({"facts": dict(base), "repeat": cell.repeat, "place": place, "words": words, "env": env} | rest))
 
     if outcome.reason:
-        return [row(reason=outcome.reason, is_ranked=False, reasons=dict(outcome.extra_reasons), figures=dict(outcome.extra))]
+        places = [base | {"concurrency": each} for each in planned_concurrency(cell)]
+        return [
+            row(facts=facts, stage=stage, reason=outcome.reason, is_ranked=False, figures=dict(outcome.extra))
+            for stage, facts in enumerate(places)
+        ]
     try:
         summary, manifest = _document(outcome.folder / "summary.json"), _document(outcome.folder / "run.json")
     except (OSError, msgspec.DecodeError) as error:
@@ -102,9 +108,11 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
         base["backend"] = cell.server.backend or backend_name(str(summary.get("backend") or ""))
     verdict = ours.get("verdict") or {}
     common = {"verdict": str(verdict.get("word", ""))}
-    is_ranked = not set(verdict.get("words") or [verdict.get("word")]) & set(NOT_RANKED)
+    # The server's own timings of a test are not blurred by how its answers arrive.
+    excluding = NOT_RANKED[:2] if cell.load.test else NOT_RANKED
+    is_ranked = not set(verdict.get("words") or [verdict.get("word")]) & set(excluding)
     stages = ours.get("by_stage") or {}
-    rows = []
+    rows: list[Row] = []
     for name, figures in stages.items() or [("", summary | ours)]:
         flat = dict(figures) | dict(outcome.extra)
         ended = (flat.get("completed") or 0) + (flat.get("failed") or 0)
@@ -117,7 +125,10 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
         if not facts["gpus"] and isinstance(count := _telemetry(ours, name).get("gpus"), int | float):
             facts["gpus"] = f"{count:.0f}"
         reasons = dict(outcome.extra_reasons) | {"vram_mib": "telemetry saw no GPU in use"}
-        rows.append(row(facts=facts, figures=flat, reasons=reasons, is_ranked=is_ranked and bool(flat.get("completed"))))
+        rows.append(
+            row(facts=facts, stage=len(rows), figures=flat, reasons=reasons, is_ranked=is_ranked and bool(flat.get("completed")))
+        )
+        rows[-1].cause = str(verdict.get("headline") or verdict.get("word") or "no verdict")
         if not flat.get("completed"):
             rows[-1].reasons |= dict.fromkeys(flat, f"no request succeeded: {facts['reasons'] or 'none ended'}")
     _add_requests(rows, cell, outcome.folder, manifest)
@@ -140,7 +151,6 @@ def _facts(cell: Cell) -> dict[str, str]:
         "workload": cell.workload.label,
         "load": cell.load.label,
         "concurrency": "",
-        **cell.settings,
     }
     if cell.load.test:
         facts |= {"test": cell.load.label, "depth": str(cell.load.depth)}
@@ -154,8 +164,19 @@ def _facts(cell: Cell) -> dict[str, str]:
         }
     elif path is not None and path.is_dir():
         total = sum(each.stat().st_size for each in path.glob("*.safetensors") if each.is_file())
-        facts |= {"file_size": f"{total / 1e9:.1f}GB"} if total else {}
-    return facts
+        facts |= {"file_size": size_text(total)} if total else {}
+    return facts | cell.settings  # a setting may be named like one of the model's facts
+
+
+def planned_concurrency(cell: Cell) -> list[str]:
+    """What the rows of a cell will have under concurrency, as far as its flags say it: one per stage."""
+    flags = {name: str(values[0]) if len(values) == 1 else ",".join(map(str, values)) for name, values in cell.flags.items()}
+    if stages := flags.get("stages"):
+        return [f"c={stage.strip()}" if stage.strip().isdigit() else stage.strip() for stage in stages.split(",")]
+    if rate := flags.get("request-rate"):
+        return [f"{rate}/s"]
+    users = flags.get("u") or flags.get("users")
+    return [f"c={users}" if users else ""]
 
 
 def _concurrency(stage: str, figures: Mapping[str, Any], summary: Mapping[str, Any]) -> str:

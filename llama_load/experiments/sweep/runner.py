@@ -18,6 +18,9 @@ from llama_load.experiments.sweep.quality import QualityOf
 from llama_load.experiments.sweep.rows import Outcome
 from llama_load.experiments.sweep.run_cell import run_locust
 from llama_load.experiments.sweep.running_server import RunningServer
+from llama_load.foreign_text import printable
+
+LAST_WORDS = 2  # lines of a server's log in a reason
 
 
 class Watcher(Protocol):
@@ -78,7 +81,7 @@ def _run(cell: Cell, sweep: Sweep, server: RunningServer, quality: QualityOf, wa
     try:
         ready = server.ready_for(cell)
     except LlamaLoadError as error:
-        return entry(FAILED, reason=f"the server did not start: {error}")
+        return entry(FAILED, reason=_one_line(f"the server did not start: {error}"))
     notes = [ready.note] if ready.note else []
     extra = {} if ready.start_s is None else {"server_start_s": ready.start_s}
     watcher.began(cell, "measures perplexity") if quality.is_missing(cell) else None
@@ -92,8 +95,14 @@ def _run(cell: Cell, sweep: Sweep, server: RunningServer, quality: QualityOf, wa
     why = server.has_ended()
     if done.reason or why:
         reason = " ".join(filter(None, (f"the server ended: {why};" if why else "", done.reason)))
-        return entry(FAILED, reason=reason.rstrip(";"), exit_code=done.exit_code, notes=notes)
+        return entry(FAILED, reason=_one_line(reason.rstrip(";")), exit_code=done.exit_code, notes=notes)
     return entry(DONE, exit_code=done.exit_code, extra=extra, extra_reasons=reasons, notes=notes)
+
+
+def _one_line(text: str) -> str:
+    """A reason on one line, from its first line and the last ones of what a server said."""
+    first, *rest = [line.strip() for line in text.splitlines() if line.strip()]
+    return printable(" / ".join([first, *rest[-LAST_WORDS:]]))
 
 
 def wait_until_idle(most_s: float) -> float:

@@ -14,6 +14,7 @@ from llama_load.experiments.sweep.values import FACTS, HIGHER, LOWER, OF_REQUEST
 
 MISSING = "NA"
 NOT_RANKED = "†"
+OF_SERVERS = ("perplexity", "bits_per_byte", "server_start_s")
 DIMENSIONS = ("server", "workload", "load", "concurrency")
 _PLACE_OF_REQUESTS = {value.key: place for place, value in enumerate(OF_REQUESTS)}
 _CLIENT_NOTE = f"{CLIENT_TIMES} from TTFT or TPOT, which include HTTP and the network: the server reports no timings of its own"
@@ -139,12 +140,12 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> Made
         groups.sort(key=lambda group: _natural(group[0].fact(name)))
     notes: list[str] = []
     columns = [_column(column, groups, plan, notes) for column in table.columns]
-    cells = tuple(zip(*columns, strict=True)) if groups else ()
+    cells = tuple(dict.fromkeys(zip(*columns, strict=True))) if groups else ()  # what is of the server alone is there once
     unranked = [group for group in groups if not all(row.is_ranked or row.reason for row in group)]
-    if unranked and any(describe(column.value).best for column in table.columns):
+    if any(describe(column.value).best and column.value not in OF_SERVERS for column in table.columns):
         for group in unranked:
-            words = ", ".join(dict.fromkeys(row.facts.get("verdict") or "no verdict" for row in group if not row.is_ranked))
-            notes.append(f"{NOT_RANKED} {_name(group[0])}: not ranked, its verdict is {words}")
+            causes = dict.fromkeys(row.cause for row in group if not row.is_ranked and not row.reason)
+            notes.append(f"{NOT_RANKED} {_name(group[0])}: not ranked: {'; '.join(causes)}")
     return MadeTable(
         title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])]))
     )
@@ -176,13 +177,13 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
         mark = next((row.marks[column.value] for row in own if column.value in row.marks), "")
         if mark == CLIENT_TIMES:
             notes.append(_CLIENT_NOTE)
-        if not mark and value.best and not all(row.is_ranked for row in own) and not column.loss_against:
+        if not mark and value.best and not _may_be_ranked(own, column) and not column.loss_against:
             mark = NOT_RANKED
         text = _text(column, value, each) + (f" {mark}" if mark else "")
         cells.append(
             Cell(
                 text,
-                best is not None and round(each.mean, _decimals(column, value)) == best and all(row.is_ranked for row in own),
+                best is not None and round(each.mean, _decimals(column, value)) == best and _may_be_ranked(own, column),
                 each.mean,
             )
         )
@@ -221,12 +222,17 @@ def _best(column: Column, value: Value, groups: Sequence[Sequence[Row]], found: 
     ranked = [
         round(each.mean, _decimals(column, value))
         for group, each in zip(groups, found, strict=True)
-        if each is not None and all(row.is_ranked for row in group if _is_in(row, column.where))
+        if each is not None and _may_be_ranked([row for row in group if _is_in(row, column.where)], column)
     ]
     same_count = len({row.figures.get("completed") for group in groups for row in group if row.is_ranked}) == 1
     if len(set(ranked)) < 2 or (column.value == "duration" and not same_count):
         return None
     return max(ranked) if choose == HIGHER else min(ranked)
+
+
+def _may_be_ranked(rows: Sequence[Row], column: Column) -> bool:
+    """What is of the server alone does not depend on the verdict of a load test."""
+    return all(row.is_ranked or (column.value in OF_SERVERS and not row.reason) for row in rows)
 
 
 def _decimals(column: Column, value: Value) -> int:

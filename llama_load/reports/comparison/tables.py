@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_load.comparison.compare import BETTER, DECIMALS, HEADLINE, NOT_PROVEN, ONE_RUN, WORSE, Comparison
-from llama_load.comparison.metrics import metric_of
+from llama_load.comparison.compare import BETTER, HEADLINE, NOT_PROVEN, ONE_RUN, WORSE, Comparison
+from llama_load.comparison.metrics import DECIMALS, metric_of
 from llama_load.comparison.side import Side
 from llama_load.reports.stage_table import FAILED
 from llama_load.units import quantity
@@ -61,7 +61,9 @@ def figure(comparison: Comparison, index: int, key: str) -> Figure:
     if mean is None:
         return Figure(NOT_MEASURED)
     best = index in comparison.best.get(key, frozenset())
-    return Figure(f"{mean:.{DECIMALS}f}", "" if std is None else f"{std:.{DECIMALS}f}", best)
+    metric = metric_of(key)
+    decimals = DECIMALS if metric is None else metric.decimals
+    return Figure(f"{mean:.{decimals}f}", "" if std is None else f"{std:.{decimals}f}", best)
 
 
 def side_name(comparison: Comparison, index: int) -> str:
@@ -126,10 +128,8 @@ def notes(comparison: Comparison) -> list[str]:
         found.append("one run a side: not proven; five runs a side, in turns, find a difference of 10 %")
     else:
         judged = sum(change.p is not None for change in comparison.changes.values())
-        found.append(
-            f"intervals are 95 % each, from the scatter between runs; better and worse are real with 95 % for all {judged} judged "
-            "together (Holm)"
-        )
+        together = f"; better and worse are real with 95 % for all {judged} judged together (Holm)" if judged else ""
+        found.append(f"intervals are 95 % each, from the scatter between runs{together}")
     return found
 
 

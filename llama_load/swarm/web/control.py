@@ -29,7 +29,6 @@ from llama_load.options.options import RunOptions, secret_values
 from llama_load.preflight.prepare import Checked, Prepared, check, print_table
 from llama_load.run.progress import Counts
 from llama_load.runs import PreflightRow
-from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.locust_flags import refuse_conflicts, users_of
 from llama_load.swarm.outcome import IDLE, RUNNING, STOPPING, Outcome
 from llama_load.swarm.web.metrics import RunMetrics
@@ -117,7 +116,8 @@ class RunControl:
         self._is_cancelled = False
         self._given_users = runs.options.num_users
         self._given_spawn_rate = runs.options.spawn_rate
-        self._typed: dict[str, Any] = {}  # the last values of Locust's own fields, as typed
+        self._typed: dict[str, Any] = {}  # what was sent in the last attempt, right or wrong, without keys
+        self._accepted: dict[str, Any] = {}  # the same of the starts
         self._stopper: gevent.Greenlet | None = None
         self._own_fields = _own_fields(runs.options)
 
@@ -144,17 +144,22 @@ class RunControl:
         return groups | ({OF_LOCUSTFILE: self._own_fields} if self._own_fields else {})
 
     def values(self) -> dict[str, Any]:
-        """The present value of each field, as text, lines or a switch; keys are left out, known ones in others are ***."""
+        """The value of each field as the page shows it: what was typed last, as text, lines or a switch; keys are left out."""
+        return self._present() | self._typed
+
+    def _present(self) -> dict[str, Any]:
+        """The value that each field had in the last start, or on the command line; known keys in them are ***."""
         options = self.runs.options
         found: dict[str, Any] = {}
         for each in (each for group in self.groups().values() for each in group):
             value = getattr(options, each.name, None)
+            if each.name in self._accepted:
+                found[each.name] = self._accepted[each.name]
+                continue
             if each.kind in (SECRET, SECRET_LINES):
                 value = None
-            elif each.name in self._typed:
-                value = self._typed[each.name]
-            elif each.name in ("num_users", "spawn_rate", "run_time"):
-                value = {"num_users": self._given_users, "spawn_rate": self._given_spawn_rate}.get(each.name, value)
+            elif each.name in ("num_users", "spawn_rate"):  # without the defaults that Locust needs
+                value = {"num_users": self._given_users, "spawn_rate": self._given_spawn_rate}[each.name]
             elif each.name == "host":
                 value = self.environment.host
             elif each.name == "extra_body" and value:
@@ -188,6 +193,7 @@ class RunControl:
             return Answer([Fault(busy[self.state])])
         self._stage, self._is_cancelled = CHECKING, False
         try:
+            self._typed = self._kept(typed)
             checked, candidate, host = self._checked(typed)
             rows = checked.manifest.preflight
             if not begin:
@@ -204,6 +210,19 @@ class RunControl:
             return Answer([Fault(f"the run could not be prepared: {printable(repr(error))}")])
         finally:
             self._stage = None
+
+    def _kept(self, typed: Mapping[str, Any]) -> dict[str, Any]:
+        """What was sent, without keys: for the page's next visitor."""
+        found: dict[str, Any] = {}
+        for each in (each for group in self.groups().values() for each in group):
+            value = typed.get(each.name)
+            if value is None or each.kind in (SECRET, SECRET_LINES) or len(str(value)) > MOST_CHARS:
+                continue
+            if each.name == "extra_body" and value and without_secret_values(str(value)) != value:
+                continue
+            kept = value is True or value == "true" if each.kind == SWITCH else str(value)
+            found[each.name] = [line for line in _lines(value) if line.strip()] if each.kind == LINES else kept
+        return found
 
     def _checked(self, typed: Mapping[str, Any]) -> tuple[Checked, Namespace, str | None]:
         options = self.runs.options
@@ -230,7 +249,7 @@ class RunControl:
         known = {each.name: each for group in self.groups().values() for each in group}
         for name in sorted(typed.keys() - known.keys()):
             faults.append(f"{printable(name)} is no field of this form")
-        present = self.values()
+        present = self._present()
         given: dict[str, Any] = {}
         for name, each in known.items():
             value = typed.get(name, present[name])  # what is not sent stays as it is
@@ -268,7 +287,6 @@ class RunControl:
             except UsageError as error:
                 faults += str(error).splitlines()
             raise UsageError("\n".join(faults))
-        candidate.run_time_text = given.get("run_time")
         return given.get("host"), run_time_s
 
     def _faults(self, text: str) -> list[Fault]:
@@ -308,10 +326,7 @@ class RunControl:
                 value = getattr(candidate, each.name, None)
                 if each.kind not in (SECRET, SECRET_LINES) and not any(secret in str(value) for secret in secrets):
                     setattr(options, each.name, value)
-        self._given_users, self._given_spawn_rate = candidate.num_users, candidate.spawn_rate
-        if isinstance(self.environment.shape_class, Stages) or candidate.stages:
-            self._given_users = None
-        self._typed["run_time"] = candidate.run_time_text
+        self._accepted |= self._typed
         options.run_time = None  # ours; Locust would end the run itself
         options.spawn_rate = candidate.spawn_rate or candidate.num_users
         self.environment.host = host

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -23,7 +24,6 @@ from llama_load.swarm.web.compare_view import MOST_RUNS, CompareView, compare_vi
 from llama_load.swarm.web.control import RunControl
 from llama_load.swarm.web.run_files import FILES, RunFiles
 from llama_load.swarm.web.run_view import listed_runs, run_view
-from llama_load.version import __version__
 
 if TYPE_CHECKING:
     from flask import Blueprint, Response
@@ -48,6 +48,8 @@ LINK = (
     'box-shadow:0 1px 4px #0006">LLM load test →</a>'
 )
 
+logger = logging.getLogger(__name__)
+
 
 def add_pages(control: RunControl) -> None:
     """Add the routes to Locust's Flask app, behind its login if it has one, and a link to Locust's own page."""
@@ -65,6 +67,8 @@ def add_pages(control: RunControl) -> None:
         return response
 
     web_ui.app.after_request(link)
+    scheme = "https" if web_ui.tls_cert else "http"
+    logger.info("The page for LLM load tests: %s://%s:%d%s/llm", scheme, web_ui.host or "localhost", web_ui.port, base)
 
 
 @lru_cache(1)
@@ -103,7 +107,7 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
             return f"{root}/assets/{name}?{found.version if found else ''}"
 
         root = request.path[: request.path.index("/llm") + len("/llm")]
-        text = render_template(f"llm_{template}.html", root=root, here=here, asset=url, version=__version__, **values)
+        text = render_template(f"llm_{template}.html", root=root, here=here, asset=url, **values)
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
         return Response(text, content_type="text/html; charset=utf-8", headers=headers)
 
@@ -111,10 +115,11 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
         """The body of a POST: JSON, which no form of another page can send."""
         if request.mimetype != "application/json":
             abort(415, "send JSON")
-        if (request.content_length or 0) > MOST_BYTES:
-            abort(413)
+        data = request.stream.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            abort(413, "that is too long")
         try:
-            found = msgspec.json.decode(request.get_data(cache=False) or b"{}")
+            found = msgspec.json.decode(data or b"{}")
         except (ValueError, RecursionError):
             abort(400, "that is not JSON")
         if not isinstance(found, dict):
@@ -228,7 +233,7 @@ def _progress(counts: Counts) -> dict[str, Any]:
     share = counts.done / counts.total if counts.total else None
     if share is None and counts.left_s is not None:
         share = elapsed_s / max(elapsed_s + counts.left_s, 1e-9)
-    return {"share": share, "phase": counts.phase, "line": counts.line()}
+    return {"share": share, "phase": counts.phase, "line": counts.line(), "in_flight": counts.in_flight}
 
 
 def _chunks(opened: Any) -> Any:

@@ -22,7 +22,11 @@ FILES = {
     "run.json": "application/json",
     "requests.parquet": "application/vnd.apache.parquet",
     "telemetry.parquet": "application/vnd.apache.parquet",
+    "server.log": "text/plain; charset=utf-8",
+    "memory.log": "text/plain; charset=utf-8",
 }
+# Those that are in a folder of the run folder.
+IN_FOLDER = {"server.log": "server", "memory.log": "server"}
 # Larger JSON files are none of ours.
 MOST_JSON_BYTES = 64 << 20
 # The newest runs that are listed.
@@ -67,13 +71,20 @@ class RunFiles:
         except OSError:
             return []
 
-    def open(self, name: str, file: str) -> IO[bytes] | None:
-        """A file of a run, if it is one of `FILES` and no link."""
+    def _path(self, name: str, file: str) -> Path | None:
         folder = self.folder(name)
         if folder is None or file not in FILES:
             return None
+        parent = folder / IN_FOLDER.get(file, "")
+        return None if parent != folder and parent.is_symlink() else parent / file
+
+    def open(self, name: str, file: str) -> IO[bytes] | None:
+        """A file of a run, if it is one of `FILES` and no link."""
+        path = self._path(name, file)
+        if path is None:
+            return None
         try:
-            fd = os.open(folder / file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -103,5 +114,5 @@ class RunFiles:
 
     def present(self, name: str) -> list[str]:
         """The files of a run that can be fetched."""
-        folder = self.folder(name)
-        return [file for file in FILES if folder is not None and (folder / file).is_file()]
+        paths = {file: self._path(name, file) for file in FILES}
+        return [file for file, path in paths.items() if path is not None and path.is_file() and not path.is_symlink()]

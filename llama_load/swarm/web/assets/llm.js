@@ -231,7 +231,7 @@ function display(status) {
   chip.className = "chip " + (state === "running" ? "good" : state === "idle" ? "" : "doubtful");
   show($("watch"), watch);
   show($("start"), !watch);
-  show($("stop"), busy);
+  show($("stop"), busy && !(state === "stopping" && counts && !counts.in_flight));
   $("stop").textContent = state === "stopping" ? "Cut off what is in flight" : "Stop";
   show($("again"), !busy);
   const results = $("results");
@@ -247,7 +247,8 @@ function display(status) {
   show($("progress"), counts !== null);
   if (counts) {
     $("progress").querySelector("i").style.width = `${100 * Math.min(1, counts.share ?? 0)}%`;
-    $("progress").querySelector("span").textContent = `${counts.phase} · ${counts.line}`;
+    const over = state === "stopping" && !counts.in_flight;
+    $("progress").querySelector("span").textContent = over ? "writing the report …" : `${counts.phase} · ${counts.line}`;
   }
   if (live && watch) {
     const all = live.rows[0];

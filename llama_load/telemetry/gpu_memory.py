@@ -1,0 +1,28 @@
+"""The memory in use on each NVIDIA GPU now, as JSON: `python -m llama_load.telemetry.gpu_memory`.
+
+Whoever starts a server asks before: what is taken then is not the server's, where its processes cannot be seen.
+"""
+
+from __future__ import annotations
+
+import json
+
+from llama_load.telemetry.nvml import NvidiaGpus, has_nvml
+from llama_load.telemetry.source import SourceError
+
+
+def gpu_memory() -> dict[str, int]:
+    """Bytes by the GPU's UUID; empty without a driver."""
+    if not has_nvml():
+        return {}
+    try:
+        values = list(NvidiaGpus().sample())
+    except (SourceError, ImportError):
+        return {}
+    uuids = {labels["gpu"]: labels["uuid"] for each in values if "uuid" in (labels := dict(each.labels))}
+    used = {dict(each.labels)["gpu"]: int(each.value) for each in values if each.metric == "gpu_memory_used_bytes"}
+    return {uuids[gpu]: taken for gpu, taken in used.items() if gpu in uuids}
+
+
+if __name__ == "__main__":
+    print(json.dumps(gpu_memory()))
