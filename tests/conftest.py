@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from llama_load.bundled import bundled
 from llama_load.metrics.records import Records
+from llama_load.reports.first_screen import FULL_REPORT
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
 from llama_load.swarm.signals import PR_SET_PDEATHSIG
@@ -56,8 +57,9 @@ class Finished:
 
     @property
     def report_lines(self) -> list[str]:
-        """The lines that it printed; not that of the run folder, whose path is as long as pytest likes."""
-        return self.out.partition("Run folder: ")[0].splitlines()
+        """The lines that it printed; not paths and commands, which are as long as pytest likes and must not be broken."""
+        unbroken = (FULL_REPORT, "Run folder: ", "  locust ", "  llama-load ")
+        return [line for line in self.out.splitlines() if not line.startswith(unbroken)]
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -41,6 +41,8 @@ TIME_PARTS = {
     "unattributed": "not known",
 }
 LEAST_SHARE = 0.005
+FULL_REPORT = "Full block, tables, charts: "
+GIB = 1 << 30
 # Styles of rich.
 GOOD, BAD, DOUBTFUL, DIM, STRONG, PLAIN = "bold green", "bold red", "bold yellow", "dim", "bold", ""
 
@@ -61,7 +63,7 @@ def first_screen(results: Results) -> list[Line]:
     if (against := against_last(results)) is not None:
         lines += _wrapped(against)
     if results.run.unwritten is None:
-        lines.append(Line(f"Full block, tables, charts: {printable(str(results.run.path / 'report.html'), None)}", DIM))
+        lines.append(Line(f"{FULL_REPORT}{printable(str(results.run.path / 'report.html'), None)}", DIM))
     if (step := next_step(results)) is not None:
         lines += [Line(step[0], DIM), Line(f"  {step[1]}")]
     return lines
@@ -112,7 +114,8 @@ def _servers(targets: Sequence[dict[str, Any]]) -> list[str]:
     name = " ".join(str(first[key]) for key in ("backend", "build") if first.get(key))
     parts = [f"{len(targets)} × {name}" if len(targets) > 1 else name]
     if first.get("model"):
-        parts.append(str(first["model"]))
+        size = f"{first['model_bytes'] / GIB:.2f} GiB" if first.get("model_bytes") else ""
+        parts.append(" ".join(str(part) for part in (first["model"], first.get("quantization"), size) if part))
     if first.get("slots"):
         context = f" × {first['ctx_per_slot']}" if first.get("ctx_per_slot") else ""
         parts.append(f"{first['slots']} slot{'s' * (first['slots'] != 1)}{context}")
@@ -201,7 +204,8 @@ def _tables(results: Results) -> Iterator[Line]:
         return
     heads = ["", "answered", "failed", "prompt", "output", "TTFT (ms)", "TPOT (ms)", "E2EL (ms)", "tok/s"]
     rows = [[name, *_workload(part)] for name, part in results.by_workload.items()]
-    for number, line in enumerate(in_columns([heads, *rows])):
+    columns = [column for column in zip(heads, *rows, strict=True) if not {"n/a"}.issuperset(column[1:])]
+    for number, line in enumerate(in_columns(list(zip(*columns, strict=True)))):
         yield Line(line, STRONG if number == 0 else PLAIN)
     yield Line("(means; prompt and output in tokens; output tok/s over the run's time)", DIM)
 
@@ -211,10 +215,10 @@ def _workload(part: Summary) -> Iterator[str]:
     yield str(part.completed)
     yield str(part.failed)
     yield short(None if part.total_input_tokens is None else part.total_input_tokens / count)
-    yield short(None if part.total_output_tokens is None else part.total_output_tokens / count)
+    yield short(part.total_output_tokens / count if part.total_output_tokens else None)
     for key in ("ttft", "tpot", "e2el"):
         yield short(part.distributions[key].mean)
-    yield short(part.output_throughput)
+    yield short(part.output_throughput or None)
 
 
 # ---------------------------------------------------------------------- text

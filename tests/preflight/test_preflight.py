@@ -168,7 +168,7 @@ def test_a_shared_pool_that_overflows_is_foretold_and_named(
     assert "of 1024 tokens needed" in " ".join(done.err.split())
     failed = done.records.failed()
     assert set(failed.strings("status")) == {"kv_pool_full"}
-    assert "shared KV pool" in failed.strings("error")[0]
+    assert "shared KV cache" in (done.folder / "report.md").read_text()
 
 
 def test_what_the_server_is_goes_into_the_manifest(run_locust: Callable[..., Finished], llama_server) -> None:

@@ -19,7 +19,16 @@ from llama_load.reports.write import write_reports
 from llama_load.runs import Manifest, Run, RunWriter, StageRecord, load_run
 from tests.make_records import MS, failed, manifest, record, table
 
-SERVER = {"url": "http://h", "backend": "llama-server", "build": "b7522", "model": "qwen3-4b", "slots": 4, "ctx_per_slot": 4096}
+SERVER = {
+    "url": "http://h",
+    "backend": "llama-server",
+    "build": "b7522",
+    "model": "qwen3-4b",
+    "quantization": "Q6_K",
+    "model_bytes": 3 << 30,
+    "slots": 4,
+    "ctx_per_slot": 4096,
+}
 
 
 def results(*records: RequestRecord, **about: object) -> Results:
@@ -61,7 +70,7 @@ def test_figures_of_few_and_many_requests(count: int, ttft: str) -> None:
 def test_the_answer_is_in_one_look() -> None:
     good = first_screen(results(*one_after_the_other(100), users=1))
     assert (good[0].text, good[0].style) == ("VALID", GOOD)
-    assert "llama-server b7522 · qwen3-4b" in f"{good[1].text} {good[2].text}"
+    assert "qwen3-4b Q6_K 3.00 GiB · 4 slots × 4096" in good[2].text
     bad = first_screen(results(record(0), failed(1), failed(2)))
     assert bad[0].text.startswith("FAILED: 2 of 3 requests failed") and bad[0].style == BAD
     cached = first_screen(results(*(record(index, prompt_tokens=500, cached_tokens=450) for index in range(3))))

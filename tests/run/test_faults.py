@@ -56,7 +56,7 @@ def test_a_suspended_client_fails_no_request_that_was_answered_in_time(simulate:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 60 KiB. (Skipped loudly where mounting is not allowed: `-rs` shows it.)"""
+    """A file system of 60 KiB, too small for report.html. (Skipped loudly where mounting is not allowed: `-rs` shows it.)"""
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=60k", "tmpfs", str(place)]
@@ -198,4 +198,6 @@ def test_a_disk_that_is_full_at_the_very_end(small_disk: Path, run_report: Run) 
     assert "Traceback" not in done.err
     assert sorted(file.name for file in folder.iterdir()) == before
     (small_disk / "ballast").unlink()
-    assert run_report(folder).code == 0
+    again = run_report(folder)
+    assert (folder / "summary.json").is_file() and (folder / "report.md").is_file()
+    assert again.code == 3 and "report.html" in again.err and "Traceback" not in again.err

@@ -64,7 +64,20 @@ def test_the_keys_of_a_server_in_run_json() -> None:
     """What it does not report is null; its start only where it has counters."""
     bare = Target(parse_url("http://h"), LLAMA_SERVER, None)
     keys = [
-        *("url", "backend", "build", "model", "models", "model_path", "slots", "ctx_per_slot", "modalities"),
+        *(
+            "url",
+            "backend",
+            "build",
+            "model",
+            "models",
+            "model_path",
+            "model_bytes",
+            "n_params",
+            "quantization",
+            "slots",
+            "ctx_per_slot",
+            "modalities",
+        ),
         *("chat_template_sha256", "sampling", "head_tokens", "template_tokens"),
     ]
     assert bare.described() == dict.fromkeys(keys) | {"url": "http://h", "backend": "llama-server"}
