@@ -1,4 +1,4 @@
-"""CPU and memory of the report of a long run, compared with numpy computing percentiles of the same ITLs.
+"""CPU and memory of the report of a long run, compared with numpy computing percentiles of the same ITLs; time and size of report.html.
 
 .venv/bin/python -m benchmarks.reports
 """
@@ -19,6 +19,7 @@ from llama_load.runs import TABLE, Manifest, RunWriter
 
 GAPS, BATCH = 200, 1000
 REQUESTS = (30_000, 120_000)
+PAGE_REQUESTS = (100, 10_000)
 PATTERN = RequestRecord(
     request_id="", worker="w", user="u", workload="Chat", name="Chat", host="http://127.0.0.1:1", endpoint="chat", status="ok",
     started_mono_ns=0, first_token_mono_ns=0, ended_mono_ns=0, started_wall_ns=0, ttft_ms=100.0, tpot_ms=20.0, e2el_ms=4100.0,
@@ -30,6 +31,19 @@ import numpy as np, pyarrow.parquet as pq
 gaps = pq.read_table(sys.argv[1], columns=["itl_ms"])["itl_ms"].combine_chunks().flatten().to_numpy()
 print(np.mean(gaps), np.median(gaps), np.std(gaps), np.percentile(gaps, 99))
 """
+PAGE = """
+import sys, time
+from pathlib import Path
+from llama_load.analysis.results import analyze
+from llama_load.reports.block import block
+from llama_load.runs import load_run
+results = analyze(load_run(Path(sys.argv[1])))
+text = block(results)
+begun = time.perf_counter()
+from llama_load.reports.html.page import html_page
+page = html_page(results, text, "en")
+print(f"{time.perf_counter() - begun:.2f} {len(page.encode()) / 1e6:.2f}")
+"""
 
 
 def fill(folder: Path, requests: int) -> None:
@@ -38,7 +52,7 @@ def fill(folder: Path, requests: int) -> None:
     rng = np.random.default_rng(0)
     for first in range(0, requests, BATCH):
         records = []
-        for index in range(first, first + BATCH):
+        for index in range(first, min(first + BATCH, requests)):
             start = index * 500_000
             records.append(
                 replace(
@@ -76,6 +90,15 @@ def main() -> None:
             fill(folder, requests)
             row("numpy: percentiles of the gaps", requests, [sys.executable, "-c", NUMPY, str(folder / TABLE)])
             row("llama-load report", requests, [sys.executable, "-m", "llama_load.cli", "report", str(folder)])
+    print("\n| requests | report.html (s, with imports) | (MB) |")
+    print("|---:|---:|---:|")
+    for requests in PAGE_REQUESTS:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name) / "run"
+            fill(folder, requests)
+            made = subprocess.run([sys.executable, "-c", PAGE, str(folder)], check=True, capture_output=True, text=True)
+            seconds, megabytes = made.stdout.split()
+            print(f"| {requests} | {seconds} | {megabytes} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ REPEATS = 5
 _LOCUSTFILE = "locustfiles/sharegpt_chat.py"
 # Flags of Locust and ours that are given anew for each run, with the number of words that follow them.
 _RENEWED = {"--run-dir": 1, "--label": 1}
+# Commands with one of these have decided what is cached.
+_CACHE_FLAGS = {"--cache-prompt", "--bust-prefix-cache"}
 _HOST = "http://SERVER:PORT"
 _MOST_COMMANDS = 4
 
@@ -44,7 +46,9 @@ def _command(side: Side, flags: Sequence[str]) -> str:
     if words[:1] != ["locust"]:
         words = ["locust", "-f", _LOCUSTFILE, "--headless", "--host", _HOST, "-u", str(run.concurrency or 1)]
         words += ["--num-prompts", str(run.planned or run.count("completed"))]
-    return shlex.join(_with(words, flags))
+    # A repeat sends the prompts of the run before: without this a server answers it from its cache.
+    uncached = [] if _CACHE_FLAGS & {word.partition("=")[0] for word in words} else ["--bust-prefix-cache"]
+    return shlex.join(_with(words, [*flags, *uncached]))
 
 
 def _words(command: str) -> list[str]:

@@ -14,6 +14,7 @@ Translate = Callable[[str], str]
 ZH = {
     # headings
     "Verdict": "结论",
+    "Contents": "目录",
     "Figures": "主要指标",
     "Failures": "失败的请求",
     "Latencies": "延迟",
@@ -34,6 +35,14 @@ ZH = {
     "Besides LLM requests": "LLM 请求之外",
     "The block as printed": "终端输出原文",
     "Data": "数据文件",
+    "Settings": "设置",
+    "seed": "随机种子",
+    "endpoint": "接口",
+    "data set": "数据集",
+    "prompt tokens counted by": "输入 tokens 计数方式",
+    "client": "客户端",
+    "workers": "worker 数",
+    "The servers as they described themselves": "服务器自述",
     # the verdict
     "VALID": "VALID（有效）",
     "BLURRED": "BLURRED（单个间隔无法分辨）",
@@ -154,7 +163,6 @@ ZH = {
     "successful": "成功",
     "output tokens/s": "输出 tokens/s",
     "requests/s": "请求/s",
-    "requests at once": "同时进行的请求",
     "waiting in the client": "在客户端等待",
     "waiting for the first token": "等待首 token",
     "receiving tokens": "接收 token",
@@ -177,8 +185,8 @@ ZH = {
     "In bins of {width} s.": "每 {width} s 一格。",
     "A row holds one request at a time.": "每一行同一时刻只有一个请求。",
     "The first {shown} of {all} rows.": "共 {all} 行，显示前 {shown} 行。",
-    "{shown} of {all} requests, evenly chosen: gaps may be requests that are not drawn.": (
-        "从 {all} 个请求中均匀选取 {shown} 个：空白处可能有未画出的请求。"
+    "{shown} of {all} requests: those from the middle of the run, {begin} to {end} s.": (
+        "共 {all} 个请求，显示中段的 {shown} 个：{begin} 至 {end} s。"
     ),
     "{count} requests, each from its start to its end, up to {rows} at once.": "{count} 个请求的起止时间，最多同时 {rows} 个。",
     "Dots: {shown} of {all} requests, evenly chosen, and the slowest. Curves: of all.": (

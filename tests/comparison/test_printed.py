@@ -77,6 +77,13 @@ def test_the_new_layout() -> None:
     assert run.setup["--ignore-eos"] == "on" and run.setup["--seed"] == "3"
 
 
+def test_the_bar_of_a_tokenizer_is_not_that_of_the_run() -> None:
+    """The last one before the block, but none from above the line that begins the run."""
+    bar = "100%|###| 32000/32000 [00:15<00:00]\n"
+    (run,) = printed_runs(f"{bar}Starting main benchmark run...\n{RUST}", "x")
+    assert run.planned is None
+
+
 def test_figures_of_a_part_of_the_run_are_not_taken_for_the_runs() -> None:
     (run,) = printed_runs(RUST, "x")
     assert run.tool == VLLM_BENCH and run.value("mean_ttft_ms") == 12.5

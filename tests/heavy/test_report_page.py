@@ -65,6 +65,10 @@ def test_charts_change_their_colours_with_the_reader(browser: Any, addresses: di
         light = page.evaluate(colour)
         page.emulate_media(color_scheme="dark")
         until(page, f"({colour}) !== '{light}'")
+        page.emulate_media(media="print")  # paper is light, whatever the screen is
+        until(page, f"({colour}) === '{light}'")
+        page.emulate_media(media="screen")
+        until(page, f"({colour}) !== '{light}'")
         page.emulate_media(color_scheme="light")
         until(page, f"({colour}) === '{light}'")
 

@@ -55,7 +55,8 @@ def test_energy_and_memory_of_the_servers_gpu(
     assert told["cost"] == pytest.approx(seconds / 1000, rel=0.02)
     assert told["gpu_utilization"] == pytest.approx(0.8)
     gpu = told["by_gpu"][0]
-    assert (gpu["power_limit_watts"], gpu["temperature_peak_celsius"], gpu["sm_clock_mhz"], gpu["throttled"]) == (350, 61, 1400, 1)
+    assert (gpu["power_limit_watts"], gpu["temperature_peak_celsius"]) == (350, 61)
+    assert (gpu["sm_clock_mhz"], gpu["throttled"]) == (pytest.approx(1400), pytest.approx(1))
     assert "0 Fake A" in done.out and "Energy per output token (J):" in done.out
     assert "| all | 1 | 3072 |" in (done.folder / "report.md").read_text()
     info = load_run(done.folder).telemetry.find("gpu_info", gpu="0")[0].labels

@@ -124,13 +124,14 @@ def test_a_page_without_values_has_tables_and_no_scripts() -> None:
 def test_the_values_for_programs_are_json() -> None:
     rng = random.Random(2)
     sides = [scattered("a", 3, rng), scattered(HOSTILE, 3, rng, slower=1.5)]
-    found = msgspec.json.decode(msgspec.json.encode(comparisons_json([("", compare(sides, [parse_gate("mean_tpot_ms:+5%")]))])))
+    text = msgspec.json.encode(comparisons_json([("", compare(sides, [parse_gate("mean_tpot_ms:+5%")]))])).decode()
+    found = msgspec.json.decode(text)
     (comparison,) = found["comparisons"]
     (tpot,) = [metric for metric in comparison["metrics"] if metric["key"] == "mean_tpot_ms"]
     (change,) = tpot["changes"]
     assert change["outcome"] == "worse" and change["low"] < 1.5 < change["high"] and change["p_adjusted"] < 0.05
     assert tpot["best"] == [0] and len(tpot["values"][1]) == 3 and comparison["gates"][0]["outcome"] == "failed"
-    assert "\x1b" not in str(found) and "\u202e" not in str(found)
+    assert "\\u001b" not in text and "\u202e" not in text
 
 
 # ---------------------------------------------------------------------- the command

@@ -11,10 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results, analyze
+from llama_load.metrics.telemetry import Series, Telemetry
 from llama_load.record import RequestRecord
+from llama_load.reports.html.charts_telemetry import telemetry_charts
+from llama_load.reports.html.charts_time import shared_range
 from llama_load.reports.html.page import html_page
 from llama_load.reports.html.series import bars, in_flight, output_tokens_per_s, percentiles_by_bin, time_axis
 from llama_load.reports.translations import ZH
@@ -172,13 +176,48 @@ def test_links_lead_to_the_files_that_are_there(tmp_path: Path) -> None:
     write_html(found, write_reports(found))
     page = Parsed((tmp_path / "report.html").read_text(encoding="utf-8"))
     links = [value for tag, name, value in page.attributes if (tag, name) == ("a", "href")]
-    assert links == ["summary.json", "summary.txt", "report.md", "server/a%20b%23%3Ci%3E.log"]
+    ids = {value for _, name, value in page.attributes if name == "id"}
+    assert {link[1:] for link in links if link.startswith("#")} <= ids
+    assert [link for link in links if not link.startswith("#")] == [
+        "summary.json",
+        "summary.txt",
+        "report.md",
+        "server/a%20b%23%3Ci%3E.log",
+    ]
 
 
 def test_bokeh_is_imported_for_a_page_only() -> None:
     """Neither by the command nor by what a worker imports."""
     code = "import sys, llama_load.cli, llama_load.reports.write, llama_load.swarm.lifecycle; sys.exit('bokeh' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, env=environment()).returncode == 0
+
+
+def test_telemetry_is_drawn_on_the_time_axis_of_the_run() -> None:
+    """Memory and power of two GPUs, of which the server uses both, CPU as the growth of its counter; hostile names stay text."""
+    t_ns = np.arange(0, 3000, 500) * MS
+    gpus = [
+        Series("gpus", metric, {"gpu": gpu, "name": HOSTILE}, t_ns, np.full(6, value))
+        for gpu in "01"
+        for metric, value in (
+            ("gpu_info", 1.0),
+            ("gpu_memory_used_bytes", 8e9),
+            ("gpu_power_watts", 100.0),
+            ("gpu_utilization_ratio", 0.5),
+        )
+    ]
+    server = [
+        Series(HOSTILE, "vllm:num_requests_running", {}, t_ns, np.arange(6.0)),
+        Series("b", "vllm:num_requests_running", {}, t_ns, t_ns * 0.0),
+    ]
+    cpu = Series("host", "host_cpu_seconds_total", {}, t_ns, 2.0 * t_ns / 1e9)
+    axis = time_axis(table(record(0), record(1, start_ms=2000)))
+    assert axis is not None
+    charts = {chart.title: chart for chart in telemetry_charts(Telemetry([*gpus, *server, cpu]), axis, shared_range(axis), str)}
+    assert set(charts) == {"GPU utilization (%)", "GPU memory (GiB)", "Power (W)", "CPU (cores)", "Requests in the server"}
+    assert [key.text for key in charts["Power (W)"].keys] == ["GPU 0", "GPU 1"]
+    assert charts["GPU utilization (%)"].summary == "GPU utilization (%) over time: at most 50.0."
+    assert charts["CPU (cores)"].summary == "CPU (cores) over time: at most 2.00."
+    assert "processing · b" in [key.text for key in charts["Requests in the server"].keys]
 
 
 # ---------------------------------------------------------------------- languages

@@ -41,6 +41,11 @@ COLOURS = {
 SERIES = ("blue", "orange", "green", "purple", "teal", "pink")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'Noto Sans CJK SC', sans-serif"
 HEIGHT = 240
+# The toolbar lies upon the drawing: only its buttons hide what is below them.
+TOOLBAR = """
+:host(.bk-inner) { background: transparent; opacity: 1; justify-content: flex-end; pointer-events: none; }
+:host(.bk-inner) > * { background: rgb(255 255 255 / 88%); border-radius: 4px; pointer-events: auto; }
+"""
 ASSETS = Path(__file__).parent / "assets"
 
 
@@ -86,7 +91,7 @@ def figure(
 ) -> Figure:
     """An empty figure in our style, as wide as its place. Charts with the same `x_range` zoom and pan together; `zoom` is what
     dragging selects: "width" (a part of the x axis) or "both"."""
-    from bokeh.models import BoxZoomTool, PanTool, ResetTool, SaveTool, WheelZoomTool
+    from bokeh.models import BoxZoomTool, InlineStyleSheet, PanTool, ResetTool, SaveTool, WheelZoomTool
     from bokeh.plotting import figure as new_figure
 
     ranges = {name: each for name, each in (("x_range", x_range), ("y_range", y_range)) if each is not None}
@@ -110,6 +115,7 @@ def figure(
     )
     plot.toolbar.logo = None
     plot.toolbar_inner = True
+    plot.toolbar.stylesheets = [InlineStyleSheet(css=TOOLBAR)]
     plot.toolbar.autohide = True
     for axis, label in ((plot.xaxis, x_label), (plot.yaxis, y_label)):
         axis.axis_label = label
@@ -166,8 +172,9 @@ class ChartPage:
         from bokeh.document import Document
 
         document = Document()
-        for chart in self.charts:
-            document.add_root(chart.figure)
+        with document.models.freeze():  # else it collects all models anew for each root
+            for chart in self.charts:
+                document.add_root(chart.figure)
         roots = [chart.figure.id for chart in self.charts]
         return for_script(serialize_json({"docs": {"charts": document.to_json(deferred=False)}, "roots": roots}, pretty=False))
 

@@ -49,7 +49,10 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
         height=220,
     )
     if not is_log and longest > 0:
-        plot.x_range = _range(0, longest * 1.04)
+        shortest = min(float(curve.x[0]) for curve in known.values())
+        margin = (longest - shortest) * 0.04
+        is_narrow = longest / 2 < shortest < longest
+        plot.x_range = _range(shortest - margin, longest + margin) if is_narrow else _range(0, longest * 1.04)
     from bokeh.models import NumeralTickFormatter
 
     plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
@@ -63,9 +66,9 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
                 "x", "y", source=source(x=curve.x, y=curve.share), size=6, fill_color=colour(role), line_color=colour(role)
             )
     hover(plot, lines, [(latency.name, "@x{0,0.00} ms"), (t("share of values"), "@y{0.0 %}")])
-    for p, value in {50.0: whole.median, **whole.percentiles}.items():
+    for place, (p, value) in enumerate({50.0: whole.median, **whole.percentiles}.items()):
         if value is not None and len(known) == 1 and (p == 50.0 or whole.percentile(p) is not None):
-            _mark(plot, value, p)
+            _mark(plot, value, p, above=4 + 14 * (place % 5))
     summary = t("{name}: median {median}, p99 {p99}, maximum {most}, of {count} values.").format(
         name=latency.name,
         median=milliseconds(whole.median),
@@ -77,15 +80,15 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
     return Chart(plot, f"{t(latency.title)} ({latency.name})", summary, keys)
 
 
-def _mark(plot: Any, value: float, p: float) -> None:
-    """A dashed line at a percentile, named at its foot."""
+def _mark(plot: Any, value: float, p: float, above: int) -> None:
+    """A dashed line at a percentile, and its name so many pixels above the axis."""
     from bokeh.models import Label, Span
 
     plot.add_layout(Span(location=value, dimension="height", line_color=colour("axis"), line_dash=[3, 3]))
     plot.add_layout(
         Label(
             x=value,
-            y=4,
+            y=above,
             y_units="screen",
             text=f" p{p:g}",
             text_font_size="11px",
@@ -122,7 +125,9 @@ def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range
     if len(values):
         shown = _chosen(values)
         data = source(x=at_s[shown], y=values[shown])
-        drawn = plot.scatter("x", "y", source=data, size=5, fill_color=colour("blue"), fill_alpha=0.5, line_color=None)
+        drawn = plot.scatter(
+            "x", "y", source=data, size=5, fill_color=colour("blue"), fill_alpha=_alpha(len(shown)), line_color=None
+        )
         hover(plot, [drawn], [(t("start of the request"), "@x{0,0.00} s"), (latency.name, "@y{0,0.00} ms")])
         keys.append(Key("blue", t("a request")))
         if len(shown) < len(values):
@@ -151,6 +156,11 @@ def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range
         name=latency.name, what=what, low=milliseconds(float(lows_highs.min())), high=milliseconds(float(lows_highs.max()))
     )
     return Chart(plot, t("{name} over time").format(name=latency.name), summary, keys, note)
+
+
+def _alpha(dots: int) -> float:
+    """The opacity of dots: many overlap."""
+    return 0.9 if dots <= 100 else 0.5
 
 
 def _failures(plot: Any, at_s: NDArray[np.float64]) -> None:
@@ -189,7 +199,13 @@ def prompt_chart(measured: Records, t: Translate, groups: Sequence[str] = ()) ->
         rows = rows[_chosen(ttft[rows])] if len(rows) else rows
         drawn_count += len(rows)
         dots = plot.scatter(
-            "x", "y", source=source(x=tokens[rows], y=ttft[rows]), size=5, fill_color=colour(role), fill_alpha=0.45, line_color=None
+            "x",
+            "y",
+            source=source(x=tokens[rows], y=ttft[rows]),
+            size=5,
+            fill_color=colour(role),
+            fill_alpha=_alpha(len(rows)),
+            line_color=None,
         )
         hover(plot, [dots], [(t("prompt tokens"), "@x{0,0}"), ("TTFT", "@y{0,0.00} ms")])
         keys += [Key(role, name)] if name else []

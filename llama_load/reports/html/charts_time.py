@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.records import Records
 from llama_load.record import CANCELLED, OK
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, source
@@ -17,8 +16,9 @@ from llama_load.reports.html.series import MOST_STEPS, TimeAxis, bars, ended_per
 from llama_load.reports.translations import Translate
 from llama_load.runs import StageRecord
 
-# Requests and rows of the Gantt chart.
-MOST_BARS = 2500
+# Requests and rows of the Gantt chart. A longer run shows fewer requests, one after the other, from its middle.
+MOST_BARS = 2000
+FEWER_BARS = 600
 MOST_ROWS = 64
 
 
@@ -40,8 +40,8 @@ def mark_stages(plot: Any, stages: Sequence[StageRecord], axis: TimeAxis) -> Non
             plot.add_layout(Span(location=at_s, dimension="height", line_color=colour("axis"), line_dash=[2, 4]))
 
 
-def load_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> Chart:
-    """Requests in flight, and how many failed in each bin."""
+def load_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate, *, peak: int) -> Chart:
+    """Requests in flight, `peak` at most, and how many failed in each bin."""
     instants, level = in_flight(measured, axis)
     plot = figure(t("time (s)"), t("requests in flight"), x_range=x_range)
     data = source(x=instants, y=level)
@@ -66,7 +66,7 @@ def load_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) ->
         )
         hover(plot, [boxes], [(t("failed requests"), "@top{0,0}")])
         keys.append(Key("red", t("failed requests")))
-    summary = t("At most {most} requests in flight.").format(most=f"{peak_in_flight(measured):,}")
+    summary = t("At most {most} requests in flight.").format(most=f"{peak:,}")
     note = t("Means of {width} s.").format(width=f"{axis.width_s:g}") if 2 * len(measured) > MOST_STEPS else ""
     return Chart(plot, t("Load over time"), summary, keys, note)
 
@@ -111,13 +111,17 @@ def _boxes(plot: Any, axis: TimeAxis, heights: NDArray[np.float64], *, role: str
 
 
 def gantt_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> Chart:
-    """A row per request in order of their starts: waiting in the client, for the first token, receiving tokens, failed or cut."""
+    """A bar per request: waiting in the client, for the first token, receiving tokens; failed or cut. See `Bars` for the rows."""
     from bokeh.models import Range1d
 
-    found = bars(measured, axis, MOST_BARS, MOST_ROWS)
+    is_part = len(measured) > MOST_BARS
+    found = bars(measured, axis, FEWER_BARS if is_part else len(measured), MOST_ROWS)
     count, rows = len(found.row), min(found.rows, MOST_ROWS)
+    begin_s, end_s = float(found.started.min()), float(found.ended.max())
+    if is_part:
+        x_range = Range1d(begin_s, end_s)
     y_range = Range1d(rows - 0.4, -0.6)
-    plot = figure(t("time (s)"), t("requests at once"), x_range=x_range, y_range=y_range, height=int(80 + 320 * min(1, rows / 24)))
+    plot = figure(t("time (s)"), "", x_range=x_range, y_range=y_range, height=int(80 + 320 * min(1, rows / 24)))
     plot.yaxis.ticker = []
     status = np.array(found.status, dtype=object)
     ended = np.where(np.isnan(found.last_token), found.ended, found.last_token)
@@ -143,9 +147,9 @@ def gantt_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -
     note = t("A row holds one request at a time.")
     if rows < found.rows:
         note += " " + t("The first {shown} of {all} rows.").format(shown=rows, all=found.rows)
-    if count < len(measured):
-        note += " " + t("{shown} of {all} requests, evenly chosen: gaps may be requests that are not drawn.").format(
-            shown=f"{count:,}", all=f"{len(measured):,}"
+    if is_part:
+        note += " " + t("{shown} of {all} requests: those from the middle of the run, {begin} to {end} s.").format(
+            shown=f"{count:,}", all=f"{len(measured):,}", begin=f"{begin_s:,.1f}", end=f"{end_s:,.1f}"
         )
     summary = t("{count} requests, each from its start to its end, up to {rows} at once.").format(
         count=f"{count:,}", rows=found.rows

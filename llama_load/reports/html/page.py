@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from llama_load.analysis.results import Results
-from llama_load.foreign_text import printable, redacted
+from llama_load.foreign_text import printable, printable_json, redacted
 from llama_load.metrics.definitions import EVERY, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.records import Records
@@ -39,7 +41,7 @@ MOST_CURVES = 6
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Charts under one heading; `number` is the place of the first of them in the document of charts."""
+    """Charts under one heading, each with its number in the document of charts."""
 
     key: str
     title: str
@@ -77,6 +79,8 @@ def html_page(results: Results, text: str, language: str) -> str:
             results=results,
             headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
             next_step=next_step(results),
+            settings=tables.settings_grid(manifest, t),
+            servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
             cards=tables.cards(results, t),
             latencies=tables.latency_grid(ok, curves, results.total, t),
             stages=stage_rows(results.stages, manifest.model),
@@ -135,8 +139,8 @@ def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf],
 
 def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate) -> list[Chart]:
     x_range = shared_range(axis)
-    charts = [load_chart(measured, axis, x_range, t), *throughput_charts(measured, axis, x_range, t)]
-    charts.append(gantt_chart(measured, axis, x_range, t))
+    charts = [load_chart(measured, axis, x_range, t, peak=results.total.max_concurrent_requests)]
+    charts += [*throughput_charts(measured, axis, x_range, t), gantt_chart(measured, axis, x_range, t)]
     latencies = tables.shown_of(of_group(EVERY), results.total)
     charts += [chart for each in latencies if (chart := over_time_chart(each, measured, axis, x_range, t)) is not None]
     charts += telemetry_charts(results.run.telemetry, axis, x_range, t)

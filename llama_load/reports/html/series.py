@@ -158,7 +158,7 @@ def _gaps(ok: Records, axis: TimeAxis) -> Iterator[tuple[NDArray[np.int64], Curv
 @dataclass(frozen=True, slots=True)
 class Bars:
     """The requests of a Gantt chart, one entry each: seconds on the axis, NaN where an instant is unknown. In a row there is one
-    request at a time; `rows` of all requests, of which those shown are the first."""
+    request at a time; `rows` are needed for all of them."""
 
     row: NDArray[np.int64]
     rows: int
@@ -172,11 +172,12 @@ class Bars:
 
 
 def bars(measured: Records, axis: TimeAxis, most: int, most_rows: int) -> Bars:
-    """The requests of the first `most_rows` rows; at most `most`, evenly chosen."""
+    """At most `most` requests, one after the other from the middle of the run; of these the first `most_rows` rows."""
     order = np.argsort(measured.instants("started_mono_ns"), kind="stable")
+    begin = max(0, (len(order) - most) // 2)
+    order = order[begin : begin + most]
     row = _rows(measured.instants("started_mono_ns")[order], measured.instants("ended_mono_ns")[order])
     chosen = np.flatnonzero(row < most_rows)
-    chosen = chosen[at_most(len(chosen), most)]
     records = Records(measured.table.take(order[chosen]))
 
     def seconds(name: str) -> Curve:
@@ -185,7 +186,7 @@ def bars(measured: Records, axis: TimeAxis, most: int, most_rows: int) -> Bars:
     return Bars(
         row=row[chosen],
         rows=int(row.max()) + 1,
-        number=chosen + 1,
+        number=begin + chosen + 1,
         scheduled=seconds("scheduled_mono_ns"),
         started=seconds("started_mono_ns"),
         first_token=seconds("first_token_mono_ns"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -22,7 +23,7 @@ from llama_load.reports.html.numbers import NONE, brief, milliseconds
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.telemetry import GPU_COLUMNS, gpu_cells, telemetry_rows
 from llama_load.reports.translations import Translate
-from llama_load.runs import TABLE
+from llama_load.runs import TABLE, Manifest
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 MOST_SLOW = 10
@@ -100,6 +101,33 @@ def telemetry_grid(results: Results, t: Translate) -> Grid | None:
     rows = [[t(name), value] for name, value in telemetry_rows(results)]
     note = " ".join(printable(each) for each in results.telemetry.notes)
     return Grid(t("Telemetry"), ["", t("measured")], rows, note=note) if rows else None
+
+
+def settings_grid(manifest: Manifest, t: Translate) -> Grid:
+    """What a run was made of, besides its command."""
+    client = (manifest.host.get("platform"), manifest.host.get("python"), manifest.host.get("cores"))
+    rows = [
+        [t("seed"), str(manifest.seed)],
+        [t("endpoint"), manifest.endpoint],
+        [t("prompt tokens counted by"), manifest.tokenizer or NONE],
+        *([t("data set"), text] for text in _data_sets(manifest.prompts)),
+        [t("client"), "{}, Python {}, CPU x {}".format(*client)],
+        [t("workers"), str(len(manifest.workers))],
+    ]
+    return Grid(t("Settings"), ["", ""], [[printable(cell) for cell in row] for row in rows], texts=2)
+
+
+def _data_sets(facts: Any) -> Iterator[str]:
+    """Path and hash of every data set in the facts about prompts, which are nested by workload where there are several."""
+    if not isinstance(facts, dict):
+        return
+    data = facts.get("dataset")
+    if isinstance(data, dict) and data.get("path"):
+        digest = str(data.get("sha256") or "")
+        yield f"{data['path']}" + (f" (sha256 {digest[:12]}…)" if digest else "")
+    for each in list(facts.values())[:MOST_PARTS]:
+        if each is not data:
+            yield from _data_sets(each)
 
 
 def gpu_grid(results: Results, t: Translate) -> Grid | None:

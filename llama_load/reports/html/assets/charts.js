@@ -3,7 +3,7 @@
 (() => {
   const LIGHT_TO_DARK = "PALETTE";
   const DARK_TO_LIGHT = Object.fromEntries(Object.entries(LIGHT_TO_DARK).map(([light, dark]) => [dark, light]));
-  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const dark = window.matchMedia("screen and (prefers-color-scheme: dark)"); // paper is light
 
   const swapped = (value, colours) => {
     if (typeof value === "string") return colours[value];

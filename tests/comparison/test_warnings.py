@@ -1,0 +1,103 @@
+"""Warnings about sides that are not what their labels say; the commands that would make sides comparable."""
+
+from __future__ import annotations
+
+import pytest
+
+from llama_load.comparison.compare import compare
+from llama_load.comparison.llama_bench import BenchRow
+from llama_load.comparison.side import Side
+from llama_load.comparison.warnings import warnings_about
+from tests.comparison.sides import run, side
+
+FILE = {"model file": "/models/llama.Q8_0.gguf"}
+
+
+def test_two_quantizations_but_one_served_file() -> None:
+    sides = [side("Q8_0", run(setup=FILE)), side("Q4_K_M", run(setup=FILE))]
+    (warning,) = warnings_about(sides)
+    assert "name different quantizations, but both servers report the model file /models/llama.Q8_0.gguf" in warning
+    assert not warnings_about([side("Q8_0 -fa", run(setup=FILE)), side("Q8_0", run(setup=FILE))])
+
+
+def test_one_label_but_two_files() -> None:
+    """On one side, and on two whose runs have the same --label."""
+    other = {"model file": "/models/other.gguf"}
+    (warning,) = warnings_about([side("a", run("1", setup=FILE), run("2", setup=other))])
+    assert warning == "runs under one label, a, have different model files: /models/llama.Q8_0.gguf, /models/other.gguf"
+    (warning,) = warnings_about([side("a", run(label="x", setup=FILE)), side("b", run(label="x", setup=other))])
+    assert warning.startswith("runs under one label, x, have different model files")
+    assert not warnings_about([side("a", run(label="x", setup=FILE)), side("b", run(label="y", setup=other))])
+
+
+def test_copies_are_no_repeats() -> None:
+    copies = [run("1", identity="i"), run("2", identity="i")]
+    (warning,) = warnings_about([side("a", *copies)])
+    assert warning == "a has the same run more than once: copies are no repeats"
+    (warning,) = warnings_about([side("a", copies[0]), side("b", copies[1])])
+    assert warning == "a and b have 1 run in common: a run does not differ from itself"
+
+
+def test_sides_that_did_not_take_turns() -> None:
+    """Whichever was first; not where their times overlap, or one has a single run."""
+
+    def dated(label: str, *dates: str) -> Side:
+        return side(label, *(run(date, date=date) for date in dates))
+
+    for sides in ([dated("a", "1", "2"), dated("b", "3", "4")], [dated("b", "3", "4"), dated("a", "1", "2")]):
+        (warning,) = warnings_about(sides)
+        assert warning.startswith("all runs of a are older than those of b")
+    assert not warnings_about([dated("a", "1", "3"), dated("b", "2", "4")])
+    assert not warnings_about([dated("a", "1"), dated("b", "2", "3")])
+
+
+def test_equal_lengths_by_design_are_no_suspicion() -> None:
+    """Answers that end by themselves have the same total by chance only; of fixed lengths always."""
+    chance = {"total_output_tokens": 12801}
+    assert len(warnings_about([side("Q8_0", run(values=chance)), side("Q4_0", run(values=chance))])) == 1
+    assert not warnings_about([side("Q8_0"), side("Q4_0")])  # 64 answers of 200
+    assert not warnings_about([side("Q8_0", run(values=chance, fixed_lengths=True)), side("Q4_0", run(values=chance))])
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "server", "warned"), [(1, "llama-server", True), (4, "llama-server", False), (1, "vllm", False)]
+)
+def test_llama_bench_is_held_against_single_streams_of_llama_cpp(concurrency: int, server: str, warned: bool) -> None:
+    """50 tok/s against 80."""
+    served = side("Q8_0", run(concurrency=concurrency, setup={"server": server}))
+    found = warnings_about([served], [BenchRow("llama 3B Q8_0", "tg128", 80.0)])
+    assert found == ["Q8_0 decodes 50.0 tok/s for one user, llama-bench 80.0 (tg128) with llama 3B Q8_0"] * warned
+
+
+# ---------------------------------------------------------------------- commands
+
+
+def test_the_commands_that_make_sides_comparable() -> None:
+    """Each side's own command with the flags that the reasons ask for, in place of those that it had; one run after the other. Where
+    nothing was said about caches, every repeat gets prompts that no cache has."""
+    longer = {"total_output_tokens": 14000}
+    command = (
+        "locust -f x.py --headless -u 4 --sharegpt-output-len=9 --label old --run-dir here --num-prompts 64 --cache-prompt off"
+    )
+    sides = [side("a", run(command=command)), side("b; rm", run(values=longer, concurrency=8))]
+    assert compare(sides).next_commands == [
+        "for i in $(seq 5); do",
+        "  locust -f x.py --headless -u 4 --num-prompts 64 --cache-prompt off --sharegpt-output-len 200 --ignore-eos "
+        "--run-dir runs/side-1/$i  # a",
+        "  locust -f locustfiles/sharegpt_chat.py --headless --host http://SERVER:PORT -u 8 --num-prompts 64 "
+        "--sharegpt-output-len 200 --ignore-eos --bust-prefix-cache --run-dir runs/side-2/$i  # b; rm",
+        "done",
+        "llama-load compare runs/side-1 runs/side-2",
+    ]
+
+
+def test_nothing_is_to_be_run_again_where_repeats_are_comparable() -> None:
+    both = [side("a", run("1"), run("2")), side("b", run("3"), run("4"))]
+    assert compare(both).next_commands == [] and compare(both[:1]).next_commands == []
+
+
+def test_a_foreign_command_is_quoted() -> None:
+    """Words of a run folder's command are words of the shell, whatever is in them; another program's is not repeated."""
+    evil = [side("a", run(command="locust -f 'x; rm -rf ~' --headless")), side("b", run(command="rm -rf ~"))]
+    first, second = compare(evil).next_commands[1:3]
+    assert first.startswith("  locust -f 'x; rm -rf ~' --headless") and second.startswith("  locust -f locustfiles/")
