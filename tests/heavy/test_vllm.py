@@ -176,6 +176,11 @@ def test_a_second_run_with_the_same_seed_is_seen_in_vllms_counters(
         assert counters is not None
         assert counters.requests == 24
         assert counters.prompt_tokens == run.records.measured().numbers("prompt_tokens").sum()
+        pairs = {pair["name"]: pair for pair in done.summary["llama_load"]["client_server"]}
+        assert pairs["requests"]["difference"] == pairs["output tokens"]["difference"] == 0
+        assert 0 < pairs["E2EL (ms)"]["server"] <= pairs["E2EL (ms)"]["client"] * 1.05
+        others = [check for check in done.summary["llama_load"]["verdict"]["checks"] if check["name"] == "other_client_ratio"]
+        assert [check["value"] for check in others] == [0]
         known = cache_evidence(run.manifest)
         checks = {check.name: check for check in cache_checks(PromptTable(run.records, known), known)}
         found.append([check.name for check in checks.values() if not check.ok])

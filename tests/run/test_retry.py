@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from email.utils import formatdate
 from time import time
+from typing import Any
 
 import pytest
 
+from llama_load.run.lease_client import LeaseClient
 from llama_load.users.retry import FIRST_S, LONGEST_RETRY_AFTER_S, LONGEST_S, pause_s
 from tests.conftest import Finished, Simulated
 
@@ -37,13 +39,24 @@ def test_retry_after_is_followed_within_bounds(value: str, seconds: float) -> No
     assert found == seconds if seconds >= 1 else found <= FIRST_S
 
 
+def test_a_pause_ends_when_the_run_is_cut() -> None:
+    """Else the end of the run would wait for it."""
+    nothing: Any = None
+    client = LeaseClient(
+        link=nothing, settings=nothing, targets=(), nonce=None, measuring=nothing, more_users=nothing, heard=nothing
+    )
+    assert client.pause(0.001)
+    client.cut()
+    assert not client.pause(100)
+
+
 def test_refused_requests_are_sent_again_and_timed_from_the_first_try(
     simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]
 ) -> None:
     """Every third request is refused. All succeed in the end; the time of refused tries and pauses is part of TTFT and has its
-    own part; two workers share the flag."""
+    own part."""
     server = simulate("--fault", "status", "--status", "503", "--fault-every", "3", "--interval-ms", "1")
-    done = run_locust(server.url, "-u", "4", "--num-prompts", "20", "--retry", "9", "--processes", "2")
+    done = run_locust(server.url, "-u", "4", "--num-prompts", "20", "--retry", "9")
     assert done.code == 0, done.err
     summary, records = done.summary["llama_load"], done.records.measured()
     assert (done.summary["completed"], done.summary["failed"]) == (20, 0)
@@ -64,7 +77,7 @@ def test_a_run_that_is_cut_cancels_what_waits_for_its_next_try(
 ) -> None:
     """The server refuses everything for longer than the run: at its end the requests are cancelled at once, not failed."""
     server = simulate("--fault", "status", "--status", "429")
-    done = run_locust(server.url, "-u", "3", "-t", "2s", "--warmup", "0", "--retry", "1000")
+    done = run_locust(server.url, "-u", "3", "-t", "1s", "--warmup", "0", "--retry", "1000")
     assert set(done.records.strings("status")) == {"cancelled"}
     assert len(done.records) == 3
     assert (done.records.numbers("tries") > 1).all()

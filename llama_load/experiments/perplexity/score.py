@@ -20,8 +20,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-DEFAULT_CONTEXT = 512
-
 
 @dataclass(frozen=True, slots=True)
 class Score:

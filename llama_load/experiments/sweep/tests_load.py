@@ -19,7 +19,7 @@ from llama_load.experiments.sweep.plan import FlagValues, Load
 
 REQUESTS = 5  # llama-bench's own number of repetitions
 SHORT_PROMPT = 8  # a prompt must have some text; llama-bench starts tg with BOS alone
-PROCESS, GENERATE = "pp", "tg"
+PROCESS = "pp"
 
 
 def parse_test(test: str) -> tuple[str, int]:
