@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -104,7 +104,7 @@ class Manifest:
     run_time_s: float | None = None
     seed: int = 0
     price_per_hour: float | None = None  # of the whole set-up, in the user's currency
-    percentiles: list[float] = field(default_factory=lambda: [99.0])
+    percentiles: list[Annotated[float, msgspec.Meta(gt=0, lt=100)]] = field(default_factory=lambda: [99.0])
     percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
     goodput: list[str] = field(default_factory=list)
     fail_if: list[str] = field(default_factory=list)
