@@ -67,7 +67,7 @@ def folder_run(folder: Path, part: str = "", *, with_samples: bool = False) -> M
         prompts=None if is_random else _prompts(folder / TABLE, stage),
         samples=_samples(folder / TABLE, stage) if with_samples else {},
         setup={**run.setup, **_setup(manifest), **_server_flags(folder)},
-        command=text(" ".join(manifest.command)),
+        command=printable(shlex.join(manifest.command), MOST_COMMAND_BYTES),
     )
 
 
