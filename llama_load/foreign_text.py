@@ -23,7 +23,7 @@ _SECRET_NAME = re.compile(r"auth|cookie|credential|key|passw|secret|signature|to
 # Names in which "token" is a piece of text: first-token-ms, token_timeout, stop_token_ids, long-prefill-token-threshold, eos_token.
 _TEXT_TOKEN = re.compile(
     r"(?<![a-z])(?:first|last|next|per|max|min|stop|bos|eos|pad|unk|image)[-_]?token|"
-    r"token[-_]?(?:ms|ids?|time|timeout|delay|limit|count|budget|threshold|logprobs?)(?![a-z])",
+    r"token[-_]?(?:ms|ids|time|timeout|delay|limit|count|budget|threshold|logprobs?)(?![a-z])",
     re.IGNORECASE,
 )
 

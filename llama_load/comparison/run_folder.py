@@ -19,6 +19,7 @@ from llama_load.comparison.result_json import run_of, stages_in
 from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.foreign_text import printable
 from llama_load.runs import MANIFEST, TABLE, Manifest
 from llama_load.runs.columns import group_bytes, read_columns
 from llama_load.runs.manifest import read_manifest
