@@ -20,6 +20,12 @@ MASK = "***"
 LEAST_SECRET_CHARS = 6
 # Names of headers and JSON keys whose values are secret.
 _SECRET_NAME = re.compile(r"auth|cookie|credential|key|passw|secret|signature|token(?!s|iz)", re.IGNORECASE)
+# Names in which "token" is a piece of text: first-token-ms, token_timeout, stop_token_ids, long-prefill-token-threshold, eos_token.
+_TEXT_TOKEN = re.compile(
+    r"(?<![a-z])(?:first|last|next|per|max|min|stop|bos|eos|pad|unk|image)[-_]?token|"
+    r"token[-_]?(?:ms|ids|time|timeout|delay|limit|count|budget|threshold|logprobs?)(?![a-z])",
+    re.IGNORECASE,
+)
 
 # C0, DEL and C1 control characters, line and paragraph separators, bidirectional marks, embeddings and isolates, lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -80,8 +86,8 @@ def quotes_text(line: str) -> bool:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a header or a JSON key of this name holds a secret: Authorization, X-Api-Key, access_token; not max_tokens."""
-    return _SECRET_NAME.search(name) is not None
+    """Whether a header, JSON key or flag of this name holds a secret: Authorization, X-Api-Key, --hf-token; not max_tokens."""
+    return _SECRET_NAME.search(_TEXT_TOKEN.sub("", name)) is not None
 
 
 def keep_secret(values: Iterable[str]) -> None:

@@ -154,12 +154,12 @@ def test_placeholders_are_no_secrets() -> None:
     assert redacted("EMPTY x") == "EMPTY x"
 
 
-@pytest.mark.parametrize("name", ["Authorization", "X-Api-Key", "cookie", "access_token", "client_secret", "password"])
+@pytest.mark.parametrize("name", ["Authorization", "X-Api-Key", "cookie", "access_token", "client_secret", "password", "--api-key", "--hf-token", "auth-token", "token"])  # fmt: skip
 def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "X-Request-Id", "tokenizer", "top_k", "Accept", "min_tokens"])
+@pytest.mark.parametrize("name", ["max_tokens", "X-Request-Id", "tokenizer", "top_k", "Accept", "min_tokens", "--first-token-ms", "--token-timeout", "stop_token_ids", "--long-prefill-token-threshold"])  # fmt: skip
 def test_names_of_other_things(name: str) -> None:
     assert not is_secret_name(name)
 

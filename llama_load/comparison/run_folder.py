@@ -19,6 +19,7 @@ from llama_load.comparison.result_json import run_of, stages_in
 from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.foreign_text import printable
 from llama_load.runs import MANIFEST, TABLE, Manifest
 from llama_load.runs.columns import group_bytes, read_columns
 from llama_load.runs.manifest import read_manifest
@@ -67,7 +68,7 @@ def folder_run(folder: Path, part: str = "", *, with_samples: bool = False) -> M
         prompts=None if is_random else _prompts(folder / TABLE, stage),
         samples=_samples(folder / TABLE, stage) if with_samples else {},
         setup={**run.setup, **_setup(manifest), **_server_flags(folder)},
-        command=text(" ".join(manifest.command)),
+        command=printable(shlex.join(manifest.command), MOST_COMMAND_BYTES),
     )
 
 

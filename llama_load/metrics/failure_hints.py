@@ -71,7 +71,10 @@ def hint_of_an_end(last_words: str) -> str:
     """What to change where a server ended during the run, by its last words (see `serving.last_words`)."""
     if "RPC worker was lost" in last_words:
         return RPC_HINT
-    return MEMORY_HINT if _MEMORY.search(last_words) else f"the server ended during the run: {reason_of_an_end(last_words)}"
+    if _MEMORY.search(last_words):
+        return MEMORY_HINT
+    reason = reason_of_an_end(last_words)
+    return reason if reason.startswith("the server ended") else f"the server ended during the run: {reason}"
 
 
 def reason_of_an_end(last_words: str) -> str:

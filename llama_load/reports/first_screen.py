@@ -30,6 +30,7 @@ MOST_PERCENTILES = 3
 # Parts of a request's time, as briefly as one line wants them; below this share they are left out.
 TIME_PARTS = {
     "client_queue": "client queue",
+    "earlier_tries": "refused tries",
     "connect": "connect",
     "slot_wait": "slot",
     "batch_wait": "batch",

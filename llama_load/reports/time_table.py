@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from llama_load.analysis.time_parts import RunTimeParts
+from llama_load.metrics.check import plural
 from llama_load.metrics.client_server import SidePair
 from llama_load.metrics.time_parts import PARTS
 from llama_load.metrics.time_sums import SharedDecode, TimeParts
@@ -31,7 +32,7 @@ def time_lines(parts: RunTimeParts) -> Iterable[str]:
     yield headline("Where the Time Went", "-")
     rows = [("", "mean (ms)", "share"), *((name, f"{mean_ms:.2f}", f"{share:.1%}") for name, mean_ms, share in time_rows(parts))]
     yield from in_columns(rows, gap="  ")
-    yield f"(mean of {parts.total.requests} requests; docs/where-the-time-went.md has the formulas)"
+    yield f"(mean of {plural(parts.total.requests, 'request')}; docs/where-the-time-went.md has the formulas)"
     if (decode := parts.total.decode) is not None and decode.shared_gaps and decode.time_share >= LEAST_SHARED:
         yield from textwrap.wrap(shared_decode_text(decode), TEXT_WIDTH, subsequent_indent="  ")
 
@@ -52,7 +53,7 @@ def side_lines(pairs: Sequence[SidePair]) -> Iterable[str]:
 
 
 def _cell(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.0f}" if float(value).is_integer() else f"{value:.2f}"
+    return "n/a" if value is None else f"{value:.0f}" if float(value).is_integer() else f"{value:z.2f}"
 
 
 def shared_decode_text(decode: SharedDecode) -> str:

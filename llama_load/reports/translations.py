@@ -134,6 +134,7 @@ ZH = {
     "Means of a request.": "每个请求的平均值。",
     # where the time went (metrics.time_parts)
     "client queue": "客户端排队",
+    "refused tries and pauses": "被拒绝的尝试与等待",
     "connect and send": "连接与发送",
     "wait for a slot": "等待 slot",
     "wait for other prompts' batches": "等待其他请求的预填充批次",

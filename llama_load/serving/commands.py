@@ -83,14 +83,14 @@ def worker_command(spec: ServerSpec, address: str) -> Command:
 
 
 def without_secrets(command: Command) -> Command:
-    """The command with the values of flags that are named like secrets masked: --api-key ***, --hf-token=***."""
+    """The command with the values of flags and variables that are named like secrets masked: --api-key ***, HF_TOKEN=***."""
     shown: list[str] = []
     is_secret = False
     for each in command:
         name, is_joined, _ = each.partition("=")
         if is_secret and not each.startswith("--"):
             each = MASK
-        elif each.startswith("-") and is_joined and is_secret_name(name):
+        elif is_joined and (each.startswith("-") or name.isupper()) and is_secret_name(name):
             each = f"{name}={MASK}"
         is_secret = each.startswith("--") and not is_joined and is_secret_name(name)
         shown.append(each)

@@ -48,6 +48,7 @@ def _tail(log: Path) -> list[str]:
     try:
         with os.fdopen(os.open(log, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-            return [printable(line) for line in file.read(TAIL_BYTES).decode(errors="replace").splitlines()[-MOST_LINES:]]
+            lines = file.read(TAIL_BYTES).decode(errors="replace").splitlines()[-MOST_LINES:]
+            return [printable(line.expandtabs(2)) for line in lines]
     except OSError:
         return []

@@ -159,7 +159,7 @@ class Supervisor:
             self._pause(LOOK_S)
         part, code = ended
         if part is self.job.server:
-            return f"the server ended by itself ({exit_text(code)}){tail(part.log)}"
+            return f"the server ended ({exit_text(code)}){tail(part.log)}"
         server = self.running[-1][1]
         if part.address:
             with suppress(subprocess.TimeoutExpired):

@@ -105,9 +105,10 @@ class PowerCommand(Source):
 
     @property
     def _out(self) -> int:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
+        process = self._process
+        if process is None or process.stdout is None:  # closed by another thread
+            raise SourceError("--power-command printed no line before the sampling ended")
+        return process.stdout.fileno()
 
     def _receive(self, within_s: float) -> bool:
         """Take what has been printed, waiting for it; whether it was the last."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,12 @@ def test_flags_of_the_server_are_part_of_the_set_up(tmp_path: Path) -> None:
         sides.append(only([str(folder)]).sides[0])
     found = {each.name: each.values for each in differences(sides)}
     assert found == {"server -c": ("4096", "8192"), "server --temp": ("-1", "not given"), "server --mlock": ("on", "not given")}
+
+
+def test_the_command_of_a_run_is_kept_whole_and_quoted(tmp_path: Path) -> None:
+    words = ["locust", "--power-command", "meter --json", "--label", "x" * 400, "--headless"]
+    run = folder_run(write_run(tmp_path / "run", *requests(100, 110), about=manifest(command=words)))
+    assert shlex.split(run.command) == words
 
 
 def test_random_prefixes_make_hashes_useless(tmp_path: Path) -> None:

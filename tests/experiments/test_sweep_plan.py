@@ -139,6 +139,8 @@ tables: [{columns: [modle]}]
         ("servers: {a: {}}\nload: {u: 1}", "give exactly one of url"),
         ("servers: {a: {url: 'http://x', vllm: {model: m}}}\nload: {u: 1}", "it has url and vllm"),
         ("servers: {a: {vllm: {}}}\nload: {u: 1}", "model is missing"),
+        ("servers: {a: {url: 'http://[::1'}}\nload: {u: 1}", "servers.a.url: "),
+        ('servers: {a: {embedded: {args: "-c \'1"}}}\nload: {u: 1}', "servers.a.embedded.args: the command"),
         ("servers: {../a: {url: 'http://x'}}\nload: {u: 1}", "must be a plain name"),
         ("servers: {a: {url: 'http://x'}}\nload: {run-dir: x}", "run-dir is set by the sweep itself"),
         ("servers: {a: {url: 'http://x'}}\nload: {api-key: x}", "set LLAMA_LOAD_API_KEY in the environment instead"),
@@ -232,11 +234,17 @@ def test_a_server_that_runs_on_gets_prompts_that_it_has_not_cached() -> None:
     assert "bust-prefix-cache" not in cells_of(SHORT)[0].flags
 
 
+def test_two_servers_of_a_kind_are_two_servers() -> None:
+    document = plan_document(["llama-server -m a", "llama-server -m b"], [], [], 1)
+    assert [each["llama-server"]["model"] for each in document["servers"].values()] == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("serve", "vary", "arguments", "expected"),
     [
         (["llama-server -m m"], ["t"], [], "--vary must be NAME=VALUE"),
         (["llama-server -m m"], ["t=1,2"], [], "neither --serve nor the arguments of locust have {t}"),
+        (["llama-server -t {t}"], ["t=1,2", "t=4"], [], "--vary t is given twice"),
         (["nginx -c x"], [], [], "--serve cannot start nginx"),
         (["llama-server 'x"], [], [], "No closing quotation"),
         (["A=1"], [], [], "--serve takes a command"),

@@ -77,6 +77,27 @@ def test_a_failed_cell_is_na_with_its_reason_and_ranks_nobody() -> None:
     ]
 
 
+def test_repeats_that_failed_are_named_beside_the_mean_of_the_others() -> None:
+    rows = [row("4", 10.0), row("4", None, 2, reason="the server did not start", is_ranked=False), row("8", 9.0)]
+    assert cells(rows, "threads, output_throughput") == [
+        ["4", "10.00 †"],
+        ["8", "9.00"],
+        ["† a, u=1, threads=4: 1 of 2 runs are not in its figures: the server did not start"],
+    ]
+
+
+def test_a_row_that_measured_the_client_says_so() -> None:
+    rows = [row("4", 10.0, cause="CLIENT-BOUND: loop lag"), row("8", 9.0, cause="VALID")]
+    rows[0].facts["verdict"], rows[1].facts["verdict"] = "CLIENT-BOUND", "VALID"
+    assert cells(rows, "threads, output_throughput")[-1] == ["a, u=1, threads=4: CLIENT-BOUND: loop lag"]
+
+
+def test_a_loss_against_a_row_that_may_not_be_ranked_is_marked() -> None:
+    rows = [row("4", 10.0, is_ranked=False, cause="FAILED"), row("8", 9.0)]
+    column = "{value: output_throughput, where: {threads: 8}, loss-against: {threads: 4}}"
+    assert cells(rows, column)[0] == ["10.00 †"]
+
+
 def test_a_figure_that_is_missing_says_why() -> None:
     rows = [row("4", 10.0, reasons={"vram_mib": "telemetry saw no GPU in use"})]
     assert cells(rows, "threads, vram_mib")[-1] == ["NA: a, u=1, threads=4: VRAM (MiB): telemetry saw no GPU in use"]
@@ -164,6 +185,11 @@ def test_one_run_each_proves_nothing() -> None:
     (effect,) = effects(THREADS, [row("4", 100.0), row("8", 150.0)])
     assert not effect.is_shown
     assert effect.text == "threads: +50.0 % Output Tok/s from 4 to 8, with one run each: not proven; give repeats: 3"
+
+
+def test_an_effect_counts_the_results_that_it_leaves_out() -> None:
+    (effect,) = effects(THREADS, [row("4", 100.0), row("4", 900.0, 2, is_ranked=False), row("8", 150.0)])
+    assert effect.text.startswith("threads: +50.0 %") and effect.text.endswith("; results that are not ranked and left out: 1")
 
 
 def test_cells_that_failed_are_in_no_effect() -> None:

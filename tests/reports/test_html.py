@@ -16,11 +16,14 @@ import pytest
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.telemetry import Series, Telemetry
+from llama_load.metrics.time_parts import KEYS, PARTS
 from llama_load.record import RequestRecord
+from llama_load.reports.first_screen import TIME_PARTS
 from llama_load.reports.html.charts_telemetry import telemetry_charts
 from llama_load.reports.html.charts_time import shared_range
 from llama_load.reports.html.page import html_page
 from llama_load.reports.html.series import bars, in_flight, output_tokens_per_s, percentiles_by_bin, time_axis
+from llama_load.reports.html.time_bars import COLOURS
 from llama_load.reports.translations import ZH
 from llama_load.reports.write import markdown, write_html, write_reports
 from llama_load.runs import Manifest, PreflightRow, Run, StageRecord
@@ -241,6 +244,13 @@ def test_every_heading_has_a_translation() -> None:
     for file in (*folder.glob("html/*.py"), *folder.glob("templates/report.*"), folder / "titles.py"):
         for single, double in re.findall(r"""\bt\(\s*(?:'([^']+)'|"([^"]+)")""", file.read_text(encoding="utf-8")):
             assert (single or double) in ZH, file.name
+
+
+def test_every_part_of_the_time_has_a_colour_and_a_translation() -> None:
+    page = page_of(results(record(0, retry_ms=60.0, tries=2), record(1)), "zh")
+    assert "被拒绝的尝试与等待" in page.text
+    assert list(COLOURS) == list(TIME_PARTS) == list(KEYS)
+    assert {part.name for part in PARTS} <= set(ZH)
 
 
 def test_translations_keep_the_placeholders() -> None:

@@ -202,3 +202,9 @@ def test_each_of_several_servers_has_a_folder_and_a_long_log_loses_its_middle(tm
     assert text.endswith("z\n")
     assert "left out" in text
     assert "y" not in text
+
+
+def test_tabs_in_last_words_are_spaces(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("sampler params:\n\ttop_k = 40\n")
+    assert "  top_k = 40" in last_words(log)

@@ -67,6 +67,7 @@ def test_each_mistake_is_shown_at_its_field_and_nothing_starts(page: LlmPage) ->
         ({"host": "ftp://x"}, "host", "--host"),
         ({"host": "http://127.0.0.1:9"}, "", "127.0.0.1:9"),
         ({"num_users": "0"}, "num_users", "at least 1"),
+        ({"run_time": "9" * 20 + "h"}, "run_time", "-t must be a time"),
         ({"dataset_path": "/etc/passwd"}, "dataset_path", "must be inside"),
         ({"run_dir": "/tmp/elsewhere"}, "run_dir", "must be inside"),
         ({"swarm_key": "x"}, "", "is no field of this form"),

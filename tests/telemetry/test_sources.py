@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -298,3 +299,12 @@ def test_a_command_that_is_no_meter_is_an_error(code: str, sentence: str, monkey
 def test_a_command_that_is_not_there_is_an_error() -> None:
     with pytest.raises(SourceError, match="cannot be started"):
         values(PowerCommand(["/nowhere/meter"]))
+
+
+def test_a_meter_that_is_closed_while_it_is_waited_for() -> None:
+    source = meter("import time; time.sleep(60)")
+    closing = threading.Timer(0.3, source.close)
+    closing.start()
+    with pytest.raises(SourceError, match="before the sampling ended"):
+        values(source)
+    closing.join()

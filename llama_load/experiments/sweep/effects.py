@@ -44,6 +44,7 @@ class _Found:
     ratio: Ratio | None
     quotient: float
     pairs: int
+    left_out: str  # how many results are not in it; empty if all are
 
 
 def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
@@ -58,7 +59,9 @@ def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
             if not _blocks(plan, [row for row in rows if _kind(row) == test], name):
                 continue  # nothing in the plan differs only in this
             blocks = _blocks(plan, [row for row in ranked if _kind(row) == test], name, figure)
-            found.append(_largest(name, label, blocks) or Effect(name, label, None, None, None, is_shown=False, text=(
+            missing = sum(_kind(row) == test for row in rows) - sum(_kind(row) == test for row in ranked)
+            left_out = f"; results that are not ranked and left out: {missing}" if missing else ""
+            found.append(_largest(name, label, blocks, left_out) or Effect(name, label, None, None, None, is_shown=False, text=(
                 f"{name}: no two of its values have comparable results in {label}")))  # fmt: skip
     known = [each for each in found if isinstance(each, _Found) and each.ratio is not None]
     adjusted = iter(holm([min(1.0, each.ratio.p_value() * each.pairs) for each in known if each.ratio is not None]))
@@ -85,7 +88,7 @@ def _blocks(plan: Plan, rows: Sequence[Row], name: str, figure: str = "") -> lis
     return [block for block in blocks.values() if len(block) > 1]
 
 
-def _largest(setting: str, figure: str, blocks: Sequence[Block]) -> _Found | None:
+def _largest(setting: str, figure: str, blocks: Sequence[Block], left_out: str) -> _Found | None:
     """The two values of the setting that differ most, over the blocks that have both."""
     labels = list(dict.fromkeys(label for block in blocks for label in block))
     freedom = sum(len(logs) - 1 for block in blocks for logs in block.values())
@@ -103,7 +106,13 @@ def _largest(setting: str, figure: str, blocks: Sequence[Block]) -> _Found | Non
         )
         if best is None or abs(log) > abs(math.log(best.quotient)):
             best = _Found(
-                setting, figure, (first, second), None if error is None else Ratio(log, error, freedom), math.exp(log), len(pairs)
+                setting,
+                figure,
+                (first, second),
+                None if error is None else Ratio(log, error, freedom),
+                math.exp(log),
+                len(pairs),
+                left_out,
             )
     return best
 
@@ -117,9 +126,10 @@ def _judged(found: _Found, p: float | None) -> Effect:
     change = f"{found.quotient - 1:+.1%}".replace("%", " %")
     if p is None or found.ratio is None:
         text = f"{found.setting}: {change} {found.figure} from {first} to {second}, with one run each: not proven; give repeats: 3"
+        text += found.left_out
         return Effect(found.setting, found.figure, found.values, found.quotient, None, is_shown=False, text=text)
     low, high = (f"{end - 1:+.1%}".replace("%", " %") for end in found.ratio.interval)
     is_shown = p <= 1 - CONFIDENCE
-    outcome = f"{change} {found.figure} from {first} to {second} (95 %: {low} to {high}; p = {p:.2g})"
+    outcome = f"{change} {found.figure} from {first} to {second} (95 %: {low} to {high}; p = {p:.2g}){found.left_out}"
     text = f"{found.setting}: {outcome}" if is_shown else f"{found.setting}: no effect shown; the largest difference is {outcome}"
     return Effect(found.setting, found.figure, found.values, found.quotient, p, is_shown=is_shown, text=text)

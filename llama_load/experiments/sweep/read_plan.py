@@ -24,9 +24,11 @@ from llama_load.experiments.sweep.plan import (
     Target,
     Workload,
 )
+from llama_load.experiments.sweep.server import words
 from llama_load.experiments.sweep.shapes import Object
 from llama_load.experiments.sweep.tests_load import loads_of_tests
 from llama_load.experiments.sweep.values import value_fault
+from llama_load.wire.address import parse_url
 
 LABELS, VALUES = "labels", "values"
 
@@ -158,6 +160,15 @@ class _Builder:
         settings = {URL: raw[URL]} if kind == URL else raw[kind]
         if kind == URL and not str(raw[URL]).startswith(("http://", "https://")):
             self._fault("servers", f"servers.{name}.url must begin with http:// or https://, got {raw[URL]}", name)
+        elif kind == URL and "{" not in str(raw[URL]):
+            try:
+                parse_url(str(raw[URL]))
+            except ValueError as error:
+                self._fault("servers", f"servers.{name}.url: {error}", name)
+        try:
+            words(settings.get("args", []) if kind != URL else [])
+        except UsageError as error:
+            self._fault("servers", f"servers.{name}.{kind}.args: {error}", name)
         if kind == "vllm" and "model" not in settings and not self._is_varied(name, "model"):
             self._fault("servers", f"servers.{name}.vllm: model is missing; give a folder, or a name of Hugging Face", name)
         return PlannedServer(name, kind, settings, raw.get("label", name), raw.get("backend", ""))

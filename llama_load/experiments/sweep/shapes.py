@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from llama_load.experiments.sweep.located import Faults, Node
 from llama_load.foreign_text import printable
+from llama_load.metrics.check import plural
 
 
 class Shape(Protocol):
@@ -103,7 +104,7 @@ class ListOf:
         if not isinstance(node.value, list):
             return [self.item.check(node, where, faults)] if self.or_one else _other(node, where, "a list", faults)
         if len(node.value) < self.least:
-            return _other(node, where, f"a list of at least {self.least}", faults)
+            return _other(node, where, f"a list of at least {plural(self.least, 'value')}", faults)
         return [self.item.check(each, f"{where}[{number}]", faults) for number, each in enumerate(node.value, 1)]
 
     def schema(self) -> dict[str, Any]:

@@ -18,7 +18,10 @@ _SETTING = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)
 
 def plan_document(serve: Sequence[str], vary: Sequence[str], locust_args: Sequence[str], repeats: int) -> dict[str, Any]:
     """The plan as the values of its YAML. UsageError: a flag or a command cannot be read."""
-    servers = dict(_server(text, number) for number, text in enumerate(serve, 1))
+    servers: dict[str, Any] = {}
+    for number, text in enumerate(serve, 1):
+        name, server = _server(text, number)
+        servers[f"{name}-{number}" if name in servers else name] = server
     settings = {}
     for text in vary:
         match = _SETTING.fullmatch(text)
@@ -26,6 +29,8 @@ def plan_document(serve: Sequence[str], vary: Sequence[str], locust_args: Sequen
             raise UsageError(f"--vary must be NAME=VALUE,VALUE, such as t=1,2,4, got {text!r}")
         if not any(f"{{{match[1]}}}" in each for each in [*serve, *locust_args]):
             raise UsageError(f"--vary {match[1]}: neither --serve nor the arguments of locust have {{{match[1]}}}")
+        if match[1] in settings:
+            raise UsageError(f"--vary {match[1]} is given twice; give all its values at once: --vary {match[1]}=A,B,C")
         settings[match[1]] = {"values": _values(match[2])}
     document: dict[str, Any] = {"servers": servers, "repeats": repeats}
     workload, load = _locust(locust_args)

@@ -11,6 +11,7 @@ from llama_load.experiments.sweep.grammar import REQUESTS
 from llama_load.experiments.sweep.plan import Column, Plan, Table
 from llama_load.experiments.sweep.rows import CLIENT_TIMES, Row
 from llama_load.experiments.sweep.values import FACTS, HIGHER, LOWER, OF_REQUESTS, Value, describe
+from llama_load.metrics.check import BLURRED, CLIENT_BOUND
 
 MISSING = "NA"
 NOT_RANKED = "†"
@@ -146,9 +147,22 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> Made
         for group in unranked:
             causes = dict.fromkeys(row.cause for row in group if not row.is_ranked and not row.reason)
             notes.append(f"{NOT_RANKED} {_name(group[0])}: not ranked: {'; '.join(causes)}")
+    notes += [note for group in groups for note in _doubts(group)]
     return MadeTable(
         title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])]))
     )
+
+
+def _doubts(group: Sequence[Row]) -> Iterable[str]:
+    """What a reader of a row must know: repeats that are not in its figures, and figures that are partly the client's."""
+    failed = [row for row in group if row.reason]
+    if failed and len(failed) < len(group):
+        reasons = dict.fromkeys(row.reason for row in failed)
+        yield f"{NOT_RANKED} {_name(group[0])}: {len(failed)} of {len(group)} runs are not in its figures: {'; '.join(reasons)}"
+    # Tests use the server's own times where it reports them.
+    limited = [row for row in group if row.is_ranked and row.fact("verdict") in (CLIENT_BOUND, BLURRED) and not row.fact("test")]
+    if limited:
+        yield f"{_name(group[0])}: {'; '.join(dict.fromkeys(row.cause for row in limited))}"
 
 
 def _natural(text: str) -> tuple[int, float, str]:
@@ -174,10 +188,12 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
             notes.append(f"{MISSING}: {_name((own or group)[0])}: {column.name or value.heading(plan.language)}: {why}"
                          if own and not own[0].reason else f"{MISSING}: {_name((own or group)[0])}: {why}")  # fmt: skip
             continue
+        if column.loss_against:
+            own += [row for row in group if _is_in(row, column.loss_against)]
         mark = next((row.marks[column.value] for row in own if column.value in row.marks), "")
         if mark == CLIENT_TIMES:
             notes.append(_CLIENT_NOTE)
-        if not mark and value.best and not _may_be_ranked(own, column) and not column.loss_against:
+        if not mark and value.best and not _may_be_ranked(own, column):
             mark = NOT_RANKED
         text = _text(column, value, each) + (f" {mark}" if mark else "")
         cells.append(

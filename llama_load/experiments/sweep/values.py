@@ -112,7 +112,7 @@ def value_fault(name: str, settings: Collection[str], rows: str = "") -> str:
     if name in BY_KEY or name in threshold_keys(_PERCENTILES):
         return ""
     near = difflib.get_close_matches(name, [*BY_KEY, *settings, *threshold_keys(_PERCENTILES)], 1)
-    return f"there is no value {name}; " + (f"did you mean {near[0]}?" if near else "docs/sweeps.md lists them")
+    return f"there is no value {name}; " + (f"did you mean {near[0]}?" if near else "docs/sweep-plans.md lists them")
 
 
 def describe(name: str) -> Value:

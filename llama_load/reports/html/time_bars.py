@@ -18,6 +18,7 @@ from llama_load.reports.translations import Translate
 # Roles of colours by the key of a part.
 COLOURS = {
     "client_queue": "grey",
+    "earlier_tries": "red",
     "connect": "axis",
     "slot_wait": "orange",
     "batch_wait": "pink",

@@ -279,7 +279,7 @@ class RunControl:
         run_time_s: float | None = None
         try:
             run_time_s = parse_timespan(given["run_time"]) if given.get("run_time") else None
-        except ValueError:
+        except (ValueError, OverflowError):
             faults.append(f"-t must be a time such as 90s, 10m or 1h30m, got {given['run_time']!r}")
         if faults:
             try:  # name the other flags' faults, too
