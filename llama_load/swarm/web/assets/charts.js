@@ -86,6 +86,9 @@ class LiveCharts {
     });
     const glyphs = spec.lines.map(([name], place) =>
       figure.line({field: "t"}, {field: name}, {source, line_color: colour(name, place), line_width: 2}));
+    // A line of one point is invisible: a run of a second has points.
+    const points = spec.lines.map(([name], place) =>
+      figure.scatter({field: "t"}, {field: name}, {source, color: colour(name, place), size: 7}));
     hover.renderers = glyphs.slice(0, 1);
     figure.add_tools(hover);
     for (const axis of [figure.xaxis, figure.yaxis]) {
@@ -98,12 +101,13 @@ class LiveCharts {
     figure.ygrid.grid_line_color = colours.line;
     figure.yaxis.formatter = new Bokeh.NumeralTickFormatter({format: "0,0.[00]"});
     Bokeh.Plotting.show(figure, plot);
-    this.charts.set(spec.title, {source, spec});
+    this.charts.set(spec.title, {source, spec, points});
   }
 
   draw() {
     const rows = [...this.rows.keys()].sort((one, other) => one - other).map((step) => this.rows.get(step));
-    for (const {source, spec} of this.charts.values()) {
+    for (const {source, spec, points} of this.charts.values()) {
+      for (const each of points) each.visible = rows.length < 3;
       const data = {t: rows.map((row) => row.t_s)};
       for (const [name] of spec.lines) data[name] = rows.map((row) => row[name] ?? NaN);
       source.data = data;
