@@ -184,7 +184,9 @@ def _time_went(results: Results) -> list[str]:
     total = results.time_parts.total
     if total is None:
         return []
-    known = ((name, total.parts[key]) for key, name in TIME_PARTS.items())
+    # Where the server reports no times, others count from their sending (docs/where-the-time-went.md).
+    names = {"decode_shared": "decode beside others' wait or prefill"} if total.decode and total.decode.includes_queueing else {}
+    known = ((names.get(key, name), total.parts[key]) for key, name in TIME_PARTS.items())
     return [f"{name} {100 * part.share:.0f} %" for name, part in known if part is not None and part.share >= LEAST_SHARE]
 
 

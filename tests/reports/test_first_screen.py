@@ -132,6 +132,11 @@ def test_where_the_time_went_in_one_line() -> None:
     assert row("Time went", lines) == "Time went slot 33 % · prefill 45 % · decode 19 % · not known 2 %"
 
 
+def test_without_the_servers_times_a_wait_is_not_called_prefill() -> None:
+    text = "\n".join(texts(results(record(0), record(1, start_ms=90, first_ms=300), users=2)))
+    assert "decode beside others' wait or prefill" in text
+
+
 def test_energy_and_memory_where_they_were_measured() -> None:
     found = results(record(0))
     assert not any("W" in line.split() for line in texts(found))
