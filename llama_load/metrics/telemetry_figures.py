@@ -392,7 +392,7 @@ def _unknown_shares(measured: Measured) -> list[str]:
     """A sentence for every source of GPUs that cannot tell the server's from others'."""
     telemetry = measured.telemetry
     if measured.logged_mib and not gpus_in_use(telemetry):
-        return ["VRAM is from the server's log: its model, KV and compute buffers"]
+        return ["VRAM is from the server's log: its model, KV and compute buffers; those of RPC workers may be on a CPU"]
     counted = Counter(source for source, _ in gpus_in_use(telemetry) if not telemetry.find("gpu_in_use", source))
     return [
         f"{source}: which GPUs the server uses is not known: {quantity(count, 'GPU')} counted, with all their memory"

@@ -193,7 +193,9 @@ def _time_went(results: Results) -> list[str]:
 def _hardware(results: Results) -> list[str]:
     """Memory of the GPUs, power, energy per token."""
     values = results.telemetry.values
-    shown = (("vram_peak_mib", "VRAM {} MiB"), ("watts", "{} W"), ("joules_per_output_token", "{} J/token"))
+    # Without a GPU that was seen it is what the server's log says of its buffers, which may be an RPC worker's main memory.
+    memory = "VRAM {} MiB" if results.telemetry.gpus else "buffers {} MiB"
+    shown = (("vram_peak_mib", memory), ("watts", "{} W"), ("joules_per_output_token", "{} J/token"))
     return [form.format(short(value)) for key, form in shown if (value := values.get(key)) is not None]
 
 

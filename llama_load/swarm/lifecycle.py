@@ -281,8 +281,8 @@ class Lifecycle:
                 table = Path(f"{self.options.csv_prefix}_requests.csv")
                 self._write_beside("CSV", table, lambda file: write_csv(results.run.records, file))
                 gevent.sleep(CSV_LAST_WRITE_S)
-            if self._has_html and (fault := in_thread(lambda: write_html(results, text))) is not None:
-                _say(fault)
+            if self._has_html:
+                fault = in_thread(lambda: write_html(results, text))
             self.environment.events.llm_report.fire(run_dir=results.run.path, summary=result_json(results))
         except LlamaLoadError as error:
             fault, self.exit_code = str(error), error.exit_code

@@ -141,7 +141,7 @@ def test_without_a_gpu_that_can_be_sampled_memory_is_that_of_the_servers_log() -
     figures = telemetry_figures(with_log)
     assert (figures.values["gpus"], figures.values["vram_idle_mib"], figures.values["vram_peak_mib"]) == (2, 5000.5, 5000.5)
     assert figures.values["joules"] is None and figures.notes == [
-        "VRAM is from the server's log: its model, KV and compute buffers"
+        "VRAM is from the server's log: its model, KV and compute buffers; those of RPC workers may be on a CPU"
     ]
     sampled = [series("gpu_info", {0: 1}, gpu="0"), series("gpu_in_use", {0: 1}, gpu="0")]
     sampled += [series("gpu_memory_used_bytes", {0: GIB, 10: GIB}, gpu="0")]

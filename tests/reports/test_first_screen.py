@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.evidence import WorkerHealth
+from llama_load.metrics.telemetry_figures import GpuFigures
 from llama_load.record import RequestRecord
 from llama_load.reports.first_screen import BAD, DOUBTFUL, GOOD, _percent, first_screen, short
 from llama_load.reports.next_step import next_step, with_flags
@@ -141,6 +142,8 @@ def test_energy_and_memory_where_they_were_measured() -> None:
     found = results(record(0))
     assert not any("W" in line.split() for line in texts(found))
     telemetry = replace(found.telemetry, values={"vram_peak_mib": 6478.2, "watts": 27.04, "joules_per_output_token": 0.13})
+    assert "buffers 6478 MiB · 27.0 W · 0.13 J/token" in texts(replace(found, telemetry=telemetry))
+    telemetry = replace(telemetry, gpus=[GpuFigures(source="gpus", gpu="0")])
     assert "VRAM 6478 MiB · 27.0 W · 0.13 J/token" in texts(replace(found, telemetry=telemetry))
 
 
