@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 _BATCH_THREADS = ("-tb", "--threads-batch")
+LOG_LEVEL_FLAGS = ("-lv", "--verbosity", "--log-verbosity")
 # The names of each flag with a value, and how the value is set.
 _WITH_VALUE: tuple[tuple[tuple[str, ...], Callable[[Any, str, Any], None]], ...] = (
     (("-c", "--ctx-size"), lambda params, value, _: setattr(params, "n_ctx", int(value))),
@@ -22,7 +23,7 @@ _WITH_VALUE: tuple[tuple[tuple[str, ...], Callable[[Any, str, Any], None]], ...]
     (("-a", "--alias"), lambda params, value, _: setattr(params, "model_alias", {value})),
     (("-mm", "--mmproj"), lambda params, value, _: setattr(params.mmproj, "path", value)),
     (("-cram", "--cache-ram"), lambda params, value, _: setattr(params, "cache_ram_mib", int(value))),
-    (("-lv", "--verbosity", "--log-verbosity"), lambda params, value, _: setattr(params, "verbosity", int(value))),
+    (LOG_LEVEL_FLAGS, lambda params, value, _: setattr(params, "verbosity", int(value))),
 )
 _WITHOUT_VALUE: tuple[tuple[tuple[str, ...], Callable[[Any, Any], None]], ...] = (
     (("-kvu", "--kv-unified"), lambda params, _: setattr(params, "kv_unified", True)),

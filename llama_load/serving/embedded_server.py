@@ -6,14 +6,19 @@ in the environment. It prints one line, the address it listens on, and ends on S
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import sys
+from contextlib import suppress
+from typing import Any
 
-from llama_load.serving.embedded_flags import apply_flags
+from llama_load.serving.embedded_flags import LOG_LEVEL_FLAGS, apply_flags
 
-LOG_LEVEL = 4  # from here on the sizes of buffers and the memory breakdown are in the log
+# At this level the sizes of buffers (at the start) and the memory breakdown (at the end) are in the log, but for every request also
+# a line per prompt in the cache: thousands after some minutes, which take longer to write than a tiny model takes to answer.
+LOG_LEVEL, SERVING_LOG_LEVEL = 4, 3
 
 
 def main() -> None:
@@ -48,9 +53,21 @@ def main() -> None:
         params.n_batch = params.n_ubatch = params.n_ctx // params.n_parallel  # an input must fit one batch
     if key := os.environ.get("LLAMA_LOAD_SERVER_API_KEY"):
         params.api_keys = [key]
+    is_own_level = not set(LOG_LEVEL_FLAGS) & set(wanted["flags"])
     server = xllamacpp.Server(params)
+    if is_own_level:
+        _set_log_level(xllamacpp, SERVING_LOG_LEVEL)
     print(f"listening on {server.listening_address}", flush=True)
     signal.sigwait(signals)
+    if is_own_level:
+        _set_log_level(xllamacpp, LOG_LEVEL)
+
+
+def _set_log_level(xllamacpp: Any, level: int) -> None:
+    """llama.cpp's log level, a variable of its library that nothing else sets after the start."""
+    with suppress(ValueError):  # a build without the symbol
+        library = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
+        ctypes.c_int.in_dll(library, "common_log_verbosity_thold").value = level
 
 
 def _type_name(name: str) -> str:
