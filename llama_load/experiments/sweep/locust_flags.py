@@ -32,8 +32,6 @@ SWITCHES = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.swit
 _REPEATED = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.repeated)
 _SECRET = ("api-key", "swarm-key")
 _KNOWN = frozenset(flag.name.removeprefix("--") for flag in FLAGS) | frozenset(LOCUSTS)
-
-
 MOST_BYTES = 1 << 20  # of a locustfile
 
 
@@ -41,8 +39,10 @@ def texts_of(locustfiles: Iterable[Path]) -> str:
     """The locustfiles as one text, in which flags of their own are looked for; what is no file is left out."""
     texts = []
     for path in locustfiles:
-        with suppress(OSError), path.open("rb") as file:
-            texts.append(file.read(MOST_BYTES).decode("utf-8", "replace"))
+        with suppress(OSError):
+            if path.is_file():  # a pipe would be waited for
+                with path.open("rb") as file:
+                    texts.append(file.read(MOST_BYTES).decode("utf-8", "replace"))
     return "\n".join(texts)
 
 
