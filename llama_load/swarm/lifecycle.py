@@ -30,6 +30,7 @@ from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable_lines
 from llama_load.options.flags import declare
+from llama_load.options.locust_flags import refuse_conflicts, users_of
 from llama_load.options.options import RunOptions, read_options
 from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
@@ -42,7 +43,6 @@ from llama_load.swarm import messages, sealed_rpc
 from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
-from llama_load.swarm.locust_flags import refuse_conflicts, users_of
 from llama_load.swarm.master import MasterRun
 from llama_load.swarm.outcome import IDLE, RUNNING, STOPPING, Outcome
 from llama_load.swarm.ports import choose_port

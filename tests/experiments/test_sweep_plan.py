@@ -71,12 +71,12 @@ def test_settings_of_one_server_do_not_multiply_another() -> None:
 
 def test_placeholders_are_filled_in_arguments_environment_and_flags() -> None:
     (_, cell) = cells_of("""
-servers: {a: {llama-server: {model: m.gguf, args: "-t {t} --port {port}", env: {OMP: "{t}"}}}}
+servers: {a: {llama-server: {model: m.gguf, args: "-t {t} -ot x{2}={{y}}", env: {OMP: "{t}"}}}}
 vary: {t: {values: [1, 2], labels: [one, two]}}
 load: {u: "{t}", num-prompts: 4}
 """)
     assert cell.settings == {"t": "two"}
-    assert cell.server.settings["args"] == ["-t 2 --port {port}"]  # other braces stay
+    assert cell.server.settings["args"] == ["-t 2 -ot x{2}={{y}}"]  # other braces stay
     assert cell.server.settings["env"] == {"OMP": "2"}
     assert cell.flags["u"] == ["2"]
 
@@ -127,10 +127,91 @@ tables: [{columns: [modle]}]
         assert expected in said
 
 
+def test_values_of_flags_that_locust_would_refuse_are_faults_with_their_lines() -> None:
+    said = faults_of("""\
+servers: {a: {modle: x}}
+vary:
+  tokens:
+    flags.max-tokens:
+      - 8
+      - "-3"
+  n: {values: [1, many]}
+flags: {temperature: hot}
+workload: {file: sharegpt_chat, flags: {warmup: -1}}
+load:
+  - u: x
+    num-prompts: "{n}"
+  - {stages: "1,x", t: soon, connection-reuse: off}
+  - {u: 2,
+     request-rate: fast, r: 1, ignore-eos: "yes"}
+""")
+    for expected in (
+        "line 1: servers.a.modle: there is no such key",
+        "line 6: vary.tokens.flags.max-tokens: --max-tokens must be a whole number of at least 1, got '-3'",
+        "line 8: flags.temperature: --temperature must be a number of at least 0, got 'hot'",
+        "line 9: workload.flags.warmup: --warmup must be a whole number of at least 0, got '-1'",
+        "line 11: load[1].u: -u must be a whole number of at least 1, got 'x'",
+        "line 12: load[1].num-prompts: --num-prompts must be a whole number of at least 1, got 'many'",
+        "line 13: load[2].t: -t must be a time such as 90s, 10m or 1h30m, got 'soon'",
+        "line 13: load[2].connection-reuse: needs a value; YAML reads on, off",
+        "line 13: load[2].stages: --stages ",
+        "line 15: load[3].request-rate: --request-rate must be a number above 0, got 'fast'",
+        "line 15: load[3].ignore-eos: must be true or false, got 'yes'",
+    ):
+        assert expected in said
+    assert said.startswith("plan has 12 faults")  # and a names no kind of server
+
+
+def test_a_fault_of_the_combination_names_a_flag_of_it_and_a_whole_one_is_good() -> None:
+    text = "servers: {a: {url: 'http://x'}}\nload:\n  - {u: 1}\n  - {stages: '1,8'%s}"
+    assert "line 4: load[2].u: -u 4 and --stages 1,8 both set concurrency" in faults_of(text % ", u: 4")
+    assert "line 5: load[3].u: -u must be a whole number of at least 1 and at most" in faults_of(text % "}\n  - {u: 0")
+    assert cells_of(text % ", t: 1m, num-prompts: ''")  # a value of `set` that was left empty
+    assert cells_of("servers: {a: {url: 'http://x'}}\nload: {request-rate: '{r}', speed: 1}\nvary: {r: {values: [1, inf]}}")
+
+
+def test_a_name_in_braces_that_no_setting_has_is_a_fault() -> None:
+    said = faults_of("""\
+servers:
+  a: {llama-server: {model: m, args: ["-t {t}", "-c {nope}"],
+      env: {X: "{no}"}}}
+vary:
+  t: {values: [1, 2]}
+  q: {a.args+: ["-x {none}"]}
+load:
+  - {u: "{users}", system-prompt: "{any}", header: "X-User: {user}"}
+""")
+    for expected in (
+        "line 2: servers.a.llama-server.args: no setting of vary is named nope; settings are t, q",
+        "line 3: servers.a.llama-server.env: no setting of vary is named no;",
+        "line 6: vary.q.a.args+: no setting of vary is named none;",
+        "line 8: load[1].u: no setting of vary is named users;",
+    ):
+        assert expected in said
+    assert said.startswith("plan has 4 faults")
+
+
+def test_flags_of_a_locustfile_of_ones_own_pass(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text('parser.add_argument("--shop-url")', encoding="utf-8")
+    text = f"servers: {{a: {{url: 'http://x'}}}}\nworkload: {own}\nload: {{u: 1, %s: 'any'}}"
+    assert cells_of(text % "shop-url")[0].flags["shop-url"] == ["any"]
+    assert "locust has no flag shop" in faults_of(text % "shop")
+    assert plan_document(["http://x"], [], ["--shop-url", "any", "-f", str(own)], 1)["load"][0] == {"shop-url": ["any"]}
+
+
+def test_values_of_the_short_form_are_checked() -> None:
+    document = plan_document(["http://x"], ["n=4,many"], ["-u", "{n}", "--max-tokens"], 1)
+    said = faults_of(yaml.safe_dump(document))
+    assert "load[1].u: -u must be a whole number of at least 1, got 'many'" in said
+    assert "load[1].max-tokens: needs a value" in said
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("", "the plan must be keys"),
+        ("servers: {a: {url: 'http://x'}}\nload: []", "line 2: load must be a list of at least 1 value, got an empty list"),
         ("[1, 2]", "the plan must be keys"),
         ("a: [1", "not YAML"),
         ("\x00", "not YAML"),

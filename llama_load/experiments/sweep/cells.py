@@ -51,25 +51,26 @@ class Cell:
 
 def expand(plan: Plan) -> list[Cell]:
     """All cells, in the order in which they run. UsageError: there are too many."""
-    conditions = []
-    for condition in _conditions(plan):
-        conditions.append(condition)
-        if len(conditions) * plan.repeats > MOST_CELLS:
+    block = []
+    for condition in conditions(plan):
+        block.append(condition)
+        if len(block) * plan.repeats > MOST_CELLS:
             raise UsageError(f"the plan has over {MOST_CELLS} cells; vary less, or split it")
     numbers = range(1, plan.repeats + 1)
     if plan.order == AS_WRITTEN:
-        return [_repeated(cell, number, plan) for cell in conditions for number in numbers]
+        return [_repeated(cell, number, plan) for cell in block for number in numbers]
     cells: list[Cell] = []
     draw = random.Random(plan.seed)
     for number in numbers:  # each repeat is a block of all cells: what drifts over hours meets all alike
-        block = [_repeated(cell, number, plan) for cell in conditions]
+        repeated = [_repeated(cell, number, plan) for cell in block]
         if plan.order == SHUFFLED:
-            draw.shuffle(block)
-        cells += block
+            draw.shuffle(repeated)
+        cells += repeated
     return cells
 
 
-def _conditions(plan: Plan) -> Iterator[Cell]:
+def conditions(plan: Plan) -> Iterator[Cell]:
+    """A cell of each condition, without repeat, key and folder."""
     for server in plan.servers:
         applying = [setting for setting in plan.settings if _applies(setting, server, plan)]
         values = [range(len(setting.labels)) for setting in applying]

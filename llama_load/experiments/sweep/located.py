@@ -26,6 +26,26 @@ class Node:
     value: Any
     line: int = 0
 
+    def keys(self) -> dict[str, Node]:
+        """The nodes by key; none if it has no keys."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    def items(self) -> list[Node]:
+        """The nodes of a list; another value stands for a list of one."""
+        return self.value if isinstance(self.value, list) else [self]
+
+    def at(self, *path: str | int) -> Node:
+        """The deepest node that this path of keys and places leads to."""
+        node = self
+        for step in path:
+            if isinstance(step, int):
+                node = node.items()[step] if step < len(node.items()) else node
+            elif step in node.keys():  # noqa: SIM118 (a method of ours)
+                node = node.value[step]
+            else:
+                break
+        return node
+
     def plain(self) -> Any:
         """The value without lines."""
         if isinstance(self.value, dict):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from llama_load.experiments.sweep.plan import FlagValues
 from llama_load.options.flags import FLAGS
@@ -25,19 +28,32 @@ LOCUSTS = (
 )
 # The sweep sets these.
 OURS = ("host", "H", "run-dir", "headless", "f", "locustfile", "web-port", "autostart", "master", "worker")
-_SWITCHES = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.switch)
+SWITCHES = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.switch)
 _REPEATED = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.repeated)
 _SECRET = ("api-key", "swarm-key")
 _KNOWN = frozenset(flag.name.removeprefix("--") for flag in FLAGS) | frozenset(LOCUSTS)
+MOST_BYTES = 1 << 20  # of a locustfile
 
 
-def flag_fault(name: str) -> str:
-    """Why a flag cannot be given in a plan; empty if it can."""
+def texts_of(locustfiles: Iterable[Path]) -> str:
+    """The locustfiles as one text, in which flags of their own are looked for; what is no file is left out."""
+    texts = []
+    for path in locustfiles:
+        with suppress(OSError):
+            if path.is_file():  # a pipe would be waited for
+                with path.open("rb") as file:
+                    texts.append(file.read(MOST_BYTES).decode("utf-8", "replace"))
+    return "\n".join(texts)
+
+
+def flag_fault(name: str, locustfiles: str = "") -> str:
+    """Why a flag cannot be given in a plan; empty if it can. `locustfiles`: texts that may define further flags."""
     if name in OURS:
         return f"{name} is set by the sweep itself; leave it out"
     if name in _SECRET:
         return f"{name} is secret, and plans are stored: set LLAMA_LOAD_{name.upper().replace('-', '_')} in the environment instead"
-    if name in _KNOWN:
+    option = f"-{name}" if len(name) == 1 else f"--{name}"
+    if name in _KNOWN or re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", locustfiles):
         return ""
     near = difflib.get_close_matches(name, sorted(_KNOWN), 1)
     return f"locust has no flag {name}; " + (f"did you mean {near[0]}?" if near else "llama-load flags lists them")
@@ -50,7 +66,7 @@ def flag_words(flags: FlagValues) -> list[str]:
         if values == [""]:  # a value of `set` that was left empty
             continue
         option = f"-{name}" if len(name) == 1 else f"--{name}"
-        if name in _SWITCHES or isinstance(values[-1], bool):
+        if name in SWITCHES or isinstance(values[-1], bool):
             words += [option] * (values[-1] is True)
         elif name in _REPEATED:
             words += [word for value in values for word in (option, str(value))]

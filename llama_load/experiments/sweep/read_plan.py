@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
+from llama_load.experiments.sweep.check_flags import check_names, check_values
 from llama_load.experiments.sweep.grammar import KINDS, LOAD, NAME_FAULT, PLAN, URL
 from llama_load.experiments.sweep.located import Faults, Node, read_yaml, substituted
-from llama_load.experiments.sweep.locust_flags import flag_fault
+from llama_load.experiments.sweep.locust_flags import flag_fault, texts_of
 from llama_load.experiments.sweep.plan import (
     Column,
     FlagValues,
@@ -100,6 +102,9 @@ class _Builder:
 
     def __init__(self, root: Node, raw: dict[str, Any], faults: Faults) -> None:
         self._root, self._raw, self._faults = root, raw, faults
+        self._numbers: dict[int, int] = {}  # of loads and workloads in the file, by their id
+        named = [Path(each["file"]) for each in raw.get("workload") or [] if each and each.get("file")]
+        self._locustfiles = texts_of(named)
 
     def plan(self, wrong: tuple[type[Exception], ...]) -> Plan:
         """The plan, if there are no faults. Errors of the classes `wrong` end a part of the checks, not all of them."""
@@ -110,12 +115,18 @@ class _Builder:
                 return read()
             return ()
 
+        def parts(read: Callable[..., Sequence[Any]], all_raw: Iterable[tuple[Any, Any]]) -> tuple[Any, ...]:
+            return tuple(found for each in all_raw for found in part(partial(lambda name, raw: tuple(read(name, raw)), *each)))
+
         servers = part(lambda: tuple(self._server(name, each) for name, each in raw["servers"].items()))
-        settings = part(lambda: tuple(self._setting(name, each, servers) for name, each in raw.get("vary", {}).items()))
-        loads = part(lambda: tuple(load for number, each in enumerate(raw["load"]) for load in self._loads(number, each)))
+        settings = parts(lambda name, each: [self._setting(name, each, servers)], (raw.get("vary") or {}).items())
+        loads = parts(self._loads, enumerate(raw.get("load") or []))
         part(lambda: self._labels(servers, loads))
         workloads = part(lambda: self._workloads(raw.get("workload")))
-        part(lambda: self._flags("flags", raw.get("flags", {})))
+        part(lambda: self._flags("flags", raw.get("flags", {}), "flags"))
+        check_names(self._root, self._faults)
+        flags = raw.get("flags") or {}
+        part(lambda: check_values(self._root, (servers, loads, workloads, settings, flags), self._numbers, self._faults))
         dimensions = set(raw.get("vary") or {})
         tables = part(lambda: tuple(self._table(number, each, dimensions) for number, each in enumerate(raw.get("tables", []))))
         part(lambda: self._effects(dimensions))
@@ -150,10 +161,9 @@ class _Builder:
                 self._fault("effects", f"effects: {fault}")
         return ()
 
-    def _fault(self, part: str, sentence: str, *path: Any) -> None:
-        """A fault at the deepest node that the path leads to."""
-        node = _members(self._root, part).get(str(path[0])) if path else None
-        self._faults.add(node or self._root.value.get(part) or self._root, sentence)
+    def _fault(self, part: str, sentence: str, *path: str | int) -> None:
+        """A fault at the deepest node that the path of names and places leads to."""
+        self._faults.add(self._root.at(part, *path), sentence)
 
     def _server(self, name: str, raw: dict[str, Any]) -> PlannedServer:
         (kind,) = (key for key in raw if key in KINDS)
@@ -202,7 +212,7 @@ class _Builder:
         is_added, parts = text.endswith("+"), text.removesuffix("+").split(".")
         names = [server.name for server in servers]
         if parts[0] == "flags" and len(parts) == 2:
-            if fault := flag_fault(parts[1]):
+            if fault := flag_fault(parts[1], self._locustfiles):
                 self._fault("vary", f"vary.{setting}: {fault}", setting)
             return Target("", ("flags", parts[1]), is_added)
         server = parts.pop(0) if parts[0] in names else ""
@@ -222,33 +232,38 @@ class _Builder:
 
     def _loads(self, number: int, raw: dict[str, Any]) -> list[Load]:
         flags: FlagValues = {name: value for name, value in raw.items() if name not in LOAD.keys}
-        self._flags(f"load[{number + 1}]", flags, "load")
+        self._flags(f"load[{number + 1}]", flags, "load", number)
         for name in raw.get("servers", []):
             if name not in self._raw["servers"]:
                 self._fault("load", f"load[{number + 1}]: there is no server {name}; servers are {', '.join(self._raw['servers'])}")
         rest: dict[str, Any] = {"servers": tuple(raw.get("servers", ())), "takes_s": raw.get("takes-s")}
         if "tests" in raw:
-            return loads_of_tests(raw["tests"], raw.get("depth", [0]), flags, **rest)
+            loads = loads_of_tests(raw["tests"], raw.get("depth", [0]), flags, **rest)
+            self._numbers |= {id(load): number for load in loads}
+            return loads
         shown = [(name, ",".join(map(str, values))) for name, values in flags.items() if values != [""]]
         label = raw.get("label") or " ".join(name if value == "True" else f"{name}={value}" for name, value in shown)
-        return [Load(label or "default", flags, **rest)]
+        load = Load(label or "default", flags, **rest)
+        self._numbers[id(load)] = number
+        return [load]
 
-    def _flags(self, where: str, flags: FlagValues, part: str = "flags") -> tuple[str, ...]:
+    def _flags(self, where: str, flags: FlagValues, part: str, *path: str | int) -> tuple[str, ...]:
         for name in flags:
-            if fault := flag_fault(name):
-                self._fault(part, f"{where}: {fault}", name)
+            if fault := flag_fault(name, self._locustfiles):
+                self._fault(part, f"{where}: {fault}", *path, name)
         return ()
 
     def _workloads(self, raw: list[dict[str, Any]] | None) -> tuple[Workload, ...]:
         workloads = []
-        for each in raw or [{"file": "sharegpt_chat"}]:
+        for number, each in enumerate(raw or [{"file": "sharegpt_chat"}]):
             path = Path(each["file"])
             packed = bundled("locustfiles") / f"{path.stem}.py"
             if not (path.is_file() or ("/" not in each["file"] and packed.is_file())):
                 known = ", ".join(sorted(file.stem for file in bundled("locustfiles").glob("*.py")))
                 self._fault("workload", f"workload: there is no locustfile {path}; give the path of one, or one of {known}")
-            self._flags("workload", each.get("flags", {}), "workload")
+            self._flags("workload", each.get("flags", {}), "workload", number, "flags")
             workloads.append(Workload(str(path if path.is_file() else packed), each.get("label", path.stem), each.get("flags", {})))
+            self._numbers[id(workloads[-1])] = number
         return tuple(workloads)
 
     def _table(self, number: int, raw: dict[str, Any], dimensions: set[str]) -> Table:

@@ -207,6 +207,8 @@ class Checked:
 
 def _other(node: Node, where: str, wanted: str, faults: Faults) -> Any:
     kinds = {dict: "keys with values", list: "a list", type(None): "nothing"}
+    if node.value in ([], {}):
+        kinds = {dict: "no keys", list: "an empty list"}
     got = kinds.get(type(node.value)) or repr(printable(str(node.value), 40))
     faults.add(node, f"{where or 'the plan'} must be {wanted}, got {got}")
     return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
-from llama_load.experiments.sweep.locust_flags import LOCUSTS, flag_fault
+from llama_load.experiments.sweep.locust_flags import flag_fault, texts_of
 from llama_load.experiments.sweep.server import words
 
 SERVERS = "llama-server …, vllm serve MODEL …, python -m llama_cpp.server …, llama-load serve …, or a URL"
@@ -103,7 +103,9 @@ def _locust(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
             continue
         if name == "headless":
             continue
-        if (fault := flag_fault(name)) or (len(name) == 1 and name not in LOCUSTS):
-            raise UsageError(fault)
         flags.setdefault(name, []).append(value)
+    own = texts_of([Path(workload)])
+    for name in flags:
+        if fault := flag_fault(name, own):
+            raise UsageError(fault)
     return workload, flags

@@ -25,11 +25,11 @@ from llama_load.foreign_text import printable
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS, without_secret_values
 from llama_load.options.form import CHOICE, LINES, SECRET, SECRET_LINES, SWITCH, TEXT, Field, fields, fields_of, workload_names
+from llama_load.options.locust_flags import refuse_conflicts, users_of
 from llama_load.options.options import RunOptions, secret_values
 from llama_load.preflight.prepare import Checked, Prepared, check, print_table
 from llama_load.run.progress import Counts
 from llama_load.runs import PreflightRow
-from llama_load.swarm.locust_flags import refuse_conflicts, users_of
 from llama_load.swarm.outcome import IDLE, RUNNING, STOPPING, Outcome
 from llama_load.swarm.web.metrics import RunMetrics
 from llama_load.swarm.web_guard import WebGuard
