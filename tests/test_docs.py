@@ -138,7 +138,7 @@ def shape(line: str) -> str:
     if line.startswith(("✓", "·", "!", "?", "+", " ")):
         row = re.match(r"[✓·] {2}([\w ]+?) {2,}", line)
         return row[1] if row else re.sub(r"[\d.]+|^[!?+ ] ", "", line)
-    return line.partition(": ")[0] if ": " in line else line.strip()
+    return line.partition(": ")[0] if ": " in line else " ".join(re.sub(r"[\d.]+", "", line).split())
 
 
 def test_the_output_in_the_readme_is_that_of_the_demo(tmp_path: Path) -> None:
@@ -147,7 +147,9 @@ def test_the_output_in_the_readme_is_that_of_the_demo(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "llama_load.cli", "demo", "-u", "4", "--num-prompts", "4", "--run-dir", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment(), check=False)
     printed = {shape(line) for line in done.stdout.splitlines() + done.stderr.splitlines()}
-    lines = [line for line in quoted.splitlines() if line != "…"]
+    # The verdict and the parts of the time depend on how busy the machine is.
+    varying = ("…", "VALID", "Time went", "           ")
+    lines = [line for line in quoted.splitlines() if line and not line.startswith(varying)]
     assert len(lines) > 15
     assert [line for line in lines if shape(line) not in printed] == []
 

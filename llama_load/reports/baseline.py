@@ -21,7 +21,7 @@ def against_last(results: Results) -> str | None:
     if label is None or results.run.unwritten is not None:
         return None
     try:
-        last = last_with_label(folder.parent, label, folder)
+        last = last_with_label(folder.parent, label, (folder, results.run.manifest.date))
         if last is None:
             return None
         comparison = compare([Side("last", [folder_run(last[0])]), Side("this", [folder_run(folder)])])

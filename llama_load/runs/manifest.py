@@ -156,14 +156,15 @@ def read_manifest(folder: Path) -> Manifest:
         raise RunError(f"{file} cannot be read: {error}") from None
 
 
-def last_with_label(folder: Path, label: str, other_than: Path | None = None) -> tuple[Path, Manifest] | None:
-    """The newest run with this label among the folders in `folder`, except `other_than`; None if there is none."""
+def last_with_label(folder: Path, label: str, before: tuple[Path, str] | None = None) -> tuple[Path, Manifest] | None:
+    """The newest run with this label among the folders in `folder`; None if there is none. `before`: the newest that is not of a
+    later date than this run, and not this run itself."""
     found = []
     for file in filter(Path.is_file, folder.glob(f"*/{MANIFEST}")):
         try:
             manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue  # another program's, or damaged
-        if manifest.label == label and file.parent != other_than:
+        if manifest.label == label and (before is None or (file.parent != before[0] and manifest.date <= before[1])):
             found.append((file.parent, manifest))
     return max(found, key=lambda run: run[1].date, default=None)

@@ -91,8 +91,9 @@ def test_what_changed_since_the_last_run_with_this_label_is_reported(tmp_path: P
     found = last_with_label(tmp_path, "nightly")
     assert found is not None
     assert (found[0].name, found[1].date) == ("b", before.date)
-    newer = last_with_label(tmp_path, "nightly", tmp_path / "b")
-    assert newer is not None and newer[0].name == "a"
+    earlier = last_with_label(tmp_path, "nightly", (tmp_path / "b", before.date))
+    assert earlier is not None and earlier[0].name == "a"
+    assert last_with_label(tmp_path, "nightly", (tmp_path / "a", older.date)) is None
     now = manifest(label="nightly", targets=[about | {"build": "b2", "slots": 8}], options={"seed": "1", "run_dir": "y"}, users=8)
     (row,) = change_rows(found[1], now)
     assert row.value == ("since the run of 20261120-120000 with this label: build b1 -> b2; slots 4 -> 8; --seed 0 -> 1; -u 4 -> 8")
