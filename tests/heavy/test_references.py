@@ -81,7 +81,8 @@ def test_documents_and_images(sweep: Callable[..., Swept], program: Path, tiny_m
     head, *rows = done.table("model.gguf")
     assert head == ["Task", "Elapse", "Tokens Per Second", "Prompt Per Second", "Predict Per Second", "Prompt", "Predict"]
     assert [row[0] for row in rows] == ["Document Understanding"] * 2 + ["Vision Understanding"] * 2
-    assert all(float(cell) > 0 for row in rows for cell in row[1:])
+    assert all(float(cell) > 0 for row in rows for cell in row[2:])
+    assert all(float(row[1]) >= 0 for row in rows)  # in tenths of a second, which the tiny model may not need
     assert "memory breakdown" in done.out
 
 

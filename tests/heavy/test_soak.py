@@ -19,7 +19,7 @@ import pytest
 
 from llama_load.serving.process import Running, free_port, start
 from llama_load.serving.simulated import read_log
-from tests.swarms import Swarm, swarm, wait_until
+from tests.swarms import Swarm, slow_link, swarm, wait_until
 
 SECONDS = 75
 FAULT_EVERY_S = 4.0
@@ -31,16 +31,16 @@ class Server:
     """A simulated server that can be killed and comes back on the same port, with a log an incarnation. Every 50th answer is reset."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._port = folder, free_port()
+        self._folder, self.port = folder, free_port()
         self._numbers = itertools.count()
         self.logs: list[Path] = []
-        self.url = f"http://127.0.0.1:{self._port}"
+        self.url = f"http://127.0.0.1:{self.port}"
         self._running: Running = self._start()
 
     def _start(self) -> Running:
         log = self._folder / f"server-{next(self._numbers)}.jsonl"
         self.logs.append(log)
-        command = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(self._port), "--log", str(log)]
+        command = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(self.port), "--log", str(log)]
         command += ["--first-token-ms", "20", "--interval-ms", "4", "--fault", "reset", "--fault-every", "50"]
         return start(command, self.url, self._folder / "server.out")
 
@@ -91,9 +91,14 @@ def test_an_hour_of_load_with_a_fault_every_few_seconds(tmp_path: Path) -> None:
     memory: dict[str, list[float]] = {"master": [], "worker": []}
     over = threading.Event()
     try:
-        with swarm(
-            tmp_path / "s", server.url, 3, "-u", "30", "-t", f"{SECONDS}s", "--max-tokens", "12", "--fail-if", "failure_ratio>1"
-        ) as running:
+        # Through a proxy, as from another machine: a run ends when a server whose process it sees has ended.
+        with (
+            slow_link(server.port, 0, 0) as way,
+            swarm(
+                *(tmp_path / "s", f"http://127.0.0.1:{way.port}", 3, "-u", "30", "-t", f"{SECONDS}s"),
+                *("--max-tokens", "12", "--fail-if", "failure_ratio>1"),
+            ) as running,
+        ):
 
             def watch() -> None:
                 while not over.wait(1):

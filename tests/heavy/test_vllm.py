@@ -189,7 +189,7 @@ def test_a_second_run_with_the_same_seed_is_seen_in_vllms_counters(
 
 
 def test_a_vllm_that_is_killed_mid_stream(run_locust: Callable[..., Finished], start_vllm: Callable[..., Running]) -> None:
-    """What was under way is cut off or reset, the rest refused; the report is whole."""
+    """The run ends, says why, and its report is whole."""
     import threading
 
     server = start_vllm()
@@ -197,10 +197,10 @@ def test_a_vllm_that_is_killed_mid_stream(run_locust: Callable[..., Finished], s
     killer.start()
     done = run_locust(server.url, "--num-prompts", "400", "-u", "4", "--max-tokens", "400", "--ignore-eos", "-t", "15s")
     killer.cancel()
-    assert done.code == 1, done.err
+    assert done.code == 3, done.err
+    assert "the server's process ended" in done.out
     kinds = set(done.records.measured().failed().strings("status"))
-    assert kinds <= {"cut_off", "reset", "connect_refused", "error_event"}
-    assert "connect_refused" in kinds
+    assert kinds and kinds <= {"cut_off", "reset", "connect_refused", "error_event"}
 
 
 def test_telemetry_has_vllms_counters_and_histograms_of_the_measured_requests(
