@@ -257,7 +257,7 @@ def test_what_is_no_model_has_no_description(tmp_path: Path, tiny_model: Path) -
 
 def test_a_setting_named_like_a_fact_of_the_model_is_the_setting(tiny_model: Path, tmp_path: Path) -> None:
     faults = Faults("plan")
-    text = f"servers: {{a: {{embedded: {{}}}}}}\nvary: {{quantization: {{a.model: ['{tiny_model}'], labels: [4-bit]}}}}\nload: {{u: 1, stages: '1,8'}}"
+    text = f"servers: {{a: {{embedded: {{}}}}}}\nvary: {{quantization: {{a.model: ['{tiny_model}'], labels: [4-bit]}}}}\nload: {{stages: '1,8'}}"
     (cell,) = expand(plan_of(parse_yaml(text, "plan", faults), {}, faults))
     rows = rows_of(cell, Outcome(tmp_path, "it failed"), 0)
     assert [(each.fact("quantization"), each.fact("concurrency")) for each in rows] == [("4-bit", "c=1"), ("4-bit", "c=8")]
