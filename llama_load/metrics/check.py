@@ -103,8 +103,3 @@ def limited(name: str, value: float | None, text: str, *, limit: float | None = 
 def information(name: str, value: float | None, text: str) -> Check:
     """A check without a limit: it is reported and never changes the verdict."""
     return Check(name, value, None, True, text)
-
-
-def plural(count: int, noun: str) -> str:
-    """1 request, 2 requests."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

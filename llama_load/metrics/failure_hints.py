@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from llama_load.metrics.check import plural
+from llama_load.units import quantity
 
 # llama.cpp rounds a slot's context up to a multiple of this.
 CONTEXT_STEP = 256
@@ -98,7 +98,7 @@ def _context_exceeded(failed: FailedRequests, context: FailureContext) -> str:
     needs = f"the longest needs {needed} tokens with its answer"
     if context.backend == "llama-server" and context.slots_each:
         each = -(-needed // CONTEXT_STEP) * CONTEXT_STEP
-        slots = plural(context.slots_each, "slot")
+        slots = quantity(context.slots_each, "slot")
         of_all = f"-c {each * context.slots_each} or more ({slots} x {each})"
         return f"{needs}, a slot has {slot}: start the server with {of_all}, or shorten the prompts"
     flag = {"vllm": "--max-model-len", "llama-cpp-python": "--n_ctx"}.get(context.backend or "", "a context of")
@@ -112,7 +112,7 @@ def _kv_pool_full(failed: FailedRequests, context: FailureContext) -> str:
         return "the slots share one KV cache: start the server with a larger -c, or lower the load"
     in_flight, each = min(counts), failed.longest_prompt + (failed.longest_answer or 1)
     has = "" if context.ctx_per_slot is None else f", it has {context.ctx_per_slot}"
-    text = f"the slots share one KV cache: {plural(in_flight, 'request')} of up to {each} tokens need {in_flight * each}{has}"
+    text = f"the slots share one KV cache: {quantity(in_flight, 'request')} of up to {each} tokens need {in_flight * each}{has}"
     return f"{text}: start the server with -c {in_flight * each} or more, or lower the load"
 
 
@@ -121,13 +121,15 @@ def _first_token_timeout(failed: FailedRequests, context: FailureContext) -> str
     if users is None or slots is None or users <= slots:
         return "lower the load or raise --first-token-timeout"
     waited = "" if context.backend != "llama-server" or not failed.without_headers else f", {failed.without_headers} got none"
-    return f"{users} users on {plural(slots, 'slot')}{waited}; try -np {users} or a longer --first-token-timeout"
+    return f"{users} users on {quantity(slots, 'slot')}{waited}; try -np {users} or a longer --first-token-timeout"
 
 
 def _overloaded(failed: FailedRequests, context: FailureContext) -> str:
     if "loading model" in failed.message.lower():
         return "the server was still loading its model: wait until /health answers 200"
-    slots = "" if context.slots is None or context.users is None else f" ({context.users} users on {plural(context.slots, 'slot')})"
+    slots = (
+        "" if context.slots is None or context.users is None else f" ({context.users} users on {quantity(context.slots, 'slot')})"
+    )
     return f"the server's queue was full{slots}: lower the load, raise the queue's limit, or send again with --retry N"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from llama_load.analysis.keys import percentile_word
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
-from llama_load.metrics.check import LIMITS, plural
+from llama_load.metrics.check import LIMITS
 from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED, SECTION_KEYS, SERVER, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
@@ -23,6 +23,7 @@ from llama_load.reports.telemetry import telemetry_lines
 from llama_load.reports.time_table import side_lines, time_lines
 from llama_load.reports.vllm_block import TOO_FEW, distribution_lines, vllm_block
 from llama_load.runs import Manifest
+from llama_load.units import quantity
 
 MOST_ERRORS = 10
 
@@ -65,7 +66,7 @@ def _notes(results: Results) -> Iterable[str]:
     if any(check.name == "tokens_per_event" and not check.ok for check in results.verdict.checks):
         yield f"ITL is the time between events, which hold {figures.tokens_per_event.mean or 0:.2f} tokens each"
     if figures.cancelled:
-        yield f"{plural(figures.cancelled, 'request')} cut at the end: their tokens count for throughput, not for latencies"
+        yield f"{quantity(figures.cancelled, 'request')} cut at the end: their tokens count for throughput, not for latencies"
 
 
 def own_sections(results: Results) -> list[str]:

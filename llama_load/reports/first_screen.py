@@ -22,6 +22,7 @@ from llama_load.reports.baseline import against_last
 from llama_load.reports.layout import TEXT_WIDTH, in_columns
 from llama_load.reports.next_step import next_step
 from llama_load.reports.stage_table import notes, stage_lines, stage_rows
+from llama_load.units import quantity
 
 SEPARATOR = " · "
 NO_BREAK = "\u00a0"
@@ -119,7 +120,7 @@ def _servers(targets: Sequence[dict[str, Any]]) -> list[str]:
         parts.append(" ".join(str(part) for part in (first["model"], first.get("quantization"), size) if part))
     if first.get("slots"):
         context = f" × {first['ctx_per_slot']}" if first.get("ctx_per_slot") else ""
-        parts.append(f"{first['slots']} slot{'s' * (first['slots'] != 1)}{context}")
+        parts.append(f"{quantity(first['slots'], 'slot')}{context}")
     return [printable(part, 60) for part in parts]
 
 
@@ -152,7 +153,7 @@ def _cells(sample: Distribution, percentiles: Sequence[float]) -> Iterator[str]:
     for p in percentiles:
         value, (low, high) = sample.percentile(p), sample.intervals[p]
         if value is None:
-            yield f"n/a ({sample.count} value{'s' * (sample.count != 1)})"
+            yield f"n/a ({quantity(sample.count, 'value')})"
         else:
             yield short(value) + ("" if low is None or high is None else f" ({short(low)} to {short(high)})")
 

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 
 WIDTH = 50  # of the block, as of vLLM's
 TEXT_WIDTH = 78
+MOST_DIGITS = len("99999.99")  # in a terminal: larger figures are shown without decimals
 
 
 def headline(title: str, fill: str) -> str:
@@ -28,6 +29,11 @@ def number(name: str, value: float | None) -> str:
 def shown(value: int | None, known: int = 0) -> object:
     """A count; n/a, or "at least `known`", where it is not known for all requests."""
     return value if value is not None else f"at least {known}" if known else "n/a"
+
+
+def without_long_decimals(figure: str) -> str:
+    """A figure without its decimals if it is long: 1234567.89 -> 1234568."""
+    return figure if len(figure) <= MOST_DIGITS else f"{float(figure):.0f}"
 
 
 def in_columns(rows: Sequence[Sequence[str]], gap: str = " ") -> Iterable[str]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from llama_load.metrics.check import plural
 from llama_load.metrics.server_description import RpcWorker, ServerDescription
 from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns
+from llama_load.units import quantity
 
 NAME_WIDTH = 16
 NEWLINE = "\n"
@@ -133,7 +133,7 @@ def _flash(server: ServerDescription) -> str:
 def _process(server: ServerDescription) -> str:
     known = [
         "started by llama-load serve" if server.is_ours else "",
-        plural(server.process_threads, "thread") if server.process_threads else "",
+        quantity(server.process_threads, "thread") if server.process_threads else "",
         f"{server.rss_mib:.0f} MiB resident" if server.rss_mib else "",
     ]
     return ", ".join(filter(None, known))

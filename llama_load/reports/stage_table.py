@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from llama_load.foreign_text import markdown
-from llama_load.metrics.check import plural
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.reports.layout import in_columns
+from llama_load.reports.layout import in_columns, without_long_decimals
+from llama_load.units import quantity
 
 COLUMNS = ("Model", "Concurrency", "Duration (s)", "Req/s", "Output Tok/s", "Total Tok/s", "Mean TTFT (ms)", "Mean TPOT (ms)")
 FAILED = "†"
 BAR_CHARS = 30
 MOST_UNLIKE = 0.02  # longer prompts take longer: rows are not ranked if mean lengths differ by more
-MOST_DIGITS = len("99999.99")  # in a terminal: larger figures are shown without decimals
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +102,14 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
         elif not figures.completed + figures.failed:
             yield f"{FAILED} {stage.name}: no request began and ended in the stage; make it longer"
         elif not stage.is_comparable:
-            dropped = f", {plural(stage.dropped, 'arrival')} dropped" if stage.dropped else ""
-            unsent = f", {plural(stage.unsent, 'arrival')} not sent before its end" if stage.unsent else ""
-            failed = f"{figures.failed} of {plural(figures.completed + figures.failed, 'request')} failed"
+            dropped = f", {quantity(stage.dropped, 'arrival')} dropped" if stage.dropped else ""
+            unsent = f", {quantity(stage.unsent, 'arrival')} not sent before its end" if stage.unsent else ""
+            failed = f"{figures.failed} of {quantity(figures.completed + figures.failed, 'request')} failed"
             bad = [check.text for check in stage.bad if check.name not in ("failure_ratio", "unanswered_ratio")]
             spoilt = figures.failed or stage.dropped or stage.unsent
             yield f"{FAILED} {stage.name}: " + "; ".join([f"{failed}{dropped}{unsent}"] * bool(spoilt) + bad)
         if stage.crossing:
-            yield f"{stage.name}: {plural(stage.crossing, 'request')} that ended after it are left out of its latencies"
+            yield f"{stage.name}: {quantity(stage.crossing, 'request')} that ended after it are left out of its latencies"
     if not are_alike(stages):
         yield "no row is marked as best: mean lengths of prompts or answers differ by over 2 %"
 
@@ -121,13 +120,10 @@ def stage_lines(rows: Sequence[Row]) -> Iterable[str]:
         ("Concurrency", "Duration", "Req/s", "Output", "Total", "Mean TTFT", "Mean TPOT"),
         ("", "(s)", "", "tok/s", "tok/s", "(ms)", "(ms)"),
     )
-    cells = [[name.text, *(_short(cell.text) + ("*" if cell.best else " ") for cell in row)] for _, name, *row in rows]
+    cells = [
+        [name.text, *(without_long_decimals(cell.text) + ("*" if cell.best else " ") for cell in row)] for _, name, *row in rows
+    ]
     return in_columns([*([*head[:1], *(f"{name} " for name in head[1:])] for head in heads), *cells])
-
-
-def _short(figure: str) -> str:
-    """A figure without its decimals if it is long: 1234567.89 -> 1234568."""
-    return figure if len(figure) <= MOST_DIGITS else f"{float(figure):.0f}"
 
 
 def speed_lines(stages: Sequence[StageFigures]) -> Iterable[str]:

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from llama_load.analysis.time_parts import RunTimeParts
-from llama_load.metrics.check import plural
 from llama_load.metrics.client_server import SidePair
 from llama_load.metrics.time_parts import PARTS
 from llama_load.metrics.time_sums import SharedDecode, TimeParts
 from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns
+from llama_load.units import quantity
 
 # Below this share of the gaps' time, decode while others are prefilled is not worth a sentence.
 LEAST_SHARED = 0.01
@@ -32,7 +32,7 @@ def time_lines(parts: RunTimeParts) -> Iterable[str]:
     yield headline("Where the Time Went", "-")
     rows = [("", "mean (ms)", "share"), *((name, f"{mean_ms:.2f}", f"{share:.1%}") for name, mean_ms, share in time_rows(parts))]
     yield from in_columns(rows, gap="  ")
-    yield f"(mean of {plural(parts.total.requests, 'request')}; docs/where-the-time-went.md has the formulas)"
+    yield f"(mean of {quantity(parts.total.requests, 'request')}; docs/where-the-time-went.md has the formulas)"
     if (decode := parts.total.decode) is not None and decode.shared_gaps and decode.time_share >= LEAST_SHARED:
         yield from textwrap.wrap(shared_decode_text(decode), TEXT_WIDTH, subsequent_indent="  ")
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from llama_load.experiments.sweep.located import Faults, Node
 from llama_load.foreign_text import printable
-from llama_load.metrics.check import plural
+from llama_load.units import quantity
 
 
 class Shape(Protocol):
@@ -104,7 +104,7 @@ class ListOf:
         if not isinstance(node.value, list):
             return [self.item.check(node, where, faults)] if self.or_one else _other(node, where, "a list", faults)
         if len(node.value) < self.least:
-            return _other(node, where, f"a list of at least {plural(self.least, 'value')}", faults)
+            return _other(node, where, f"a list of at least {quantity(self.least, 'value')}", faults)
         return [self.item.check(each, f"{where}[{number}]", faults) for number, each in enumerate(node.value, 1)]
 
     def schema(self) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from llama_load.metrics import answer_ends
-from llama_load.metrics.check import LIMITS, Check, information, limited, plural
+from llama_load.metrics.check import LIMITS, Check, information, limited
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.statistics import least_count
+from llama_load.units import quantity
 
 # The Server header of LLM servers; any other name is a proxy's.
 LLM_SERVERS = ("llama.cpp", "uvicorn")
@@ -32,7 +33,7 @@ def short_answers(evidence: Evidence) -> Iterator[Check]:
         return
     short = int((got[counted] < asked[counted]).sum())
     if short:
-        text = f"{short} of {plural(int(counted.sum()), 'answer')} ended before the requested length: " + text
+        text = f"{short} of {quantity(int(counted.sum()), 'answer')} ended before the requested length: " + text
         text += "; add --ignore-eos" if not evidence.records.equals("finish_reason", "length").all() else ""
     yield limited("short_answer_ratio", short / int(counted.sum()), text)
 
@@ -41,7 +42,7 @@ def cut_by_context(evidence: Evidence) -> Check:
     """Answers that ended because the context was full (see `metrics.answer_ends`)."""
     ok = evidence.records.ok()
     cut = int(answer_ends.cut_by_context(ok, length_means_full=evidence.length_means_full).sum())
-    text = f"{plural(cut, 'answer')} were cut by the context" if cut else "no answer was cut by the context"
+    text = f"{quantity(cut, 'answer')} were cut by the context" if cut else "no answer was cut by the context"
     if cut:
         text += ": start the server with a larger -c or fewer slots, or lower --max-tokens"
     return limited("cut_by_context_ratio", cut / len(ok), text) if len(ok) else limited("cut_by_context_ratio", None, "no answers")
@@ -62,7 +63,7 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         yield limited("merged_ratio", None, "nothing was streamed: there are no token events")
         return
     ratio = float(merged.sum()) / total
-    text = f"{int(merged.sum())} of {plural(int(total), 'token event')} arrived together with a later one"
+    text = f"{int(merged.sum())} of {quantity(int(total), 'token event')} arrived together with a later one"
     lumps = float(((events >= LEAST_EVENTS) & (merged >= LUMPED_SHARE * events)).sum()) / len(ok)
     if lumps > LIMITS["buffered_ratio"].limit:
         proxies = [name for name in ok.values_of("answered_by") if not name.startswith(LLM_SERVERS) or ", via " in name]
@@ -70,7 +71,7 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         lumpy = f"{lumps:.0%} of the streams arrived in bursts: {who} buffers them, so TTFT and ITL measure its buffering"
         yield limited("buffered_ratio", lumps, lumpy + "; turn it off (nginx: proxy_buffering off)")
     elif first := int(ok.equals("first_merged", True).sum()):
-        text += f"; for {plural(first, 'first token')} of them TTFT is an upper bound"
+        text += f"; for {quantity(first, 'first token')} of them TTFT is an upper bound"
     yield limited("merged_ratio", ratio, text)
 
 
@@ -91,7 +92,7 @@ def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
     text += ": ITL is the time between events, not between tokens"
     no_tpot = int((counted & np.isnan(ok.numbers("tpot_ms")) & (tokens > 1)).sum())
     if no_tpot:
-        text += f"; {plural(no_tpot, 'answer')} came mostly in their first event and have no TPOT"
+        text += f"; {quantity(no_tpot, 'answer')} came mostly in their first event and have no TPOT"
     yield limited("tokens_per_event", value, text)
 
 
@@ -100,13 +101,13 @@ def counts(evidence: Evidence) -> Iterator[Check]:
     figures = evidence.figures
     doubts = [text for text in evidence.records.ok().strings("count_doubt") if text]
     if doubts:
-        text = f"{plural(len(doubts), 'answer')} with impossible token counts, which were ignored: {doubts[0]}"
+        text = f"{quantity(len(doubts), 'answer')} with impossible token counts, which were ignored: {doubts[0]}"
         yield limited("unbelievable_counts", len(doubts), text)
     if events := figures.token_sources.get("events", 0):
-        text = f"output tokens of {plural(events, 'request')} were counted as stream events, because the server reported no usage"
+        text = f"output tokens of {quantity(events, 'request')} were counted as stream events, because the server reported no usage"
         yield information("counted_output_requests", events, text)
     if planned := figures.prompt_token_sources.get("plan", 0):
-        text = f"prompt tokens of {plural(planned, 'request')} were counted before the run, without the chat template"
+        text = f"prompt tokens of {quantity(planned, 'request')} were counted before the run, without the chat template"
         yield information("counted_prompt_requests", planned, text)
 
 
@@ -119,12 +120,12 @@ def intervals(evidence: Evidence) -> Iterator[Check]:
                 continue
             name, label = f"p{p:g}_{key}_ms_interval", f"P{p:g} {key.upper()}"
             if sample.percentile(p) is None:
-                text = f"{label}: n/a ({plural(sample.count, 'value')}, {least_count(p)} needed)"
+                text = f"{label}: n/a ({quantity(sample.count, 'value')}, {least_count(p)} needed)"
                 yield information(name, None, text)
                 continue
             low, high = sample.intervals[p]
             if high is None or low is None:
-                text = f"{label} {value:.2f} ms: {plural(sample.count, 'value')} are too few for a 95 % interval"
+                text = f"{label} {value:.2f} ms: {quantity(sample.count, 'value')} are too few for a 95 % interval"
             else:
                 text = f"{label} {value:.2f} ms, 95 % interval {low:.2f} to {high:.2f}"
             yield information(name, value, text)

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.check import LIMITS, OWN_SHARE, Check, information, limited, plural
+from llama_load.metrics.check import LIMITS, OWN_SHARE, Check, information, limited
 from llama_load.metrics.evidence import Evidence, WorkerHealth
 from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import is_enough
+from llama_load.units import quantity
 
 # With fewer values the largest one counts (see `_high`).
 LEAST_TO_EXCUSE_ONE = 10
@@ -95,7 +96,9 @@ def clock(evidence: Evidence) -> Check:
     elif kernel == total:
         text = "all arrival times are kernel receive timestamps"
     else:
-        text = f"{total - kernel} of {plural(total, 'request')} were timed in user space, at least in part: client load delays that"
+        text = (
+            f"{total - kernel} of {quantity(total, 'request')} were timed in user space, at least in part: client load delays that"
+        )
     return information("kernel_clock_ratio", kernel / total if total else None, text)
 
 
@@ -103,7 +106,7 @@ def swarm_clock(evidence: Evidence) -> Iterator[Check]:
     """The uncertainty of the workers' clocks: it affects instants compared between workers, and no latency."""
     worst = _worst([worker.clock_uncertainty_ms for worker in evidence.health])
     if worst is not None:
-        text = f"clocks of {plural(len(evidence.health), 'worker')} are synchronized within {worst:.2f} ms"
+        text = f"clocks of {quantity(len(evidence.health), 'worker')} are synchronized within {worst:.2f} ms"
         yield information("clock_uncertainty_ms", worst, text + "; latencies do not depend on it")
 
 
@@ -114,7 +117,7 @@ def connections(evidence: Evidence) -> Check:
     if not reused and not reopened:
         text = "every request opened a new connection, which is part of its TTFT"
     else:
-        text = f"{reused} of {plural(requests, 'request')} reused an open connection"
+        text = f"{reused} of {quantity(requests, 'request')} reused an open connection"
         if reopened:
             text += f"; {reopened} found it closed by the server and were sent again on a new one"
     return information("reused_connection_ratio", reused / requests if requests else None, text)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llama_load.metrics.check import Check, information, limited, plural
+from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failure_hints import reason_of_an_end
 from llama_load.metrics.failures import failure_classes
+from llama_load.units import quantity
 
 # The most requests that a sentence names; the manifest names all.
 MOST_NAMED = 12
@@ -23,9 +24,9 @@ def missing_records(evidence: Evidence) -> Check:
         return limited("missing_records", max(1, evidence.planned or 1), "no request ended: nothing was measured")
     if evidence.planned is None:
         if evidence.interrupted:
-            text = f"interrupted after {plural(ended, 'request')}, before the end of the run's time"
+            text = f"interrupted after {quantity(ended, 'request')}, before the end of the run's time"
             return limited("missing_records", 1, text)
-        return limited("missing_records", 0, f"{plural(ended, 'request')} ended within the run's time")
+        return limited("missing_records", 0, f"{quantity(ended, 'request')} ended within the run's time")
     expected = evidence.planned - evidence.dropped
     unread = sum(damaged.records or 0 for damaged in evidence.damaged)
     missing = max(0, expected - ended - unread)
@@ -50,10 +51,10 @@ def lost_requests(evidence: Evidence) -> Iterator[Check]:
         text = f"worker {gone.worker} was lost"
         if count:
             some = ", ".join(map(str, gone.possibly_sent[:MOST_NAMED])) + (", …" if count > MOST_NAMED else "")
-            text += f" with {plural(count, 'request')} that it may have sent (prompts {some})"
+            text += f" with {quantity(count, 'request')} that it may have sent (prompts {some})"
         warmups = len(gone.possibly_sent_warmup)
         if warmups:
-            text += f"{' and' if count else ' with'} {plural(warmups, 'request')} of a warm-up"
+            text += f"{' and' if count else ' with'} {quantity(warmups, 'request')} of a warm-up"
         if not count and not warmups:
             text += "; it had no request in flight"
         if gone.handed_on:
@@ -66,12 +67,12 @@ def damaged_records(evidence: Evidence) -> Iterator[Check]:
     for damaged in evidence.damaged:
         records, verb = damaged.records or 0, "is" if damaged.records == 1 else "are"
         if damaged.places:
-            text = f"{damaged.file} is damaged in {plural(damaged.places, 'place')}"
-            text += f" ({plural(damaged.bytes, 'byte')} cannot be read)"
-            text += f", {plural(records, 'record')} {verb} missing" if damaged.records is not None else ""
+            text = f"{damaged.file} is damaged in {quantity(damaged.places, 'place')}"
+            text += f" ({quantity(damaged.bytes, 'byte')} cannot be read)"
+            text += f", {quantity(records, 'record')} {verb} missing" if damaged.records is not None else ""
             text += "; the file is kept"
         else:
-            text = f"{plural(records, 'record')} could not be written to disk and {verb} missing from {damaged.file}"
+            text = f"{quantity(records, 'record')} could not be written to disk and {verb} missing from {damaged.file}"
         yield limited("damaged_records", max(damaged.places, records), text)
 
 
@@ -79,7 +80,7 @@ def retried(evidence: Evidence) -> Iterator[Check]:
     """Requests that were sent again because the server refused them (--retry)."""
     figures = evidence.figures
     if figures.retries:
-        text = f"the server refused {plural(figures.retried_requests, 'request')} with 429 or 503, which were sent again"
+        text = f"the server refused {quantity(figures.retried_requests, 'request')} with 429 or 503, which were sent again"
         text += f" ({figures.retries} times in all); their latencies count from the first try"
         yield information("retries", figures.retries, text)
 
@@ -88,7 +89,7 @@ def failures(evidence: Evidence) -> Check:
     """Failed / (successful + failed) requests, with the most frequent failure classes and what to change."""
     figures = evidence.figures
     ended = figures.completed + figures.failed
-    text = f"{figures.failed} of {plural(ended, 'request')} failed"
+    text = f"{figures.failed} of {quantity(ended, 'request')} failed"
     if classes := failure_classes(evidence)[:MOST_CLASSES]:
         text += f" ({figures.failed / ended:.0%}): "
         text += "; ".join(f"{each.count} × {each.meaning}{': ' if each.hint else ''}{each.hint}" for each in classes)

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import cut_shift
-from llama_load.metrics.check import LIMITS, Check, information, limited, plural
+from llama_load.metrics.check import LIMITS, Check, information, limited
 from llama_load.metrics.drift import drift
 from llama_load.metrics.evidence import NO_ANSWER, Evidence
 from llama_load.metrics.rates import in_flight_imbalance
 from llama_load.metrics.records import Records
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.record import OK
-from llama_load.units import NS_PER_MS
+from llama_load.units import NS_PER_MS, quantity
 
 
 def stages(found: list[StageFigures]) -> Iterator[Check]:
@@ -41,7 +41,7 @@ def dropped(evidence: Evidence) -> Iterator[Check]:
     """Arrivals that were dropped at the limit of requests in flight (--on-limit drop)."""
     if count := evidence.dropped:
         total = count + len(evidence.records)
-        text = f"{count} of {plural(total, 'arrival')} were dropped at the limit of requests in flight"
+        text = f"{count} of {quantity(total, 'arrival')} were dropped at the limit of requests in flight"
         yield limited("dropped_ratio", count / total, text + ": the server got less than the scheduled load")
 
 
@@ -51,7 +51,7 @@ def unanswered(evidence: Evidence) -> Iterator[Check]:
         return
     missing = evidence.unsent + (evidence.figures.cancelled if evidence.stage is None else 0)
     scheduled = evidence.unsent + len(evidence.records)
-    text = f"{missing} of {plural(scheduled, 'arrival')} were not sent or not answered at the end of the time"
+    text = f"{missing} of {quantity(scheduled, 'arrival')} were not sent or not answered at the end of the time"
     yield limited("unanswered_ratio", missing / scheduled if scheduled else None, text)
 
 
@@ -61,8 +61,8 @@ def task_exceptions(evidence: Evidence) -> Iterator[Check]:
     if not exceptions:
         return
     most = max(exceptions, key=lambda each: each.count)
-    also = f" and {plural(len(exceptions) - 1, 'other')}" if len(exceptions) > 1 else ""
-    text = f"{plural(raised, 'exception')} in tasks of the locustfile: {most.count} × {most.text}{also}"
+    also = f" and {quantity(len(exceptions) - 1, 'other')}" if len(exceptions) > 1 else ""
+    text = f"{quantity(raised, 'exception')} in tasks of the locustfile: {most.count} × {most.text}{also}"
     ended = evidence.figures.completed + evidence.figures.failed
     yield limited("task_exception_ratio", raised / (raised + ended), text)
 
@@ -100,7 +100,7 @@ def cut(evidence: Evidence) -> Iterator[Check]:
         tpot_ms = records.numbers("tpot_ms")
         after = tpot_ms[is_late]
         shift = cut_shift(tpot_ms[~is_late], after[~np.isnan(after)], np.zeros(0), evidence.percentiles)
-        text = f"{int(is_late.sum())} of {plural(len(records), 'request')} ended after the run's time, under falling load"
+        text = f"{int(is_late.sum())} of {quantity(len(records), 'request')} ended after the run's time, under falling load"
         yield limited("cut_shift", shift, f"{text}; they move TPOT by {shift:.1%}")
 
 
@@ -114,7 +114,7 @@ def _cut(records: Records, is_cut: NDArray[np.bool_], cut_ns: int, percentiles: 
         first_ms = (first - started)[has_first] / NS_PER_MS
         shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[is_cut & ~has_first], percentiles)
     name = max(shifts, key=shifts.__getitem__)
-    text = f"{int(is_cut.sum())} of {plural(len(records), 'request')} were cut at the end of the time"
+    text = f"{int(is_cut.sum())} of {quantity(len(records), 'request')} were cut at the end of the time"
     if math.isinf(shifts[name]):
         yield limited("cut_shift", shifts[name], f"{text}: percentiles of {name} are unknown; run longer, or use --num-prompts")
         return
@@ -175,7 +175,7 @@ def imbalance(evidence: Evidence) -> Iterator[Check]:
 def unused_rpc_workers(evidence: Evidence) -> Iterator[Check]:
     """RPC workers that a server was to use, and that hold no part of the model."""
     if unused := list(evidence.unused_rpc_workers):
-        text = f"{plural(len(unused), 'RPC worker')} unused by the server: {', '.join(unused)}; check --rpc (commas, -ngl)"
+        text = f"{quantity(len(unused), 'RPC worker')} unused by the server: {', '.join(unused)}; check --rpc (commas, -ngl)"
         yield limited("unused_rpc_workers", len(unused), text)
 
 

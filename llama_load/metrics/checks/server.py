@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from llama_load.metrics.check import LIMITS, Check, information, limited, plural
+from llama_load.metrics.check import LIMITS, Check, information, limited
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import NOT_CACHED
 from llama_load.metrics.records import Records
 from llama_load.metrics.server_counters import ServerCounters
+from llama_load.units import quantity
 
 # Less unexplained time than this, in the mean of a request, is the network's and the event loop's.
 LEAST_UNEXPLAINED_MS = 50.0
@@ -78,7 +79,7 @@ def preemptions(evidence: Evidence) -> Iterator[Check]:
     count = None if evidence.counters is None else evidence.counters.preemptions
     if count:
         text = (
-            f"the server preempted requests {plural(count, 'time')}: its KV cache was full, and their prompts were computed again"
+            f"the server preempted requests {quantity(count, 'time')}: its KV cache was full, and their prompts were computed again"
         )
         yield information("preemptions", count, f"{text}; lower the load or give it more memory (--gpu-memory-utilization)")
 

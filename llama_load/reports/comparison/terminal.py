@@ -20,12 +20,11 @@ from llama_load.reports.comparison.tables import (
     side_name,
     side_row,
 )
-from llama_load.reports.layout import cut_to_width, padded, wrapped
+from llama_load.reports.layout import cut_to_width, padded, without_long_decimals, wrapped
 
 LEAST_WIDTH = 80
 _COLUMN = 9  # least width of a figure
 _LABEL = 16  # of a label, or of "36 of 64 requests", without the last letters
-_MOST_CHARS = len("99999.99")  # of a figure: longer ones are shown without decimals
 
 
 def comparison_lines(comparison: Comparison, width: int = 80) -> Iterator[str]:
@@ -76,7 +75,7 @@ def _side_table(comparison: Comparison, width: int) -> Iterator[str]:
         else:
             yield _row(name, label, cells, columns)
         if not is_wide and any(each.std for each in rows[index]):
-            spread = [f"±{_short(each.std)} " if each.std else "" for each in rows[index]]
+            spread = [f"±{without_long_decimals(each.std)} " if each.std else "" for each in rows[index]]
             yield _row(f"  {len(comparison.sides[index].runs)} runs", label, spread, columns)
 
 
@@ -88,13 +87,8 @@ def _two_lines(names: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _shown(figure: Figure, *, with_std: bool) -> str:
-    mean = _short(figure.mean)
-    return f"{mean} ± {_short(figure.std)}" if with_std and figure.std else mean
-
-
-def _short(figure: str) -> str:
-    """A figure without its decimals if it is long: 1234567.89 -> 1234568."""
-    return figure if len(figure) <= _MOST_CHARS else f"{float(figure):.0f}"
+    mean = without_long_decimals(figure.mean)
+    return f"{mean} ± {without_long_decimals(figure.std)}" if with_std and figure.std else mean
 
 
 def _row(name: str, label: int, cells: Sequence[str], columns: Sequence[int]) -> str:
