@@ -228,7 +228,7 @@ def _gaps(records: Records, prefills: Intervals) -> dict[str, Durations]:
     names = ("gaps", "gap_ms", "shared_gaps", "shared_gap_ms")
     columns: dict[str, list[Durations]] = {name: [] for name in names}
     for batch in records.batches():
-        gaps = batch.table["itl_ms"].combine_chunks()
+        gaps = batch.column("itl_ms").combine_chunks()
         counts = np.nan_to_num(np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)).astype(np.int64)
         lengths_ms = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
         request = np.repeat(np.arange(len(batch)), counts)

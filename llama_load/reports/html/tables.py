@@ -199,7 +199,7 @@ def slowest_grid(measured: Records, begun_ns: int, t: Translate) -> Grid | None:
         return None
     took_ns = measured.instants("ended_mono_ns") - measured.instants("started_mono_ns")
     slow = np.argsort(-took_ns, kind="stable")[:MOST_SLOW]
-    records = Records(measured.table.take(slow))
+    records = measured.take(slow)
     names = ("ttft_ms", "tpot_ms", "prompt_tokens", "output_tokens")
     columns = {name: [None if np.isnan(value) else float(value) for value in records.numbers(name)] for name in names}
     texts = {name: records.strings(name) for name in ("request_id", "workload", "status")}
