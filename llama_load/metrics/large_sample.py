@@ -21,7 +21,7 @@ def describe_pieces(pieces: Pieces, percentiles: Sequence[float]) -> Distributio
     """The same as `describe` of all values, which `pieces` returns in pieces, the same at every call. NaN values are left out.
 
     The first pass counts the values by the upper half of their bits, the second counts by the lower half those that share their
-    upper half with a wanted rank: 200 million values take 1 MB and 5 s.
+    upper half with a wanted rank: 200 million values take 10 MB and 4 s.
     """
     total, uppers = 0.0, np.zeros(_BINS, dtype=np.int64)
     for values in _known(pieces):
@@ -57,23 +57,22 @@ def _values_at(ranks: Sequence[int], uppers: NDArray[np.int64], pieces: Pieces, 
     """The values of these ranks (the smallest has rank 0), and the sum of the squared distances of all from `mean`."""
     below = np.cumsum(uppers)
     upper_of = np.searchsorted(below, ranks, side="right")
-    row = np.full(_BINS, -1)
     wanted = np.unique(upper_of)
-    row[wanted] = np.arange(len(wanted))
-    lowers = np.zeros(len(wanted) * _BINS, dtype=np.int64)
+    lowers = np.zeros((len(wanted), _BINS), dtype=np.int64)
     squares = 0.0
     for values in _known(pieces):
         distances = values - np.float64(mean)
         squares += float(np.dot(distances, distances))
-        bits = _ordered_bits(values)
-        rows = row[bits >> _HALF]
-        kept = rows >= 0
-        places, counts = np.unique(rows[kept] * _BINS + (bits[kept] & np.uint32(_BINS - 1)), return_counts=True)
-        lowers[places] += counts
-    summed = np.cumsum(lowers.reshape(-1, _BINS), axis=1)
+        bits = np.sort(_ordered_bits(values))
+        ends = np.searchsorted(bits, (wanted << int(_HALF)) + (_BINS - 1), side="right")
+        begins = np.searchsorted(bits, wanted << int(_HALF), side="left")
+        for place in np.flatnonzero(begins < ends):
+            lowers[place] += np.bincount(bits[begins[place] : ends[place]] & np.uint32(_BINS - 1), minlength=_BINS)
+    summed = np.cumsum(lowers, axis=1)
     found = {}
     for rank, upper in zip(ranks, upper_of, strict=True):
-        lower = int(np.searchsorted(summed[row[upper]], rank - (below[upper] - uppers[upper]), side="right"))
+        own = summed[np.searchsorted(wanted, upper)]
+        lower = int(np.searchsorted(own, rank - (below[upper] - uppers[upper]), side="right"))
         found[rank] = _value((int(upper) << int(_HALF)) + lower)
     return found, squares
 

@@ -91,7 +91,7 @@ def summarize(
     ok, failed, cancelled = records.ok(), records.failed(), records.cancelled()
     window = window or window_of(records)
     input_tokens, output_tokens = ok.numbers("prompt_tokens"), output_counts(ok)
-    distributions = {latency.key: _distribution(ok, latency, percentiles) for latency in LATENCIES}
+    distributions = {latency.key: distribution(ok, latency, percentiles) for latency in LATENCIES}
     rates = window_rates(records, window, slos)
     return Summary(
         completed=len(ok),
@@ -131,10 +131,16 @@ def summarize(
     )
 
 
-def _distribution(ok: Records, latency: Latency, percentiles: Sequence[float]) -> Distribution:
+def distribution(ok: Records, latency: Latency, percentiles: Sequence[float]) -> Distribution:
+    """The distribution of a latency over these requests."""
     if latency.is_pooled:
         return describe_pieces(ok.gap_pieces, percentiles)
-    return describe(sum(map(ok.numbers, latency.columns), np.zeros(len(ok))), percentiles)
+    return describe(per_request(ok, latency), percentiles)
+
+
+def per_request(ok: Records, latency: Latency) -> NDArray[np.float64]:
+    """A latency that is not pooled: one value per request, NaN where it has none."""
+    return sum(map(ok.numbers, latency.columns), np.zeros(len(ok)))
 
 
 @dataclass(frozen=True, slots=True)
