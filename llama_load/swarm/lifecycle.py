@@ -111,6 +111,7 @@ class Lifecycle:
         self._junit: Path | None = None
         self._has_html = True
         self._is_interrupted = self._is_quitting = False
+        self._autostarts = bool(self.options.autostart) and not self.headless
         self._user_scaler = UserScaler(environment)
         self._reported = Event()
         self._reported.set()
@@ -215,9 +216,11 @@ class Lifecycle:
             raise GreenletExit
         try:
             if self.prepared is None:
-                # Locust's web UI starts its timer right after this event: wait for that.
-                gevent.sleep(0)
-                self._take_over_run_time()
+                if self._autostarts:  # its -t was taken over when the flags were read
+                    self._autostarts = False
+                else:  # Locust's web UI starts its timer right after this event: wait for that
+                    gevent.sleep(0)
+                    self._take_over_run_time()
                 self.outcome = None
                 self.prepared = self._prepare(self.read(self.options, self.environment.host))
             prepared, self.prepared = self.prepared, None
@@ -332,8 +335,8 @@ class Lifecycle:
             _say(NOTHING_SENT)
             self.exit_code = EXIT_CODE
         self._reported.wait(REPORTED_WITHIN_S)
-        if self._is_interrupted:
-            self.exit_code = max(self.exit_code or 0, EXIT_CODE)
+        if self._is_interrupted and self.exit_code is None:  # else the verdict decides: the last answer may have come before
+            self.exit_code = EXIT_CODE
         if self.exit_code is not None:
             environment.process_exit_code = self.exit_code
 
