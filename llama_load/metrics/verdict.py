@@ -101,4 +101,4 @@ def _headline(words: Sequence[str], bad: Sequence[Check]) -> str:
         return VALID
     also = f"; also {', '.join(words[1:])}" if words[1:] else ""
     where = f"stage {bad[0].stage}: " if bad[0].stage is not None else ""
-    return f"{words[0]}: {where}{bad[0].text}{also}"
+    return f"{words[0]}: {where}{bad[0].sentence}{also}"

@@ -34,8 +34,9 @@ def short_answers(evidence: Evidence) -> Iterator[Check]:
     short = int((got[counted] < asked[counted]).sum())
     if short:
         text = f"{short} of {quantity(int(counted.sum()), 'answer')} ended before the requested length: " + text
-        text += "; add --ignore-eos" if not evidence.records.equals("finish_reason", "length").all() else ""
-    yield limited("short_answer_ratio", short / int(counted.sum()), text)
+    by_length = evidence.records.equals("finish_reason", "length").all()
+    advice = "see why the server ends answers by length before their requested length" if by_length else None
+    yield limited("short_answer_ratio", short / int(counted.sum()), text, advice=advice)
 
 
 def cut_by_context(evidence: Evidence) -> Check:
@@ -43,8 +44,6 @@ def cut_by_context(evidence: Evidence) -> Check:
     ok = evidence.records.ok()
     cut = int(answer_ends.cut_by_context(ok, length_means_full=evidence.length_means_full).sum())
     text = f"{quantity(cut, 'answer')} were cut by the context" if cut else "no answer was cut by the context"
-    if cut:
-        text += ": start the server with a larger -c or fewer slots, or lower --max-tokens"
     return limited("cut_by_context_ratio", cut / len(ok), text) if len(ok) else limited("cut_by_context_ratio", None, "no answers")
 
 
@@ -69,7 +68,7 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         proxies = [name for name in ok.values_of("answered_by") if not name.startswith(LLM_SERVERS) or ", via " in name]
         who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
         lumpy = f"{lumps:.0%} of the streams arrived in bursts: {who} buffers them, so TTFT and ITL measure its buffering"
-        yield limited("buffered_ratio", lumps, lumpy + "; turn it off (nginx: proxy_buffering off)")
+        yield limited("buffered_ratio", lumps, lumpy)
     elif first := int(ok.equals("first_merged", True).sum()):
         text += f"; for {quantity(first, 'first token')} of them TTFT is an upper bound"
     yield limited("merged_ratio", ratio, text)
