@@ -249,7 +249,7 @@ def _counted(prompts: PromptTable, counters: ServerCounters) -> Check | None:
             name, None, f"{hits} of {queries} prompt tokens came from the server's cache; how many are allowed to is unknown"
         )
     allowed = float(may.sum())
-    total, found = max(0.0, queries - allowed), max(0.0, hits - allowed)
+    total, found = max(0.0, queries - allowed), max(0.0, hits - allowed - counters.error("cache_hits"))
     value = found / total if total else None
     text = f"{hits} of {queries} prompt tokens came from the server's prefix cache, by its counters"
     if allowed:
