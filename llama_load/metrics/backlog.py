@@ -13,7 +13,7 @@ Instants = NDArray[np.int64]
 # Windows for the variance of the growth.
 WINDOWS = 16
 # A growth of this many standard deviations is no chance; a server at exactly 100 % load passes it in about 1 of 100 runs.
-Z_GROWTH = 3.0
+Z_GROWTH = 2.6
 # Fewer arrivals show nothing.
 FEWEST = 32
 
@@ -53,7 +53,7 @@ def backlog(scheduled_ns: Instants, ended_ns: Instants, *, unsent: int = 0) -> B
     It counts from twice the 90th percentile of the first tenth's time in the system, at most from half of the time: a run starts on
     an idle server, and until then the requests in flight grow at any rate. The standard deviation of the growth is estimated from
     16 windows of equal time, sqrt(16) s with s the standard deviation of (arrivals - completions) of a window, because neighbours
-    in a queue are correlated; chance is 3 of them and 2 requests. `unsent`: arrivals before the end that were never sent.
+    in a queue are correlated; chance is 2.6 of them and 2 requests. `unsent`: arrivals before the end that were never sent.
 
     At exactly 100 % load a backlog grows like the root of the time; it is then not called too high.
     Source: D. Iglehart, W. Whitt, "Multiple channel queues in heavy traffic", 1970.

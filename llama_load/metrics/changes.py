@@ -21,7 +21,8 @@ SHORTEST = 2
 # Differences of logarithms below this are noise of a clock: a part must not be called different because the rest is exactly equal.
 LEAST_SD = 0.02
 # Of the rank-sum test between the requests in the part and the others.
-LEAST_Z = 3.3
+LEAST_Z, LEAST_Z_OF_WAITS = 3.3, 4.5
+WAITS_FACTOR = 1.3
 # 99.8 % quantiles of the largest t of all parts of 8, 9, … 24 independent normal slices, from 100,000 series each.
 # fmt: off
 LARGEST_T = (8.31, 7.65, 7.13, 7.04, 6.65, 6.4, 6.14, 6.05, 5.97, 5.83, 5.73, 5.72, 5.6, 5.51, 5.5, 5.49, 5.41)
@@ -62,12 +63,12 @@ def slices_of(begin_ns: int, end_ns: int, from_ns: Instants, to_ns: Instants) ->
     return Slices(begin_ns, end_ns, count) if count >= FEWEST_SLICES else None
 
 
-def find_change(slices: Slices, series: Values) -> Change | None:
+def find_change(slices: Slices, series: Values, *, has_waits: bool = False) -> Change | None:
     """The part whose mean logarithm differs most from the rest's, if that is significant.
 
     For each part of at least 2 slices (with a rest of at least 2), t = |mean inside - mean outside| / its standard error, from the
     scatter within both and its correlation from slice to slice; the largest must exceed `LARGEST_T`, which allows for the choice of
-    the part. Of a part at the begin or the end and its rest, the shorter one is named. Slices without a value are left out.
+    the part; 1.3 x as much for a series with `has_waits` (see `is_confirmed`). Of a part at the begin or the end and its rest, the shorter one is named. Slices without a value are left out.
     """
     known = np.flatnonzero(np.isfinite(series) & (series > 0))
     count = len(known)
@@ -88,7 +89,8 @@ def find_change(slices: Slices, series: Values) -> Change | None:
     is_in[begin:end] = True
     residuals = logs - np.where(is_in, logs[is_in].mean(), logs[~is_in].mean())
     variance = max(float(residuals @ residuals) / (count - 2), LEAST_SD**2) * _correlation_factor(residuals)
-    if abs(step) <= LARGEST_T[count - FEWEST_SLICES] * math.sqrt(variance * float(scale[best])):
+    least = LARGEST_T[count - FEWEST_SLICES] * (WAITS_FACTOR if has_waits else 1.0)
+    if abs(step) <= least * math.sqrt(variance * float(scale[best])):
         return None
     if (begin == 0 or end == count) and end - begin > count / 2:
         begin, end, is_in = (end, count, ~is_in) if begin == 0 else (0, begin, ~is_in)
@@ -102,8 +104,9 @@ def find_change(slices: Slices, series: Values) -> Change | None:
     )
 
 
-def is_confirmed(change: Change, values: Values, middle_ns: Instants) -> bool:
-    """Whether the requests with their middle in the part differ from the others: rank-sum test, |z| > 3.3, in the same direction.
+def is_confirmed(change: Change, values: Values, middle_ns: Instants, *, has_waits: bool = False) -> bool:
+    """Whether the requests with their middle in the part differ from the others, in the same direction: rank-sum test, |z| > 3.3.
+    `has_waits`: the values contain waits in a queue, which are long for many neighbours at once; then |z| > 4.5.
 
     A single long request fills several slices alone; four that all differ from 80 others are the fewest that pass.
     Source: H. B. Mann, D. R. Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger", 1947.
@@ -114,7 +117,7 @@ def is_confirmed(change: Change, values: Values, middle_ns: Instants) -> bool:
         return False
     above = float(ranked(values)[is_in].sum()) - m * (m + 1) / 2 - m * n / 2
     z = above / math.sqrt(m * n * (m + n + 1) / 12)
-    return z > LEAST_Z if change.factor > 1 else z < -LEAST_Z
+    return (z if change.factor > 1 else -z) > (LEAST_Z_OF_WAITS if has_waits else LEAST_Z)
 
 
 def _correlation_factor(residuals: Values) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,10 +18,10 @@ TTFT, TPOT, E2EL, THROUGHPUT, FAILURES = "TTFT", "TPOT", "E2EL", "throughput", "
 
 # A part whose failures are as unlikely as this (log likelihood ratio) is no chance: about 1 in 1000 for the most unlikely of 276.
 LEAST_LOG_RATIO = 12.5
-# Throughput that differs by less than this factor must have so many requests in that part: one slow request of two is no change.
-STALL, FEWEST_REQUESTS = 5.0, 8
-# Groups of requests that met about the same number of others in flight.
-LOAD_GROUPS = 12
+# A part of the time with another throughput has at least this many requests.
+FEWEST_REQUESTS = 4
+# Groups of requests that met about the same number of others in flight: at most this many, of at least this many requests.
+MOST_GROUPS, REQUESTS_A_GROUP = 40, 10
 # The first requests are a cold start if the slowest of them took this many times as long as the slowest later one.
 COLD = 3.0
 
@@ -93,7 +94,7 @@ def constancy(seen: Observed) -> Constancy:
     changes: list[Named] = []
     for series in _series(seen):
         judged.append(series.name)
-        if (change := find_change(series.slices, series.levels)) is not None and _is_confirmed(series, change):
+        if (change := find_change(series.slices, series.levels, has_waits=series.has_waits)) is not None and _is_confirmed(series, change):
             changes.append(Named(series.name, change))
     if (failed := failure_change(seen)) is not None:
         changes.append(Named(FAILURES, failed))
@@ -103,21 +104,28 @@ def constancy(seen: Observed) -> Constancy:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """A level per slice, and the requests that it comes from: value (None: it has none of its own) and middle of each."""
+    """A level per slice, and the requests that it comes from: value (None: it has none of its own) and middle of each.
+    `by_one`: the factor by which a single slow request changes the level while it lasts."""
 
     name: str
     slices: Slices
     levels: Values
     values: Values | None
     middle_ns: Instants
+    by_one: float = 1.0
+
+    @property
+    def has_waits(self) -> bool:
+        """Whether waits in a queue are part of it, so that neighbours are alike."""
+        return self.name in (TTFT, E2EL)
 
 
 def _is_confirmed(series: _Series, change: Change) -> bool:
     """Whether enough requests show it."""
     if series.values is not None:
-        return is_confirmed(change, series.values, series.middle_ns)
+        return is_confirmed(change, series.values, series.middle_ns, has_waits=series.has_waits)
     inside = (series.middle_ns >= change.begin_ns) & (series.middle_ns < change.end_ns)
-    return change.size > STALL or int(inside.sum()) >= FEWEST_REQUESTS
+    return int(inside.sum()) >= FEWEST_REQUESTS and change.size > series.by_one**2
 
 
 def _series(seen: Observed) -> Iterator[_Series]:
@@ -127,7 +135,8 @@ def _series(seen: Observed) -> Iterator[_Series]:
     if seen.is_open:
         name, values = (E2EL, seen.e2el_ms) if np.isnan(seen.ttft_ms[seen.is_ok]).all() else (TTFT, seen.ttft_ms)
         ok = seen.is_ok & (values > 0)
-        yield from _latency(seen, name, _at_equal_load(seen, values, ok), ok, seen.started_ns)
+        equal = _at_equal_load(seen, values, ok)
+        yield from _latency(seen, name, equal, ~np.isnan(equal), seen.started_ns)
         return
     later = seen.is_ok & ~_at_start(seen)
     yield from _latency(seen, TTFT, seen.ttft_ms, later & ~np.isnan(seen.ttft_ms), seen.started_ns)
@@ -137,7 +146,9 @@ def _series(seen: Observed) -> Iterator[_Series]:
         since = np.where(seen.first_ns >= 0, seen.first_ns, seen.started_ns)[answered]
         amounts = slices.amount(seen.tokens[answered], since, seen.ended_ns[answered])
         levels = np.maximum(amounts, 0.01 * float(np.median(amounts)))
-        yield _Series(THROUGHPUT, slices, levels, None, (seen.started_ns + seen.ended_ns) // 2)
+        served = float((seen.ended_ns[answered] - since).sum()) / max(1, seen.end_ns - seen.begin_ns)  # at once, on average
+        by_one = served / (served - 1) if served > 1 else math.inf
+        yield _Series(THROUGHPUT, slices, levels, None, (seen.started_ns + seen.ended_ns) // 2, by_one)
 
 
 def _latency(seen: Observed, name: str, values: Values, chosen: Flags, since_ns: Instants) -> Iterator[_Series]:
@@ -164,12 +175,15 @@ def _at_equal_load(seen: Observed, values: Values, ok: Flags) -> Values:
     in_flight = np.searchsorted(np.sort(seen.started_ns), seen.started_ns) - np.searchsorted(
         np.sort(seen.ended_ns), seen.started_ns, side="right"
     )
-    edges = np.unique(np.quantile(in_flight[ok], np.linspace(0, 1, LOAD_GROUPS + 1)[1:-1])) if ok.any() else np.zeros(0)
+    groups = min(MOST_GROUPS, int(ok.sum()) // REQUESTS_A_GROUP)
+    if groups < 2:
+        return np.full(len(values), np.nan)
+    edges = np.unique(np.quantile(in_flight[ok], np.linspace(0, 1, groups + 1)[1:-1]))
     group = np.searchsorted(edges, in_flight, side="left")
     logs = np.log(np.where(ok, values, 1.0))
-    counts = np.bincount(group[ok], minlength=len(edges) + 1)
-    means = np.bincount(group[ok], logs[ok], len(edges) + 1) / np.maximum(counts, 1)
-    return np.exp(logs - means[group] + (float(logs[ok].mean()) if ok.any() else 0.0))
+    means = np.bincount(group[ok], logs[ok], len(edges) + 1) / np.maximum(np.bincount(group[ok], minlength=len(edges) + 1), 1)
+    equal = np.exp(logs - means[group] + float(logs[ok].mean()))
+    return np.where(ok & (group < len(edges)), equal, np.nan)  # the most in flight are too different from each other
 
 
 def failure_change(seen: Observed) -> Change | None:

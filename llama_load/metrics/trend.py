@@ -49,8 +49,8 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A shift of the level before value number `at`: medians before and after, whether it is significant at 1 %, and the mean absolute
-    distance of the values from these levels."""
+    """A shift of the level before value number `at`: medians before and after, whether it is significant at 1 %, and the mean
+    absolute distance of the values from these levels."""
 
     at: int
     before: float
