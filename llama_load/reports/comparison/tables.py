@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_load.comparison.compare import BETTER, HEADLINE, NOT_PROVEN, ONE_RUN, WORSE, Comparison
+from llama_load.comparison.compare import BETTER, HEADLINE, NO_TURNS, NOT_PROVEN, ONE_RUN, WORSE, Comparison
 from llama_load.comparison.metrics import DECIMALS, metric_of
 from llama_load.comparison.side import Side
 from llama_load.reports.stage_table import FAILED
@@ -99,7 +99,7 @@ def _changes(comparison: Comparison, index: int) -> list[ChangeRow]:
                 other=figure(comparison, index, metric.key),
                 change=percent(change.ratio),
                 interval="" if change.interval is None else f"{percent(change.interval[0])} to {percent(change.interval[1])}",
-                outcome="not proven" if change.outcome in (NOT_PROVEN, ONE_RUN) else change.outcome,
+                outcome="not proven" if change.outcome in (NOT_PROVEN, ONE_RUN, NO_TURNS) else change.outcome,
                 is_better=change.outcome == BETTER,
                 is_worse=change.outcome == WORSE,
             )
