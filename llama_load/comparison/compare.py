@@ -156,10 +156,10 @@ def _best(sides: Sequence[Side], metric: Metric, reasons: Sequence[Reason]) -> f
     where two of them must not be ranked against each other, or for durations of different numbers of requests."""
     against = [reason for reason in reasons if reason.concerns(metric)]
     spoilt = {reason.sides[0] for reason in against if len(reason.sides) == 1}
+    known = {index: mean for index, side in enumerate(sides) if (mean := side.mean(metric.key)) is not None}
+    decimals = metric.decimals_for(known.values())
     means = {
-        index: round(mean, metric.decimals)
-        for index, side in enumerate(sides)
-        if index not in spoilt and not is_thin(metric, side) and (mean := side.mean(metric.key)) is not None
+        index: round(mean, decimals) for index, mean in known.items() if index not in spoilt and not is_thin(metric, sides[index])
     }
     if len(means) < 2 or any(len(reason.sides) == 2 and set(reason.sides) <= set(means) for reason in against):
         return frozenset()

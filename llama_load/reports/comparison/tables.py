@@ -62,7 +62,8 @@ def figure(comparison: Comparison, index: int, key: str) -> Figure:
         return Figure(NOT_MEASURED)
     best = index in comparison.best.get(key, frozenset())
     metric = metric_of(key)
-    decimals = DECIMALS if metric is None else metric.decimals
+    known = [each for side in comparison.sides if (each := side.mean(key)) is not None]
+    decimals = DECIMALS if metric is None else metric.decimals_for(known)
     return Figure(f"{mean:.{decimals}f}", "" if std is None else f"{std:.{decimals}f}", best)
 
 
