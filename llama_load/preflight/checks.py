@@ -209,8 +209,8 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
     """Whether the longest prompts that may be in flight together fit the KV pool that the slots of a llama-server share.
 
     llama-server without `-np` (or with --kv-unified) gives every slot the whole context, and all slots share one pool of that
-    size; when the pool is full, every stream ends in an error. It reports its slots but not the sharing, so `kv_pool` is the
-    user's value; None: no known pool.
+    size; when the pool is full, every stream ends in an error. Its API reports the slots but not the sharing, so `kv_pool`
+    is the user's value or that of the log; None: no known pool.
     """
     counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
     slots = max((target.slots or 1 for target in targets if target.backend == LLAMA_SERVER), default=0)
