@@ -71,7 +71,8 @@ class ServerDescription:
     context: int | None = None  # tokens of all slots
     context_per_slot: int | None = None
     kv_unified: bool | None = None  # all slots share one KV pool of `context` tokens
-    context_shifts: int = 0  # times that the beginning of a full context was dropped (--context-shift)
+    context_shifts: int = 0  # times since its start that a full context lost its oldest tokens (--context-shift)
+    evictions: int = 0  # times that a router unloaded a model for another since its start
     kv_types: str | None = None
     flash_attention: str | None = None
     buffers: list[Buffers] = field(default_factory=list)

@@ -38,6 +38,7 @@ def server_rows(server: ServerDescription) -> list[tuple[str, str]]:
         ("Threads", _threads(server)),
         ("Batch", _batch(server)),
         ("Context", _context(server)),
+        ("Evictions", _evictions(server)),
         ("KV cache", ", ".join(filter(None, (server.kv_types, _flash(server))))),
         ("RPC workers", "; ".join(map(worker_text, server.rpc))),
         ("Process", _process(server)),
@@ -138,6 +139,12 @@ def _context(server: ServerDescription) -> str:
     pool = "which share them" if server.kv_unified and server.slots not in (None, 1) else ""
     shifts = f"shifted {quantity(server.context_shifts, 'time')} (the oldest tokens were dropped)" if server.context_shifts else ""
     return ", ".join(filter(None, (whole, f"{slots} {pool or each}".strip(), shifts)))
+
+
+def _evictions(server: ServerDescription) -> str:
+    """A model that is loaded again costs the next request its load."""
+    times = quantity(server.evictions, "time")
+    return f"{times} since its start a model was unloaded to make room for another (--models-max)" if server.evictions else ""
 
 
 def _flash(server: ServerDescription) -> str:

@@ -45,6 +45,8 @@ def described(
     """`base`, which holds what the API says, with what command line and log add. The log is the better witness: it tells what the
     server did, not what it was to do."""
     log = log or LogFacts()
+    evictions = log.evictions
+    log = log.models.get(base.model or "", log)
     flags = read_command(command)
     devices = list(dict.fromkeys(_device_kind(device.name) for device in log.devices if device.model_mib))
     # A build without GPU support prints "offloaded 3/3 layers to GPU", too.
@@ -69,6 +71,7 @@ def described(
         context_per_slot=base.context_per_slot or log.context_per_slot,
         kv_unified=log.kv_unified,
         context_shifts=log.context_shifts,
+        evictions=evictions,
         kv_types=log.kv_types or flags.kv_types,
         flash_attention=log.flash_attention,
         buffers=_buffers(log),

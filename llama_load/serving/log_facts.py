@@ -8,7 +8,7 @@ empty: another version may word it differently, and at a low log level the lines
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -94,6 +94,8 @@ class LogFacts:
     memory_is_forecast: bool = False  # printed before loading, when parameters were fitted; not what was allocated
     memory_lines: tuple[str, ...] = ()  # all lines about memory, as they stand in the log
     draft: LogFacts | None = None  # the draft model of speculative decoding, with its own buffers
+    models: Mapping[str, LogFacts] = field(default_factory=dict)  # those of a router, each from its own process's lines
+    evictions: int = 0  # times that a router unloaded a model to make room for another
 
 
 _RPC_DEVICE = re.compile(r"RPC\d*(?:\[|\s\()(?P<address>[^\])]+)[\])]")
@@ -164,6 +166,10 @@ _BEGINS_ANEW = re.compile(
 _DRAFT = re.compile(r"loading draft model '|device memory data for the extra model")
 _OWN_AGAIN = re.compile(r"n_slots = \d|projected to use")
 _IS_LOADED = re.compile(r"n_slots = \d")
+# A router's own lines, and those of its models' processes, which begin with their port.
+_SPAWNED = re.compile(r"spawning server instance with name=(\S+) on port (\d{1,5})")
+_OF_PROCESS = re.compile(r"\[(\d{1,5})\] (?=\S)")
+_EVICTED = re.compile(r"evicting idle LRU name=|models_max limit reached, removing LRU name=")
 _SHIFT = re.compile(r"slot context shift, n_keep")
 
 
@@ -225,12 +231,22 @@ def read_log(lines: Iterable[str]) -> LogFacts:
     """The facts in these lines of a server's log. Any text is accepted."""
     own = current = _Model()
     draft: _Model | None = None
-    is_loaded, shifts = False, 0
+    is_loaded, shifts, evictions = False, 0, 0
+    names: dict[str, str] = {}  # of a router's models, by the port of their processes
+    processes: dict[str, list[str]] = {}
     seen: dict[str, None] = {}
     fit: list[str] = []
     memory_lines: list[str] = []
     for line in lines:
         line = _plain(line)
+        if _MEMORY.search(line) and len(memory_lines) < MOST_MEMORY_LINES:
+            memory_lines.append(line)
+        if (match := _OF_PROCESS.match(line)) and match[1] in names:
+            processes.setdefault(names[match[1]], []).append(line[match.end() :])
+            continue
+        if (match := _SPAWNED.search(line)) and len(names) < MOST_DEVICES:
+            names[match[2]] = match[1]
+        evictions += _EVICTED.search(line) is not None
         if _DRAFT.search(line):
             draft = current = draft or _Model()
         elif _OWN_AGAIN.search(line):
@@ -247,14 +263,14 @@ def read_log(lines: Iterable[str]) -> LogFacts:
         elif match := _FITTED.search(line):
             fit.append(match[1])
         shifts += _SHIFT.search(line) is not None
-        if _MEMORY.search(line) and len(memory_lines) < MOST_MEMORY_LINES:
-            memory_lines.append(line)
     return own.log_facts(
         rpc_seen=tuple(seen),
         fit=tuple(fit[-8:]),
         memory_lines=tuple(memory_lines),
         context_shifts=shifts,
         draft=draft.log_facts() if draft else None,
+        models={name: read_log(of_process) for name, of_process in processes.items()},
+        evictions=evictions,
     )
 
 

@@ -279,3 +279,20 @@ def test_a_semicolon_in_a_real_log() -> None:
     )
     assert [(worker.address, worker.model_mib) for worker in server.rpc] == [(first, 13.87), (second, 0.0)]
     assert server.rpc_unused == [second]
+
+
+def test_the_models_of_a_router_are_apart() -> None:
+    """Their processes write into one log, each line with its port."""
+    facts = facts_of("router.log")
+    assert (facts.model_name, facts.slots) == (None, None)
+    assert (facts.models["tiny"].slots, facts.models["tiny"].context, facts.models["tiny"].memory[0].self) == (2, 4096, 38)
+    server = described(ServerDescription(url="http://x", model="tiny"), (), facts)
+    assert (server.context, server.layers) == (4096, 3)
+    assert sum("[35499]" in line for line in facts.memory_lines) > 5
+
+
+def test_evictions_of_a_router_are_counted() -> None:
+    log = ["srv unload_lru: models_max limit reached, removing LRU name=tiny", "srv tick: evicting idle LRU name=a for a queued request"]
+    server = described(ServerDescription(url="http://x"), (), read_log(log))
+    assert server.evictions == 2
+    assert "2 times since its start a model was unloaded" in " ".join(" ".join(server_lines([server])).split())
