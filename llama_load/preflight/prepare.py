@@ -112,10 +112,11 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     if meter and shutil.which(meter[0]) is None:
         raise UsageError(f"--power-command: {meter[0]!r} is no program on this machine; check its name, or give its path")
     probes, targets = probe_targets(hosts, options)
-    counter, budget = token_counter(probes[0], options), budget_of(targets, options)
-    plans = plan_prompts(environment, options, load, budget, counter)
     local_servers = find_local_servers(targets)
     descriptions = [server.describe() for server in local_servers]
+    shifts = all(server.context_shift for server in descriptions)
+    counter, budget = token_counter(probes[0], options), budget_of(targets, options, shifts=shifts)
+    plans = plan_prompts(environment, options, load, budget, counter)
     rows = _rows(
         options, load, targets, plans, budget=budget, counter=counter, kv_pool=options.kv_pool or _shared_pool(descriptions)
     )

@@ -70,6 +70,7 @@ def described(
         context=log.context or flags.context,
         context_per_slot=base.context_per_slot or log.context_per_slot,
         kv_unified=log.kv_unified,
+        context_shift=flags.context_shift or log.context_shifts > 0,
         context_shifts=log.context_shifts,
         evictions=evictions,
         kv_types=log.kv_types or flags.kv_types,

@@ -292,7 +292,10 @@ def test_the_models_of_a_router_are_apart() -> None:
 
 
 def test_evictions_of_a_router_are_counted() -> None:
-    log = ["srv unload_lru: models_max limit reached, removing LRU name=tiny", "srv tick: evicting idle LRU name=a for a queued request"]
+    log = [
+        "srv unload_lru: models_max limit reached, removing LRU name=tiny",
+        "srv tick: evicting idle LRU name=a for a queued request",
+    ]
     server = described(ServerDescription(url="http://x"), (), read_log(log))
     assert server.evictions == 2
     assert "2 times since its start a model was unloaded" in " ".join(" ".join(server_lines([server])).split())
