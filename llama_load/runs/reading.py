@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from llama_load.arrow import load_arrow, release_unused
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_records import BadRecords, check_integers
 from llama_load.metrics.evidence import DamagedJournal
@@ -51,6 +52,7 @@ class Run:
 
 def load_run(path: Path) -> Run:
     """Read a run folder, finished or not. Raises UsageError if it is not a run folder, RunError if it is damaged."""
+    load_arrow()
     manifest = read_manifest(path)
     if not (path / TABLE).is_file():
         try:
@@ -60,7 +62,9 @@ def load_run(path: Path) -> Run:
         if not (path / TABLE).is_file():  # else the run ended while the journal was read
             for file, part in contents.by_file().items():
                 note_damage(manifest, file, part)
-            return Run(path, manifest, Records(contents.table()), recovered=True, telemetry=load_telemetry(path))
+            table = contents.table()
+            release_unused()
+            return Run(path, manifest, Records(table), recovered=True, telemetry=load_telemetry(path))
         manifest = read_manifest(path)
     return Run(path, manifest, Records(_read_table(path / TABLE)), recovered=False, telemetry=load_telemetry(path))
 
@@ -76,6 +80,7 @@ def _read_table(file: Path) -> pa.Table:
             parts = [aligned(groups.read_row_group(number, use_threads=False)) for number in numbers]
             table = pa.concat_tables([aligned(groups.schema_arrow.empty_table()), *parts])
         check_integers(table.columns)
+        release_unused()
         return table
     except (pa.ArrowException, OSError, ValueError, BadRecords) as error:
         raise RunError(f"{file} cannot be read: {error}") from None
