@@ -222,6 +222,20 @@ LIMITS = {
         "percentiles of a latency that grows depend on how long the run lasts",
         "open loop: lower the rate; closed loop: see why the server slows down",
     ),
+    "preemption_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        SAME,
+        "a preempted request is computed twice, which other loads are not",
+        "lower the load, or give the server more memory (--gpu-memory-utilization)",
+    ),
+    "replica_difference": Limit(
+        NOT_COMPARABLE,
+        1.5,
+        SAME,
+        "the figures mix two servers; equal replicas differ by less",
+        "see what slows the replica (other programs, clocks, settings), or measure it alone",
+    ),
     "in_flight_imbalance": Limit(
         NOT_COMPARABLE,
         0.6,

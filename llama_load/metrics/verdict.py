@@ -66,6 +66,8 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load.dropped(evidence),
         *load.users(evidence),
         *load.imbalance(evidence),
+        *server.replicas(evidence),
+        *server.unused_draft_model(evidence),
         *load.task_exceptions(evidence),
         *load.server_changes(evidence),
         *server.just_started(evidence),

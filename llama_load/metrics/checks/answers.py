@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llama_load.metrics.check import LIMITS, Check, information, limited
+from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
+from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import least_count
 from llama_load.units import quantity
 
@@ -34,8 +37,15 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         return
     ratio = float(merged.sum()) / total
     text = f"{int(merged.sum())} of {quantity(int(total), 'token event')} arrived together with a later one"
-    lumps = float(((events >= LEAST_EVENTS) & (merged >= LUMPED_SHARE * events)).sum()) / len(ok)
-    if lumps > LIMITS["buffered_ratio"].limit:
+    expected = _expected_merged(evidence, ok)
+    lumped = np.maximum(LUMPED_SHARE, (1 + expected) / 2)
+    lumps = float(((events >= LEAST_EVENTS) & (merged >= lumped * events)).sum()) / len(ok)
+    if (share := float((expected * events).sum()) / total) > 0:
+        text += f"; speculative decoding makes that {share:.1%}, because accepted tokens are sent together"
+    if lumps > LIMITS["buffered_ratio"].limit and loop_is_late(evidence):
+        lumpy = f"{lumps:.0%} of the streams arrived in bursts; whether a proxy buffers them is not known"
+        yield limited("buffered_ratio", None, f"{lumpy}, because the client's event loop was late to read them")
+    elif lumps > LIMITS["buffered_ratio"].limit:
         proxies = [name for name in ok.values_of("answered_by") if not name.startswith(LLM_SERVERS) or ", via " in name]
         who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
         lumpy = f"{lumps:.0%} of the streams arrived in bursts: {who} buffers them, so TTFT and ITL measure its buffering"
@@ -43,6 +53,18 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     elif first := int(ok.equals("first_merged", True).sum()):
         text += f"; for {quantity(first, 'first token')} of them TTFT is an upper bound"
     yield limited("merged_ratio", ratio, text)
+
+
+def _expected_merged(evidence: Evidence, ok: Records) -> NDArray[np.float64]:
+    """The share of each answer's events that speculative decoding merges: accepted draft tokens / tokens, which is
+    1 - 1 / acceptance length. Where answers do not report them, of the server's counters: length 9 gives 0.89."""
+    accepted, tokens = ok.numbers("draft_accepted"), ok.numbers("output_tokens")
+    counters = evidence.counters
+    length = None if counters is None or counters.speculation is None else counters.speculation.acceptance_length
+    of_all = 0.0 if not length else max(0.0, 1 - 1 / length)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own = np.clip(accepted / tokens, 0.0, 1.0)
+    return np.where(np.isnan(own), of_all, own)
 
 
 def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
