@@ -82,6 +82,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         client.connections(evidence),
         answers.count_gap(evidence),
         *answers.counts(evidence),
+        *answers.blanks(evidence),
         *answers.intervals(evidence),
     ]
     bad = [check for check in checks if not check.ok]

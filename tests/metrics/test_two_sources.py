@@ -14,7 +14,7 @@ from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.record import RequestRecord
 from llama_load.runs import Run
-from tests.make_records import manifest, record, table
+from tests.make_records import MS, manifest, record, table
 
 REQUESTS, TOKENS, GAP_MS = 20, 80, 25.0
 
@@ -162,6 +162,14 @@ def test_refusals_are_named() -> None:
     three = answers(tokens=3, finish_reason="stop", max_tokens=TOKENS)
     assert "abrupt_answer_ratio" in bad(of(three))
     assert bad(of(answers(tokens=3, finish_reason="stop", max_tokens=8))) == {}
+
+
+def test_both_instants_are_reported_where_an_answer_begins_with_blanks() -> None:
+    rows = [replace(each, first_blank_mono_ns=each.started_mono_ns + 4 * MS, blank_events=1) for each in answers()]
+    (note,) = [check.text for check in of(rows).verdict.checks if check.name == "blank_first_events"]
+    assert note == (
+        "20 answers began with blanks, 4.0 ms after the start in the median; their TTFT is that of the first visible text, 100.0 ms"
+    )
 
 
 def test_preempted_requests_are_named() -> None:

@@ -13,7 +13,7 @@ from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import least_count
-from llama_load.units import quantity
+from llama_load.units import NS_PER_MS, quantity
 
 # The Server header of LLM servers; any other name is a proxy's.
 LLM_SERVERS = ("llama.cpp", "uvicorn")
@@ -117,6 +117,18 @@ def counts(evidence: Evidence) -> Iterator[Check]:
     if planned := figures.prompt_token_sources.get("plan", 0):
         text = f"prompt tokens of {quantity(planned, 'request')} were counted before the run, without the chat template"
         yield information("counted_prompt_requests", planned, text)
+
+
+def blanks(evidence: Evidence) -> Iterator[Check]:
+    """Answers whose first event had blanks alone: TTFT is that of the first event with text that a reader could see."""
+    ok = evidence.records.ok()
+    began = ok.where(ok.has("first_blank_mono_ns"))
+    if not len(began):
+        return
+    blank_ms = (began.instants("first_blank_mono_ns") - began.instants("started_mono_ns")) / NS_PER_MS
+    text = f"{quantity(len(began), 'answer')} began with blanks, {np.median(blank_ms):.1f} ms after the start in the median; their TTFT"
+    text += f" is that of the first visible text, {np.nanmedian(began.numbers('ttft_ms')):.1f} ms"
+    yield information("blank_first_events", len(began), text)
 
 
 def intervals(evidence: Evidence) -> Iterator[Check]:
