@@ -57,11 +57,11 @@ def read_counters(target: Target, tls: TlsOptions) -> ServerCounters | None:
     """The counters since the server's start; None where it has no /metrics, or does not answer."""
     with control_session(target.headers, tls) as session:
         try:
-            answer = session.get(target.address.url + "/metrics", timeout=TIMEOUT_S)
+            answers = [session.get(url, timeout=TIMEOUT_S) for url in target.control_urls("/metrics")]
         except requests.RequestException:
             return None
-    found = parse_counters(answer.text) if answer.ok else None
-    return None if found is None else replace(found, read_s=_date_s(answer.headers.get("date", "")))
+    found = parse_counters("\n".join(answer.text for answer in answers)) if all(answer.ok for answer in answers) else None
+    return None if found is None else replace(found, read_s=_date_s(answers[-1].headers.get("date", "")))
 
 
 def _date_s(date: str) -> float:
