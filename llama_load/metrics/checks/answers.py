@@ -126,8 +126,8 @@ def blanks(evidence: Evidence) -> Iterator[Check]:
     if not len(began):
         return
     blank_ms = (began.instants("first_blank_mono_ns") - began.instants("started_mono_ns")) / NS_PER_MS
-    text = f"{quantity(len(began), 'answer')} began with blanks, {np.median(blank_ms):.1f} ms after the start in the median; their TTFT"
-    text += f" is that of the first visible text, {np.nanmedian(began.numbers('ttft_ms')):.1f} ms"
+    text = f"{quantity(len(began), 'answer')} began with blanks, {np.median(blank_ms):.1f} ms after the start in the median"
+    text += f"; their TTFT is that of the first visible text, {np.nanmedian(began.numbers('ttft_ms')):.1f} ms"
     yield information("blank_first_events", len(began), text)
 
 
