@@ -328,6 +328,30 @@ def test_hidden_reasoning_came_before_the_first_event() -> None:
     assert (shown.reasoning_tokens, shown.first_event_tokens) == (40, None)
 
 
+def streamed(tokens: int, *last: str) -> AnswerReader:
+    """An answer of this many token events, and events after them."""
+    return read(*(['{"choices":[{"delta":{"content":" a"}}]}'] * tokens), *last)
+
+
+def test_a_count_clearly_below_the_events_is_not_believed() -> None:
+    """1600 events and usage 800. Pieces that came together (a gateway that cuts tokens) are no tokens of their own."""
+    answer = streamed(100, '{"choices":[],"usage":{"completion_tokens":50}}')
+    found = answer.counts()
+    assert (found.output_tokens, found.token_source) == (100, "events")
+    assert found.doubt == "usage: 50 output tokens where 100 events carried text"
+    assert answer.counts(Bounds(merged_events=50)).output_tokens == 50
+    close = streamed(100, '{"choices":[],"usage":{"completion_tokens":97}}').counts()
+    assert (close.output_tokens, close.doubt) == (97, None)
+
+
+def test_usage_and_timings_that_differ_are_named_and_the_nearer_to_the_events_counts() -> None:
+    both = '{"choices":[],"usage":{"completion_tokens":%d},"timings":{"predicted_n":%d}}'
+    found = streamed(100, both % (107, 100)).counts()
+    assert (found.output_tokens, found.token_source) == (100, "timings")
+    assert found.doubt == "usage: 107 output tokens where the server's timings have 100"
+    assert streamed(100, both % (101, 100)).counts().doubt is None
+
+
 BOUNDS = Bounds(asked_tokens=64, sent_bytes=300, received_bytes=2000)
 
 
