@@ -72,7 +72,8 @@ def damaged_records(evidence: Evidence) -> Iterator[Check]:
             text += f", {quantity(records, 'record')} {verb} missing" if damaged.records is not None else ""
         else:
             text = f"{quantity(records, 'record')} could not be written to disk and {verb} missing from {damaged.file}"
-        yield limited("damaged_records", max(damaged.places, records), text)
+        advice = None if damaged.places else "make room on the disk, then run again"
+        yield limited("damaged_records", max(damaged.places, records), text, advice=advice)
 
 
 def retried(evidence: Evidence) -> Iterator[Check]:
