@@ -26,7 +26,8 @@ def late(evidence: Evidence) -> Iterator[Check]:
         return
     value, which = _high(values)
     text = f"scheduled requests were sent late: {which} {value:.2f} ms, max {values.max():.2f} ms"
-    yield limited("late_p99_ms", value, text, limit=OWN_SHARE * (evidence.gap_ms or 0.0))
+    limit = OWN_SHARE * (evidence.gap_ms or 0.0)
+    yield limited("late_p99_ms", value, text, limit=limit, advice=_advice(evidence))
 
 
 def own_delay(evidence: Evidence) -> Check:
@@ -36,7 +37,8 @@ def own_delay(evidence: Evidence) -> Check:
         return limited("own_delay_p99_ms", None, "the client's own delay before sending is not known")
     value, which = _high(values)
     text = f"the client's own delay before sending: {which} {value:.2f} ms"
-    return limited("own_delay_p99_ms", value, text, limit=OWN_SHARE * (_median(evidence, "ttft") or _median(evidence, "e2el")))
+    limit = OWN_SHARE * (_median(evidence, "ttft") or _median(evidence, "e2el"))
+    return limited("own_delay_p99_ms", value, text, limit=limit, advice=_advice(evidence))
 
 
 def event_loop(evidence: Evidence) -> Iterator[Check]:
@@ -52,8 +54,7 @@ def event_loop(evidence: Evidence) -> Iterator[Check]:
     is_late, shares = loop_is_late(evidence), cpu_shares(health)
     if is_late and shares is not None:
         text += f"; {shares.text}"
-    advice = shares.advice if is_late and shares is not None else None
-    yield limited("loop_lag_p99_ms", p99, text, limit=_loop_limit_ms(evidence), advice=advice)
+    yield limited("loop_lag_p99_ms", p99, text, limit=_loop_limit_ms(evidence), advice=_advice(evidence))
     pause = max(longest or 0.0, asleep)
     if pause > LIMITS["client_pause_ms"].limit:  # else the lag's maximum shows it
         why = "the machine was suspended" if asleep >= pause else "nothing was sent or read then"
@@ -116,6 +117,12 @@ def connections(evidence: Evidence) -> Check:
         if reopened:
             text += f"; {reopened} found it closed by the server and were sent again on a new one"
     return information("reused_connection_ratio", reused / requests if requests else None, text)
+
+
+def _advice(evidence: Evidence) -> str | None:
+    """What to do where another program or the servers took the client's machine; None: the usual remedy."""
+    shares = cpu_shares(evidence.health)
+    return None if shares is None else shares.advice
 
 
 def _known(records: Records, column: str) -> NDArray[np.float64]:
