@@ -22,13 +22,17 @@ LUMPED_SHARE, LEAST_EVENTS = 0.75, 8
 
 
 def prompt_cache(evidence: Evidence) -> list[Check]:
-    """Whether prompts came from a cache unintentionally (see `metrics.prompt_cache`)."""
+    """Whether prompts came from a cache unintentionally. Evidence and error rate: see `metrics.prompt_cache`."""
     prompts = PromptTable(evidence.records, evidence.cache) if evidence.prompts is None else evidence.prompts
     return cache_checks(prompts, evidence.cache, evidence.stage_number)
 
 
 def merged(evidence: Evidence) -> Iterator[Check]:
-    """Token events that arrived together with a later one, and streams that were buffered."""
+    """Token events that arrived together with a later one, and streams that were buffered.
+
+    Evidence: the kernel's arrival times, the accepted draft tokens (which are sent together), the lag of the client's event loop
+    (a late client merges events itself: then it is not known whether a proxy did). Counts: no error.
+    """
     ok = evidence.records.ok()
     merged, events = ok.numbers("merged_events"), ok.numbers("token_events")
     total = float(events.sum())
@@ -68,7 +72,8 @@ def _expected_merged(evidence: Evidence, ok: Records) -> NDArray[np.float64]:
 
 
 def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
-    """Tokens per stream event. The end-of-answer token, which has no text, is not counted."""
+    """Tokens per stream event. The end-of-answer token, which has no text, is not counted. Evidence: the server's token counts and
+    the events. Counts: no error."""
     ok = evidence.records.ok()
     tokens, events = ok.numbers("output_tokens"), ok.numbers("token_events")
     counted = (events > 0) & ~np.isnan(tokens) & ~ok.equals("token_source", "events")
@@ -89,7 +94,8 @@ def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
 
 
 def count_gap(evidence: Evidence) -> Check:
-    """Output tokens by the server's counts against the events of the streams (see `metrics.token_counts`)."""
+    """Output tokens by the server's counts against the events of the streams. Evidence: usage, timings, events and their text, the
+    server's counters (see `metrics.token_counts`). Counts: no error."""
     if not evidence.count_gaps:
         return limited("count_gap_ratio", None, "output tokens are not known from two sources (the server's counts, stream events)")
     worst = max(evidence.count_gaps, key=lambda gap: gap.ratio)
@@ -105,7 +111,8 @@ def count_gap(evidence: Evidence) -> Check:
 
 
 def counts(evidence: Evidence) -> Iterator[Check]:
-    """Impossible counts from the server, and the source of token counts that are not the server's."""
+    """Impossible counts from the server, and the source of token counts that are not the server's. Evidence: each answer's counts
+    against its bounds (see `targets.counts`), which no honest count exceeds."""
     figures = evidence.figures
     doubts = [text for text in evidence.records.ok().strings("count_doubt") if text]
     if doubts:

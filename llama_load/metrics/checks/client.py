@@ -31,7 +31,8 @@ def late(evidence: Evidence) -> Iterator[Check]:
 
 
 def own_delay(evidence: Evidence) -> Check:
-    """The client's own delay before a request was sent. Limit: 1 % of the median TTFT (E2EL without streaming)."""
+    """The client's own delay before a request was sent. Evidence: the kernel's time of the TCP handshake against the client's.
+    Limit: 1 % of the median TTFT (E2EL without streaming)."""
     values = _known(evidence.records, "own_delay_ms")
     if not len(values):
         return limited("own_delay_p99_ms", None, "the client's own delay before sending is not known")
@@ -42,8 +43,9 @@ def own_delay(evidence: Evidence) -> Check:
 
 
 def event_loop(evidence: Evidence) -> Iterator[Check]:
-    """The lag of the client's event loop and its longest pause. Limit of the lag: 1 % of the median E2EL (in an open loop: of the
-    mean gap between arrivals)."""
+    """The lag of the client's event loop, its longest pause, and who took the machine. Evidence: a timer every 20 ms; CPU times of
+    the client, the servers and the machine. Limit of the lag: 1 % of the median E2EL (in an open loop: of the mean gap between
+    arrivals)."""
     health = evidence.health
     p99 = _worst([worker.loop_lag_p99_ms for worker in health])
     longest = _worst([worker.longest_pause_ms or worker.loop_lag_max_ms for worker in health])

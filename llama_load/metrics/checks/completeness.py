@@ -86,7 +86,8 @@ def retried(evidence: Evidence) -> Iterator[Check]:
 
 
 def failures(evidence: Evidence) -> Check:
-    """Failed / (successful + failed) requests, with the most frequent failure classes and what to change."""
+    """Failed / (successful + failed) requests, with the most frequent failure classes and what to change. Evidence: how each
+    exchange ended, on the wire and by the server's word. Counts: no error."""
     figures = evidence.figures
     ended = figures.completed + figures.failed
     text = f"{figures.failed} of {quantity(ended, 'request')} failed"

@@ -28,7 +28,7 @@ def other_clients(evidence: Evidence) -> Iterator[Check]:
 
     vLLM counts requests: served must lie between the successful ones and all that were sent, tries included. llama-server counts
     tokens: those of the answers, and of the prompts. The value is the part beyond that range, relative to it. 30 requests served,
-    24 sent: 0.25.
+    24 sent: 0.25. Counters that are printed rounded are compared within their rounding. Counts: no other error.
     """
     name, counters = "other_client_ratio", evidence.counters
     if counters is None:
@@ -96,7 +96,8 @@ def _beyond(served: int, error: int, least: int, most: int) -> float:
 
 
 def preemptions(evidence: Evidence) -> Iterator[Check]:
-    """Requests that vLLM set aside because its KV cache was full; their prompts are computed again."""
+    """Requests that vLLM set aside because its KV cache was full; their prompts are computed again. Evidence: its counter, which
+    includes other clients (see `other_clients`)."""
     count = None if evidence.counters is None else evidence.counters.preemptions
     if count is not None and len(evidence.records):
         text = f"the server preempted requests {quantity(count, 'time')}"
@@ -140,7 +141,8 @@ def just_started(evidence: Evidence) -> Iterator[Check]:
 
 def unexplained(evidence: Evidence) -> Iterator[Check]:
     """The share of E2EL that is neither the server's own time nor a wait that the records explain (see `metrics.time_sums`), or
-    the part of the mean E2EL beyond the server's own."""
+    the part of the mean E2EL beyond the server's own. Evidence: the client's times and the server's, of the same requests, and the
+    lag of the client's event loop. Means of whole runs against a limit of 50 ms: no statistics."""
     found = evidence.unexplained
     if found is None or _several_answers(evidence.records):
         return
