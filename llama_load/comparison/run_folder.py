@@ -43,8 +43,7 @@ _ADDRESSES = frozenset(("--port", "--host", "--log", "--log-file"))  # of a serv
 MOST_GROUP_BYTES = 512 * 1024 * 1024  # of the columns of a row group; ours have 10 000 requests
 _BATCH = 5000  # rows read at once
 _ROOM = 10  # times MOST_SAMPLES values are read
-# Flags that name a run or choose what is reported, which changes nothing that is measured; and the load, which is named by itself.
-_NAMES = frozenset(("run_dir", "label", "percentile_metrics", "metric_percentiles", "fail_if", "junit", "lang", "csv", "ui_folder"))
+# The load is named by itself.
 _LOAD = frozenset(("num_prompts", "max_concurrency", "request_rate", "burstiness", "dataset_path"))
 
 
@@ -101,7 +100,7 @@ def _setup(manifest: Manifest) -> dict[str, str]:
     if len(manifest.workers) > 1:
         found["workers"] = len(manifest.workers)
     for name, value in manifest.options.items():
-        if name not in _NAMES | _LOAD and value not in (None, "", False, []):
+        if name not in _LOAD and value not in (None, "", False, []):
             found["--" + name.replace("_", "-")] = _plain(value)
     return {name: text(value) for name, value in found.items() if value is not None}
 

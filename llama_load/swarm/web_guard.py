@@ -21,8 +21,9 @@ from locust.runners import MasterRunner
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable, redacted
+from llama_load.options.flag import PAGE_PATHS, Flag, Kind
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import MOST_USERS
+from llama_load.options.flags import FLAGS, MOST_USERS
 from llama_load.options.options import secret_values
 from llama_load.runs import MANIFEST
 from llama_load.wire.address import parse_url, split_hosts
@@ -34,8 +35,9 @@ MOST_BODY_BYTES = 1 << 20
 USER_SETTINGS = frozenset(("user_class_name", "host", "weight", "fixed_count", "tasks"))
 # Fields that Locust's form sends in addition to the flags that it shows.
 LOCUSTS_FIELDS = frozenset(("num_users", "spawn_rate", "host", "user_classes", "shape_class", "run_time", "profile"))
-KEYS = frozenset(("api_key", "header"))  # not on the page, but allowed in a POST
-PATHS = ("trace", "dataset_path", "document", "images", "tokenizer", "ca_file", "run_dir", "junit")
+# Keys are not on Locust's page, but allowed in a POST.
+KEYS = frozenset(flag.dest for flag in FLAGS if flag.on_page and flag.secret)
+PATHS = {flag.dest: flag for flag in FLAGS if flag.kind in PAGE_PATHS}
 _HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(:[\w.-]+)?")
 
 logger = logging.getLogger(__name__)
@@ -76,10 +78,10 @@ class WebGuard:
         for flag, value in self._at_start.items():
             if isinstance(value, str) and value and getattr(options, flag) == redacted(value):
                 setattr(options, flag, value)
-        for flag in PATHS:
-            value = getattr(options, flag)
-            if value and value != self._at_start[flag]:
-                self._check_path(flag, str(value))
+        for name, row in PATHS.items():
+            value = getattr(options, name)
+            if value and value != self._at_start[name]:
+                self._check_path(row, str(value))
         hosts = self._hosts(host)
         for secret in secret_values(FlagReader(options), for_servers=True):
             is_new = secret not in self._hosts_of_secret
@@ -92,9 +94,9 @@ class WebGuard:
                     f"{' '.join(sorted(hosts))} to send it there"
                 )
 
-    def _check_path(self, flag: str, value: str) -> None:
-        name = f"--{flag.replace('_', '-')}"
-        if flag in ("dataset_path", "images") and value.startswith("hf:"):
+    def _check_path(self, flag: Flag, value: str) -> None:
+        name, kind = flag.name, flag.kind
+        if kind is Kind.DATA_SET and value.startswith("hf:"):
             if not _HUB.fullmatch(value) or Path(value.removeprefix("hf:").partition(":")[0]).exists():
                 raise UsageError(f"{name} typed into the web page must be hf:OWNER/NAME[:split]")
             return
@@ -105,9 +107,9 @@ class WebGuard:
             )
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise UsageError(f"{name} typed into the web page must be a regular file or a folder")
-        if flag == "junit" and path.suffix != ".xml":
+        if kind is Kind.XML_FILE and path.suffix != ".xml":
             raise UsageError(f"{name} typed into the web page must end in .xml")
-        if flag == "run_dir" and path.exists() and not (path / MANIFEST).exists():
+        if kind is Kind.RUN_FOLDER and path.exists() and not (path / MANIFEST).exists():
             raise UsageError(f"{name} typed into the web page must be a new folder")
 
     def _hosts(self, host: str | None) -> set[str]:

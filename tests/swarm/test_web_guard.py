@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import requests
 
+from llama_load.options.flag import PAGE_PATHS
+from llama_load.options.flags import FLAGS
 from llama_load.serving.process import free_port
 from tests.conftest import SHAREGPT, environment
 from tests.json_server import JsonServer, json_server
@@ -56,7 +58,7 @@ def server() -> Iterator[JsonServer]:
 def page(server: JsonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     folder, port = tmp_path_factory.mktemp("ui"), free_port()
     command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), "--web-port", str(port), "--host", server.url, "--class-picker"]
-    command += ["--header", f"X-Api-Key: {CANARY}", "--extra-body", f'{{"auth_token": "{BODY_CANARY}"}}']
+    command += ["--header", f"X-Team: {CANARY}", "--extra-body", f'{{"auth_token": "{BODY_CANARY}"}}']
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment() | {"LLAMA_LOAD_API_KEY": CANARY})
     found = Page(f"http://127.0.0.1:{port}", server.url, folder, folder / "log")
@@ -112,7 +114,7 @@ def test_the_form_sets_no_option_that_the_page_does_not_show(page: Page) -> None
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *((name, "/etc/passwd") for name in ("document", "trace", "images", "dataset_path", "tokenizer", "ca_file")),
+        *((flag.dest, "/etc/passwd") for flag in FLAGS if flag.kind in PAGE_PATHS),
         *((name, "/dev/zero") for name in ("document", "ca_file")),
         ("dataset_path", "hf:/etc/passwd"),
         ("images", "hf:.."),

@@ -33,8 +33,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self' data:; frame-ancestors 'self'; form-action 'self'; base-uri 'none'"
 )
-# A report is a file with scripts, perhaps a stranger's: it runs them in a frame with a separate origin. The policy of the file cannot
-# forbid `location = …`; that of the page around it can: its frame loads nothing from other places.
+# A report is a file with scripts, perhaps a stranger's: it runs them in a frame with a separate origin. The policy of the
+# file cannot forbid `location = …`; that of the page around it can: its frame loads nothing from other places.
 VIEW_POLICY = f"{POLICY}; frame-src 'self'"
 REPORT_POLICY = (
     "sandbox allow-scripts allow-downloads; webrtc 'block'; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; "
