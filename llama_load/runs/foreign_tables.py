@@ -26,7 +26,8 @@ MOST_FILE_BYTES = 8 << 30
 MOST_FOOTER_BYTES = 16 << 20
 _MAGIC = b"PAR1"
 _TAIL = struct.Struct("<I4s")
-BATCH_ROWS = 10_000
+# Rows decoded at once, and the most that they may take: texts of 500 kB a row.
+BATCH_ROWS, MOST_BATCH_BYTES = 2000, 1 << 30
 _WIDTHS = {"INT64": 8, "DOUBLE": 8, "FLOAT": 4, "INT32": 4, "INT96": 12}  # bytes of a value
 
 
@@ -89,8 +90,9 @@ def _batches(name: str, table: pq.ParquetFile, present: pa.Schema, limits: Table
 
     decoded = 0
     for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=present.names):
-        decoded += sum(map(_decoded_bytes, batch.columns))
-        if decoded > limits.decoded_bytes:
+        size = sum(map(_decoded_bytes, batch.columns))
+        decoded += size
+        if size > MOST_BATCH_BYTES or decoded > limits.decoded_bytes:
             raise TooLarge(_too_many_bytes(name, limits))
         arrays = [_plain(batch.column(field.name)).cast(field.type) for field in present]
         yield pa.RecordBatch.from_arrays(arrays, schema=present)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import ssl
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 from llama_load.foreign_text import printable
@@ -14,6 +16,8 @@ PREFIX = "llama_load_"
 # Of servers under test only these are kept: vLLM has hundreds of others, of its web framework and of Python.
 OF_SERVERS = ("llamacpp:", "vllm:", "process_")
 MOST_CHARS, MOST_LABELS = 200, 16
+# The parser takes the square of a line's length, and 30 µs a line: 300 kB in one line take 6 s, 8 MiB of short lines 40 s.
+MOST_LINE_CHARS, PARSED_WITHIN_S = 16_000, 5.0
 # NVIDIA's DCGM exporter: its names, ours, and the factor to our unit.
 DCGM = {
     "DCGM_FI_DEV_FB_USED": ("gpu_memory_used_bytes", float(1 << 20)),
@@ -46,12 +50,28 @@ class Scrape(Source):
         return parse(text, self._only)
 
 
+class _Page(io.StringIO):
+    """The lines of a page, one after the other as long as there is time."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._until_s = time.monotonic() + PARSED_WITHIN_S
+
+    def __next__(self) -> str:
+        line = super().__next__()
+        if len(line) > MOST_LINE_CHARS:
+            raise SourceError(f"sends a line of more than {MOST_LINE_CHARS:,} characters")
+        if time.monotonic() > self._until_s:
+            raise SourceError(f"sends metrics that take more than {PARSED_WITHIN_S:g} s to read")
+        return line
+
+
 def parse(text: str, only: tuple[str, ...] = ()) -> Iterator[Value]:
-    """The values in a page. Raises SourceError for what is no such page."""
-    from prometheus_client.parser import text_string_to_metric_families
+    """The values in a page. Raises SourceError for what is no such page, or takes too long."""
+    from prometheus_client.parser import text_fd_to_metric_families
 
     try:
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        samples = [sample for family in text_fd_to_metric_families(_Page(text)) for sample in family.samples]
     except (ValueError, KeyError, IndexError) as error:
         raise SourceError(f"sends no metrics in Prometheus' text format: {printable(str(error), MOST_CHARS)}") from None
     for sample in samples:
