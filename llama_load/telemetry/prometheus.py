@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TextIO, cast
 
 from llama_load.foreign_text import printable
+from llama_load.metrics.telemetry_names import GPU, MIG, UUID
 from llama_load.telemetry.http_get import get
 from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
 
@@ -50,20 +52,15 @@ class Scrape(Source):
         return parse(text, self._only)
 
 
-class _Page(io.StringIO):
+def _lines(text: str) -> Iterator[str]:
     """The lines of a page, one after the other as long as there is time."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._until_s = time.monotonic() + PARSED_WITHIN_S
-
-    def __next__(self) -> str:
-        line = super().__next__()
+    until_s = time.monotonic() + PARSED_WITHIN_S
+    for line in io.StringIO(text):
         if len(line) > MOST_LINE_CHARS:
             raise SourceError(f"sends a line of more than {MOST_LINE_CHARS:,} characters")
-        if time.monotonic() > self._until_s:
+        if time.monotonic() > until_s:
             raise SourceError(f"sends metrics that take more than {PARSED_WITHIN_S:g} s to read")
-        return line
+        yield line
 
 
 def parse(text: str, only: tuple[str, ...] = ()) -> Iterator[Value]:
@@ -71,19 +68,38 @@ def parse(text: str, only: tuple[str, ...] = ()) -> Iterator[Value]:
     from prometheus_client.parser import text_fd_to_metric_families
 
     try:
-        samples = [sample for family in text_fd_to_metric_families(_Page(text)) for sample in family.samples]
+        samples = [sample for family in text_fd_to_metric_families(cast("TextIO", _lines(text))) for sample in family.samples]
     except (ValueError, KeyError, IndexError) as error:
         raise SourceError(f"sends no metrics in Prometheus' text format: {printable(str(error), MOST_CHARS)}") from None
+    # A page that holds several machines' GPUs, as a federating Prometheus does, has a GPU 0 of each.
+    hosts = {host for sample in samples if sample.name in DCGM and (host := sample.labels.get("Hostname"))}
+    seen: set[tuple[tuple[str, str], ...]] = set()
     for sample in samples:
         if sample.name.endswith("_created") or (only and not sample.name.startswith(only)):
             continue
         name = printable(sample.name, MOST_CHARS).removeprefix(PREFIX)
-        labels = [(printable(key, MOST_CHARS), printable(value, MOST_CHARS)) for key, value in sample.labels.items()]
-        yield Value(name, float(sample.value), tuple(sorted(labels[:MOST_LABELS])))
-        if name in DCGM and "gpu" in sample.labels:
+        cleaned = {printable(key, MOST_CHARS): printable(value, MOST_CHARS) for key, value in sample.labels.items()}
+        labels = dict(sorted(cleaned.items())[:MOST_LABELS])
+        if name.startswith("gpu_") and GPU in labels:
+            labels[GPU] = _gpu_name(labels)
+        yield Value(name, float(sample.value), tuple(sorted(labels.items())))
+        if name in DCGM and GPU in cleaned:
             ours, factor = DCGM[name]
-            gpu = (("gpu", printable(sample.labels["gpu"], MOST_CHARS)),)
+            gpu = ((GPU, _gpu_name(cleaned, has_hosts=len(hosts) > 1)),)
+            if gpu not in seen:
+                seen.add(gpu)
+                yield Value("gpu_info", 1.0, _described(gpu, cleaned))
             yield Value(ours, sample.value * factor, gpu)
-            if ours == "gpu_utilization_ratio":
-                model = printable(sample.labels.get("modelName", "GPU"), MOST_CHARS)
-                yield Value("gpu_info", 1.0, (*gpu, ("name", model)))
+
+
+def _gpu_name(labels: Mapping[str, str], *, has_hosts: bool = False) -> str:
+    """A name for a GPU that no other on the page has: its number, its machine where there are several, its MIG instance."""
+    host = labels.get("instance") or labels.get("exported_instance") or (labels.get("Hostname") if has_hosts else None)
+    instance = labels.get("GPU_I_ID")
+    return " ".join(filter(None, (host, labels[GPU], f"MIG {instance}" if instance else None)))
+
+
+def _described(gpu: tuple[tuple[str, str], ...], labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The labels of `gpu_info` from those of the DCGM exporter."""
+    found = {"name": labels.get("modelName", "GPU"), UUID: labels.get("UUID"), MIG: labels.get("GPU_I_ID")}
+    return (*gpu, *((name, value) for name, value in found.items() if value))

@@ -21,7 +21,8 @@ from llama_load.record import RequestRecord, schema, to_batch
 from llama_load.reports.run_list import run_row
 from llama_load.runs import JOURNAL, MANIFEST, TABLE, RunWriter, load_run
 from llama_load.runs.foreign_tables import WHOLE_TABLE, TableLimits, open_table, read_table, record_columns
-from llama_load.runs.manifest import last_with_label
+from llama_load.runs.journal import Journal
+from llama_load.runs.manifest import PACKED, last_with_label, write_manifest
 from tests.make_records import manifest, record
 
 MIB = 1 << 20
@@ -133,6 +134,8 @@ def test_large_files_are_refused_unread(folder: Path, tmp_path: Path) -> None:
     sparse(folder / JOURNAL)
     with pytest.raises(RunError, match=r"requests\.arrows has 40,960 MiB, over the limit of"):
         load_run(folder)
+    sparse(folder / JOURNAL, 3 << 30)  # without a frame it would be read at once
+    assert load_run(folder).records.table.num_rows == 0
     sparse(folder / TABLE)
     with pytest.raises(RunError, match=r"requests\.parquet has 40,960 MiB, over the limit of"):
         load_run(folder)
@@ -143,6 +146,19 @@ def test_large_files_are_refused_unread(folder: Path, tmp_path: Path) -> None:
     assert last_with_label(tmp_path, "x") is None
     with pytest.raises(UsageError, match="over the limit of 256 MiB"):
         read_json(sparse(folder / "summary.json"))
+
+
+def test_batches_that_were_packed_are_counted_unpacked(tmp_path: Path) -> None:
+    """500 copies of a frame of 2 kB that unpacks to 4 MB."""
+    journal = Journal(tmp_path / PACKED)
+    journal.append(to_batch([record(1, prompt_text="x" * (4 * MIB))]), packed=True)
+    journal.close()
+    data = (tmp_path / PACKED).read_bytes()
+    (tmp_path / PACKED).write_bytes(data * 500)
+    assert len(data) < 64 << 10
+    write_manifest(tmp_path, manifest())
+    with pytest.raises(RunError, match="its batches have more than 256 MiB"):
+        load_run(tmp_path, TableLimits(cells=10_000, decoded_bytes=256 * MIB))
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
