@@ -29,7 +29,8 @@ def get(url: str, headers: tuple[tuple[str, str], ...] = (), tls: ssl.SSLContext
         request = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
         with _connected(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80), deadline_s) as plain:
             # Timeouts of a socket are those of one read: in a TLS handshake a peer could begin them again with each byte.
-            end = threading.Timer(max(0.01, deadline_s - time.monotonic()), _shut_down, [plain])
+            copy = plain.dup()  # TLS takes the socket away from `plain`
+            end = threading.Timer(max(0.01, deadline_s - time.monotonic()), _shut_down, [copy])
             end.daemon = True
             end.start()
             try:
@@ -46,6 +47,8 @@ def get(url: str, headers: tuple[tuple[str, str], ...] = (), tls: ssl.SSLContext
                 raise
             finally:
                 end.cancel()
+                end.join()
+                copy.close()
     except TimeoutError:
         raise SourceError(f"no complete answer within {WITHIN_S:g} s") from None
     except OSError as error:  # ssl.SSLError is one

@@ -134,7 +134,7 @@ def test_large_files_are_refused_unread(folder: Path, tmp_path: Path) -> None:
     sparse(folder / JOURNAL)
     with pytest.raises(RunError, match=r"requests\.arrows has 40,960 MiB, over the limit of"):
         load_run(folder)
-    sparse(folder / JOURNAL, 3 << 30)  # without a frame it would be read at once
+    sparse(folder / JOURNAL, 300 * MIB)  # without a frame it would be read at once
     assert load_run(folder).records.table.num_rows == 0
     sparse(folder / TABLE)
     with pytest.raises(RunError, match=r"requests\.parquet has 40,960 MiB, over the limit of"):
