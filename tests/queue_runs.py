@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.constancy import Observed
+
 Floats = NDArray[np.float64]
 Instants = NDArray[np.int64]
 
@@ -129,3 +131,26 @@ def _run(
         ends.append(end)
     started_ns, first_ns, ended_ns = (np.rint(np.array(each) * 1e9).astype(np.int64) for each in (starts, firsts, ends))
     return QueueRun(started_ns if arrivals is not None else None, started_ns, first_ns, ended_ns, tokens[: len(starts)])
+
+
+def observed(run: QueueRun, cut_s: float | None = None) -> Observed:
+    """The run as the verdict sees it; `cut_s`: what had not ended by then was cancelled."""
+    cut_ns = 2**62 if cut_s is None else round(cut_s * 1e9)
+    is_ok, first_ns = run.ended_ns <= cut_ns, np.where(run.first_ns <= cut_ns, run.first_ns, -1)
+    got = np.where(is_ok, run.tokens, np.clip((cut_ns - run.first_ns) / 1e6 / run.tpot_ms, 0, None))
+    end_ns = int(run.started_ns.max()) if cut_s is None else cut_ns
+    return Observed(
+        started_ns=run.started_ns,
+        first_ns=first_ns,
+        ended_ns=np.minimum(run.ended_ns, cut_ns),
+        is_ok=is_ok,
+        is_failed=np.zeros(len(is_ok), dtype=np.bool_),
+        ttft_ms=np.where(is_ok, run.ttft_ms, np.nan),
+        tpot_ms=np.where(is_ok | (got > 2), run.tpot_ms, np.nan),
+        e2el_ms=np.where(is_ok, run.e2el_ms, np.nan),
+        tokens=got,
+        prompt_tokens=np.full(len(is_ok), 100.0),
+        begin_ns=int(run.started_ns.min()),
+        end_ns=end_ns,
+        scheduled_ns=run.scheduled_ns,
+    )

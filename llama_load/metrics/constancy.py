@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.changes import MOST_SLICES, REQUESTS_A_SLICE, Change, find_change, is_confirmed, slices_of
+from llama_load.metrics.changes import MOST_SLICES, REQUESTS_A_SLICE, Change, find_change, find_trend, is_confirmed, slices_of
 from llama_load.metrics.slices import Instants, Slices, Values
 
 Flags = NDArray[np.bool_]
 
-TTFT, TPOT, E2EL, THROUGHPUT, FAILURES = "TTFT", "TPOT", "E2EL", "throughput", "failures"
+TTFT, TPOT, E2EL, THROUGHPUT = "TTFT", "TPOT", "E2EL", "throughput"
 
 # A part whose failures are as unlikely as this (log likelihood ratio) is no chance: about 1 in 1000 for the most unlikely of 276.
 LEAST_LOG_RATIO = 12.5
@@ -81,10 +81,12 @@ class ColdStart:
 
 @dataclass(frozen=True, slots=True)
 class Constancy:
-    """What was looked at (`judged`: names of series with enough slices), and what changed, the largest change first."""
+    """What was looked at (`judged`: names of series with enough slices), what changed, the largest change first, and the part of
+    the time in which failures came together."""
 
     judged: Sequence[str]
     changes: Sequence[Named]
+    failures: Change | None = None
     cold_start: ColdStart | None = None
 
 
@@ -94,12 +96,11 @@ def constancy(seen: Observed) -> Constancy:
     changes: list[Named] = []
     for series in _series(seen):
         judged.append(series.name)
-        if (change := find_change(series.slices, series.levels, has_waits=series.has_waits)) is not None and _is_confirmed(series, change):
+        change = find_change(series.slices, series.levels, has_waits=series.has_waits) or find_trend(series.slices, series.levels)
+        if change is not None and _is_confirmed(series, change):
             changes.append(Named(series.name, change))
-    if (failed := failure_change(seen)) is not None:
-        changes.append(Named(FAILURES, failed))
     changes.sort(key=lambda each: -each.change.size)
-    return Constancy(judged, changes, cold_start(seen))
+    return Constancy(judged, changes, failure_change(seen), cold_start(seen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class _Series:
     @property
     def has_waits(self) -> bool:
         """Whether waits in a queue are part of it, so that neighbours are alike."""
-        return self.name in (TTFT, E2EL)
+        return self.name not in (TPOT, THROUGHPUT)
 
 
 def _is_confirmed(series: _Series, change: Change) -> bool:
@@ -134,6 +135,7 @@ def _series(seen: Observed) -> Iterator[_Series]:
     yield from _latency(seen, TPOT, seen.tpot_ms, decoding, seen.first_ns)
     if seen.is_open:
         name, values = (E2EL, seen.e2el_ms) if np.isnan(seen.ttft_ms[seen.is_ok]).all() else (TTFT, seen.ttft_ms)
+        name = f"{name} at equal load"
         ok = seen.is_ok & (values > 0)
         equal = _at_equal_load(seen, values, ok)
         yield from _latency(seen, name, equal, ~np.isnan(equal), seen.started_ns)
@@ -145,7 +147,7 @@ def _series(seen: Observed) -> Iterator[_Series]:
         answered = ~seen.is_failed
         since = np.where(seen.first_ns >= 0, seen.first_ns, seen.started_ns)[answered]
         amounts = slices.amount(seen.tokens[answered], since, seen.ended_ns[answered])
-        levels = np.maximum(amounts, 0.01 * float(np.median(amounts)))
+        levels = np.maximum(amounts, 0.01 * float(np.median(amounts))) / slices.seconds
         served = float((seen.ended_ns[answered] - since).sum()) / max(1, seen.end_ns - seen.begin_ns)  # at once, on average
         by_one = served / (served - 1) if served > 1 else math.inf
         yield _Series(THROUGHPUT, slices, levels, None, (seen.started_ns + seen.ended_ns) // 2, by_one)
