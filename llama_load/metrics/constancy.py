@@ -144,13 +144,23 @@ def _series(seen: Observed) -> Iterator[_Series]:
     yield from _latency(seen, TTFT, seen.ttft_ms, later & ~np.isnan(seen.ttft_ms), seen.started_ns)
     yield from _latency(seen, E2EL, seen.e2el_ms, later & ~np.isnan(seen.e2el_ms), seen.started_ns)
     if seen.is_even and (slices := slices_of(seen.begin_ns, seen.end_ns, seen.started_ns, seen.ended_ns)) is not None:
-        answered = ~seen.is_failed
-        since = np.where(seen.first_ns >= 0, seen.first_ns, seen.started_ns)[answered]
-        amounts = slices.amount(seen.tokens[answered], since, seen.ended_ns[answered])
-        levels = np.maximum(amounts, 0.01 * float(np.median(amounts))) / slices.seconds
-        served = float((seen.ended_ns[answered] - since).sum()) / max(1, seen.end_ns - seen.begin_ns)  # at once, on average
+        levels = tokens_per_s(seen, slices)
+        levels = np.maximum(levels, 0.01 * float(np.median(levels)))
+        served_ns = float((seen.ended_ns - _answer_begun_ns(seen))[~seen.is_failed].sum())
+        served = served_ns / max(1, seen.end_ns - seen.begin_ns)  # at once, on average
         by_one = served / (served - 1) if served > 1 else math.inf
         yield _Series(THROUGHPUT, slices, levels, None, (seen.started_ns + seen.ended_ns) // 2, by_one)
+
+
+def tokens_per_s(seen: Observed, slices: Slices) -> Values:
+    """Output tokens/s in each slice: those of an answer are spread evenly from its first token to its end."""
+    answered = ~seen.is_failed
+    return slices.amount(seen.tokens[answered], _answer_begun_ns(seen)[answered], seen.ended_ns[answered]) / slices.seconds
+
+
+def _answer_begun_ns(seen: Observed) -> Instants:
+    """The first token, or the start of a request without a stream."""
+    return np.asarray(np.where(seen.first_ns >= 0, seen.first_ns, seen.started_ns))
 
 
 def _latency(seen: Observed, name: str, values: Values, chosen: Flags, since_ns: Instants) -> Iterator[_Series]:
