@@ -9,13 +9,13 @@ import numpy as np
 
 from llama_load.metrics.checks.same import observed
 from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.gpu_identity import vram_series
 from llama_load.metrics.slo import Slo
 from llama_load.metrics.soak import Soak, soak
 from llama_load.metrics.stage_figures import with_window_rates
 from llama_load.metrics.steady import SteadyPart, steady_part
 from llama_load.metrics.summary import Summary, summarize
 from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.telemetry_figures import vram_series
 from llama_load.metrics.window import Window
 from llama_load.units import ns_to_s
 

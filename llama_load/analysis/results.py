@@ -28,6 +28,7 @@ from llama_load.metrics.summary import Summary, summarize
 from llama_load.metrics.telemetry_figures import TelemetryFigures
 from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.time_sums import TimeParts
+from llama_load.metrics.token_counts import as_seen, count_gaps
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.metrics.window import Window, window_of
 from llama_load.runs import Manifest, Run, StageRecord
@@ -82,7 +83,10 @@ class Results:
 
 def analyze(run: Run) -> Results:
     """Compute everything from the run's records and manifest."""
-    manifest, measured = run.manifest, run.records.measured()
+    manifest = run.manifest
+    gaps = count_gaps(run.records, manifest.counters)
+    run = replace(run, records=as_seen(run.records, gaps))
+    measured = run.records.measured()
     slos = tuple(parse_slo(text) for text in manifest.goodput)
     window = window_of(measured, None if manifest.stages else cut_ns(manifest, measured))
     total = summarize(measured, manifest.percentiles, slos, window)
@@ -109,7 +113,7 @@ def analyze(run: Run) -> Results:
         "model": grouped("model"),
         "turn": dict(sorted(grouped("turn").items())),
     }
-    evidence = evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total)
+    evidence = replace(evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total), count_gaps=gaps)
     constant = replace(evidence, is_steady=evidence.is_steady and _is_constant(manifest))
     verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)

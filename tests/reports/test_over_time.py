@@ -21,7 +21,7 @@ HOUR = 3600 * S
 
 
 def results(run: QueueRun, telemetry: Telemetry | None = None, **about: object) -> Results:
-    """A run folder's results; each answer has two token events, so that its records are small."""
+    """The results of these requests."""
     rows = [
         record(
             number,
@@ -32,8 +32,10 @@ def results(run: QueueRun, telemetry: Telemetry | None = None, **about: object) 
             ttft_ms=float(run.ttft_ms[number]),
             tpot_ms=float(run.tpot_ms[number]),
             e2el_ms=float(run.e2el_ms[number]),
-            itl_ms=[float(run.e2el_ms[number] - run.ttft_ms[number])],
+            itl_ms=[float(run.tpot_ms[number])] * int(run.tokens[number] - 1),
             output_tokens=int(run.tokens[number]),
+            token_events=int(run.tokens[number]),
+            max_tokens=int(run.tokens[number]),
         )
         for number in range(len(run.started_ns))
     ]

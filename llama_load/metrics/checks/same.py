@@ -9,7 +9,7 @@ import numpy as np
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import Change
 from llama_load.metrics.check import LIMITS, Check, limited
-from llama_load.metrics.constancy import THROUGHPUT, Constancy, Observed, constancy
+from llama_load.metrics.constancy import THROUGHPUT, Constancy, Named, Observed, constancy
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.records import Records
 from llama_load.metrics.summary import output_counts
@@ -68,16 +68,32 @@ def _changed(found: Constancy, seen: Observed) -> Check:
     if not found.changes:
         return limited("changed_ratio", 1.0, f"{names}: the same all the time")
     largest, *others = found.changes
+    advice = _advice(largest, seen)
     change, unit = largest.change, "tok/s" if largest.name == THROUGHPUT else "ms"
     if change.at_begin and change.at_end:
         how = "rose" if change.factor > 1 else "fell"
         text = f"{largest.name} {how} from {_figure(change.outside)} to {_figure(change.inside)} {unit}, evenly over the time"
-        return limited("changed_ratio", change.size, text)
+        return limited("changed_ratio", change.size, text, advice=advice)
     how = "as high" if change.factor > 1 else "lower"
     text = f"{largest.name} was {change.size:.1f} x {how} {_when(change, seen)}: "
     text += f"{_figure(change.inside)} {unit}, otherwise {_figure(change.outside)}"
     also = ", ".join(each.name for each in others)
-    return limited("changed_ratio", change.size, f"{text} (also: {also})" if also else text)
+    return limited("changed_ratio", change.size, f"{text} (also: {also})" if also else text, advice=advice)
+
+
+def _advice(named: Named, seen: Observed) -> str:
+    """What to do about a change, by when and in which direction it was."""
+    change = named.change
+    is_slower = (change.factor > 1) != (named.name == THROUGHPUT)
+    if change.at_begin and not change.at_end and is_slower:
+        return f"raise --warmup, so that the first {ns_to_s(change.end_ns - seen.begin_ns):.0f} s are not measured"
+    if change.at_end and not is_slower:
+        return "the server became faster: raise --warmup, or run longer"
+    if change.at_begin and not change.at_end:
+        return "the server slowed down after a start with boosted clocks or an empty cache: run longer, or raise --warmup"
+    if change.at_end:
+        return "the server slowed down: look for throttling, full memory, other load; then run again"
+    return "look for what else used the server or the machine at that time; then run again"
 
 
 def _when(change: Change, seen: Observed) -> str:
