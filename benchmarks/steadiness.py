@@ -20,7 +20,7 @@ from llama_load.metrics.check import LIMITS
 from llama_load.metrics.constancy import constancy
 from llama_load.metrics.steady import NONE, STEADY, steady_part
 from llama_load.metrics.trend import ranked, slope_interval
-from tests.queue_runs import LAWS, SLOTS, QueueRun, Slowdown, closed_loop, observed, open_loop
+from tests.queue_runs import LAWS, SLOTS, QueueRun, Slowdown, closed_loop, observed, open_loop, shared_loop
 
 Make = Callable[[np.random.Generator], QueueRun]
 
@@ -65,6 +65,11 @@ def false_alarms(seeds: int) -> None:
     rows: list[tuple[str, int, Make]] = [
         (f"open, M/M/4 at {load:.0%}", n, lambda rng, n=n, load=load: open_loop(rng, n, load))
         for load in (0.5, 0.7, 0.8, 0.9, 1.0)
+        for n in COUNTS
+    ]
+    rows += [
+        (f"open, shared by all at {load:.0%}", n, lambda rng, n=n, load=load: shared_loop(rng, n, load))
+        for load in (0.5, 0.8)
         for n in COUNTS
     ]
     rows += [
@@ -123,6 +128,19 @@ def power(seeds: int) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     cells = [f"{share(seeds, lambda rng, law=law: closed_loop(rng, 100, SLOTS, law, slow_first=60), changed):.0%}" for law in LAWS]
     print(f"| the first prefill 60 x | {' | '.join(cells)} |")
+    shared = [
+        ("open loop shared by all, 40 % load, 2 x in the middle third", 0.4, lambda s: [Slowdown(s / 3, 2 * s / 3, 2)]),
+        ("open loop shared by all, 50 % load, 1.5 x in the second half", 0.5, lambda s: [Slowdown(s / 2, END, 1.5)]),
+    ]
+    print("\n| change | 300 requests | 1000 |\n|---|---:|---:|")
+    for name, load, changes_of in shared:
+        cells = []
+        for n in (300, 1000):
+            changes = changes_of(n / (SLOTS * load))
+            cells.append(
+                f"{share(seeds, lambda rng, n=n, load=load, c=changes: shared_loop(rng, n, load, changes=c), changed):.0%}"
+            )
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
     print("\n| arrivals, of the capacity | 200 | 1000 |\n|---|---:|---:|")
     for load in (1.05, 1.1, 1.25, 1.5):
         cells = [f"{share(seeds, lambda rng, n=n, load=load: open_loop(rng, n, load), behind):.0%}" for n in (200, 1000)]

@@ -14,7 +14,7 @@ import pytest
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.check import LIMITS
 from llama_load.metrics.constancy import TPOT, Constancy, Observed, constancy
-from tests.queue_runs import LAWS, QueueRun, Slowdown, closed_loop, observed, open_loop
+from tests.queue_runs import LAWS, QueueRun, Slowdown, closed_loop, observed, open_loop, shared_loop
 
 S = 1_000_000_000
 END = 1e7
@@ -36,10 +36,11 @@ def rate(make: Callable[[np.random.Generator], QueueRun], cut_s: float | None = 
 
 
 def test_constant_servers_are_seldom_accused() -> None:
-    """At most 2 % of open loops at 50 to 80 % load and closed loops of 1 to 4 x slots; 315 runs here, thousands in the benchmark."""
+    """At most 2 % of open loops at 50 to 80 % load and closed loops of 1 to 4 x slots; 345 runs here, thousands in the benchmark."""
     runs = [lambda rng, n=n, load=load: open_loop(rng, n, load) for n in (100, 300) for load in (0.5, 0.7, 0.8)]
     runs += [lambda rng, n=n, u=u, law=law: closed_loop(rng, n, u, law) for n in (100, 300) for u in (4, 16) for law in LAWS]
     runs += [lambda rng, law=law: closed_loop(rng, 300, 8, law, varies="speed") for law in LAWS]
+    runs += [lambda rng, load=load: shared_loop(rng, 300, load) for load in (0.5, 0.8)]
     rates = [rate(make) for make in runs]
     assert np.mean(rates) <= 0.02
     assert max(rates) <= 2 / SEEDS
@@ -87,6 +88,15 @@ def test_one_cold_first_request_is_seen_and_one_long_prompt_is_not() -> None:
     prompt_tokens = np.full(100, 100.0)
     prompt_tokens[0] = 6000
     assert constancy(replace(seen, prompt_tokens=prompt_tokens)).cold_start is None
+
+
+def test_a_change_is_seen_in_an_open_loop_whose_latencies_depend_on_the_load() -> None:
+    """Continuous batching at 40 % load, twice as slow in the middle third of 188 s: at equal load the latencies differ."""
+
+    def slow(rng: np.random.Generator) -> QueueRun:
+        return shared_loop(rng, 300, 0.4, changes=[Slowdown(63, 125, 2)])
+
+    assert rate(slow) >= 0.6
 
 
 def test_a_stall_is_seen_in_the_throughput() -> None:
