@@ -102,6 +102,7 @@ class PerplexityPlan:
     context: int = 512
     stride: int | None = None
     binary: str = ""
+    args: str = ""  # further flags of the program
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llama_load.experiments.sweep.grammar import REQUESTS
 from llama_load.experiments.sweep.plan import Column, Plan, Table
@@ -227,7 +227,10 @@ def _estimate_of(column: Column, group: Sequence[Row], where: Mapping[str, list[
     values = [value for row in rows for value in row.samples.get(column.value, [])]
     if not values:
         values = [value for row in rows if (value := row.number(column.value)) is not None]
-    return estimate([value * column.scale for value in values])
+    found = estimate([value * column.scale for value in values])
+    # A figure that is measured once may have an error by itself: `perplexity_error` of perplexity.
+    own = next((error for row in rows if (error := row.number(f"{column.value}_error")) is not None), None)
+    return found if found is None or own is None or found.std else replace(found, std=own * column.scale)
 
 
 def _best(column: Column, value: Value, groups: Sequence[Sequence[Row]], found: Sequence[Estimate | None]) -> float | None:
