@@ -85,6 +85,7 @@ COLUMN = Object(
         "labels": Key(MapOf(Text()), "texts to show instead of these values"),
         "where": Key(MapOf(_TEXTS), "take it from the cells with these settings (or repeat); puts several cells into one row"),
         "loss-against": Key(MapOf(_TEXTS), "show the loss in per cent against the cells with these settings"),
+        "cost-against": Key(MapOf(_TEXTS), "of tokens/s: show the ms that a token takes longer than in these cells"),
     },
     or_text="value",
 )
