@@ -40,6 +40,7 @@ from llama_load.reports.show import show
 from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
 from llama_load.swarm import messages, rpc
+from llama_load.swarm.alive_file import keep_alive_file
 from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
@@ -92,6 +93,7 @@ def _on_parser(parser: Any, **_: Any) -> None:
 
 def _begin(environment: Any) -> Lifecycle | WorkerLifecycle:
     clean_logs()
+    keep_alive_file()
     return WorkerLifecycle(environment) if isinstance(environment.runner, WorkerRunner) else Lifecycle(environment)
 
 
