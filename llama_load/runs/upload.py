@@ -18,7 +18,7 @@ MOST_CHARS = 300
 
 
 def check_place(url: str) -> None:
-    """Raises UsageError if fsspec does not know the place, or a package for it is missing. Connects to nothing and starts no thread."""
+    """Raises UsageError if fsspec does not know the place, or a package for it is missing. It connects to nothing."""
     import fsspec
 
     protocol = url.partition("://")[0]
