@@ -3,8 +3,9 @@
     python scripts/audit.py .venv/bin
 
 Exit code 0: every package was looked up, and none has a known vulnerability. 1: some have. 3, with a line NOT AUDITED: pip-audit
-could not be installed, its database could not be reached, or packages are not in it. Where that is known and accepted, as on a
-machine without access to the database, AUDIT=optional makes 0 of that 3; the line NOT AUDITED stays. A release needs a 0 without it.
+could not be installed, its database could not be reached, or packages are not in it. Where that is known and accepted, as on
+a machine without access to the database, AUDIT=optional makes 0 of that 3; the line NOT AUDITED stays. A release needs a 0
+without it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def judged(report: Mapping[str, Any] | None, installed: Sequence[str]) -> tuple[
     looked_up = {name for name, each in found.items() if "skip_reason" not in each}
     missing = [name for name in names if name.lower().replace("_", "-") not in looked_up]
     lines = [
-        f"{each['name']} {each.get('version')}: {fault['id']}, fixed in {', '.join(fault.get('fix_versions', ())) or 'no version yet'}"
+        f"{each['name']} {each.get('version')}: {fault['id']}, fixed in {', '.join(fault.get('fix_versions', ())) or 'none yet'}"
         for each in found.values()
         for fault in each.get("vulns", ())
     ]
