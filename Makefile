@@ -45,6 +45,11 @@ test-containers: $(VENV)/.dev
 	@$(PIP) -e '.[heavy]'
 	$(BIN)/pytest -m heavy tests/heavy/test_containers.py tests/test_docker_files.py -v -s
 
+# The packages of the image with their hashes, newest versions that pyproject.toml allows.
+lock: $(VENV)/.dev
+	@$(PIP) 'uv>=0.8'
+	scripts/lock.sh $(BIN)
+
 # Thousands of new examples for every test that makes its own, where the suite tries the same hundred each time.
 fuzz: $(VENV)/.dev
 	LLAMA_LOAD_HYPOTHESIS=fuzz $(BIN)/pytest -m "hypothesis and not heavy"
