@@ -101,6 +101,22 @@ def test_a_probe_that_cannot_be_used_never_bounds() -> None:
     assert rate.why == "the client was too slow"
 
 
+def test_levels_at_which_some_probes_cannot_be_used_are_not_in_the_answer() -> None:
+    """At 12 users the client is too slow every second time, and these probes miss: the others are the lucky ones."""
+    calls: list[float] = []
+
+    def probe(level: float, requests: int) -> ProbeResult:
+        calls.append(level)
+        is_slow = level == 12 and calls.count(12) % 2 == 0
+        return probe_of(lambda level: 1.0 if level <= 12 and not is_slow else 0.5, fault_from=12 if is_slow else math.inf)(
+            level, requests
+        )
+
+    found = search_users(probe, UserGoal())
+    assert calls.count(12) >= 2
+    assert (found.value, found.high) == (11, None)
+
+
 def test_the_sentence_names_what_binds_and_what_to_do() -> None:
     found = search_users(probe_of(lambda level: 1.0 if level <= 20 else 0.5), UserGoal())
     answer = Answer(found, TTFT, 0.9, "users", slots=4)
