@@ -64,6 +64,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.large_prompts
 	$(BIN)/python -m benchmarks.live_figures
 	$(BIN)/python -m benchmarks.telemetry
+	$(BIN)/python -m benchmarks.search
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
