@@ -109,6 +109,13 @@ RESULT_FLAGS = (
         "cancel requests in flight when -t, Ctrl-C or a stop ends the run, or wait for them",
         (CANCEL, WAIT),
     ),
+    Flag(
+        "--server-grace",
+        Kind.NUMBER,
+        ADVANCED,
+        "10",
+        "seconds that a run goes on after its last server on this machine has ended, in case it is started again",
+    ),
     Flag("--connect-timeout", Kind.NUMBER, ADVANCED, f"{_TIMEOUTS.connect_s:g}", "seconds to wait for a connection"),
     Flag("--first-token-timeout", Kind.NUMBER, ADVANCED, f"{_TIMEOUTS.first_token_s:g}", "seconds to wait for the first token"),
     Flag("--token-timeout", Kind.NUMBER, ADVANCED, f"{_TIMEOUTS.token_s:g}", "seconds to wait for the next token"),

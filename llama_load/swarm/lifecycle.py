@@ -40,6 +40,7 @@ from llama_load.reports.show import show
 from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
 from llama_load.swarm import messages, rpc
+from llama_load.swarm.alive_file import keep_alive_file
 from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
@@ -92,6 +93,7 @@ def _on_parser(parser: Any, **_: Any) -> None:
 
 def _begin(environment: Any) -> Lifecycle | WorkerLifecycle:
     clean_logs()
+    keep_alive_file()
     return WorkerLifecycle(environment) if isinstance(environment.runner, WorkerRunner) else Lifecycle(environment)
 
 
@@ -111,6 +113,7 @@ class Lifecycle:
         self._junit: Path | None = None
         self._has_html = True
         self._is_interrupted = self._is_quitting = False
+        self._autostarts = bool(self.options.autostart) and not self.headless
         self._user_scaler = UserScaler(environment)
         self._reported = Event()
         self._reported.set()
@@ -215,9 +218,11 @@ class Lifecycle:
             raise GreenletExit
         try:
             if self.prepared is None:
-                # Locust's web UI starts its timer right after this event: wait for that.
-                gevent.sleep(0)
-                self._take_over_run_time()
+                if self._autostarts:  # its -t was taken over when the flags were read
+                    self._autostarts = False
+                else:  # Locust's web UI starts its timer right after this event: wait for that
+                    gevent.sleep(0)
+                    self._take_over_run_time()
                 self.outcome = None
                 self.prepared = self._prepare(self.read(self.options, self.environment.host))
             prepared, self.prepared = self.prepared, None
@@ -332,8 +337,8 @@ class Lifecycle:
             _say(NOTHING_SENT)
             self.exit_code = EXIT_CODE
         self._reported.wait(REPORTED_WITHIN_S)
-        if self._is_interrupted:
-            self.exit_code = max(self.exit_code or 0, EXIT_CODE)
+        if self._is_interrupted and self.exit_code is None:  # else the verdict decides: the last answer may have come before
+            self.exit_code = EXIT_CODE
         if self.exit_code is not None:
             environment.process_exit_code = self.exit_code
 

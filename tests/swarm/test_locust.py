@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from llama_load.serving.process import Running, free_port
-from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment
+from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, run_to_the_end
 from tests.swarms import wait_until, web_ui
 
 Run = Callable[..., Finished]
@@ -146,6 +146,19 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
     assert second.summary["llama_load"]["verdict"]["word"] != "INCOMPLETE"
     assert "--num-prompts must be a whole number" in out
     assert "Traceback" not in out
+
+
+@pytest.mark.parametrize("load", [("-u", "2"), ("--request-rate", "20")], ids=["closed", "open"])
+def test_autostart_keeps_the_run_time(simulate: Callable[..., Simulated], tmp_path: Path, load: tuple[str, ...]) -> None:
+    """With -t 1 it ends after a second, and with --autoquit Locust too. It never ended, and a rate was refused for having no end."""
+    server = simulate("--first-token-ms", "20", "--interval-ms", "5")
+    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(free_port()), "--run-dir", str(tmp_path / "run")]
+    command += ["--host", server.url, "--autostart", "--autoquit", "0", "-t", "1s", "--max-tokens", "2", *load]
+    ended = run_to_the_end(command, 60, env=environment(), cwd=tmp_path)
+    done = Finished(ended.returncode, ended.stdout, ended.stderr, tmp_path / "run")
+    assert done.manifest["run_time_s"] == 1.0, done.err
+    assert done.manifest["end"] in ("time", "complete")
+    assert done.summary["completed"] > 0
 
 
 def test_a_ramp_of_locusts_is_obeyed(simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]) -> None:
