@@ -118,6 +118,8 @@ def _more(figures: Summary) -> Iterable[str]:
     yield headline("More from the Client", "-")
     if figures.total_output_tokens:
         yield number("Output characters per second:", figures.output_chars_per_s)
+        yield number("Peak output in any second (tok/s):", figures.peak_output_tok_per_s)
+    yield whole("Peak requests in flight:", figures.peak_in_flight)
     yield from _details(figures, CONNECTION)
     if figures.total_images:
         yield whole("Images:", figures.total_images)
@@ -235,7 +237,5 @@ def verdict_lines(results: Results) -> list[str]:
         where = "" if check.stage is None else f"stage {check.stage}: "
         lines += textwrap.wrap(f"{mark} {where}{check.text}", TEXT_WIDTH, subsequent_indent="  ")
     for threshold in results.thresholds:
-        value = threshold.why or "not measured" if threshold.value is None else f"{threshold.value:g}"
-        mark = "!" if threshold.failed else "+"
-        lines.append(f"{mark} threshold {threshold.text}: {value}, {'FAILED' if threshold.failed else 'passed'}")
+        lines.append(f"! {threshold.line}, FAILED" if threshold.failed else f"+ {threshold.line}")
     return lines

@@ -52,8 +52,6 @@ ZH = {
     "INCOMPLETE": "INCOMPLETE（数据不完整）",
     "All checks are within their limits.": "所有检查都在限度之内。",
     "This report was rebuilt from the files of an interrupted run.": "本报告由一次中断的测试留下的文件重建。",
-    "threshold": "阈值",
-    "not measured": "未测得",
     "Check": "检查",
     "Limit": "限度",
     "Result": "结果",

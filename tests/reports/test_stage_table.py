@@ -386,10 +386,10 @@ def test_junit_names_the_stage_whose_threshold_came_true(tmp_path: Path) -> None
     expected = {case.get("name"): [outcome.get("message") for outcome in case] for case in root.iter("testcase")}
     assert expected == {
         "run is complete": [],
-        "mean_ttft_ms{stage=1}>100": [],
-        "mean_ttft_ms{stage=2}>100": ["mean_ttft_ms of stage 2 was 149, over the limit of 100"],
-        "failed>5": [],
-        "mean_tpot_ms{stage=16}>80": [
+        "mean_ttft_ms{stage=1} <= 100": [],
+        "mean_ttft_ms{stage=2} <= 100": ["mean_ttft_ms of stage 2 was 149, over the limit of 100"],
+        "failed <= 5": [],
+        "mean_tpot_ms{stage=16} <= 80": [
             "mean_tpot_ms of stage 16 was not measured, so the limit of 80 cannot be checked",
         ],
     }

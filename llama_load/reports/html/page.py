@@ -139,7 +139,7 @@ def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf],
 
 def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate) -> list[Chart]:
     x_range = shared_range(axis)
-    charts = [load_chart(measured, axis, x_range, t, peak=results.total.max_concurrent_requests)]
+    charts = [load_chart(measured, axis, x_range, t, peak=results.total.peak_in_flight)]
     charts += [*throughput_charts(measured, axis, x_range, t), gantt_chart(measured, axis, x_range, t)]
     latencies = tables.shown_of(of_group(EVERY), results.total)
     charts += [chart for each in latencies if (chart := over_time_chart(each, measured, axis, x_range, t)) is not None]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from llama_load.analysis.keys import flat_result
+from llama_load.analysis.keys import certain, flat_result, uncertain
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.definitions import EVERY, Latency, of_group
@@ -55,7 +55,8 @@ class Grid:
 
 def cards(results: Results, t: Translate) -> list[Card]:
     """The figures of the whole run; those that were not measured are left out."""
-    figures, flat = results.total, flat_result(results.run.manifest, results.total)
+    figures = results.total
+    flat = certain(flat_result(results.run.manifest, figures), uncertain(results.run.manifest, figures))
     ended = figures.completed + figures.failed
     below = t("{count} failed").format(count=f"{figures.failed:,}") if figures.failed else t("none failed")
     if figures.cancelled:
@@ -76,7 +77,7 @@ def cards(results: Results, t: Translate) -> list[Card]:
         good = flat["request_goodput"]
         goodput = "" if good is None else t("{count} within the objectives").format(count=brief(good))
         found.append(Card(t("Requests"), brief(flat["request_throughput"]), t("req/s"), goodput))
-    peak = t("at most {count} in flight").format(count=f"{figures.max_concurrent_requests:,}")
+    peak = t("at most {count} in flight").format(count=f"{figures.peak_in_flight:,}")
     found.append(Card(t("Duration"), brief(figures.duration_s), "s", peak))
     return found + _telemetry_cards(results, t)
 
