@@ -82,7 +82,7 @@ def _verdict(results: Results) -> Iterator[Line]:
     bad = [check for check in verdict.checks if not check.ok][1:]
     for check in bad[:MOST_CAUSES]:
         where = "" if check.stage is None else f"stage {check.stage}: "
-        yield from _wrapped(where + check.text, indent="  ")
+        yield from _wrapped(where + check.sentence, indent="  ")
     if len(bad) > MOST_CAUSES:
         yield Line(f"  and {len(bad) - MOST_CAUSES} more, see Verdict below")
     for threshold in results.thresholds:
