@@ -19,12 +19,12 @@ def percentile_word(p: float) -> str:
     return f"p{p:g}"
 
 
-def threshold_keys(percentiles: Sequence[float]) -> set[str]:
-    """The keys of `flat_result` that hold numbers when these percentiles are reported."""
+def threshold_keys(percentiles: Sequence[float]) -> list[str]:
+    """The keys of `flat_result` that hold numbers when these percentiles are reported, the most usual ones first."""
     latencies = [latency.key for latency in of_group(EVERY, SCHEDULED)]
-    words = ["mean", "median", "std", *map(percentile_word, percentiles)]
-    keys = {figure.key for figure in FIGURES} | {"dropped"} | {f"count_{key}" for key in latencies}
-    return keys | {f"{word}_{key}_ms" for key in latencies for word in words}
+    words = [*map(percentile_word, percentiles), "median", "mean", "std"]
+    keys = [f"{word}_{key}_ms" for key in latencies for word in words] + [figure.key for figure in FIGURES]
+    return [*keys, "dropped", *(f"count_{key}" for key in latencies)]
 
 
 def flat_result(

@@ -172,6 +172,12 @@ def evaluate(
     return ThresholdResult(threshold, float(value), _OPERATORS[threshold.sign](value, threshold.limit))
 
 
+def percentile_of(key: str) -> float | None:
+    """The percentile of a key: `p99_ttft_ms`: 99; None for other keys."""
+    match = _PERCENTILE.fullmatch(key)
+    return float(match["p"]) if match else None
+
+
 def least_values(key: str) -> tuple[str, int] | None:
     """The latency of a percentile's key, and how many values that percentile needs; None for other keys.
 

@@ -214,6 +214,7 @@ FLAGS = (
     Flag("--no-report-html", "", "do not write report.html, which takes about 2 s after the run and 1.4 MB", switch=True),
     Flag("--lang", ENGLISH, "language of the headings in report.md and report.html", LANGUAGES),
     Flag("--junit", "", "write the thresholds' results to this JUnit XML file, for CI"),
+    Flag("--save-texts", "", "store prompts and answers in the results (otherwise only their hashes)", switch=True),
     Flag(
         "--at-end",
         CANCEL,
@@ -256,7 +257,6 @@ FLAGS = (
         in_web_ui=False,
     ),
     Flag("--price-per-hour", "", "price of the whole set-up per hour, in any currency: adds the cost of a million tokens"),
-    Flag("--save-texts", "", "store prompts and answers in the results (otherwise only their hashes)", switch=True),
 )
 
 _SECRET_FLAGS = {flag.name for flag in FLAGS if flag.secret}

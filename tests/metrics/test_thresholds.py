@@ -197,9 +197,9 @@ def test_every_report_shows_the_requirement() -> None:
     """Block, first screen, Markdown, HTML, JSON; a threshold that passes has no word of failure."""
     found = results(fail_if=["mean_ttft_ms>50", "p99_e2el_ms>500", "verdict!=VALID", "failure_ratio>0.01"])
     text = block(found)
-    assert "! mean_ttft_ms <= 50: 100, FAILED\n" in text
-    assert "! p99_e2el_ms <= 500: n/a (1 value, 100 needed), FAILED\n" in text
-    assert "+ verdict is VALID: VALID\n+ at most 1 % failed: 0 %\n" in text
+    assert "✗ mean_ttft_ms <= 50: 100, FAILED\n" in text
+    assert "✗ p99_e2el_ms <= 500: n/a (1 value, 100 needed), FAILED\n" in text
+    assert "✓ verdict is VALID: VALID\n✓ at most 1 % failed: 0 %\n" in text
     assert any(line.text == "  mean_ttft_ms <= 50: 100, FAILED" for line in first_screen(found))
     assert "| ✓ | at most 1 % failed: 0 % | |" in markdown(found, text)
     assert "✓ at most 1 % failed: 0 %" in html_page(found, text, "en")
