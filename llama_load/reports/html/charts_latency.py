@@ -41,7 +41,9 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
     if not known:
         return None
     longest = max(float(curve.x[-1]) for curve in known.values())
-    is_log = bool(whole.median and longest > WIDE * whole.median and min(float(curve.x[0]) for curve in known.values()) > 0)
+    # Most gaps between tokens are alike and a few are a hundred times as long, also where there are too few to see it.
+    is_wide = latency.is_pooled or bool(whole.median and longest > WIDE * whole.median)
+    is_log = is_wide and min(float(curve.x[0]) for curve in known.values()) > 0
     plot = figure(
         f"{latency.name} (ms)",
         t("share of values"),
