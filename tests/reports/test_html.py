@@ -225,8 +225,8 @@ def test_words_are_explained_where_they_stand(tmp_path: Path) -> None:
 
 
 def test_the_gaps_between_tokens_have_a_log_axis() -> None:
-    """Also where all are within a factor of 20; a latency of requests then has a linear one."""
-    records = table(*(record(number, gaps_ms=(20, 25, 30)) for number in range(30)))
+    """Also where all are within a factor of 20, or some tokens arrived together; a latency of requests then has a linear one."""
+    records = table(*(record(number, gaps_ms=(20, 25, 30, 0)) for number in range(30)))
     total = summarize(records)
     scales = {}
     for latency in of_group(EVERY):
@@ -235,6 +235,10 @@ def test_the_gaps_between_tokens_have_a_log_axis() -> None:
         chart = ecdf_chart(latency, {"all": curve}, total.distributions[latency.key], translator("en"))
         assert chart is not None
         scales[latency.key] = type(chart.figure.x_scale).__name__
+        if latency.key == "itl":
+            assert chart.figure.x_range.start > 0
+            drawn = chart.figure.renderers[0].data_source.data
+            assert min(drawn["x"]) >= chart.figure.x_range.start and max(drawn["y"]) == 1
     assert scales == {"ttft": "LinearScale", "tpot": "LinearScale", "itl": "LogScale", "e2el": "LinearScale"}
 
 
