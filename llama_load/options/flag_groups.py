@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llama_load.options.flags import FLAGS, Flag
+from llama_load.options.flag import Flag
+from llama_load.options.flags import FLAGS
 
 # The first flag of each group, in the order of FLAGS.
 _BEGINS = {
