@@ -101,6 +101,7 @@ RESULT_FLAGS = (
         reports_only=True,
     ),
     Flag("--junit", Kind.XML_FILE, ADVANCED, "", "write the thresholds' results to this JUnit XML file, for CI", reports_only=True),
+    Flag("--save-texts", Kind.SWITCH, ADVANCED, "", "store prompts and answers in the results (otherwise only their hashes)"),
     Flag(
         "--at-end",
         Kind.CHOICE,
@@ -165,5 +166,4 @@ RESULT_FLAGS = (
         "",
         "price of the whole set-up per hour, in any currency: adds the cost of a million tokens",
     ),
-    Flag("--save-texts", Kind.SWITCH, ADVANCED, "", "store prompts and answers in the results (otherwise only their hashes)"),
 )
