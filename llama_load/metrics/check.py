@@ -229,6 +229,13 @@ LIMITS = {
         "a preempted request is computed twice, which other loads are not",
         "lower the load, or give the server more memory (--gpu-memory-utilization)",
     ),
+    "answer_models": Limit(
+        NOT_COMPARABLE,
+        0,
+        SAME,
+        "the figures mix two models",
+        "see which program chooses the model (a router, a reload), and run again against one",
+    ),
     "replica_difference": Limit(
         NOT_COMPARABLE,
         1.5,

@@ -67,6 +67,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load.users(evidence),
         *load.imbalance(evidence),
         *server.replicas(evidence),
+        *server.models(evidence),
         *server.unused_draft_model(evidence),
         *load.task_exceptions(evidence),
         *load.server_changes(evidence),

@@ -178,6 +178,14 @@ def test_preempted_requests_are_named() -> None:
     assert bad(of(answers(), counters=replace(counted, preemptions=0))) == {}
 
 
+def test_a_model_that_changes_during_the_run_is_named() -> None:
+    """Two models that were requested are no change."""
+    rows = [replace(each, answered_model="a (f1)" if n < 15 else "a (f2)") for n, each in enumerate(answers())]
+    assert bad(of(rows))["answer_models"] == "the answers of one server name 2 models: 15 × a (f1), 5 × a (f2)"
+    requested = [replace(each, model=f"m{n % 2}", answered_model=f"m{n % 2}") for n, each in enumerate(answers())]
+    assert bad(of(requested)) == {}
+
+
 def replicas(slow: float, seed: int = 0) -> list[RequestRecord]:
     """Three replicas in turns, the third with `slow` times the TPOT; noise of 20 %."""
     draws = np.random.default_rng(seed)
