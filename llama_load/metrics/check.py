@@ -215,12 +215,33 @@ LIMITS = {
         "answers cut short by the context make a server look fast",
         "start the server with a larger -c or fewer slots, or lower --max-tokens",
     ),
-    "drift_ratio": Limit(
+    "changed_ratio": Limit(
         NOT_COMPARABLE,
-        1.5,
+        1.25,
         SAME,
-        "percentiles of a latency that grows depend on how long the run lasts",
-        "open loop: lower the rate; closed loop: see why the server slows down",
+        "a change this large in a third of the time moves a mean by 8 %: figures then depend on how long the run lasts",
+        "find what changed (cold start: raise --warmup; throttling, full memory, other load) and run again",
+    ),
+    "cold_start_ratio": Limit(
+        NOT_COMPARABLE,
+        3.0,
+        SAME,
+        "first requests this slow are the start of the server, not its speed, and they are the highest percentiles",
+        "raise --warmup",
+    ),
+    "failure_burst_ratio": Limit(
+        NOT_COMPARABLE,
+        0.05,
+        SAME,
+        "failures that come together are an event, such as a restart, after which the server is another one",
+        "read the server's log at that time",
+    ),
+    "backlog_ratio": Limit(
+        NOT_COMPARABLE,
+        0.02,
+        SAME,
+        "the limit is what chance explains; percentiles of a queue that grows depend on how long the run lasts",
+        "lower --request-rate: the server cannot keep up",
     ),
     "preemption_ratio": Limit(
         NOT_COMPARABLE,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import VALID, WORDS, Check
-from llama_load.metrics.checks import alive, answers, client, completeness, lengths, load, server
+from llama_load.metrics.checks import alive, answers, client, completeness, lengths, load, same, server
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.stage_figures import StageFigures
 
@@ -26,7 +26,8 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     load.unanswered,
     load.cut,
     load.excess_in_flight,
-    load.drifted,
+    same.changes,
+    same.falling_behind,
     lengths.short_answers,
     lengths.long_answers,
     lengths.prompts_shortened,
