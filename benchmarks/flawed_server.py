@@ -30,7 +30,7 @@ class Flaw:
     short_every: int = 0  # every n-th answer has four tokens
     filtered_every: int = 0  # every n-th answer ends by content_filter
     most_prompt_tokens: int | None = None  # prompts are cut there
-    answers: str = "all"  # different for "all" prompts, for each "user", for "none"; or the words of the "prompt"
+    answers: str = "all"  # different for "all" prompts, for each "user", for "none"
     blank_s: float | None = None  # an event of one blank after this time
     burst: int = 1  # tokens written at once
     slow: Callable[[float], float] = lambda at_s: 1.0  # factor of all times at a time since the first request
@@ -140,7 +140,6 @@ class _Handler(BaseHTTPRequestHandler):
         at_s = begun_s - (server.began_s or begun_s)
         slow = flaw.slow(at_s)
         chosen = {"user": str(number % 4), "none": ""}.get(flaw.answers, prompt)
-        echo = prompt.split() if flaw.answers == "prompt" else []
         digest = hashlib.sha256(chosen.encode()).digest()
         if flaw.blank_s is not None:
             self._wait_until(begun_s + flaw.blank_s)
@@ -148,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
         due_s, pieces = begun_s + FIRST_S * slow, []
         for index in range(tokens):
             is_lost = flaw.lost_every and index % flaw.lost_every == flaw.lost_every - 1
-            word = f"{echo[index % len(echo)]} " if echo else self._word(digest, index)
+            word = self._word(digest, index)
             if flaw.early_s is not None and not index:
                 self._wait_until(begun_s + flaw.early_s)
                 self._delta(word, number)

@@ -80,18 +80,17 @@ CASES = (
     ),
     Case(name="another client", check="other_client_ratio", flaw=Flaw(metrics=True, others=4)),
     Case(name="bursts of 20 tokens", check="buffered_ratio", flaw=Flaw(burst=20)),
-    Case(name="ten times slower from half time on", check="drift_ratio", flaw=Flaw(slow=lambda at_s: 1 if at_s < 5 else 10)),
+    Case(name="ten times slower from half time on", check="changed_ratio", flaw=Flaw(slow=lambda at_s: 1 if at_s < 5 else 10)),
     Case(name="another model from 3 s on", check="answer_models", flaw=Flaw(model_changes_s=3.0)),
     Case(name="usage one too low", check="count_gap_ratio|unbelievable_counts", flaw=Flaw(usage_more=-1)),
     Case(name="every third answer has usage, x 1.07", check="count_gap_ratio", flaw=Flaw(usage_every=3, usage=1.07, tokens=36)),
     Case(name="every event twice", check="count_gap_ratio|unbelievable_counts", flaw=Flaw(text=lambda word: word, twice=True)),
-    Case(name="the prompt repeated as the answer", check="echo_ratio", flaw=Flaw(answers="prompt")),
     Case(name="an early first token", check="early_first_ratio", flaw=Flaw(early_s=0.004)),
     Case(name="one replica of three out of a cache", check="replica_difference|buffered_ratio", second=Flaw(slow=lambda _: 0.01)),
     Case(name="clean, Chinese", check="", flaw=Flaw(text=lambda word: "你好吗"[len(word) % 3])),
     Case(name="clean, tool calls", check="", flaw=Flaw(tool_calls=True)),
-    Case(name="slow at first", check="drift_ratio", flaw=Flaw(slow=lambda at_s: 6 if at_s < 5 else 1)),
-    Case(name="slow in the middle", check="drift_ratio", flaw=Flaw(slow=lambda at_s: 5 if 3 < at_s < 9 else 1)),
+    Case(name="slow at first", check="changed_ratio|cold_start_ratio", flaw=Flaw(slow=lambda at_s: 6 if at_s < 5 else 1)),
+    Case(name="slow in the middle", check="changed_ratio", flaw=Flaw(slow=lambda at_s: 5 if 3 < at_s < 9 else 1)),
 )
 
 

@@ -35,6 +35,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     alive.equal_answers,
     alive.refusals,
     alive.abrupt_answers,
+    alive.early_first_tokens,
     answers.tokens_per_event,
     answers.prompt_cache,
     server.other_clients,
