@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.flawed_server import Flaw, flawed
+from benchmarks.flawed_server import WORDS, Flaw, flawed
 from benchmarks.harness import heading
 from llama_load.bundled import bundled
 
@@ -86,8 +86,13 @@ CASES = (
     Case(name="every third answer has usage, x 1.07", check="count_gap_ratio", flaw=Flaw(usage_every=3, usage=1.07, tokens=36)),
     Case(name="every event twice", check="count_gap_ratio|unbelievable_counts", flaw=Flaw(text=lambda word: word, twice=True)),
     Case(name="an early first token", check="early_first_ratio", flaw=Flaw(early_s=0.004)),
-    Case(name="one replica of three out of a cache", check="replica_difference|buffered_ratio", second=Flaw(slow=lambda _: 0.01)),
-    Case(name="clean, Chinese", check="", flaw=Flaw(text=lambda word: "你好吗"[len(word) % 3])),
+    Case(
+        name="one replica of three out of a cache",
+        check="replica_difference|buffered_ratio",
+        second=Flaw(slow=lambda _: 0.01),
+        flags=("--num-prompts", "120"),
+    ),
+    Case(name="clean, Chinese", check="", flaw=Flaw(text=lambda word: "你好天地人水火木"[WORDS.index(word.strip())])),
     Case(name="clean, tool calls", check="", flaw=Flaw(tool_calls=True)),
     Case(name="slow at first", check="changed_ratio|cold_start_ratio", flaw=Flaw(slow=lambda at_s: 6 if at_s < 5 else 1)),
     Case(name="slow in the middle", check="changed_ratio", flaw=Flaw(slow=lambda at_s: 5 if 3 < at_s < 9 else 1)),

@@ -178,6 +178,8 @@ def test_a_first_token_that_was_not_generated_is_named() -> None:
     early = {"ttft_ms": 4.0, "itl_ms": [300.0, *[GAP_MS] * (TOKENS - 2)]}
     assert "20 of 20 answers got their first token long before the others" in bad(of(answers(**early)))["early_first_ratio"]
     assert "early_first_ratio" in bad(of(answers(ttft_ms=40.0, server_prompt_ms=95.0, server_predict_ms=2000.0)))
+    speculative = {"ttft_ms": 40.0, "itl_ms": [90.0, *[0.0, 0.0, 0.0, 90.0] * 19, 0.0, 0.0]}
+    assert "early_first_ratio" not in bad(of(answers(**speculative)))
     some = [replace(each, **early) if number % 3 == 0 else each for number, each in enumerate(answers())]
     assert "early_first_ratio" not in bad(of(some))
 
