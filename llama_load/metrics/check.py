@@ -243,6 +243,20 @@ LIMITS = {
         "the limit is what chance explains; percentiles of a queue that grows depend on how long the run lasts",
         "lower --request-rate: the server cannot keep up",
     ),
+    "preemption_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        SAME,
+        "a preempted request is computed twice, which other loads are not",
+        "lower the load, or give the server more memory (--gpu-memory-utilization)",
+    ),
+    "replica_difference": Limit(
+        NOT_COMPARABLE,
+        1.5,
+        SAME,
+        "the figures mix two servers; equal replicas differ by less",
+        "see what slows the replica (other programs, clocks, settings), or measure it alone",
+    ),
     "in_flight_imbalance": Limit(
         NOT_COMPARABLE,
         0.6,

@@ -67,6 +67,8 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load.dropped(evidence),
         *load.users(evidence),
         *load.imbalance(evidence),
+        *server.replicas(evidence),
+        *server.unused_draft_model(evidence),
         *load.task_exceptions(evidence),
         *load.server_changes(evidence),
         *server.just_started(evidence),
@@ -81,6 +83,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         client.connections(evidence),
         answers.count_gap(evidence),
         *answers.counts(evidence),
+        *answers.blanks(evidence),
         *answers.intervals(evidence),
     ]
     bad = [check for check in checks if not check.ok]
