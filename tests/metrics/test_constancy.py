@@ -100,6 +100,16 @@ def test_a_change_is_seen_in_an_open_loop_whose_latencies_depend_on_the_load() -
     assert rate(slow) >= 0.6
 
 
+def test_a_data_set_that_is_sorted_by_length_is_no_change_of_the_server() -> None:
+    """Prompts of 100 to 400 tokens, in this order, and TTFT in proportion; the same TTFT without such prompts is a change."""
+    seen = observed(closed_loop(np.random.default_rng(0), 400, 4))
+    longer = np.linspace(1, 4, 400)
+    slower = replace(seen, ttft_ms=100 * longer)
+    assert [each.name for each in constancy(slower).changes] == ["TTFT"]
+    explained = constancy(replace(slower, prompt_tokens=100 * longer))
+    assert (explained.changes, [each.name for each in explained.explained]) == ([], ["TTFT"])
+
+
 def test_a_stall_is_seen_in_the_throughput() -> None:
     """10 s of nothing in the middle of a minute."""
     assert rate(lambda rng: closed_loop(rng, 2000, 4, changes=[Slowdown(25, 35, 1e4)], until_s=60), 60) >= 0.9
