@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from llama_load.metrics.backlog import backlog
+from llama_load.metrics.changes import Change, is_confirmed
 from llama_load.metrics.check import LIMITS
 from llama_load.metrics.constancy import TPOT, Constancy, Observed, constancy
 from llama_load.metrics.steady import steady_part
@@ -108,6 +109,16 @@ def test_a_data_set_that_is_sorted_by_length_is_no_change_of_the_server() -> Non
     assert [each.name for each in constancy(slower).changes] == ["TTFT"]
     explained = constancy(replace(slower, prompt_tokens=100 * longer))
     assert (explained.changes, [each.name for each in explained.explained]) == ([], ["TTFT"])
+
+
+def test_one_slow_request_is_no_change_and_four_are() -> None:
+    """A part of the time with one slow request among 80 others, or with four; and the wrong direction."""
+    change = Change(0, 10 * S, inside=200.0, outside=20.0, at_begin=True, at_end=False)
+    middle = np.concatenate((np.full(4, 5 * S), np.full(80, 50 * S)))
+    values = np.concatenate((np.full(4, 200.0), np.linspace(19, 21, 80)))
+    assert is_confirmed(change, values, middle)
+    assert not is_confirmed(change, values[3:], middle[3:])
+    assert not is_confirmed(replace(change, inside=2.0), values, middle)
 
 
 def test_a_stall_is_seen_in_the_throughput() -> None:
