@@ -67,6 +67,14 @@ RESULT_FLAGS = (
         repeated=True,
     ),
     Flag(
+        "--until",
+        Kind.EXPRESSION,
+        LIMITS,
+        "",
+        "end the run as soon as a figure is known to a precision, such as p99_ttft:5% or throughput:2%: mean, median or percentile "
+        "of ttft, tpot or e2el; needs -t or --num-prompts as a limit",
+    ),
+    Flag(
         "--metrics-port",
         Kind.ADDRESS,
         None,
@@ -102,6 +110,7 @@ RESULT_FLAGS = (
         reports_only=True,
     ),
     Flag("--junit", Kind.XML_FILE, ADVANCED, "", "write the thresholds' results to this JUnit XML file, for CI", reports_only=True),
+    Flag("--save-texts", Kind.SWITCH, ADVANCED, "", "store prompts and answers in the results (otherwise only their hashes)"),
     Flag(
         "--at-end",
         Kind.CHOICE,
@@ -166,5 +175,4 @@ RESULT_FLAGS = (
         "",
         "price of the whole set-up per hour, in any currency: adds the cost of a million tokens",
     ),
-    Flag("--save-texts", Kind.SWITCH, ADVANCED, "", "store prompts and answers in the results (otherwise only their hashes)"),
 )

@@ -30,11 +30,13 @@ from locust.runners import MasterRunner, WorkerRunner
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable_lines
+from llama_load.load.segments import total_requests
 from llama_load.options.flags import declare
 from llama_load.options.locust_flags import refuse_conflicts, users_of
 from llama_load.options.options import RunOptions, read_options
 from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
+from llama_load.preflight.user_mix import sending_users
 from llama_load.reports.formats import write_csv
 from llama_load.reports.result_json import result_json
 from llama_load.reports.show import show
@@ -57,6 +59,7 @@ from llama_load.swarm.web.metrics import RunMetrics, add_metrics_page, serve_met
 from llama_load.swarm.web.pages import add_pages
 from llama_load.swarm.web_guard import WebGuard
 from llama_load.swarm.worker import WorkerLifecycle
+from llama_load.units import quantity
 
 # Locust writes its CSV files once a second, and not again at the end.
 CSV_LAST_WRITE_S = 1.2
@@ -143,6 +146,7 @@ class Lifecycle:
             if self.headless:
                 self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.users
+                self._announce_end(self.prepared)
         except LlamaLoadError as error:
             _say(error)
             sys.exit(error.exit_code)
@@ -186,6 +190,12 @@ class Lifecycle:
         if self.run_time_s:
             logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
             logger.info("Run time limit set to %g seconds, counted from the end of the warm-up", self.run_time_s)
+
+    def _announce_end(self, prepared: Prepared) -> None:
+        """Where a number of requests ends the run: log it, instead of Locust's message that there is no limit."""
+        if not self.run_time_s and (count := total_requests(prepared.segments)) is not None:
+            logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
+            logger.info("The run ends after %s", quantity(count, "request"))
 
     def _prepare(self, options: RunOptions) -> Prepared:
         return self._adopted(prepare(self.environment, options, self.run_time_s, headless=self.headless))
@@ -235,8 +245,10 @@ class Lifecycle:
                 prepared.writer.manifest.users = prepared.users
             else:
                 users = self.environment.runner.target_user_count or self.options.num_users
-                prepared.writer.manifest.users = users
-                prepared.writer.manifest.ramp_s = None if prepared.is_open else ramp_s(users, self.options.spawn_rate)
+                prepared.writer.manifest.users = sending_users(self.environment.user_classes, users)
+                is_shaped = self.environment.shape_class is not None  # which starts users at rates of its choice, without -r
+                spawn_rate = None if prepared.is_open or is_shaped else self.options.spawn_rate
+                prepared.writer.manifest.ramp_s = ramp_s(users, spawn_rate)
             self._junit = prepared.options.junit
             self._upload = prepared.options.upload
             self._has_html = not prepared.options.no_report_html

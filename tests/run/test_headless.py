@@ -49,7 +49,7 @@ def test_a_full_run_is_consistent_in_block_json_and_parquet(llama_server: Runnin
     assert done.out.count(f"{np.percentile(measured.numbers('tpot_ms'), 99):<10.2f} *") == 1
     assert "* too few values, close to their maximum: p99 needs 100" in done.out
     assert summary["median_itl_ms"] == pytest.approx(np.median(measured.gaps_ms()))
-    assert summary["max_concurrent_requests"] == 8
+    assert summary["llama_load"]["peak_in_flight"] == 8
     assert f"{'Mean TTFT (ms):':<40} {summary['mean_ttft_ms']:<10.2f}" in done.out
     assert (done.folder / "summary.txt").read_text(encoding="utf-8") in done.out
     assert measured.values_of("clock_source") == ["user" if PORTABLE else "kernel"]

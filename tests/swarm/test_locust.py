@@ -166,7 +166,7 @@ def test_a_ramp_of_locusts_is_obeyed(simulate: Callable[..., Simulated], run_loc
     server = simulate("--first-token-ms", "90", "--interval-ms", "10")
     done = run_locust(server.url, "-u", "40", "-r", "2", "-t", "6s", "--max-tokens", "2")
     assert done.code == 0, done.err
-    assert 4 <= done.summary["max_concurrent_requests"] <= 20
+    assert 4 <= done.summary["llama_load"]["peak_in_flight"] <= 20
     assert done.manifest["ramp_s"] == 20.0
     assert [asked["users"] for asked in done.manifest["users_asked"]] == [40]
 
@@ -192,7 +192,7 @@ def test_edit_in_the_web_ui_changes_the_limit(simulate: Callable[..., Simulated]
         out = process.communicate(timeout=20)[0].decode()
     done = Finished(0, out, "", tmp_path / "ui")
     assert [asked["users"] for asked in done.manifest["users_asked"]] == [2, 5]
-    assert (done.manifest["users"], done.summary["max_concurrency"], done.summary["max_concurrent_requests"]) == (5, 5, 5)
+    assert (done.manifest["users"], done.summary["max_concurrency"], done.summary["llama_load"]["peak_in_flight"]) == (5, 5, 5)
 
 
 AWKWARD = """
