@@ -19,6 +19,7 @@ from llama_load.cli_compare import add_compare
 from llama_load.cli_datasets import add_datasets
 from llama_load.cli_files import add_files
 from llama_load.cli_parser import Parser
+from llama_load.cli_search import add_search
 from llama_load.cli_serve import add_serve, split_server_flags
 from llama_load.cli_sweep import add_sweep
 from llama_load.cli_telemetry import add_telemetry
@@ -152,6 +153,7 @@ def command_parser() -> Parser:
     runs.set_defaults(run=_runs)
 
     add_compare(commands)
+    add_search(commands)
     add_sweep(commands)
     add_datasets(commands)
     add_files(commands)

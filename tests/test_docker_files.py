@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ from typing import Any
 import pytest
 import yaml
 from locust.argument_parser import get_parser
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from llama_load.bundled import FOLDERS, bundled
 from llama_load.options.flags import FLAGS
+from llama_load.version import __version__
 from tests.conftest import REPOSITORY
 
 DOCKER = REPOSITORY / "docker"
@@ -71,6 +75,76 @@ def test_every_service_of_ours_has_an_init_and_keeps_its_results() -> None:
             assert service.get("init") is True, f"{file}: {name}"
         if "llama-load}" in service.get("image", ""):
             assert "${RUNS:-../runs}:/load/runs" in service["volumes"], f"{file}: {name}"
+
+
+# Services that write outside of /tmp and their volumes: vLLM and Grafana keep caches and a database beside their programs.
+MAY_WRITE = {("compose-vllm.yaml", "server"), ("compose-monitoring.yaml", "grafana"), ("compose-monitoring.yaml", "dcgm-exporter")}
+
+
+def test_containers_have_no_rights_that_they_do_not_need() -> None:
+    for file, name, service in services():
+        assert service["cap_drop"] == ["ALL"], f"{file}: {name}"
+        assert service["security_opt"] == ["no-new-privileges:true"], f"{file}: {name}"
+        assert (service.get("read_only"), service.get("tmpfs")) == (True, ["/tmp"]) or (file, name) in MAY_WRITE, f"{file}: {name}"
+
+
+def images() -> Iterator[tuple[str, str]]:
+    """Where an image that is not built here is named, and its name."""
+    for path in sorted(DOCKER.glob("*Dockerfile")):
+        for name in re.findall(r"^ARG BASE=(\S+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            yield path.name, name
+    for file, name, service in services():
+        image = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", service["image"])
+        if not image.startswith(("llama-load", "llama-rpc")):
+            yield f"{file}: {name}", image
+
+
+def test_images_have_versions_and_bases_digests() -> None:
+    """What `latest` was yesterday nobody can say. Of these two no digest was known when they were chosen."""
+    without_digest = {"ghcr.io/ggml-org/llama.cpp:server-b11434", "vllm/vllm-openai:v0.32.0"}
+    found = dict(images())
+    assert len(found) >= 6
+    for where, image in found.items():
+        if image not in without_digest | {"nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless"}:
+            assert re.fullmatch(r"[\w./-]+:[\w.-]*\d[\w.-]*@sha256:[0-9a-f]{64}", image), where
+        assert "latest" not in image and "master" not in image, where
+    assert not re.search(r"latest|master\b(?!-)", (DOCKER / "llama-rpc.Dockerfile").read_text(encoding="utf-8"))
+    kustomization = yaml.safe_load((DOCKER / "kubernetes" / "kustomization.yaml").read_text(encoding="utf-8"))
+    assert [image["newTag"] for image in kustomization["images"]] == [__version__]
+
+
+def locked(name: str) -> dict[str, Version]:
+    """The packages of a lock; each has hashes."""
+    text = (DOCKER / name).read_text(encoding="utf-8")
+    entries = re.split(r"\n(?=\S)", text.strip())
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", entry) for entry in entries)
+    parsed = [Requirement(entry.partition(" \\")[0]) for entry in entries]
+    return {each.name.lower(): Version(str(each.specifier).removeprefix("==")) for each in parsed}
+
+
+@pytest.mark.parametrize(("name", "extra"), [("requirements.txt", None), ("requirements-demo.txt", "demo")])
+def test_the_lock_has_what_the_project_needs(name: str, extra: str | None) -> None:
+    """After a change of pyproject.toml: `make lock`."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    packages = locked(name)
+    for line in project["dependencies"] + (project["optional-dependencies"][extra] if extra else []):
+        needed = Requirement(line)
+        assert needed.specifier.contains(packages[needed.name.lower()], prereleases=True), line
+
+
+def test_nothing_is_installed_in_the_image_without_a_hash() -> None:
+    text = (DOCKER / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    for command in re.findall(r"pip (?:install|wheel)[^&\n]*", text):
+        assert "--require-hashes" in command or "--no-deps" in command, command
+    assert "--no-build-isolation" in text and locked("requirements-build.txt")["hatchling"]
+
+
+def test_nothing_leaves_a_pod_but_to_servers_the_master_and_names() -> None:
+    spec = kinds("NetworkPolicy")["llama-load"]["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    ends = [rule["to"][0].get("podSelector", {}).get("matchLabels") for rule in spec["egress"]]
+    assert {"llama-load/role": "server"} in ends and {"k8s-app": "kube-dns"} in ends and len(ends) == 3
+    assert all(rule.get("to") for rule in spec["egress"]), "a rule without `to` allows everything"
 
 
 def test_keys_are_never_arguments() -> None:

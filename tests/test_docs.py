@@ -147,7 +147,7 @@ def test_the_output_in_the_readme_is_that_of_the_demo(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "llama_load.cli", "demo", "-u", "4", "--num-prompts", "4", "--run-dir", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment(), check=False)
     printed = {shape(line) for line in done.stdout.splitlines() + done.stderr.splitlines()}
-    # The verdict and the parts of the time depend on how busy the machine is, the next command on this one.
+    # The verdict, the next question and the parts of the time depend on how busy the machine is, the next command on this one.
     varying = ("…", "VALID", "Time went", "           ", "What is p99?", "  llama-load demo ")
     lines = [line for line in quoted.splitlines() if line and not line.startswith(varying)]
     assert len(lines) > 15

@@ -11,6 +11,7 @@ from llama_load.metrics.abort import parse_abort
 from llama_load.metrics.definitions import RATES, SECTION_KEYS
 from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.thresholds import DEFAULT, VERDICT, Threshold, least_values, parse_threshold
+from llama_load.metrics.until import Until, parse_until
 from llama_load.options.flag_reader import FlagReader
 
 
@@ -23,6 +24,7 @@ class Goals:
     percentiles: list[float]
     percentile_metrics: list[str]
     abort_if: tuple[Threshold, ...] = ()
+    until: Until | None = None
 
 
 def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
@@ -40,10 +42,15 @@ def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
     thresholds = given if replaced else [*given, default]
     if flags.switch("no_stream"):
         faults += _unmeasurable(slos, thresholds)
+    untils = flags.parsed("until", parse_until)
+    if untils and (load.stages or load.ramp):
+        faults.append("--until needs one constant load: leave out --stages and --ramp")
+    if untils and flags.switch("no_stream") and untils[0].latency in ("ttft", "tpot"):
+        faults.append(f"--until {untils[0].text}: whole answers (--no-stream) have only E2EL")
     num_prompts = flags.number("num_prompts", int, 1)
     for threshold in thresholds:
         faults += _too_few(threshold, num_prompts, load)
-    return Goals(tuple(slos), tuple(thresholds), percentiles, sections, tuple(flags.parsed("abort_if", parse_abort)))
+    return Goals(tuple(slos), tuple(thresholds), percentiles, sections, tuple(flags.parsed("abort_if", parse_abort)), *untils[:1])
 
 
 def _meaningless(threshold: Threshold, percentiles: list[float], stages: list[str]) -> Iterator[str]:

@@ -67,6 +67,14 @@ RESULT_FLAGS = (
         repeated=True,
     ),
     Flag(
+        "--until",
+        Kind.EXPRESSION,
+        LIMITS,
+        "",
+        "end the run as soon as a figure is known to a precision, such as p99_ttft:5% or throughput:2%: mean, median or percentile "
+        "of ttft, tpot or e2el; needs -t or --num-prompts as a limit",
+    ),
+    Flag(
         "--metrics-port",
         Kind.ADDRESS,
         None,

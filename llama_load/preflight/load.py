@@ -69,6 +69,8 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
         users=max(num_users, *(segment.most_users or 0 for segment in segments)),
         busy=max(num_users, *(min(segment.users_to_begin(USERS_AHEAD_S), most_users(workers)) for segment in segments)),
     )
+    if options.goals.until is not None and run_time_s is None and options.num_prompts is None:
+        raise UsageError(f"--until {options.goals.until.text} needs a limit: give -t or --num-prompts")
     _refuse_what_makes_no_schedule(environment, options, load)
     return load
 

@@ -82,6 +82,8 @@ def own_sections(results: Results) -> list[str]:
     lines += _stages(results)
     lines += _more(figures)
     lines += _open_loop(manifest, figures)
+    if (until := manifest.until) is not None:
+        lines += textwrap.wrap(until.sentence, TEXT_WIDTH, initial_indent="--until: ", subsequent_indent="  ")
     lines += steady_lines(results)
     lines += soak_lines(results)
     lines += time_lines(results.time_parts)

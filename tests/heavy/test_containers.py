@@ -71,7 +71,16 @@ def engine() -> Engine:
 def build(engine: Engine) -> Callable[[str, str], str]:
     def make(tag: str, extras: str) -> str:
         """Build docker/Dockerfile, on the network of this machine, where the package index is reached."""
-        arguments = ["--build-arg", f"EXTRAS={extras}", "--build-arg", f"VERSION={__version__}", "--tag", tag]
+        arguments = [
+            "--build-arg",
+            f"BASE={BASE}",
+            "--build-arg",
+            f"EXTRAS={extras}",
+            "--build-arg",
+            f"VERSION={__version__}",
+            "--tag",
+            tag,
+        ]
         if engine.command == "podman":  # its own format has no health checks
             arguments += ["--format", "docker"]
         command = [engine.command, "build", "--network", "host", "--file", str(DOCKER / "Dockerfile"), *arguments, "."]

@@ -127,6 +127,8 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
         }
         peaks = [gpu.get("vram_peak_mib") for gpu in _telemetry(ours, name).get("by_gpu") or [] if isinstance(gpu, Mapping)]
         facts["vram_by_gpu"] = " / ".join(f"{peak:.0f}" for peak in peaks if isinstance(peak, int | float))
+        rates = flat.get("spec_decode_per_position_acceptance_rates") or []
+        facts["accepted_by_position"] = " / ".join(f"{rate:.2f}" for rate in rates if isinstance(rate, int | float))
         if not facts["gpus"] and isinstance(count := _telemetry(ours, name).get("gpus"), int | float):
             facts["gpus"] = f"{count:.0f}"
         reasons = dict(outcome.extra_reasons) | {"vram_mib": "telemetry saw no GPU in use"}
