@@ -60,6 +60,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.arrivals
 	$(BIN)/python -m benchmarks.verdicts
+	$(BIN)/python -m benchmarks.steadiness
 	$(BIN)/python -m benchmarks.reports
 	$(BIN)/python -m benchmarks.large_prompts
 	$(BIN)/python -m benchmarks.live_figures
