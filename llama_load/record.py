@@ -113,6 +113,7 @@ class RequestRecord:
     connection_reused: bool = False  # it was already open: connect_ms and tls_ms are None
     connection_reopened: bool = False  # the open one was dead; connect_ms is that of the new one
     answered_by: str | None = None  # the answer's Server and Via headers
+    answered_model: str | None = None  # the model that a streamed answer names, with its fingerprint
 
     # reported by the server
     server_prompt_tokens: int | None = None  # processed, without the cached ones
