@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llama_load.analysis.keys import threshold_keys
+from llama_load.errors import did_you_mean
 from llama_load.load.segments import LoadModel
 from llama_load.metrics.abort import parse_abort
 from llama_load.metrics.definitions import RATES, SECTION_KEYS
 from llama_load.metrics.slo import Slo, parse_slo
-from llama_load.metrics.thresholds import DEFAULT, VERDICT, Threshold, least_values, parse_threshold
+from llama_load.metrics.thresholds import DEFAULT, VERDICT, Threshold, least_values, parse_threshold, percentile_of
 from llama_load.metrics.until import Until, parse_until
 from llama_load.options.flag_reader import FlagReader
 
@@ -57,11 +58,20 @@ def _meaningless(threshold: Threshold, percentiles: list[float], stages: list[st
     """Keys that no result has, or that name an unknown stage."""
     text, key = threshold.text, threshold.key
     if key != VERDICT and key not in threshold_keys(percentiles):
-        yield f"--fail-if {text!r}: no result has the key {key!r} (for percentiles other than 99 give --metric-percentiles)"
+        yield f"--fail-if {text!r}: {_no_such_key(key, percentiles)}"
     if stages and threshold.group != "stage" and key in RATES:
         yield f"--fail-if {text!r} needs a stage: write {key}{{stage={stages[0]}}}"
     if threshold.group == "stage" and threshold.member not in stages:
         yield f"--fail-if {text!r}: there is no stage {threshold.member!r}; stages: {', '.join(stages) or 'none'}"
+
+
+def _no_such_key(key: str, percentiles: Sequence[float]) -> str:
+    """What is wrong with a key that no result of the run has."""
+    p = percentile_of(key)
+    if p is not None and key in threshold_keys([p]):
+        return f"p{p:g} is not reported; add --metric-percentiles {','.join(f'{each:g}' for each in (*percentiles, p))}"
+    near = did_you_mean(key, threshold_keys(percentiles)) or "; docs/metrics.md has all keys"
+    return f"there is no key {key!r}{near}"
 
 
 def _unmeasurable(slos: Sequence[Slo], thresholds: Sequence[Threshold]) -> Iterator[str]:

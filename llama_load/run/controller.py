@@ -72,7 +72,7 @@ class RunController:
         self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer)
         self._phase_runner = PhaseRunner(prepared, self.dispatcher, host, self)
         self._progress = Progress(self.counts)
-        self._server_watch = ServerWatch(prepared.local_servers)
+        self._server_watch = ServerWatch(prepared.local_servers, prepared.options.server_grace_s)
         self._abort_if = prepared.options.goals.abort_if
         self._figures = RunningFigures()
         self.live = LiveFigures()
@@ -127,8 +127,8 @@ class RunController:
             self.end("stopped")
 
     def _server_ended(self) -> None:
-        """A server's process is gone: what is sent now can only fail."""
-        print("the server ended; the run ends", file=sys.stderr, flush=True)
+        """No server is left: what is sent now can only fail."""
+        print("no server is left; the run ends", file=sys.stderr, flush=True)
         self.end("server")
 
     def stopping(self, reason: str) -> None:

@@ -160,10 +160,12 @@ class Manifest:
 
 @dataclass(slots=True)
 class SpoolManifest:
-    """The worker whose records a spool holds, and the offset of its clock: master's clock = worker's + offset."""
+    """The worker whose records a spool holds, and the offset of its clock: master's clock = worker's + offset. `is_complete`: it
+    holds every record of this worker that the master has not acknowledged."""
 
     worker: str
     clock_offset_ns: int | None = None
+    is_complete: bool = False
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
