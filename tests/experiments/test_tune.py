@@ -100,6 +100,17 @@ def test_memory_comes_first_and_the_command_line_is_printed(
     assert len(ran) == 12
 
 
+def test_a_default_that_beats_all_others_is_named_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepared(monkeypatch)
+    write_plan(tmp_path, '["-t 4", "-t 8"]', '["-t 8", "-t 4"]')
+    assert main(["tune", str(tmp_path / "plan.yaml"), "--goodput", "ttft:500", "--out", str(tmp_path / "t")]) == 0
+    printed = capsys.readouterr().out
+    assert "throughput: the default is the best, threads=-t 8 (3 blocks)" in printed
+    assert "memory: slots=-np 4, +" in printed
+
+
 def test_without_a_good_run_the_tuning_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

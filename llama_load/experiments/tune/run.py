@@ -139,6 +139,8 @@ def sentence(each: StageRace) -> str:
     """What a stage found, without a full stop."""
     raced, label = each.raced, each.labels[each.raced.winner]
     blocks = quantity(raced.blocks, "block")
+    if not raced.winner and len(raced.dropped) == len(each.labels) - 1:
+        return f"{each.stage.name}: the default is the best, {label} ({blocks})"
     if not raced.winner and 0 not in raced.dropped:
         return f"{each.stage.name}: no real difference to the default, {label} ({blocks})"
     if raced.gain is None:
