@@ -60,10 +60,12 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.arrivals
 	$(BIN)/python -m benchmarks.verdicts
+	$(BIN)/python -m benchmarks.steadiness
 	$(BIN)/python -m benchmarks.reports
 	$(BIN)/python -m benchmarks.large_prompts
 	$(BIN)/python -m benchmarks.live_figures
 	$(BIN)/python -m benchmarks.telemetry
+	$(BIN)/python -m benchmarks.search
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

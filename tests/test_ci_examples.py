@@ -82,7 +82,7 @@ def test_the_job_leaves_what_its_later_steps_take(job: Job, simulate: Callable[.
     env = environment() | {"PATH": path, "SERVER": server.url, "LLAMA_LOAD_API_KEY": ""}
     done = subprocess.run(["bash", "-ec", command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode in (0, 1), done.stderr
-    assert "threshold p99_ttft_ms>500" in done.stdout
+    assert "p99_ttft_ms <= 500" in done.stdout
     (report,) = set(re.findall(r"\S+/report\.md", comment.replace("body@", "")))
     assert (tmp_path / report).read_text(encoding="utf-8").startswith("# ")
     assert [path for path in paths if not (tmp_path / path).exists()] == []

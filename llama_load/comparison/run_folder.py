@@ -45,6 +45,7 @@ _ADDRESSES = frozenset(("--port", "--host", "--log", "--log-file"))  # of a serv
 _ROOM = 10  # times MOST_SAMPLES values are read
 # Flags that choose the prompts or change them, and those that shape a load besides its concurrency and rate.
 _PROMPT_FLAGS = (
+    "category",
     *("bust_prefix_cache", "turns", "history", "system_prompt", "document_tokens", "document_cache", "question", "images"),
     *("image_size", "image_format", "images_per_request", "weights", "batch_size", "input_len", "range_ratio", "prefix_len"),
     *("num_prefixes", "keep_long_prompts", "stage_prompts"),

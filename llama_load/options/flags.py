@@ -164,6 +164,13 @@ FLAGS = (
     Flag(
         "--weights", Kind.EXPRESSION, TRAFFIC, "", "shares of the tasks of a mixture, such as document=3,vision=1 (default: equal)"
     ),
+    Flag(
+        "--category",
+        Kind.TEXT,
+        TRAFFIC,
+        "",
+        "of your own prompts send only these categories, such as code,prose (default: all)",
+    ),
     Flag("--batch-size", Kind.NUMBER, TRAFFIC, "1", "number of texts per embeddings request, documents per rerank request"),
     Flag(
         "--input-len",

@@ -20,7 +20,7 @@ _TEXTS = {"document", "input_len", "batch_size"}
 # your own, may use any.)
 USED_BY = {
     "ShareGPT": _CONVERSATIONS,
-    "Custom": {"dataset_path", "system_prompt", "output_len"},
+    "Custom": {"dataset_path", "category", "system_prompt", "output_len"},
     "Documents": _DOCUMENTS,
     "Vision": _VISION,
     "TextBatches": _TEXTS,

@@ -80,6 +80,7 @@ class RunOptions:
     timeouts: Timeouts
     retries: int  # how often a request that was refused as overloaded is sent again
     wait_at_end_s: float
+    server_grace_s: float
     save_texts: bool
     telemetry: TelemetryOptions
     price_per_hour: float | None
@@ -157,6 +158,7 @@ def read_options(namespace: Any) -> RunOptions:
             number("request_timeout", float, 0, above=True, most=LONGEST_S),
         ),
         retries=number("retry", int, 0, most=MOST_RETRIES),
+        server_grace_s=number("server_grace", float, 0, most=LONGEST_S),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
         save_texts=switch("save_texts"),
         telemetry=read_telemetry(flags),

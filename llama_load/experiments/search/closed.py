@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -165,6 +165,12 @@ def _answer(search: _Search, why: str) -> Capacity:
     share = search.goal.share
     table = _table(search.results)
     value = _cross(table, share)
+    if search.ceiling is not None and value is not None and value >= search.ceiling:
+        # Of these levels only the probes that happened to meet the goal could be used: nothing is known of them.
+        search.results = [replace(each, fault=each.fault or search.ceiling_fault) if each.level >= search.ceiling else each
+                          for each in search.results]  # fmt: skip
+        table = _table(search.results)
+        value = _cross(table, share)
     if not len(table):
         return Capacity(None, None, None, search.results, why or search.ceiling_fault or "no probe could be used")
     low, high = _interval(search, value or 0)

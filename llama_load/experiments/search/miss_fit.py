@@ -37,9 +37,10 @@ def root(rates: Sequence[float], misses: Sequence[int], counts: Sequence[int], l
     """The rate at which the share of misses is `limit`; None if the probes show no share that grows with the rate.
 
     root = (log(limit) - a) / b, with a t interval from the covariance C of a and b: the variance of the root is g'C g with
-    g = -(1, root) / b. C comes from the probes' own deviations from the line, each enlarged by its leverage (jackknife, HC3), so that
-    probes may scatter differently. Sources: McCullagh and Nelder, Generalized Linear Models, chapter 9; MacKinnon and White, Some
-    heteroskedasticity-consistent covariance matrix estimators (1985).
+    g = -(1, root) / b. C comes from the probes' own deviations from the line, each enlarged by its leverage (jackknife, HC3),
+    so that probes may scatter differently; where one dispersion for all gives more, that is used. Sources: McCullagh and
+    Nelder, Generalized Linear Models, chapter 9; MacKinnon and White, Some heteroskedasticity-consistent covariance matrix
+    estimators (1985).
     """
     if len(rates) < LEAST_PROBES:
         return None
@@ -48,18 +49,19 @@ def root(rates: Sequence[float], misses: Sequence[int], counts: Sequence[int], l
     if not scale > 0 or not y.sum() > 0:
         return None
     design = np.stack([np.ones(len(x)), (x - centre) / scale], axis=1)
-    beta, covariance = _fit(design, y, n)
-    if not beta[1] > 0 or not np.isfinite(covariance).all():
+    beta, covariances = _fit(design, y, n)
+    if not beta[1] > 0 or not np.isfinite(covariances).all():
         return None
     offset, slope = float(beta[0]) - math.log(limit), float(beta[1])
     value = -offset / slope
     gradient = np.array([1.0, value]) / slope
-    reach = t_quantile(1 - (1 - CONFIDENCE) / 2, len(x) - 2) * math.sqrt(float(gradient @ covariance @ gradient))
+    variance = max(float(gradient @ covariance @ gradient) for covariance in covariances)
+    reach = t_quantile(1 - (1 - CONFIDENCE) / 2, len(x) - 2) * math.sqrt(variance)
     return Root(centre + scale * value, centre + scale * (value - reach), centre + scale * (value + reach))
 
 
-def _fit(design: Floats, y: Floats, n: Floats) -> tuple[Floats, Floats]:
-    """Coefficients by iteratively weighted least squares, and their covariance, clustered by probe."""
+def _fit(design: Floats, y: Floats, n: Floats) -> tuple[Floats, tuple[Floats, Floats]]:
+    """Coefficients by iteratively weighted least squares, and two estimates of their covariance: by probe, by one dispersion."""
     beta = np.array([math.log(max(float(y.sum() / n.sum()), 1e-9)), 0.0])
     for _ in range(STEPS):
         mean = n * np.exp(np.clip(design @ beta, -30, 5))
@@ -72,4 +74,6 @@ def _fit(design: Floats, y: Floats, n: Floats) -> tuple[Floats, Floats]:
     bread = np.linalg.inv(design.T @ (mean[:, None] * design) + RIDGE * np.eye(2))
     leverage = mean * ((design @ bread) * design).sum(axis=1)
     scores = design * ((y - mean) / (1 - np.minimum(leverage, MOST_LEVERAGE)))[:, None]
-    return beta, bread @ (scores.T @ scores) @ bread
+    robust = bread @ (scores.T @ scores) @ bread
+    dispersion = max(1.0, float(((y - mean) ** 2 / mean).sum()) / (len(y) - 2))
+    return beta, (robust, dispersion * bread)

@@ -168,7 +168,9 @@ def _curve(probes: Sequence[ProbeResult], share: float) -> float | None:
     """Where the falling curve through the probes meets the share."""
     if not probes:
         return None
-    levels, shares, counts = (np.array(each) for each in zip(*((p.level, p.share, float(len(p.good))) for p in probes), strict=True))
+    levels, shares, counts = (
+        np.array(each) for each in zip(*((p.level, p.share, float(len(p.good))) for p in probes), strict=True)
+    )
     return crossing(levels, falling(shares, counts), share)
 
 

@@ -12,6 +12,7 @@ from llama_load.errors import RunError
 
 # Requests that follow each other resemble each other: a probe is resampled in this many batches.
 BATCHES = 10
+USERS, REQUESTS_PER_S = "users", "requests/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class ProbeResult:
     fault: str = ""
     by_objective: Mapping[str, float] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
+    unit: str = USERS
 
     @property
     def share(self) -> float:
