@@ -68,6 +68,7 @@ LIMITS = {
     "loop_lag_p99_ms": Limit(CLIENT_BOUND, 5.0, "requests are sent this late when the client's event loop is busy"),
     "client_pause_ms": Limit(CLIENT_BOUND, 1000.0, "a paused client sends nothing, and a p99 does not show it"),
     "stolen_ratio": Limit(CLIENT_BOUND, 0.05, "the client does not run while the hypervisor gives its CPU to others"),
+    "core_wait_ratio": Limit(CLIENT_BOUND, 0.05, "tokens that arrive while the client waits for a core share one timestamp"),
     "core_busy": Limit(CLIENT_BOUND, 0.85, "a single-threaded client queues its own work above this"),
     # single gaps between tokens cannot be distinguished
     "merged_ratio": Limit(BLURRED, 0.01, "merging makes one gap zero and another twice as long: wrong ITL percentiles above p99"),

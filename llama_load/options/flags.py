@@ -29,6 +29,7 @@ DEFAULT_NUM_PROMPTS = 1000
 LOOPBACK = "127.0.0.1"
 EXTRA_BODY = "--extra-body"
 CANCEL, WAIT = "cancel", "wait"
+AUTO, NORMAL = CLIENT_PRIORITIES = ("auto", "normal")
 GENERATED, RECORDED = HISTORIES = ("generated", "recorded")
 FRESH, SAME = PROMPTS = ("fresh", "same")
 ALL = "all"
@@ -219,6 +220,13 @@ FLAGS = (
         CANCEL,
         "cancel requests in flight when -t, Ctrl-C or a stop ends the run, or wait for them",
         choices=(CANCEL, WAIT),
+    ),
+    Flag(
+        "--client-priority",
+        AUTO,
+        "priority of the sending processes: real-time where the system allows it (else the best nice value), or normal; "
+        "real-time keeps timestamps exact when the server uses all cores of this machine",
+        choices=CLIENT_PRIORITIES,
     ),
     Flag("--connect-timeout", f"{_TIMEOUTS.connect_s:g}", "seconds to wait for a connection"),
     Flag("--first-token-timeout", f"{_TIMEOUTS.first_token_s:g}", "seconds to wait for the first token"),

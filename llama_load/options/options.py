@@ -13,7 +13,9 @@ from llama_load.foreign_text import is_secret_name, keep_secret, secrets_in
 from llama_load.load.segments import LONGEST_S, LoadModel
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
+    AUTO,
     CANCEL,
+    CLIENT_PRIORITIES,
     FLAGS,
     LONGEST_WAIT_S,
     LOOPBACK,
@@ -79,6 +81,7 @@ class RunOptions:
     timeouts: Timeouts
     retries: int  # how often a request that was refused as overloaded is sent again
     wait_at_end_s: float
+    client_priority: str  # one of CLIENT_PRIORITIES
     save_texts: bool
     telemetry: TelemetryOptions
     price_per_hour: float | None
@@ -157,6 +160,7 @@ def read_options(namespace: Any) -> RunOptions:
         ),
         retries=number("retry", int, 0, most=MOST_RETRIES),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
+        client_priority=chosen("client_priority", CLIENT_PRIORITIES) or AUTO,
         save_texts=switch("save_texts"),
         telemetry=read_telemetry(flags),
         price_per_hour=number("price_per_hour", float, 0),
