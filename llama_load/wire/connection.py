@@ -12,18 +12,20 @@ import _socket
 import errno
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, receipt_ns, unpack_timespec
+from llama_load.wire.slab import LEAST_READ_BYTES, WHOLE_EVENTS_END
 from llama_load.wire.stamps import Opening
+from llama_load.wire.tcp_info import handshake_ns
 from llama_load.wire.wire_failure import WireFailure, connect_failure, tls_text
 
 if TYPE_CHECKING:
     from llama_load.wire.address import Address
+    from llama_load.wire.slab import Slab
     from llama_load.wire.stamps import ReadCounts, Stamps
     from llama_load.wire.tls import TlsLayer
 
@@ -37,9 +39,6 @@ MOST_WRITTEN = 256 * 1024
 
 _IN_PROGRESS = {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR}
 
-# struct tcp_info (linux/tcp.h): tcpi_rtt in us and tcpi_total_retrans, both u32.
-_TCP_INFO_BYTES, _RTT_OFFSET, _RETRANSMITTED_OFFSET = 104, 68, 100
-
 
 def _at_most(pieces: Sequence[memoryview], size: int) -> list[memoryview]:
     """The beginning of these pieces: at most `size` bytes, and at most as many pieces as one call takes."""
@@ -52,21 +51,12 @@ def _at_most(pieces: Sequence[memoryview], size: int) -> list[memoryview]:
     return taken
 
 
-def _handshake_ns(sock: _socket.socket) -> int | None:
-    """Round trip of the connection's handshake; None where the kernel does not report it or a segment was repeated."""
-    if not sys.platform.startswith("linux"):
-        return None
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    if len(info) < _TCP_INFO_BYTES or any(info[_RETRANSMITTED_OFFSET:_TCP_INFO_BYTES]):
-        return None
-    return int.from_bytes(info[_RTT_OFFSET : _RTT_OFFSET + 4], sys.byteorder) * 1000
-
-
 class Listener(Protocol):
     """The callbacks of a connection: an exchange. The connection sets its counts and timestamps."""
 
     stamps: Stamps
     counts: ReadCounts
+    slab: Slab | None
 
     def on_start(self) -> None:
         """The connection is about to connect or, if it is open, to send."""
@@ -76,6 +66,9 @@ class Listener(Protocol):
 
     def take(self, data: memoryview, at: int) -> None:
         """Bytes of the answer were received at `at`."""
+
+    def keep(self, data: bytes, at: int) -> None:
+        """Whole events were received at `at`; called if there is a `slab`."""
 
     def fail(self, kind: str, text: str) -> None:
         """The connection cannot go on."""
@@ -97,6 +90,9 @@ class Home(Protocol):
 
     def watch(self, connection: Connection, *, writable: bool) -> None:
         """Watch a socket that is open."""
+
+    def record_gap(self, gap_ns: int) -> None:
+        """Learn from the time between two reads of whole events of one stream."""
 
     def close_parked(self) -> None:
         """Close the idle connections, because file descriptors have run out."""
@@ -257,7 +253,7 @@ class Connection:
     def _connected(self, at: int) -> None:
         assert self._sock is not None
         self.opening.connected_ns = at
-        self.opening.handshake_ns = _handshake_ns(self._sock)
+        self.opening.handshake_ns = handshake_ns(self._sock)
         self.pool.good_endpoint[self.address] = self._endpoint
         if self._tls is None:
             self.state = OPEN
@@ -305,7 +301,16 @@ class Connection:
                 # earlier one of this connection.
                 if at > now_ns:
                     at = min(at, time.monotonic_ns())
-                at = max(at, self._read_ns)
+                previous = self._read_ns
+                at = max(at, previous)
+                if exchange.slab is not None and LEAST_READ_BYTES <= count < len(buffer) and self._tls is None:
+                    data = bytes(view[:count])
+                    if data.endswith(WHOLE_EVENTS_END):
+                        exchange.counts.reads += 1
+                        self._read_ns = at
+                        self.pool.record_gap(at - previous)
+                        exchange.keep(data, at)
+                        return
             else:
                 exchange.counts.user_space_reads += 1
                 at = time.monotonic_ns()

@@ -55,6 +55,9 @@ class Poller(Protocol):
     def stream(self, fd: int) -> None:
         """`fd` streams: it may be read a little late."""
 
+    def hold(self, fd: int) -> None:
+        """Report nothing about `fd` until it is watched again."""
+
     def forget(self, fd: int) -> None:
         """`fd` is about to be closed."""
 
@@ -103,6 +106,12 @@ class EpollPoller:
             self._batch.register(fd, READABLE)
             self._streaming.add(fd)
             self._retune()
+
+    def hold(self, fd: int) -> None:
+        """See `Poller.hold`."""
+        if fd in self._watched:
+            (self._batch if fd in self._streaming else self._urgent).unregister(fd)
+            self.forget(fd)
 
     def forget(self, fd: int) -> None:
         """See `Poller.forget`. Closing takes it out of its epoll set."""
@@ -167,6 +176,10 @@ class GeventPoller:
 
     def stream(self, fd: int) -> None:
         """See `Poller.stream`. Does nothing: timestamps are taken on reading, which must not be late."""
+
+    def hold(self, fd: int) -> None:
+        """See `Poller.hold`."""
+        self.forget(fd)
 
     def forget(self, fd: int) -> None:
         """See `Poller.forget`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -37,11 +37,15 @@ class SteppedClock:
         monkeypatch.setattr(wire_connection, "unpack_timespec", self._stamp)
         self._received_ns = 0
         self.reads: list[tuple[int, int]] = []
-        take = Exchange.take
-        monkeypatch.setattr(Exchange, "take", lambda exchange, data, at: (self._taken(at), take(exchange, data, at))[1])
+        for method in ("take", "keep"):
+            self._note_reads_of(monkeypatch, method, getattr(Exchange, method))
 
-    def _taken(self, at_ns: int) -> None:
-        self.reads.append((self._received_ns, at_ns))
+    def _note_reads_of(self, monkeypatch: pytest.MonkeyPatch, name: str, method: Callable[..., None]) -> None:
+        def noting(exchange: Exchange, data: bytes | memoryview, at: int) -> None:
+            self.reads.append((self._received_ns, at))
+            method(exchange, data, at)
+
+        monkeypatch.setattr(Exchange, name, noting)
 
     @property
     def has_stepped(self) -> bool:
