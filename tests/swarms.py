@@ -124,6 +124,8 @@ class TcpProxy:
     """A port that leads to another, and the connections through it."""
 
     port: int
+    listener: socket.socket
+    listen: Callable[[], None]
     open: list[socket.socket] = field(default_factory=list)
     flows: threading.Event = field(default_factory=threading.Event)  # cleared: the network is cut, and what is sent comes later
 
@@ -135,6 +137,16 @@ class TcpProxy:
                 sock.shutdown(socket.SHUT_RDWR)
                 sock.close()
         self.open.clear()
+
+    def close_port(self) -> None:
+        """Reset all connections, and refuse new ones until `open_port`."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.blip()
+
+    def open_port(self) -> None:
+        """Take connections again."""
+        self.listen()
 
 
 @contextmanager
@@ -161,7 +173,7 @@ def slow_link(port: int, there_s: float, back_s: float) -> Iterator[TcpProxy]:
                 waiting.put((time.monotonic() + delay_s, data))
         waiting.put((time.monotonic() + delay_s, b""))
 
-    def accept() -> None:
+    def accept(listener: socket.socket) -> None:
         with suppress(OSError):
             while True:
                 near, _ = listener.accept()
@@ -174,12 +186,17 @@ def slow_link(port: int, there_s: float, back_s: float) -> Iterator[TcpProxy]:
                 for way in ((near, far, there_s), (far, near, back_s)):
                     threading.Thread(target=carry, args=way, daemon=True).start()
 
+    def listen() -> None:
+        link.listener = socket.create_server(("127.0.0.1", link.port))
+        threading.Thread(target=accept, args=(link.listener,), daemon=True).start()
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        link = TcpProxy(listener.getsockname()[1])
+        link = TcpProxy(listener.getsockname()[1], listener, listen)
         link.flows.set()
-        threading.Thread(target=accept, daemon=True).start()
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
         yield link
-        listener.shutdown(socket.SHUT_RDWR)
+        link.listener.shutdown(socket.SHUT_RDWR)
+        link.listener.close()
 
 
 def indices_of(done: Finished) -> list[int]:

@@ -14,72 +14,329 @@ INCOMPLETE, FAILED, NOT_COMPARABLE, CLIENT_BOUND, BLURRED, VALID = WORDS = (
     "VALID",
 )
 
+# The statements that make a run valid, in the order of reports. Every check tests one of them.
+SAME, ASKED, COUNTED, ALIVE, ALONE, SEEN = "Same", "Asked", "Counted", "Alive", "Alone", "Seen"
+STATEMENTS = {
+    SAME: "the server was the same all the time",
+    ASKED: "every request carried and got what was configured",
+    COUNTED: "every count has two sources where possible, and they agree",
+    ALIVE: "answers were generated: not refused, empty, equal or cached",
+    ALONE: "nothing else used the server, the client's machine or the way between them",
+    SEEN: "the client measured everything in time and lost nothing",
+}
+
 # The client's own delays may reach this share of the measured latency: figures are then accurate to 1 %.
 OWN_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A check's word, its limit (the value must not exceed it) and the reason for the number."""
+    """A check's word, its limit (the value must not exceed it), the statement that it tests, the reason for the number, and what
+    to do where the check fails."""
 
     word: str
     limit: float
+    statement: str
     reason: str
+    remedy: str
 
 
 LIMITS = {
     # something is missing
-    "missing_records": Limit(INCOMPLETE, 0, "a request without a record is in no figure"),
-    "server_endings": Limit(INCOMPLETE, 0, "what was sent after a server ended is missing"),
-    "missing_stages": Limit(INCOMPLETE, 0, "a comparison of loads needs all of them"),
-    "lost_requests": Limit(INCOMPLETE, 0, "the server may have worked on them for an unknown time"),
-    "damaged_records": Limit(INCOMPLETE, 0, "a lost record is in no figure"),
+    "missing_records": Limit(
+        INCOMPLETE,
+        0,
+        SEEN,
+        "a request without a record is in no figure",
+        "run again; after a crash `llama-load report RUN` reads what was written",
+    ),
+    "server_endings": Limit(
+        INCOMPLETE,
+        0,
+        SAME,
+        "what was sent after a server ended is missing",
+        "read the end of the server's log in the section about the server",
+    ),
+    "missing_stages": Limit(
+        INCOMPLETE, 0, ASKED, "a comparison of loads needs all of them", "run again, or leave these stages out"
+    ),
+    "lost_requests": Limit(
+        INCOMPLETE,
+        0,
+        SEEN,
+        "the server may have worked on them for an unknown time",
+        "see why the worker ended; `llama-load report RUN --add SPOOL` adds records that it kept",
+    ),
+    "damaged_records": Limit(INCOMPLETE, 0, SEEN, "a lost record is in no figure", "check the disk; the damaged file is kept"),
     # the server did not answer
-    "failure_ratio": Limit(FAILED, 0.01, "failures free the server for the other requests"),
+    "failure_ratio": Limit(
+        FAILED,
+        0.01,
+        ALIVE,
+        "failures free the server for the other requests",
+        "follow the hint of the failure class, else read the server's log",
+    ),
     # something else was measured
-    "dropped_ratio": Limit(NOT_COMPARABLE, 0.01, "a request that is never sent frees the server for the others"),
-    "unanswered_ratio": Limit(NOT_COMPARABLE, 0.01, "the arrivals that waited longest are missing"),
-    "cut_shift": Limit(NOT_COMPARABLE, 0.05, "the end of the time cuts off the slowest requests"),
-    "missed_levels": Limit(NOT_COMPARABLE, 0, "a stage that never reached its load does not measure it"),
-    "ramp_ratio": Limit(NOT_COMPARABLE, 0.05, "during a ramp the load is lower than configured"),
-    "users_changed": Limit(NOT_COMPARABLE, 0, "the figures mix several loads"),
-    "excess_in_flight": Limit(NOT_COMPARABLE, 0, "more requests in flight than configured are another load"),
-    "crossing_ratio": Limit(NOT_COMPARABLE, 0.2, "slow requests cross a stage's end most often, so its figures look too good"),
-    "short_answer_ratio": Limit(NOT_COMPARABLE, 0.01, "answers that end early make a server look fast"),
-    "cached_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, "a cached prompt costs no prefill, so its TTFT is not comparable"),
-    "cached_token_ratio": Limit(NOT_COMPARABLE, 0.02, "cached tokens cost no prefill, which is part of TTFT"),
-    "server_cache_hit_ratio": Limit(NOT_COMPARABLE, 0.02, "the same, where only the server's counters are known"),
-    "repeated_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, "a cache may have answered them, and the server does not report it"),
-    "earlier_prompt_ratio": Limit(NOT_COMPARABLE, 0.01, "a cache may still hold them, and the server does not report it"),
-    "repeated_ttft_saving": Limit(NOT_COMPARABLE, 0.33, "queueing alone makes the TTFT of one prompt vary by less, in the median"),
-    "cut_by_context_ratio": Limit(NOT_COMPARABLE, 0.01, "answers cut short by the context make a server look fast"),
-    "drift_ratio": Limit(NOT_COMPARABLE, 1.5, "percentiles of a latency that grows depend on how long the run lasts"),
-    "in_flight_imbalance": Limit(NOT_COMPARABLE, 0.6, "0 is even, 1 is all on one replica; chance alone stays below 0.5"),
-    "task_exception_ratio": Limit(NOT_COMPARABLE, 0.01, "an exception ends a task, so the rest of its load is missing"),
-    "unused_rpc_workers": Limit(NOT_COMPARABLE, 0, "the model ran on other machines than configured"),
-    "server_changes": Limit(NOT_COMPARABLE, 0, "the figures mix two servers"),
-    "other_client_ratio": Limit(NOT_COMPARABLE, 0.01, "another client's requests are part of the load"),
-    "unexplained_ratio": Limit(NOT_COMPARABLE, 0.25, "time that nothing explains is another program's, such as a proxy's"),
-    "buffered_ratio": Limit(NOT_COMPARABLE, 0.5, "a stream that arrives in bursts was buffered by a proxy or by the server"),
-    "unbelievable_counts": Limit(NOT_COMPARABLE, 0, "a server that miscounts once may miscount everywhere"),
+    "dropped_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ASKED,
+        "a request that is never sent frees the server for the others",
+        "raise --max-concurrency, or queue arrivals (--on-limit queue)",
+    ),
+    "unanswered_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ASKED,
+        "the arrivals that waited longest are missing",
+        "lower the rate, or give --num-prompts instead of -t",
+    ),
+    "cut_shift": Limit(
+        NOT_COMPARABLE,
+        0.05,
+        SEEN,
+        "the end of the time cuts off the slowest requests",
+        "measure longer, or give --num-prompts instead of -t",
+    ),
+    "missed_levels": Limit(
+        NOT_COMPARABLE,
+        0,
+        ASKED,
+        "a stage that never reached its load does not measure it",
+        "leave out wait_time and --think-time, or make the stages longer",
+    ),
+    "ramp_ratio": Limit(
+        NOT_COMPARABLE, 0.05, ASKED, "during a ramp the load is lower than configured", "leave out -r, or measure longer"
+    ),
+    "users_changed": Limit(NOT_COMPARABLE, 0, ASKED, "the figures mix several loads", "use --stages to measure several loads"),
+    "excess_in_flight": Limit(
+        NOT_COMPARABLE,
+        0,
+        ASKED,
+        "more requests in flight than configured are another load",
+        "give more users to a task that sends several requests at once",
+    ),
+    "crossing_ratio": Limit(
+        NOT_COMPARABLE,
+        0.2,
+        SEEN,
+        "slow requests cross a stage's end most often, so its figures look too good",
+        "make the stages longer, or give them a number of prompts",
+    ),
+    "short_answer_ratio": Limit(NOT_COMPARABLE, 0.01, ASKED, "answers that end early make a server look fast", "add --ignore-eos"),
+    "long_answer_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ASKED,
+        "longer answers than configured are another load",
+        "use a server that obeys max_tokens, or leave out --max-tokens",
+    ),
+    "shortened_prompt_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ASKED,
+        "a prompt that was cut costs less prefill, so its TTFT is not comparable",
+        "give the server a larger context (-c, --max-model-len), or see which program cuts prompts",
+    ),
+    "equal_answer_ratio": Limit(
+        NOT_COMPARABLE,
+        0.05,
+        ALIVE,
+        "one answer for different prompts was not generated for each of them",
+        "look for a cache or a stub in front of the server; read the answers (--save-texts)",
+    ),
+    "refused_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ALIVE,
+        "a refused request costs the server less than an answered one",
+        "turn the filter off, or use other prompts",
+    ),
+    "abrupt_answer_ratio": Limit(
+        NOT_COMPARABLE,
+        0.05,
+        ALIVE,
+        "refusals and error texts make a server look fast",
+        "read the answers (--save-texts); a lower --max-tokens declares short answers",
+    ),
+    "count_gap_ratio": Limit(
+        NOT_COMPARABLE,
+        0.02,
+        COUNTED,
+        "the resolution of the counts is below one token in a hundred",
+        "see which program rewrites usage or merges events; compare with the server's own log",
+    ),
+    "cached_prompt_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ALIVE,
+        "a cached prompt costs no prefill, so its TTFT is not comparable",
+        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
+    ),
+    "cached_token_ratio": Limit(
+        NOT_COMPARABLE,
+        0.02,
+        ALIVE,
+        "cached tokens cost no prefill, which is part of TTFT",
+        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
+    ),
+    "server_cache_hit_ratio": Limit(
+        NOT_COMPARABLE,
+        0.02,
+        ALIVE,
+        "the same, where only the server's counters are known",
+        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
+    ),
+    "repeated_prompt_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ALIVE,
+        "a cache may have answered them, and the server does not report it",
+        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
+    ),
+    "earlier_prompt_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ALIVE,
+        "a cache may still hold them, and the server does not report it",
+        "--bust-prefix-cache or another --seed; --cache-prompt on declares that caching is intended",
+    ),
+    "repeated_ttft_saving": Limit(
+        NOT_COMPARABLE,
+        0.33,
+        ALIVE,
+        "queueing alone makes the TTFT of one prompt vary by less, in the median",
+        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
+    ),
+    "cut_by_context_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ASKED,
+        "answers cut short by the context make a server look fast",
+        "start the server with a larger -c or fewer slots, or lower --max-tokens",
+    ),
+    "drift_ratio": Limit(
+        NOT_COMPARABLE,
+        1.5,
+        SAME,
+        "percentiles of a latency that grows depend on how long the run lasts",
+        "open loop: lower the rate; closed loop: see why the server slows down",
+    ),
+    "in_flight_imbalance": Limit(
+        NOT_COMPARABLE,
+        0.6,
+        SAME,
+        "0 is even, 1 is all on one replica; chance alone stays below 0.5",
+        "use --balance least-in-flight; check the replicas",
+    ),
+    "task_exception_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ASKED,
+        "an exception ends a task, so the rest of its load is missing",
+        "correct the locustfile; Locust's output has the traceback",
+    ),
+    "unused_rpc_workers": Limit(
+        NOT_COMPARABLE,
+        0,
+        ASKED,
+        "the model ran on other machines than configured",
+        "separate the workers in --rpc by commas; raise -ngl",
+    ),
+    "server_changes": Limit(NOT_COMPARABLE, 0, SAME, "the figures mix two servers", "run again against one server"),
+    "other_client_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ALONE,
+        "another client's requests are part of the load",
+        "stop the other clients; give each replica in --host",
+    ),
+    "unexplained_ratio": Limit(
+        NOT_COMPARABLE,
+        0.25,
+        ALONE,
+        "time that nothing explains is another program's, such as a proxy's",
+        "look for a proxy, another client or a slow network",
+    ),
+    "buffered_ratio": Limit(
+        NOT_COMPARABLE,
+        0.5,
+        ALONE,
+        "a stream that arrives in bursts was buffered by a proxy or by the server",
+        "turn buffering off in the proxy (nginx: proxy_buffering off)",
+    ),
+    "unbelievable_counts": Limit(
+        NOT_COMPARABLE, 0, COUNTED, "a server that miscounts once may miscount everywhere", "update the server"
+    ),
     # the client was too busy; the limits of delays grow with the measured latency (see `OWN_SHARE`)
-    "own_delay_p99_ms": Limit(CLIENT_BOUND, 5.0, "it is part of every TTFT, where differences of tens of ms matter"),
-    "late_p99_ms": Limit(CLIENT_BOUND, 5.0, "the schedule is the load: requests sent later are another load"),
-    "loop_lag_p99_ms": Limit(CLIENT_BOUND, 5.0, "requests are sent this late when the client's event loop is busy"),
-    "client_pause_ms": Limit(CLIENT_BOUND, 1000.0, "a paused client sends nothing, and a p99 does not show it"),
-    "stolen_ratio": Limit(CLIENT_BOUND, 0.05, "the client does not run while the hypervisor gives its CPU to others"),
-    "core_wait_ratio": Limit(CLIENT_BOUND, 0.05, "tokens that arrive while the client waits for a core share one timestamp"),
-    "core_busy": Limit(CLIENT_BOUND, 0.85, "a single-threaded client queues its own work above this"),
+    "own_delay_p99_ms": Limit(
+        CLIENT_BOUND,
+        5.0,
+        SEEN,
+        "it is part of every TTFT, where differences of tens of ms matter",
+        "use more workers (--processes); stop other programs on the client",
+    ),
+    "late_p99_ms": Limit(
+        CLIENT_BOUND,
+        5.0,
+        SEEN,
+        "the schedule is the load: requests sent later are another load",
+        "use more workers (--processes); stop other programs on the client",
+    ),
+    "loop_lag_p99_ms": Limit(
+        CLIENT_BOUND,
+        5.0,
+        SEEN,
+        "requests are sent this late when the client's event loop is busy",
+        "use more workers (--processes); stop other programs on the client",
+    ),
+    "client_pause_ms": Limit(
+        CLIENT_BOUND,
+        1000.0,
+        SEEN,
+        "a paused client sends nothing, and a p99 does not show it",
+        "run again on a machine that is neither suspended, swapping nor overloaded",
+    ),
+    "stolen_ratio": Limit(
+        CLIENT_BOUND,
+        0.05,
+        ALONE,
+        "the client does not run while the hypervisor gives its CPU to others",
+        "use a machine with dedicated CPUs",
+    ),
+    "core_wait_ratio": Limit(
+        CLIENT_BOUND,
+        0.05,
+        ALONE,
+        "tokens that arrive while the client waits for a core share one timestamp",
+        "allow it real-time priority (`ulimit -r 1`, LimitRTPRIO=1, setcap), or use another machine",
+    ),
+    "core_busy": Limit(
+        CLIENT_BOUND,
+        0.85,
+        SEEN,
+        "a single-threaded client queues its own work above this",
+        "use more workers; `llama-load calibrate --for 2000x50` estimates how many",
+    ),
     # single gaps between tokens cannot be distinguished
-    "merged_ratio": Limit(BLURRED, 0.01, "merging makes one gap zero and another twice as long: wrong ITL percentiles above p99"),
-    "tokens_per_event": Limit(BLURRED, 1.1, "a gap between events of several tokens is not a gap between tokens"),
+    "merged_ratio": Limit(
+        BLURRED,
+        0.01,
+        SEEN,
+        "merging makes one gap zero and another twice as long: wrong ITL percentiles above p99",
+        "read TPOT instead of ITL; fewer streams per worker, less network buffering",
+    ),
+    "tokens_per_event": Limit(
+        BLURRED, 1.1, SEEN, "a gap between events of several tokens is not a gap between tokens", "read TPOT instead of ITL"
+    ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """A value, the limit it must not exceed (None: for information), and a sentence. `stage` is the checked stage's name;
-    None: the whole run."""
+    None: the whole run. `advice`: what to do in this case, instead of the general remedy of its limit; "": the sentence says it.
+    """
 
     name: str
     value: float | None
@@ -87,18 +344,36 @@ class Check:
     ok: bool
     text: str
     stage: str | None = None
+    advice: str | None = None
 
     @property
     def word(self) -> str:
         """The verdict's word if this check is not ok."""
         return LIMITS[self.name].word
 
+    @property
+    def statement(self) -> str | None:
+        """The statement that it tests (see `STATEMENTS`); None for information."""
+        return None if self.limit is None else LIMITS[self.name].statement
 
-def limited(name: str, value: float | None, text: str, *, limit: float | None = None) -> Check:
+    @property
+    def remedy(self) -> str | None:
+        """What to do if it is not ok; None for information."""
+        if self.advice is not None or self.limit is None:
+            return self.advice
+        return LIMITS[self.name].remedy
+
+    @property
+    def sentence(self) -> str:
+        """The text, with the remedy where the check is not ok."""
+        return self.text if self.ok or not self.remedy else f"{self.text}; {self.remedy}"
+
+
+def limited(name: str, value: float | None, text: str, *, limit: float | None = None, advice: str | None = None) -> Check:
     """A check against its limit in `LIMITS`, or against `limit` if that is larger. An unknown value (None) is ok; its sentence
-    must say that it is unknown."""
+    must say which evidence is missing."""
     limit = LIMITS[name].limit if limit is None else max(limit, LIMITS[name].limit)
-    return Check(name, value, limit, value is None or value <= limit, text)
+    return Check(name, value, limit, value is None or value <= limit, text, advice=advice)
 
 
 def information(name: str, value: float | None, text: str) -> Check:

@@ -51,7 +51,7 @@ class Recorder:
 
     def __init__(self, writer: Sink, every_s: float = FLUSH_EVERY_S) -> None:
         self._writer = writer
-        self._every_s = every_s
+        self.every_s = every_s
         self._buffer: list[RequestRecord] = []
         self._closing = Event()
         self._greenlet = gevent.spawn(self._run)
@@ -96,6 +96,6 @@ class Recorder:
         return self._buffer
 
     def _run(self) -> None:
-        while not self._closing.wait(self._every_s):
+        while not self._closing.wait(self.every_s):
             while self._buffer and self._write():
                 gevent.sleep(PAUSE_S)

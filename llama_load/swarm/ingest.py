@@ -5,18 +5,25 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import gevent
+import numpy as np
 from gevent.event import Event
+from numpy.typing import NDArray
 
 from llama_load.dispatch.leases import Key
-from llama_load.foreign_records import BadRecords, check_integers
-from llama_load.record import schema
+from llama_load.foreign_records import BadRecords, check_integers, read_batch
+from llama_load.record import INSTANTS, schema
 from llama_load.run.in_thread import in_thread
 from llama_load.runs import RunWriter
+from llama_load.swarm.messages import short_name
+from llama_load.swarm.sockets import Turns
+from llama_load.units import NS_PER_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,13 +34,18 @@ logger = logging.getLogger(__name__)
 # A request counts as ended only when its record is stored, so the load pauses meanwhile.
 RETRY_S = 0.25
 REFUSED_FOR_S = 1.0
-# At most this much waits for a slow disk. Further batches are refused; workers keep them and send them again.
-MOST_WAITING_BYTES = 64 << 20
+# At most this much waits: 256 KiB each of 1000 workers. Further batches are refused; workers keep them and send them again.
+MOST_WAITING_BYTES = 256 << 20
+# Written at once: about 1000 records with 200 gaps each. More would hold up what else the master does.
+MOST_AT_ONCE_BYTES = 1 << 20
+# Of the lags of all writes, this many are kept.
+MOST_LAGS = 4096
 
 
 class Row(NamedTuple):
-    """The fields of a record that the master reads: request, status, output tokens, and (TTFT, TPOT, E2EL)."""
+    """The fields of a record that the master reads: its worker, request, status, output tokens, and (TTFT, TPOT, E2EL)."""
 
+    worker: str
     key: Key
     status: str
     output_tokens: int | None
@@ -42,27 +54,32 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A numbered batch of a worker's records."""
+    """A numbered batch of a worker's records, packed."""
 
     worker: str
     number: int
-    batch: pa.RecordBatch
-    rows: list[Row]
-    size: int  # bytes
+    data: bytes
+    arrived_s: float
 
 
 class Receiver(Protocol):
     """Decides which records count, and is notified when they are stored."""
 
-    def admit(self, delivery: Delivery) -> Delivery:
-        """The part of a delivery to be written. Called just before writing."""
+    def admits(self, row: Row) -> bool:
+        """Whether a record is to be written. Called just before writing."""
 
-    def stored(self, delivery: Delivery, admitted: Delivery) -> None:
-        """The admitted part has been written: the delivery can be acknowledged."""
+    def shifts_ns(self, worker: str, started_ns: NDArray[np.int64], ended_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What is to be added to the instants of this worker's records."""
+
+    def acknowledge(self, worker: str, numbers: Sequence[int]) -> None:
+        """These batches are on disk."""
+
+    def stored(self, batch: pa.RecordBatch, rows: Sequence[Row]) -> None:
+        """These records, in both forms, are on disk."""
 
 
 class RecordIngest:
-    """A queue in front of the run folder. All waiting deliveries are written at once."""
+    """The deliveries that wait to be written."""
 
     def __init__(self, writer: RunWriter, receiver: Receiver) -> None:
         self._writer = writer
@@ -71,17 +88,18 @@ class RecordIngest:
         self._waiting: set[tuple[str, int]] = set()
         self._bytes = 0
         self._there = Event()
+        self._closing = self._ending = False
         self._refused_s: float | None = None  # since when the disk refuses
-        self._ending = self._closing = False
+        self._lags_s: list[float] = []
+        self._turns = Turns()
         self._greenlet = gevent.spawn(self._work)
 
-    def put(self, delivery: Delivery) -> None:
-        """Queue a delivery, unless it is queued already or the queue is full."""
-        key = (delivery.worker, delivery.number)
-        if key not in self._waiting and self._bytes < MOST_WAITING_BYTES:
-            self._waiting.add(key)
-            self._bytes += delivery.size
-            self._queue.append(delivery)
+    def put(self, worker: str, number: int, data: bytes) -> None:
+        """Queue a batch, unless it is queued already or too much waits. Nothing in it has been read."""
+        if (worker, number) not in self._waiting and self._bytes < MOST_WAITING_BYTES:
+            self._waiting.add((worker, number))
+            self._bytes += len(data)
+            self._queue.append(Delivery(worker, number, data, time.monotonic()))
             self._there.set()
 
     def hurry(self) -> None:
@@ -94,50 +112,42 @@ class RecordIngest:
         self._there.set()
         self._greenlet.join()
 
+    @property
+    def lag_s(self) -> float:
+        """The time from the end of a request until its record is on disk: of the last write, or of what waits still, if longer."""
+        waited_s = time.monotonic() - self._queue[0].arrived_s if self._queue else 0.0
+        return max(waited_s, self._lags_s[-1] if self._lags_s else 0.0)
+
+    @property
+    def usual_lag_s(self) -> float | None:
+        """The 90th percentile of the lag over all writes. (A single worker may have been cut off for a while.)"""
+        return float(np.percentile(self._lags_s, 90)) if self._lags_s else None
+
     def _work(self) -> None:
         while not self._closing:
             self._there.wait()
             self._there.clear()
-            deliveries = list(self._queue)
-            self._queue.clear()
-            if deliveries and not self._write(deliveries):
-                self._queue[:0] = deliveries
-                gevent.sleep(RETRY_S)
-                self._there.set()
+            while self._queue and not self._closing:
+                if not self._write(self._next()):
+                    gevent.sleep(RETRY_S)
 
-    def _append(self, batch: pa.RecordBatch, *, anywhere: bool) -> None:
-        try:
-            in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
-        except OSError:
-            if not self._ending:
-                raise
-            self._writer.keep(batch)
-
-    def _sound(self, deliveries: list[Delivery]) -> list[tuple[Delivery, Delivery]]:
-        """Each delivery with its admitted part. Deliveries that cannot be stored are left out."""
-        found = []
-        for delivery in deliveries:
-            try:
-                found.append((delivery, self._receiver.admit(delivery)))
-            except Exception as error:
-                logger.error("records of worker %s cannot be stored: %s", delivery.worker, error)
-        try:  # all at once: each alone would take 0.13 ms, 7 % of a core for 50 workers
-            check_integers(_joined(found).columns)
-        except BadRecords as error:
-            logger.error("records cannot be stored: %s", error)
-            found = [pair for pair in found if _is_bounded(pair[1])]
-        return found
+    def _next(self) -> list[Delivery]:
+        """The deliveries to be written next. They stay in the queue until they are."""
+        size = 0
+        for place, delivery in enumerate(self._queue):
+            size += len(delivery.data)
+            if size > MOST_AT_ONCE_BYTES:
+                return self._queue[: max(place, 1)]
+        return list(self._queue)
 
     def _write(self, deliveries: list[Delivery]) -> bool:
-        """Write them at once; False if the disk refuses."""
+        """Write them; False if the disk refuses."""
         refused_for_s = 0.0 if self._refused_s is None else time.monotonic() - self._refused_s
         anywhere = self._ending or refused_for_s > REFUSED_FOR_S or self._bytes >= MOST_WAITING_BYTES
         try:
-            admitted = self._sound(deliveries)
-            for batch in _joined(admitted).to_batches():
-                self._append(batch, anywhere=anywhere)
-            for delivery, part in admitted:
-                self._receiver.stored(delivery, part)
+            sound = self._sound(deliveries)
+            if sound:
+                self._store(sound, anywhere=anywhere)
             if not anywhere:
                 self._refused_s = None
         except OSError as error:  # not acknowledged, so retried here or sent again by the worker
@@ -147,22 +157,105 @@ class RecordIngest:
             return False
         except Exception:  # a batch that cannot be stored must not block the following ones
             logger.exception("records cannot be stored; please report this")
+        del self._queue[: len(deliveries)]
         for delivery in deliveries:
             self._waiting.discard((delivery.worker, delivery.number))
-            self._bytes -= delivery.size
+            self._bytes -= len(delivery.data)
         return True
 
+    def _sound(self, deliveries: Iterable[Delivery]) -> list[tuple[Delivery, pa.RecordBatch]]:
+        """Each delivery, unpacked. Deliveries that cannot be stored are left out."""
+        found = []
+        for delivery in deliveries:
+            self._turns.take()
+            try:
+                found.append((delivery, read_batch(delivery.data)))
+            except BadRecords as error:
+                self._report(delivery, error)
+        try:  # all at once: each alone would take 0.13 ms
+            check_integers(_joined(found).columns)
+        except BadRecords:
+            found = [pair for pair in found if self._is_bounded(*pair)]
+        return found
 
-def _joined(pairs: list[tuple[Delivery, Delivery]]) -> pa.Table:
-    """What is to be written of these deliveries, in one piece."""
+    def _is_bounded(self, delivery: Delivery, batch: pa.RecordBatch) -> bool:
+        try:
+            check_integers(batch.columns)
+        except BadRecords as error:
+            self._report(delivery, error)
+            return False
+        return True
+
+    def _report(self, delivery: Delivery, error: Exception) -> None:
+        logger.error("records of worker %s cannot be stored: %s", short_name(delivery.worker), error)
+
+    def _store(self, sound: list[tuple[Delivery, pa.RecordBatch]], *, anywhere: bool) -> None:
+        import pyarrow as pa
+
+        table = _joined(sound)
+        rows = _rows(table, [(delivery.worker, batch.num_rows) for delivery, batch in sound])
+        new = [self._receiver.admits(row) for row in rows]
+        started_ns, ended_ns = (table.column(name).to_numpy() for name in ("started_mono_ns", "ended_mono_ns"))
+        shifts, begin = [], 0
+        for delivery, batch in sound:
+            part = slice(begin, begin + batch.num_rows)
+            shifts.append(self._receiver.shifts_ns(delivery.worker, started_ns[part], ended_ns[part]))
+            begin = part.stop
+        shift_ns = np.concatenate(shifts)
+        table = _shifted(table, shift_ns)
+        if not all(new):
+            table, rows = table.filter(pa.array(new)), [row for row, is_new in zip(rows, new, strict=True) if is_new]
+        batches = table.combine_chunks().to_batches()
+        for batch in batches:
+            self._append(batch, anywhere=anywhere)
+        if len(ended_ns):
+            self._note_lag((time.monotonic_ns() - int((ended_ns + shift_ns).min())) / NS_PER_S)
+        numbers: defaultdict[str, list[int]] = defaultdict(list)
+        for delivery, _ in sound:
+            numbers[delivery.worker].append(delivery.number)
+        # Before any of these requests is leased again: else the worker would take the new lease for the acknowledged one.
+        for worker, several in numbers.items():
+            self._receiver.acknowledge(worker, several)
+        for batch in batches:
+            self._receiver.stored(batch, rows)
+
+    def _append(self, batch: pa.RecordBatch, *, anywhere: bool) -> None:
+        try:
+            in_thread(partial(self._writer.append_batch, batch, anywhere=anywhere))
+        except OSError:
+            if not self._ending:
+                raise
+            self._writer.keep(batch)
+
+    def _note_lag(self, lag_s: float) -> None:
+        self._lags_s.append(lag_s)
+        if len(self._lags_s) > MOST_LAGS:
+            del self._lags_s[::2]
+
+
+def _joined(pairs: Sequence[tuple[Delivery, pa.RecordBatch]]) -> pa.Table:
+    """All records of these deliveries, in one piece."""
     import pyarrow as pa
 
-    return pa.Table.from_batches([part.batch for _, part in pairs], schema()).combine_chunks()
+    return pa.Table.from_batches([batch for _, batch in pairs], schema()).combine_chunks()
 
 
-def _is_bounded(delivery: Delivery) -> bool:
-    try:
-        check_integers(delivery.batch.columns)
-    except BadRecords:
-        return False
-    return True
+def _rows(table: pa.Table, workers: Sequence[tuple[str, int]]) -> list[Row]:
+    """See `Row`. `workers` are the names, and how many records of each follow one another."""
+    names = ("warmup", "prompt_index", "status", "output_tokens", "ttft_ms", "tpot_ms", "e2el_ms")
+    columns = (table.column(name).to_pylist() for name in names)
+    owners = [worker for worker, count in workers for _ in range(count)]
+    return [
+        Row(worker, (warmup, index), status, tokens, (ttft_ms, tpot_ms, e2el_ms))
+        for worker, warmup, index, status, tokens, ttft_ms, tpot_ms, e2el_ms in zip(owners, *columns, strict=True)
+    ]
+
+
+def _shifted(table: pa.Table, shift_ns: NDArray[np.int64]) -> pa.Table:
+    """The records with their instants on the master's monotonic clock."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    shift = pa.array(shift_ns)
+    columns = [pc.add(table.column(name), shift) if name in INSTANTS else table.column(name) for name in table.column_names]
+    return pa.table(columns, schema=table.schema)

@@ -39,7 +39,7 @@ from llama_load.reports.result_json import result_json
 from llama_load.reports.show import show
 from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
-from llama_load.swarm import messages, sealed_rpc
+from llama_load.swarm import messages, rpc
 from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
@@ -74,7 +74,7 @@ def install() -> None:
     if hasattr(events, "llm_request"):
         return
     load_arrow()
-    sealed_rpc.install()
+    rpc.install()
     runners.HEARTBEAT_LIVENESS = LOST_AFTER_S // runners.HEARTBEAT_INTERVAL  # see `llama_load.swarm.presence`
     events.llm_request, events.llm_report = EventHook(), EventHook()
     events.init_command_line_parser.add_listener(_on_parser)

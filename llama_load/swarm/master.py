@@ -16,31 +16,42 @@ from locust.runners import STATE_MISSING
 
 from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Key, Lease
-from llama_load.foreign_records import BadRecords, read_batch
 from llama_load.foreign_text import is_secret_name, masked, printable
 from llama_load.live import LiveFigures
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.preflight.prepare import Prepared
-from llama_load.record import CANCELLED, INSTANTS
+from llama_load.record import CANCELLED
 from llama_load.run.controller import RunController
 from llama_load.run.progress import Counts
 from llama_load.swarm import messages
 from llama_load.swarm.clock_sync import WorkerClock
-from llama_load.swarm.ingest import Delivery, RecordIngest, Row
+from llama_load.swarm.ingest import RecordIngest, Row
 from llama_load.swarm.locust_host import LocustHost
 from llama_load.swarm.messages import short_name
-from llama_load.swarm.presence import LOST_AFTER_S, has_ended, introduction
+from llama_load.swarm.numbers_seen import NumbersSeen
+from llama_load.swarm.presence import LOST_AFTER_S, has_closed, has_ended, introduction
+from llama_load.swarm.sockets import Turns
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.targets.target import Target
+from llama_load.units import NS_PER_S
 from llama_load.version import __version__
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
-WATCH_EVERY_S = 0.5
+WATCH_EVERY_S = 0.25
 PING_EVERY_S = 2.0
+# A worker whose last pong is older may have been cut off: its records wait for the next one, so that its clock is known on both
+# sides of the time when they were made.
+CLOCK_KNOWN_FOR_NS = 3 * NS_PER_S
+MOST_EARLY = 100
+# Workers send a batch of records this often at most: 50 workers every 0.1 s, 500 every second, because each batch costs the master
+# 0.3 ms.
+BATCH_EVERY_S, LEAST_BATCH_EVERY_S = 0.002, 0.1
 SAY_AGAIN_EVERY_S = 2.0
 # Without a new record for this long at the end, missing records are given up. Requests in flight are cancelled before, so this
 # covers only network and disk.
@@ -53,7 +64,8 @@ class _WorkerState:
 
     clock: WorkerClock = field(default_factory=WorkerClock)
     started: set[Key] = field(default_factory=set)
-    received: set[int] = field(default_factory=set)
+    received: NumbersSeen = field(default_factory=NumbersSeen)
+    early: list[tuple[int, bytes]] = field(default_factory=list)  # batches that wait for the next pong
     last_word: messages.Flushed | None = None
     lost: bool = False
     left: bool = False  # it has delivered everything, or cannot take part
@@ -85,7 +97,6 @@ class MasterRun(LocustHost):
         self._controller = RunController(prepared, self)
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
-            __version__,
             self._name,
             [_without_keys(target) for target in prepared.targets],
             replace(prepared.body_options, extra=masked(prepared.body_options.extra)),
@@ -97,6 +108,7 @@ class MasterRun(LocustHost):
         self._config = messages.pack(config)
         self._workers: dict[str, _WorkerState] = {}
         self._ingest = RecordIngest(prepared.writer, self)
+        self._turns = Turns()
         self._watcher: gevent.Greenlet | None = None
         self._wait_s = prepared.options.wait_at_end_s  # for what is in flight at the end
 
@@ -203,6 +215,9 @@ class MasterRun(LocustHost):
         elif kind == messages.PONG:
             worker.owes_pong, was_known = False, worker.clock.is_known
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
+            early, worker.early = worker.early, []
+            for number, batch in early:
+                self._take_records(client_id, worker, number, batch)
             if worker.is_fresh or (worker.clock.is_known and not was_known):  # the ping carries the offset for the worker's spool
                 self._ping(client_id, worker)
             if "holds" in data and not worker.lost and worker.clock.is_known:
@@ -220,41 +235,41 @@ class MasterRun(LocustHost):
 
     def _take_records(self, client_id: str, worker: _WorkerState, number: int, data: bytes) -> None:
         if number in worker.received:
-            self._send(messages.ACK, {"number": number}, client_id)
-        elif worker.clock.is_known:  # else its instants cannot be converted; the worker sends it again
-            try:
-                batch = read_batch(data)
-            except BadRecords as error:  # only this batch is left out
-                logger.error("worker %s: %s", short_name(client_id), error)
-                return
-            self._ingest.put(Delivery(client_id, number, batch, _rows(batch), len(data)))
+            self.acknowledge(client_id, [number])
+        elif worker.clock.is_known and time.monotonic_ns() - worker.clock.newest_ns < CLOCK_KNOWN_FOR_NS:
+            self._ingest.put(client_id, number, data)
+        elif len(worker.early) < MOST_EARLY:  # else the worker sends it again
+            worker.early.append((number, data))
+            if not worker.owes_pong:
+                self._ping(client_id, worker)
 
-    def admit(self, delivery: Delivery) -> Delivery:
-        """See `Receiver.admit`: the records that count, on the master's clock."""
-        import pyarrow as pa
+    def admits(self, row: Row) -> bool:
+        """See `Receiver.admits`."""
+        self._workers[row.worker].started.add(row.key)  # in case the worker is lost while they are written
+        return row.status == CANCELLED or self._controller.dispatcher.counts(row.worker, row.key)
 
-        worker, counts = self._workers[delivery.worker], self._controller.dispatcher.counts
-        worker.started.update(row.key for row in delivery.rows)  # in case the worker is lost while they are written
-        new = [row.status == CANCELLED or counts(delivery.worker, row.key) for row in delivery.rows]
-        batch, rows = delivery.batch, delivery.rows
-        if not all(new):
-            batch, rows = batch.filter(pa.array(new)), [row for row, is_new in zip(rows, new, strict=True) if is_new]
-        return replace(delivery, batch=_shifted(batch, worker.clock.use().offset_ns), rows=rows)
+    def shifts_ns(self, worker: str, started_ns: NDArray[np.int64], ended_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `Receiver.shifts_ns`."""
+        return self._workers[worker].clock.shifts_ns(started_ns, ended_ns)
 
-    def stored(self, delivery: Delivery, admitted: Delivery) -> None:
-        """See `Receiver.stored`: it is acknowledged, and its requests have ended."""
-        worker, dispatcher = self._workers[delivery.worker], self._controller.dispatcher
-        worker.received.add(delivery.number)
-        # Before any of its requests is leased again: else the worker would take the new lease for the acknowledged one.
-        self._send(messages.ACK, {"number": delivery.number}, delivery.worker)
-        worker.started.difference_update(row.key for row in delivery.rows)
-        self._controller.live.add_batch(admitted.batch)
-        for key, status, output_tokens, latencies_ms in admitted.rows:
+    def acknowledge(self, worker: str, numbers: Sequence[int]) -> None:
+        """See `Receiver.acknowledge`."""
+        for number in numbers:
+            self._workers[worker].received.add(number)
+        self._send(messages.ACK, {"numbers": numbers}, worker)
+
+    def stored(self, batch: pa.RecordBatch, rows: Sequence[Row]) -> None:
+        """See `Receiver.stored`: these requests have ended."""
+        self._controller.live.add_batch(batch)
+        dispatcher = self._controller.dispatcher
+        for worker, key, status, output_tokens, latencies_ms in rows:
+            self._turns.take()
+            self._workers[worker].started.discard(key)
             if status == CANCELLED:
-                dispatcher.give_back(delivery.worker, [key])
+                dispatcher.give_back(worker, [key])
             else:
                 self._controller.heard(status, output_tokens, latencies_ms, warmup=key[0])
-                dispatcher.end(delivery.worker, key)
+                dispatcher.end(worker, key)
 
     def _refused(self, client_id: str, worker: _WorkerState, sentence: str) -> None:
         """A worker cannot take part. A late one is left out; before measuring the run is aborted."""
@@ -271,7 +286,8 @@ class MasterRun(LocustHost):
         """Send the run's configuration to a worker, which may have joined late."""
         worker = self._workers.setdefault(client_id, _WorkerState())
         self._controller.dispatcher.expect(client_id)
-        self._send(messages.RUN, {"config": self._config, "master": introduction()}, client_id)
+        about = {"fingerprint": messages.fingerprint(), "version": __version__, "master": introduction()}
+        self._send(messages.RUN, about | {"config": self._config}, client_id)
         if worker.is_fresh:
             self._ping(client_id, worker)
 
@@ -281,7 +297,7 @@ class MasterRun(LocustHost):
 
     def deliver(self, worker: str, leases: list[Lease]) -> None:
         """See `Courier.deliver`."""
-        offset_ns = self._workers[worker].clock.use().offset_ns
+        offset_ns = self._workers[worker].clock.now(time.monotonic_ns()).offset_ns
         leases = [_on_its_clock(lease, offset_ns) for lease in leases]
         for part in messages.in_parts(leases):
             self._send(messages.LEASES, {"leases": messages.pack(part)}, worker)
@@ -298,26 +314,29 @@ class MasterRun(LocustHost):
     def _ping(self, client_id: str, worker: _WorkerState) -> None:
         worker.pinged_s, worker.owes_pong = time.monotonic(), True
         clock = worker.clock
-        offset_ns = clock.best.offset_ns if clock.best is not None and clock.is_known else None
-        ping = {"delivered": self._controller.dispatcher.deliveries(client_id), "offset_ns": offset_ns}
+        offset_ns = clock.now(time.monotonic_ns()).offset_ns if clock.is_known else None
+        batch_every_s = max(LEAST_BATCH_EVERY_S, BATCH_EVERY_S * len(self._workers))
+        delivered = self._controller.dispatcher.deliveries(client_id)
+        ping = {"delivered": delivered, "offset_ns": offset_ns, "batch_every_s": batch_every_s}
         self._send(messages.PING, ping | {"asked_ns": time.monotonic_ns()}, client_id)
 
     def _find_lost(self) -> None:
         for client_id, worker in self._workers.items():
             node = self._runner.clients.get(client_id)
             # Locust has no entry for a worker that has quit, nor, for a moment, for one that was stopped and has sent FLUSHED.
-            gone = worker.last_word is None if node is None else node.state == STATE_MISSING
+            gone = worker.last_word is None if node is None else node.state == STATE_MISSING or has_closed(node)
             if worker.is_flushed and not worker.left:  # a person has stopped it during the run
                 worker.left = True
                 self._controller.dispatcher.leave(client_id)
             if gone and not worker.lost and not worker.is_flushed:
-                self._lose(client_id, worker, may_return=node is not None and not has_ended(node))
+                why = "has closed its connections" if node is not None and has_closed(node) else None
+                self._lose(client_id, worker, may_return=node is not None and not has_ended(node), why=why)
             elif worker.lost and not gone:
                 worker.lost = False  # it is back; its records count unless the request was sent again elsewhere
 
-    def _lose(self, client_id: str, worker: _WorkerState, *, may_return: bool) -> None:
+    def _lose(self, client_id: str, worker: _WorkerState, *, may_return: bool, why: str | None = None) -> None:
         worker.lost = True
-        why = f"has been silent for {LOST_AFTER_S} s" if may_return and self.end_reason is None else "is gone"
+        why = why or f"has been silent for {LOST_AFTER_S} s" if may_return and self.end_reason is None else "is gone"
         fate = "its unsent requests go to other workers"
         if self.end_reason is not None:
             fate = "its last records are missing" if worker.started or worker.received else "it had sent nothing"
@@ -330,12 +349,13 @@ class MasterRun(LocustHost):
         found = []
         for client_id, worker in self._workers.items():
             health = worker.last_word.health if worker.last_word is not None else WorkerHealth(short_name(client_id))
-            best, worst_ns = worker.clock.best, worker.clock.worst_used_ns
-            if best is not None and worst_ns is not None:
-                health.clock_offset_ms, health.clock_uncertainty_ms = best.offset_ns / 1e6, worst_ns / 1e6
-                if health.longest_pause_mono_ns is not None:
-                    health.longest_pause_mono_ns += best.offset_ns
-                health.late_wakeups = [(since_ns + best.offset_ns, ms) for since_ns, ms in health.late_wakeups]
+            clock = worker.clock
+            if clock.worst_used_ns is not None:
+                now_ns = clock.now(time.monotonic_ns()).offset_ns
+                health.clock_offset_ms, health.clock_uncertainty_ms = now_ns / 1e6, clock.worst_used_ns / 1e6
+                if (pause_ns := health.longest_pause_mono_ns) is not None:
+                    health.longest_pause_mono_ns = pause_ns + clock.at(pause_ns).offset_ns
+                health.late_wakeups = [(since_ns + now_ns, ms) for since_ns, ms in health.late_wakeups]
             found.append(health)
         return found
 
@@ -359,25 +379,3 @@ def _on_its_clock(lease: Lease, offset_ns: int) -> Lease:
         return lease
     allowed_ns = None if lease.allowed_ns is None else lease.allowed_ns - offset_ns
     return replace(lease, scheduled_ns=lease.scheduled_ns - offset_ns, allowed_ns=allowed_ns)
-
-
-def _rows(batch: pa.RecordBatch) -> list[Row]:
-    """See `Row`."""
-    names = ("warmup", "prompt_index", "status", "output_tokens", "ttft_ms", "tpot_ms", "e2el_ms")
-    columns = (batch.column(name).to_pylist() for name in names)
-    return [
-        Row((warmup, index), status, tokens, (ttft_ms, tpot_ms, e2el_ms))
-        for warmup, index, status, tokens, ttft_ms, tpot_ms, e2el_ms in zip(*columns, strict=True)
-    ]
-
-
-def _shifted(batch: pa.RecordBatch, offset_ns: int) -> pa.RecordBatch:
-    """The batch with its instants on the master's monotonic clock."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = [
-        pc.add_checked(column, offset_ns) if name in INSTANTS else column
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

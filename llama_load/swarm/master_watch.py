@@ -1,7 +1,6 @@
-"""How a worker detects that its master is gone: the process has ended, or the connection has been closed for some time.
+"""How a worker detects that its master is gone: the process has ended, or nothing listens on its port for some time.
 
-A silent master is not gone: it may have been suspended or cut off by the network, which closes no connection. Locust's heartbeats
-(60 s) cover that case.
+A silent master is not gone: it may have been suspended or cut off by the network. Locust's heartbeats (60 s) cover that case.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from typing import Any
 
 import gevent
 import psutil
-import zmq
-from zmq.utils.monitor import recv_monitor_message
+from gevent import socket
 
 from llama_load.swarm.presence import introduced, is_over
 
 LOOK_EVERY_S = 0.5
-# ZeroMQ reconnects at once, then every 0.1 s; a restarted master needs some seconds.
-CLOSED_FOR_S = 15.0
+# ZeroMQ reconnects at once, then every 0.1 s. A restarted master needs some seconds, a closed port as long as its person.
+CLOSED_FOR_S = 30.0
+ANSWER_WITHIN_S = 2.0
 
 
 class MasterWatch:
@@ -30,9 +29,6 @@ class MasterWatch:
         self._gone = gone
         self.is_gone = False
         self._process: psutil.Process | None = None
-        self._client: Any = None
-        self._monitor: Any = None
-        self._closed_since_s: float | None = None
         gevent.spawn(self._watch)
 
     def introduce(self, introduction: dict[str, Any]) -> None:
@@ -43,8 +39,8 @@ class MasterWatch:
         """Check now; whether the master is gone."""
         if self._process is not None and is_over(self._process):
             self.is_gone = True
-        self._hear_of_connections()
-        if self._closed_since_s is not None and time.monotonic() - self._closed_since_s > CLOSED_FOR_S:
+        closed_since_s = self._runner.client.closed_since_s
+        if closed_since_s is not None and time.monotonic() - closed_since_s > CLOSED_FOR_S and self._is_refused():
             self.is_gone = True
         return self.is_gone
 
@@ -53,13 +49,12 @@ class MasterWatch:
             gevent.sleep(LOOK_EVERY_S)
         self._gone("the master is gone; this worker ends")
 
-    def _hear_of_connections(self) -> None:
-        if self._client is not self._runner.client:  # Locust has made a new one
-            self._client, self._closed_since_s = self._runner.client, None
-            self._monitor = self._client.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    def _is_refused(self) -> bool:
+        """Whether the master's machine answers that nothing listens on its port."""
         try:
-            while True:
-                event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
-                self._closed_since_s = time.monotonic() if event == zmq.EVENT_DISCONNECTED else None
-        except zmq.ZMQError:  # no more events
-            return
+            socket.create_connection((self._runner.master_host, self._runner.master_port), ANSWER_WITHIN_S).close()
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return False

@@ -3,7 +3,7 @@ pack dataclasses. All but hello and refuse name their run, so that a late messag
 
     hello    worker -> master   this worker listens now (Locust connects it before locustfiles can register for messages), and
                                 which process it is
-    run      master -> worker   the run's configuration: targets, body options, user classes
+    run      master -> worker   the fingerprint of these messages, and the run's configuration: targets, body options, user classes
     refuse   worker -> master   a sentence why this worker cannot take part
     abort    worker -> master   a sentence why the run cannot work
     want     worker -> master   request leases of a workload; which requests have ended
@@ -11,8 +11,8 @@ pack dataclasses. All but hello and refuse name their run, so that a late messag
     back     worker -> master   unused leases
     started  worker -> master   requests that are being sent, at once
     over     worker -> master   requests that have ended, and whether the connection failed (their records come in a batch)
-    records  worker -> master   a numbered batch of records
-    ack      master -> worker   that batch is on the master's disk
+    records  worker -> master   a numbered batch of records, on a connection of its own (see `llama_load.swarm.sockets`)
+    ack      master -> worker   these batches are on the master's disk
     ping     master -> worker   the master's clock, and the number of lease messages so far
     pong     worker -> master   the worker's clock and the ping's; which leases it holds, and how many more it needs
     end      master -> worker   begin no more requests, cancel those in flight, send all records
@@ -21,23 +21,110 @@ pack dataclasses. All but hello and refuse name their run, so that a late messag
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from llama_load.dispatch.leases import Lease
 from llama_load.metrics.evidence import WorkerHealth
+from llama_load.record import RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 
 HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
 LEASES, BACK, STARTED, OVER = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "over"))
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
-TO_MASTER = (HELLO, REFUSE, ABORT, WANT, BACK, STARTED, OVER, RECORDS, PONG, FLUSHED)
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
+Text = Annotated[str, Meta(max_length=4096)]
+Count = Annotated[int, Meta(ge=0, le=10**9)]
+Instant = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+Keys = list[tuple[bool, int]]
+Ends = list[tuple[bool, int, bool]]
+
+
+class Hello(TypedDict):
+    """See `presence.introduction`."""
+
+    pid: int
+    machine: str | None
+
+
+class Sentence(TypedDict):
+    """Refuse and abort. (A worker refuses before it knows the run.)"""
+
+    run: NotRequired[Text]
+    sentence: Text
+
+
+class LeaseKeys(TypedDict):
+    """Back and started."""
+
+    run: Text
+    keys: Keys
+
+
+class Over(TypedDict):
+    """Keys of requests that have ended, and whether their connections failed."""
+
+    run: Text
+    over: Ends
+
+
+class Want(TypedDict):
+    """Users that wait for a lease."""
+
+    run: Text
+    over: Ends
+    workload: Text
+    count: Count
+
+
+class Records(TypedDict):
+    """A batch, as `unpack_batch` makes it."""
+
+    run: Text
+    number: Annotated[int, Meta(ge=1, le=10**9)]
+    batch: bytes
+
+
+class Pong(TypedDict):
+    """The state of a worker's leases is not there before it has users, nor after its end."""
+
+    run: Text
+    asked_ns: Instant
+    worker_ns: Instant
+    delivered: NotRequired[Count]
+    holds: NotRequired[Keys]
+    wants: NotRequired[dict[Text, Count]]
+
+
+class LastWord(TypedDict):
+    """`Flushed`, packed."""
+
+    run: Text
+    last_word: bytes
+
+
+# What workers send: the body of each message is checked before it is used.
+TO_MASTER: dict[str, Any] = {
+    HELLO: Hello,
+    REFUSE: Sentence,
+    ABORT: Sentence,
+    WANT: Want,
+    BACK: LeaseKeys,
+    STARTED: LeaseKeys,
+    OVER: Over,
+    RECORDS: Records,
+    PONG: Pong,
+    FLUSHED: LastWord,
+}
 
 # Packing 5 MB blocks the event loop for 10 ms.
 MOST_BYTES = 4 << 20
@@ -49,7 +136,6 @@ class RunConfig:
 
     Neither contains keys: `key_headers` are the lower-case names of the headers that each worker must add."""
 
-    version: str
     run: str  # names the run in every message of it
     targets: list[Target]
     body_options: BodyOptions
@@ -99,6 +185,30 @@ def unpack_leases(data: bytes) -> list[Lease]:
 def unpack_flushed(data: bytes) -> Flushed:
     """The inverse of `pack`."""
     return msgspec.msgpack.decode(data, type=Flushed)
+
+
+_HEADER = struct.Struct(">I16s")  # number of the batch, run
+
+
+def pack_header(number: int, run: str) -> bytes:
+    """The first frame of a batch of records; a run's name is 16 hex digits."""
+    return _HEADER.pack(number, run.encode())
+
+
+def unpack_batch(frames: Sequence[bytes]) -> dict[str, Any]:
+    """The body of a message `Records`. Raises ValueError."""
+    if len(frames) < 2 or len(frames[0]) != _HEADER.size:
+        raise ValueError("a batch of records without a header")
+    number, run = _HEADER.unpack(frames[0])
+    return {"number": number, "run": run.decode(), "batch": frames[1] if len(frames) == 2 else b"".join(frames[1:])}
+
+
+@cache
+def fingerprint() -> str:
+    """A digest of all types in the messages: master and worker of one version may still differ, if one was changed by hand."""
+    bodies = [*TO_MASTER.values(), RunConfig, Flushed, Lease, RequestRecord]
+    schemas = msgspec.json.schema_components(bodies, schema_hook=lambda kind: {"title": kind.__name__})
+    return hashlib.sha256(msgspec.json.encode(schemas, order="sorted")).hexdigest()[:16]
 
 
 def short_name(client_id: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,10 @@ from llama_load.runs import Spool, SpoolManifest
 
 logger = logging.getLogger(__name__)
 
-RESEND_AFTER_S = 5.0
+# Bytes that are on their way at most: a master that is behind gets no more until it has stored these. 25 batches of 10 records.
+WINDOW_BYTES = 256 * 1024
+# A batch without an answer is sent again after RESEND_AFTER_S, then after twice that, and so on.
+RESEND_AFTER_S, RESEND_AT_LEAST_EVERY_S = 5.0, 60.0
 # Batches acknowledged within this time are not spooled: a healthy run writes nothing to the workers' disks.
 SPOOL_AFTER_S = 0.5
 
@@ -26,45 +29,79 @@ class _Batch:
     data: bytes
     keys: list[Key]
     made_s: float
-    sent_s: float
+    sent_s: float | None = None  # None: to be sent
+    patience_s: float = RESEND_AFTER_S
     spooled: bool = False
 
 
 class Outbox:
-    """Sends batches from a `Recorder`. Batches that are not acknowledged are sent again, and spooled.
+    """Sends batches from a `Recorder`: `send` returns False while the master is not connected. Batches that are not acknowledged
+    are sent again, and spooled.
 
     The spool is a folder in the worker's `runs` folder or, if that disk refuses, in the system's temporary folder. It is removed
     when everything has arrived; otherwise `llama-load report RUN --add SPOOL` adds it.
     """
 
-    def __init__(self, path: Path, about: SpoolManifest, send: Callable[[int, bytes], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        about: SpoolManifest,
+        send: Callable[[int, bytes], bool],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.path = path
         self.about = about
         self._send = send
+        self._now_s = now_s
         self._spools = [Spool(path, about)]
         self._unacknowledged: dict[int, _Batch] = {}
+        self._on_their_way = 0  # bytes
         self._reported = False
         self.batches = 0
 
     def append(self, records: Sequence[RequestRecord], *, anywhere: bool = False) -> None:
         """Send these records as one batch."""
         self.batches += 1
-        data, now = to_batch(records).serialize().to_pybytes(), time.monotonic()
-        self._unacknowledged[self.batches] = _Batch(self.batches, data, [_key(record) for record in records], now, now)
-        self._send(self.batches, data)
+        data = to_batch(records).serialize().to_pybytes()
+        self._unacknowledged[self.batches] = _Batch(self.batches, data, [_key(record) for record in records], self._now_s())
+        self.send_waiting()
 
-    def acknowledged(self, number: int) -> list[Key]:
-        """The master has stored this batch. Returns the lease keys in it."""
-        batch = self._unacknowledged.pop(number, None)
-        return [] if batch is None else batch.keys
+    def acknowledged(self, numbers: Iterable[int]) -> list[Key]:
+        """The master has stored these batches. Returns the lease keys in them."""
+        stored = [batch for number in numbers if (batch := self._unacknowledged.pop(number, None)) is not None]
+        self._on_their_way -= sum(len(batch.data) for batch in stored if batch.sent_s is not None)
+        self.send_waiting()
+        return [key for batch in stored for key in batch.keys]
 
-    def send_again(self, after_s: float = RESEND_AFTER_S) -> None:
-        """Send batches again that have waited this long for their acknowledgement."""
-        now = time.monotonic()
+    def send_waiting(self) -> None:
+        """Send what waits, and again what has waited too long for its answer, the oldest first."""
+        now_s = self._now_s()
+        for batch in list(self._unacknowledged.values()):
+            if batch.sent_s is not None:
+                if now_s - batch.sent_s <= batch.patience_s:
+                    continue
+                batch.patience_s = min(2 * batch.patience_s, RESEND_AT_LEAST_EVERY_S)
+                self._take_back(batch)
+            if self._on_their_way >= WINDOW_BYTES or not self._send(batch.number, batch.data):
+                return
+            batch.sent_s = now_s
+            self._on_their_way += len(batch.data)
+
+    def connected_again(self) -> None:
+        """What was on its way may be lost with the connection."""
         for batch in self._unacknowledged.values():
-            if now - batch.sent_s > after_s:
-                batch.sent_s = now
-                self._send(batch.number, batch.data)
+            self._take_back(batch)
+        self.send_waiting()
+
+    def _take_back(self, batch: _Batch) -> None:
+        if batch.sent_s is not None:
+            batch.sent_s = None
+            self._on_their_way -= len(batch.data)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether batches wait because the master has not stored earlier ones, or is not connected."""
+        return any(batch.sent_s is None for batch in self._unacknowledged.values())
 
     @property
     def all_arrived(self) -> bool:
@@ -79,7 +116,7 @@ class Outbox:
     def spool(self, older_than_s: float = SPOOL_AFTER_S) -> None:
         """Spool batches that have waited this long for their acknowledgement. Blocks with the disk: call it in a thread. If the
         disk refuses, the records stay in memory."""
-        since = time.monotonic() - older_than_s
+        since = self._now_s() - older_than_s
         try:
             for batch in [batch for batch in self._unacknowledged.values() if not batch.spooled and batch.made_s <= since]:
                 self._write(batch)

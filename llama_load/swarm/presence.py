@@ -1,4 +1,5 @@
-"""Detects lost workers: at once if the process has ended on this machine, after `LOST_AFTER_S` if it is only silent.
+"""Detects lost workers: at once if the process has ended on this machine, after a second if a remote one has closed its connections
+(as the kernel does for a process that was killed) and makes no new ones, after `LOST_AFTER_S` if it is only silent.
 
 By default Locust regards a worker as lost when three heartbeats (one per second) are missing. But a worker that was suspended,
 starved of CPU or cut off by the network may come back, and its requests are still valid: its leases wait for it and go to others
@@ -16,7 +17,9 @@ import psutil
 
 # Longer than a suspended machine's network needs to come back. (Tests lower it with this variable.)
 LOST_AFTER_S = int(os.environ.get("LLAMA_LOAD_LOST_AFTER_S", "30"))
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = 0.25
+# A worker whose connections were reset is back within 0.2 s.
+CLOSED_FOR_S = 1.0
 # Locust checks heartbeats once a second and regards a worker with a count below 0 as lost.
 NO_HEARTBEAT = -1
 
@@ -69,11 +72,22 @@ class Presence:
                 node = self._runner.clients.get(client_id)
                 if node is not None:  # else it has quit regularly
                     node.heartbeat, node.llama_load_ended = NO_HEARTBEAT, True
+            server = self._runner.server
+            for client_id, node in list(self._runner.clients.items()):
+                # The last worker may come back, as after a restart of a proxy: without it Locust would end the test.
+                node.llama_load_closed = self._runner.worker_count > 1 and server.closed_for_s(client_id) > CLOSED_FOR_S
+                if node.llama_load_closed:
+                    node.heartbeat = NO_HEARTBEAT
 
 
 def has_ended(node: Any) -> bool:
     """Whether this worker's process (`node` is Locust's entry) is known to have ended, so that it cannot come back."""
     return getattr(node, "llama_load_ended", False)
+
+
+def has_closed(node: Any) -> bool:
+    """Whether this worker has closed its connections and made no new ones."""
+    return getattr(node, "llama_load_closed", False)
 
 
 def is_over(process: psutil.Process) -> bool:

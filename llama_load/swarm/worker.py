@@ -11,6 +11,7 @@ from typing import Any
 
 import gevent
 from gevent.event import Event
+from locust import runners
 from locust.rpc import Message
 from locust.runners import STATE_RUNNING, STATE_SPAWNING
 
@@ -34,9 +35,11 @@ from llama_load.swarm.signals import SIGNALS
 from llama_load.targets.body import BodyOptions
 from llama_load.version import __version__
 
+GAVE_UP = 1  # exit code of a worker without a master, or with records that no master took
 FLUSH_EVERY_S = 0.1
-RESEND_EVERY_S = 1.0
-# How long to wait at the end for acknowledgements: in all, and without any message from the master.
+# Records wait this long at least while the master is behind: fewer and larger batches cost it less.
+FLUSH_BEHIND_S = 0.5
+# How long to wait at the end for acknowledgements: without one, and without any message from the master.
 ACKNOWLEDGED_WITHIN_S = 60.0
 SILENT_S = 15.0
 
@@ -53,7 +56,7 @@ class WorkerLifecycle:
         self._run: WorkerRun | None = None
         self._last_run: WorkerRun | None = None
         environment.llama_load = None
-        self._is_interrupted = self._is_quitting = False
+        self._is_interrupted = self._is_quitting = self._has_given_up = False
         self._clock_offset_ns: int | None = None  # to the master's clock in the present run
         for kind in messages.TO_WORKER:
             self._runner.register_message(kind, self._heard, concurrent=kind == messages.END)
@@ -68,7 +71,7 @@ class WorkerLifecycle:
     def _heard(self, msg: Any, **_: Any) -> None:
         if msg.type == messages.RUN:
             self._master.introduce(msg.data.get("master", {}))
-            self._take_config(msg.data["config"])
+            self._take_config(msg.data)
             return
         name = msg.data["run"]
         run = next((run for run in (self._run, self._last_run) if run is not None and run.name == name), None)
@@ -83,16 +86,16 @@ class WorkerLifecycle:
             last_word = messages.Flushed(0, WorkerHealth(short_name(self._runner.client_id)))
             self._runner.send_message(messages.FLUSHED, {"run": name, "last_word": messages.pack(last_word)})
 
-    def _take_config(self, data: bytes) -> None:
+    def _take_config(self, data: dict[str, Any]) -> None:
         self._config = self._clock_offset_ns = None
-        try:
-            config = messages.unpack_config(data)
-        except ValueError:  # the master has another version
-            config = None
-        if config is None or config.version != __version__:
-            theirs = "another version" if config is None else config.version
+        theirs = data.get("version", "another version")
+        if theirs != __version__:
             self._refuse(f"runs llama-load {__version__}, the master {theirs}; install the same on both")
             return
+        if data.get("fingerprint") != messages.fingerprint():
+            self._refuse(f"runs llama-load {__version__} like the master, but from other files; install the same on both")
+            return
+        config = messages.unpack_config(data["config"])
         known = {user.__name__ for user in self._environment.user_classes} | set(self._environment.available_user_classes or ())
         if missing := [name for name in config.user_classes if name not in known]:
             self._refuse(
@@ -126,6 +129,7 @@ class WorkerLifecycle:
 
     def _master_gone(self, sentence: str) -> None:
         if not self._is_quitting:
+            self._has_given_up = True
             logger.error("%s", sentence)
             SIGNALS.throw(KeyboardInterrupt())
 
@@ -142,7 +146,14 @@ class WorkerLifecycle:
         self._is_quitting = True
         self._on_test_stop()
         if self._last_run is not None:
-            self._last_run.leave()
+            self._has_given_up |= not self._last_run.leave()
+        if self._has_given_up or self._is_unheard():
+            self._environment.process_exit_code = GAVE_UP
+
+    def _is_unheard(self) -> bool:
+        """Whether Locust ends this worker because the master was silent for a minute."""
+        heard_s = self._runner.last_heartbeat_timestamp
+        return heard_s is not None and time.time() - heard_s > runners.MASTER_HEARTBEAT_TIMEOUT
 
     def _refuse(self, sentence: str) -> None:
         logger.error("%s", sentence)
@@ -165,7 +176,9 @@ class WorkerRun:
         spool = Path("runs") / f"spool-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._outbox = Outbox(spool, SpoolManifest(name, clock_offset_ns), self._send_batch)
         self._holding: set[Key] = set()  # leases received and neither given back nor with an acknowledged record
-        self._heard_s = time.monotonic()
+        self._heard_s = self._acknowledged_s = time.monotonic()
+        self._flush_s = FLUSH_EVERY_S
+        self._connection: tuple[Any, int] | None = None
         self._last_word: bytes | None = None
         self._recorder = Recorder(self._outbox, FLUSH_EVERY_S)
         self._sender = SenderRuntime(
@@ -177,6 +190,7 @@ class WorkerRun:
         )
         environment.llama_load = self._sender.lease_client
         self._started: list[Key] = []
+        self._wants: dict[str, int] = {}  # by workload: how many users wait for a lease, not yet reported
         self._ended: list[tuple[bool, int, bool]] = []  # ends not yet reported: the lease key, and whether the connection failed
         self._over = False
         self._is_tidy = False
@@ -192,7 +206,8 @@ class WorkerRun:
             self._holding.update(lease.key for lease in leases)
             self._sender.lease_client.receive(leases)
         elif kind == messages.ACK:
-            self._holding.difference_update(self._outbox.acknowledged(data["number"]))
+            self._acknowledged_s = time.monotonic()
+            self._holding.difference_update(self._outbox.acknowledged(data["numbers"]))
         elif kind == messages.END and self._last_word is not None:
             self._say_last_word()  # the first one was lost
         elif kind == messages.END:
@@ -204,8 +219,10 @@ class WorkerRun:
         """The pong's content: which leases this worker holds and needs. Takes the clock offset from the ping."""
         self._heard_s = time.monotonic()
         self._outbox.about.clock_offset_ns = ping["offset_ns"]
+        self._flush_s = float(ping["batch_every_s"])
         if self._over:
             return {}
+        self._wants = {}  # they are in this answer
         return {"delivered": ping["delivered"], "holds": list(self._holding), "wants": self._sender.lease_client.wants()}
 
     def finish(self, wait_s: float = 0) -> None:
@@ -227,18 +244,27 @@ class WorkerRun:
         """Stop waiting for requests in flight."""
         self._sender.cut()
 
-    def leave(self) -> None:
-        """Before the process ends: deliver or spool all records."""
+    def leave(self) -> bool:
+        """Before the process ends: deliver or spool all records. Returns whether the master has them all."""
         self.finish()
         if self._tidying is not None:
             self._tidying.join()
+        return self._outbox.all_arrived
 
     # ------------------------------------------------------------------ the link
 
     def want(self, workload: str, count: int) -> None:
-        """See `DispatcherLink.want`."""
-        over, self._ended = self._ended, []
-        self._send(messages.WANT, {"workload": workload, "count": count, "over": over})
+        """See `DispatcherLink.want`. One message for all users that ask within an iteration of the event loop."""
+        if not self._wants:
+            gevent.get_hub().loop.run_callback(self._say_wants)
+        self._wants[workload] = self._wants.get(workload, 0) + count
+
+    def _say_wants(self) -> None:
+        wants, self._wants = self._wants, {}
+        for workload, count in wants.items():
+            over, self._ended = self._ended, []
+            if not self._send(messages.WANT, {"workload": workload, "count": count, "over": over}):
+                self._ended = over + self._ended  # what users want is in the next pong
 
     def started(self, lease: Lease) -> None:
         """See `DispatcherLink.started`."""
@@ -266,15 +292,17 @@ class WorkerRun:
     # ------------------------------------------------------------------ in the background
 
     def _keep(self) -> None:
-        resent_s = time.monotonic()
         while not self._is_tidy:
             gevent.sleep(FLUSH_EVERY_S)
             self._say_begun()
             if self._ended:
                 self._say_ended()
-            if time.monotonic() - resent_s > RESEND_EVERY_S:
-                resent_s = time.monotonic()
-                self._outbox.send_again()
+            client = self._runner.client
+            if self._connection != (client, client.connections):
+                self._connection = client, client.connections
+                self._outbox.connected_again()
+            self._outbox.send_waiting()
+            self._recorder.every_s = max(self._flush_s, FLUSH_BEHIND_S) if self._outbox.is_behind else self._flush_s
 
     def _say_begun(self) -> None:
         if self._started:
@@ -284,7 +312,8 @@ class WorkerRun:
 
     def _say_ended(self) -> None:
         over, self._ended = self._ended, []
-        self._send(messages.OVER, {"over": over})  # if this message is lost, the records have the same information
+        if not self._send(messages.OVER, {"over": over}):
+            self._ended = over + self._ended
 
     def _spool(self) -> None:
         while not self._is_tidy:
@@ -296,7 +325,7 @@ class WorkerRun:
 
     def _tidy(self) -> None:
         since = time.monotonic()
-        while not self._outbox.all_arrived and time.monotonic() - since < ACKNOWLEDGED_WITHIN_S:
+        while not self._outbox.all_arrived and time.monotonic() - max(self._acknowledged_s, since) < ACKNOWLEDGED_WITHIN_S:
             if self._master.look() or time.monotonic() - max(self._heard_s, since) > SILENT_S:
                 break
             gevent.sleep(0.05)
@@ -315,12 +344,11 @@ class WorkerRun:
     def _say_last_word(self) -> None:
         self._send(messages.FLUSHED, {"last_word": self._last_word})
 
-    def _send_batch(self, number: int, data: bytes) -> None:
-        self._send(messages.RECORDS, {"number": number, "batch": data})
+    def _send_batch(self, number: int, data: bytes) -> bool:
+        return bool(self._runner.client.send_batch(messages.pack_header(number, self.name), data))
 
     def _send(self, kind: str, data: dict[str, Any]) -> bool:
-        """Send it now, or not at all if ZeroMQ's queue is full: batches are sent again, and the next pong repeats the state of
-        leases. (Locust's send_message would sleep for up to 6 s in the sending greenlet, and then raise.)"""
+        """Send it now; False if the connection is closed or its queue is full: the next pong repeats the state of leases."""
         message = Message(kind, data | {"run": self.name}, self._runner.client_id)
         return bool(self._runner.client.send_now(message))
 

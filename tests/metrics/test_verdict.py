@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llama_load.metrics.check import LIMITS, Check
+from llama_load.metrics.check import LIMITS, STATEMENTS, Check, limited
 from llama_load.metrics.evidence import NO_ANSWER, Evidence, LostWorker, WorkerHealth, within
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.summary import summarize
@@ -62,6 +62,15 @@ def test_each_fault_has_its_word(word: str, check: str, found: Any) -> None:
     assert found().word == word
     assert check in bad(found())
     assert LIMITS[check].word == word
+
+
+def test_each_limit_names_its_statement_and_what_to_do() -> None:
+    """A remedy is one short sentence without a full stop; a check gives access to both."""
+    for name, row in LIMITS.items():
+        assert row.statement in STATEMENTS
+        assert row.remedy and not row.remedy.endswith(".") and len(row.remedy) <= 100, name
+        check = limited(name, 0.0, "")
+        assert (check.statement, check.remedy) == (row.statement, row.remedy)
 
 
 def test_all_words_that_apply_are_reported_the_gravest_first() -> None:
@@ -252,14 +261,14 @@ def test_more_in_flight_than_asked_for_is_another_load() -> None:
 def test_a_server_that_was_another_at_the_end_is_named() -> None:
     assert verdict(record(), server_changes=[f"{NO_ANSWER}: connection refused"]).word == "VALID"
     found = verdict(record(), server_changes=["build b1 -> b2"])
-    assert found.headline == "NOT COMPARABLE: the server changed during the run: build b1 -> b2"
+    assert found.headline == "NOT COMPARABLE: the server changed during the run: build b1 -> b2; run again against one server"
 
 
 def test_counts_that_cannot_be_are_named() -> None:
     found = verdict(record(), record(1, count_doubt="usage: 4000000000000096 output tokens where at most 64 were requested"))
     assert found.headline == (
         "NOT COMPARABLE: 1 answer with impossible token counts, which were ignored: usage: 4000000000000096 output tokens where at "
-        "most 64 were requested"
+        "most 64 were requested; update the server"
     )
 
 
@@ -282,11 +291,12 @@ def test_a_client_that_waits_for_a_core_is_named_with_the_remedy() -> None:
     well = WorkerHealth("v", 1.0, 1.0, 0.1, core_wait_ratio=0.001, core_wait_longest_ms=0.2, priority="real-time")
     check = found(well, starved)
     assert not check.ok
-    assert check.text.startswith("the client waited for a core 30.0% of the time at normal priority, for up to 166.0 ms: allow it")
-    assert "ulimit -r 1" in check.text
-    assert "leave it a core" in found(replace(starved, priority="real-time, normal while it used over half a core")).text
-    assert found(well).ok and "ulimit" not in found(well).text
-    assert not [check for check in verdict(record(), health=WELL).checks if check.name == "core_wait_ratio"]
+    assert check.text == "the client waited for a core 30.0% of the time at normal priority, for up to 166.0 ms"
+    assert "ulimit -r 1" in (check.remedy or "")
+    full = found(replace(starved, priority="real-time, normal while it used over half a core"))
+    assert (full.remedy or "").startswith("leave it a core")
+    assert found(well).ok
+    assert (found(WELL).value, found(WELL).ok) == (None, True)
 
 
 def test_a_suspended_machine_is_named() -> None:

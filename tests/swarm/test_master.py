@@ -18,7 +18,7 @@ from llama_load.load.segments import Segment
 from llama_load.load.stages import Stage
 from llama_load.record import to_batch
 from llama_load.swarm import messages, presence
-from llama_load.swarm.clock_sync import ENOUGH, MOST, WorkerClock
+from llama_load.swarm.clock_sync import ENOUGH
 from llama_load.swarm.master import MasterRun
 from llama_load.swarm.presence import LOST_AFTER_S, NO_HEARTBEAT, Presence, introduction
 from llama_load.swarm.user_scaler import UserScaler
@@ -109,7 +109,7 @@ def test_a_worker_that_stands_still_at_first_is_asked_again_when_it_answers() ->
     assert not swarm.run._workers["w"].clock.is_known
     swarm.pong(0.2)
     assert swarm.run._workers["w"].clock.is_known
-    assert swarm.run._workers["w"].clock.use().uncertainty_ns < MS
+    assert swarm.run._workers["w"].clock.now(time.monotonic_ns()).uncertainty_ns < MS
     watching.kill()
 
 
@@ -127,53 +127,13 @@ def test_the_uncertainty_shown_is_that_of_the_worst_shift_used() -> None:
     assert health.clock_offset_ms == pytest.approx(-AHEAD_NS / MS, abs=1)
 
 
-def test_a_clock_is_known_once_readings_agree() -> None:
-    """While a machine is busy every answer takes another time, and the best of them may still be lopsided."""
-    clock = WorkerClock()
-    for round_trip_ms in (400, 220, 300, 140, 90, 200, 60, 30, 250, 10, 11):
-        clock.add(0, 0, round_trip_ms * MS)
-        assert not clock.is_known
-    clock.add(0, 0, 12 * MS)
-    assert clock.is_known
-
-
-def test_a_clock_is_taken_as_it_is_in_the_end() -> None:
-    clock = WorkerClock()
-    for number in range(MOST):
-        assert not clock.is_known
-        clock.add(0, 0, 2 * MS * 2 ** (MOST - number))
-    assert clock.is_known
-
-
-def test_an_old_reading_gives_way_to_a_worse_new_one() -> None:
-    """Clocks drift apart by 20 us a second: after 1000 s a reading of 1 ms is worth 21 ms."""
-    second = 1000 * MS
-    clock = WorkerClock()
-    clock.add(0, 0, 2 * MS)
-    clock.add(100 * second, 100 * second, 100 * second + 20 * MS)
-    assert clock.best is not None
-    assert clock.best.offset_ns == MS
-    clock.add(1000 * second, 1000 * second, 1000 * second + 20 * MS)
-    assert clock.best.offset_ns == 10 * MS
-
-
-def test_a_clock_that_has_jumped_is_read_again() -> None:
-    """The worker's machine was suspended for 5 s: its clock is behind by that from now on, and a poorer reading counts."""
-    second = 1000 * MS
-    clock = WorkerClock()
-    clock.add(0, 0, MS // 5)
-    clock.add(60 * second, 55 * second, 60 * second + 50 * MS)
-    assert clock.best is not None
-    assert clock.best.offset_ns == 5 * second + 25 * MS
-    assert clock.best.uncertainty_ns == 25 * MS
-
-
 def test_a_process_that_has_ended_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A killed child that nobody has waited for (as --processes leaves it); one that lives, one of another machine and
-    one that says nothing of itself keep their heartbeats."""
+    one that says nothing of itself keep their heartbeats. Elsewhere, closed connections tell."""
     monkeypatch.setattr(presence, "LOOK_EVERY_S", 0.02)
-    nodes = {name: SimpleNamespace(heartbeat=30) for name in ("killed", "alive", "elsewhere", "silent")}
-    watch = Presence(SimpleNamespace(clients=nodes))
+    nodes = {name: SimpleNamespace(heartbeat=30) for name in ("killed", "alive", "elsewhere", "silent", "closed")}
+    server = SimpleNamespace(closed_for_s=lambda client_id: 2.0 if client_id == "closed" else 0.0)
+    watch = Presence(SimpleNamespace(clients=nodes, server=server, worker_count=len(nodes)))
     killed, alive = (subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2))
     try:
         for name, process in (("killed", killed), ("alive", alive)):
@@ -186,7 +146,7 @@ def test_a_process_that_has_ended_is_noticed_at_once(monkeypatch: pytest.MonkeyP
             gevent.sleep(0.02)
         gevent.sleep(0.1)
         assert {name: node.heartbeat for name, node in nodes.items()} == {
-            "killed": NO_HEARTBEAT, "alive": 30, "elsewhere": 30, "silent": 30,
+            "killed": NO_HEARTBEAT, "alive": 30, "elsewhere": 30, "silent": 30, "closed": NO_HEARTBEAT,
         }  # fmt: skip
     finally:
         for process in (killed, alive):

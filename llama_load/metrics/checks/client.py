@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from llama_load.units import quantity
 LEAST_TO_EXCUSE_ONE = 10
 # Beginning of `WorkerHealth.priority` of a client that has real-time priority.
 REAL_TIME = "real-time"
+LEAVE_A_CORE = "leave it a core (fewer threads for the server), or run it on another machine"
 
 
 def late(evidence: Evidence) -> Iterator[Check]:
@@ -70,25 +70,19 @@ def cpu(evidence: Evidence) -> Iterator[Check]:
         yield limited("stolen_ratio", stolen, f"{stolen:.1%} of the client machine's CPU time was taken by its hypervisor")
 
 
-def core_wait(evidence: Evidence) -> Iterator[Check]:
+def core_wait(evidence: Evidence) -> Check:
     """The share of time in which the client was ready to run but waited for a core: of the worker that waited most."""
     known = [worker for worker in evidence.health if worker.core_wait_ratio is not None]
     if not known:
-        return
+        return limited("core_wait_ratio", None, "how long the client waited for a core is not known")
     worst = max(known, key=lambda worker: worker.core_wait_ratio or 0.0)
     priority = f" at {worst.priority} priority" if worst.priority else ""
     text = (
         f"the client waited for a core {worst.core_wait_ratio or 0.0:.1%} of the time{priority}, "
         f"for up to {worst.core_wait_longest_ms or 0.0:.1f} ms"
     )
-    check = limited("core_wait_ratio", worst.core_wait_ratio, text)
-    yield check if check.ok else replace(check, text=f"{text}: {_way_to_a_core(worst.priority)}")
-
-
-def _way_to_a_core(priority: str | None) -> str:
-    if priority is not None and priority.startswith(REAL_TIME):
-        return "leave it a core (fewer threads for the server), or run it on another machine"
-    return "allow it real-time priority (ulimit -r 1, or LimitRTPRIO=1 in systemd), or run it on another machine"
+    has_it = worst.priority is not None and worst.priority.startswith(REAL_TIME)
+    return limited("core_wait_ratio", worst.core_wait_ratio, text, advice=LEAVE_A_CORE if has_it else None)
 
 
 def _who_took_the_cpu(health: Sequence[WorkerHealth]) -> str:

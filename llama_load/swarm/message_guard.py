@@ -1,0 +1,128 @@
+"""Checks each message of a worker before Locust or a run sees it: a malformed one costs that message and nothing else.
+
+Locust handles messages in one greenlet, which an exception would end: the master would never hear a worker again.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+import msgspec
+from locust import runners
+from locust.rpc import Message
+from msgspec import Meta
+
+from llama_load.swarm import messages
+
+Number = int | float
+Count = Annotated[int, Meta(ge=0)]
+UserCounts = dict[str, Count]
+
+
+class _Heartbeat(TypedDict):
+    state: Literal["ready", "spawning", "running", "cleanup", "stopping", "stopped"]
+    current_cpu_usage: Number
+    current_memory_usage: NotRequired[Number]
+
+
+class _Spawned(TypedDict):
+    user_classes_count: UserCounts
+    user_count: Count
+
+
+class _Logs(TypedDict):
+    worker_id: str
+    logs: list[str]
+
+
+class _Exception(TypedDict):
+    msg: str
+    traceback: str
+
+
+class _Entry(TypedDict):
+    """Locust's StatsEntryDict as it is sent: response times may be fractions."""
+
+    name: str
+    method: str
+    last_request_timestamp: Number | None
+    start_time: Number
+    num_requests: Count
+    num_none_requests: Count
+    num_failures: Count
+    total_response_time: Number
+    max_response_time: Number
+    min_response_time: Number | None
+    total_content_length: Number
+    response_times: dict[Number, Count]
+    num_reqs_per_sec: dict[int, Count]
+    num_fail_per_sec: dict[int, Count]
+
+
+class _Error(TypedDict):
+    name: str
+    method: str
+    error: str
+    occurrences: Count
+    first_seen: NotRequired[Number | None]
+    last_seen: NotRequired[Number | None]
+
+
+class _Stats(_Spawned):
+    stats: list[_Entry]
+    stats_total: _Entry
+    errors: dict[str, _Error]
+
+
+class _Version(TypedDict):
+    version: str
+
+
+# Locust's messages of a worker, and ours. A locustfile's own have any body.
+BODIES: dict[str, Any] = {
+    "client_ready": str | Literal[-1],
+    "locustfile": _Version,
+    "client_stopped": None,
+    "heartbeat": _Heartbeat,
+    "stats": _Stats,
+    "spawning": None,
+    "spawning_complete": _Spawned,
+    "logs": _Logs,
+    "quit": None,
+    "exception": _Exception,
+    **messages.TO_MASTER,
+}
+
+
+def check_body(kind: str, data: Any) -> None:
+    """Raises ValueError if it is not the body of such a message."""
+    try:
+        msgspec.convert(data, BODIES[kind])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{kind}: {error}") from None
+
+
+def install() -> None:
+    """Put the guard in front of Locust's handler of messages."""
+    master: Any = runners.MasterRunner
+    handle = master.handle_message
+
+    def guarded(self: Any, client_id: str, msg: Message) -> None:
+        try:
+            if msg.type in BODIES:
+                check_body(msg.type, msg.data)
+            elif msg.type not in self.custom_messages:
+                raise ValueError(f"no message of a worker is named {msg.type!r}")
+            if msg.type == "logs" and msg.data["worker_id"] != client_id:
+                raise ValueError("logs of another worker")
+            if msg.type in messages.TO_MASTER and msg.type in self.custom_messages:
+                self.custom_messages[msg.type][0](environment=self.environment, msg=msg)  # without Locust's walk over all workers
+            else:
+                handle(self, client_id, msg)
+        except ValueError as error:
+            self.server.name_once(client_id, str(error))
+        except Exception:
+            self.server.name_once(client_id, traceback.format_exc())
+
+    master.handle_message = guarded

@@ -1,0 +1,63 @@
+"""Makes Locust's runners use our sockets."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+from locust import argument_parser, runners
+
+from llama_load.errors import UsageError
+from llama_load.options.flags import LOOPBACK
+from llama_load.swarm import message_guard
+from llama_load.swarm.sockets import Client, Server
+from llama_load.swarm.swarm_key import CurveKeys, curve_keys, is_loopback, refuse_open_network
+
+ANYWHERE = "*"  # Locust's default of --master-bind-host
+
+logger = logging.getLogger(__name__)
+
+
+def install() -> None:
+    """To be called before Locust forks, so that --processes share the key made here."""
+    made_up = secrets.token_hex(32)
+
+    def keys(options: Any) -> CurveKeys | None:
+        swarm_key = options.swarm_key or (made_up if options.processes and not options.worker else "")
+        return curve_keys(swarm_key) if swarm_key else None
+
+    def server(host: str, port: int) -> Server:
+        options = argument_parser.parse_options()  # parsed again, because Locust changes some in its forks
+        found = _or_exit(lambda: keys(options))
+        if options.processes and host == ANYWHERE:
+            host = LOOPBACK
+        if found is None and not is_loopback(host):
+            logger.warning(
+                "workers are not authenticated: anyone who reaches port %d of this machine can take requests, read prompts and all "
+                "options (a locustfile's secrets, too), and forge results; start master and workers with the same "
+                "LLAMA_LOAD_SWARM_KEY, or the master with --master-bind-host %s",
+                *(port, LOOPBACK),
+            )
+        return Server(host, port, found)
+
+    def client(host: str, port: int, identity: str) -> Client:
+        options = argument_parser.parse_options()
+        found = _or_exit(lambda: keys(options))
+        if found is None:
+            _or_exit(lambda: refuse_open_network(options, host))
+        return Client(host, port, identity, found)
+
+    locusts: Any = runners
+    locusts.rpc = SimpleNamespace(Server=server, Client=client)
+    message_guard.install()
+
+
+def _or_exit(call: Any) -> Any:
+    try:
+        return call()
+    except UsageError as error:
+        print(f"llama-load: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)

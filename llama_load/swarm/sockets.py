@@ -1,0 +1,320 @@
+"""The sockets of a swarm: Locust's, with all options set before they are bound or connected.
+
+    worker                      master
+    control  NAME         --->  one port: Locust's messages, leases, clocks; the answers come back on it
+    records  NAME/records --->  the same port: a batch is a header (see `messages.BatchHeader`) and its bytes
+
+A worker's records have a connection of their own, so that they delay neither heartbeats nor leases nor clocks; the master's socket
+takes messages from all connections in turn. Nothing of ours waits in a queue for a connection that is closed: `send_now` and
+`send_batch` return False, and the caller's state is sent later. Locust's messages wait for it, its heartbeats are dropped.
+
+With a swarm key all is encrypted (`swarm_key`), and messages travel in frames of 64 KiB at most: that is the most that the master
+reads from a peer whose key it has not checked yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from contextlib import suppress
+from socket import has_dualstack_ipv6
+from typing import Any
+
+import gevent
+import zmq
+import zmq.green
+from locust.exception import RPCError
+from locust.rpc import Message, zmqrpc
+from zmq.utils.monitor import recv_monitor_message
+
+from llama_load.foreign_text import printable, printable_lines
+from llama_load.options.flags import without_keys
+from llama_load.swarm import messages
+from llama_load.swarm.swarm_key import SAME_KEY, CurveKeys
+
+RECORDS_SUFFIX = "/records"
+# With a key: the largest frame, without the 33 bytes that CURVE adds.
+FRAME_BYTES = 64 * 1024
+# Without a key a message is one frame (Locust's own sockets do not read several): leases with images take megabytes.
+MOST_BYTES = 256 * 1024 * 1024
+# Messages that wait at most, in each direction of a connection. More than a worker sends in a stall of 5 s.
+QUEUED = 1000
+# A worker's ZeroMQ sends heartbeats of its own, also while Python is busy. Without an answer for 6 s it connects again: TCP alone
+# might try for a minute after a network has healed. The master keeps a silent connection for longer than it waits for a worker
+# (30 s), so a connection that closes earlier was closed by the other side.
+HEARTBEAT_MS, NO_ANSWER_MS, SILENT_MS = 2_000, 6_000, 60_000
+HANDSHAKE_MS, CONNECT_MS = 5_000, 3_000
+# A receiving loop lets others run after this time.
+YIELD_S = 0.005
+_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+
+logger = logging.getLogger(__name__)
+
+
+class Turns:
+    """Lets other greenlets run every 5 ms, in a loop that might never wait."""
+
+    def __init__(self) -> None:
+        self._since_s = 0.0
+
+    def take(self) -> None:
+        """Called in each round of the loop."""
+        if time.monotonic() - self._since_s > YIELD_S:
+            gevent.sleep(0)
+            self._since_s = time.monotonic()
+
+
+class _Socket(zmqrpc.BaseSocket):
+    """What both sides have in common."""
+
+    def __init__(self, host: str, port: int, keys: CurveKeys | None) -> None:
+        self._context = zmq.green.Context()
+        self._keys = keys
+        self._is_ipv4 = not has_dualstack_ipv6() or self.ipv4_only(host, port)
+        self._turns = Turns()
+
+    def _new_socket(self, kind: int, *more: tuple[int, int]) -> Any:
+        socket = self._context.socket(kind)
+        for option, value in (
+            (zmq.LINGER, 0),
+            (zmq.IPV6, int(not self._is_ipv4)),
+            (zmq.MAXMSGSIZE, FRAME_BYTES + 64 if self._keys else MOST_BYTES),
+            (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
+            (zmq.SNDHWM, QUEUED),
+            (zmq.RCVHWM, QUEUED),
+            *more,
+        ):
+            socket.setsockopt(option, value)
+        return socket
+
+    def _frames(self, data: bytes) -> list[bytes]:
+        if self._keys is None or len(data) <= FRAME_BYTES:
+            return [data]
+        return [data[start : start + FRAME_BYTES] for start in range(0, len(data), FRAME_BYTES)]
+
+
+def _unpacked(data: bytes) -> Message:
+    """Raises ValueError if it is not a Locust message."""
+    try:
+        message: Message = Message.unserialize(data)
+    except Exception as error:  # msgpack's own, and what its hooks raise
+        raise ValueError("a message that cannot be read") from error
+    if not isinstance(message.type, str) or not isinstance(message.node_id, str):
+        raise ValueError("a message without a type")
+    return message
+
+
+class Server(_Socket):
+    """The master's socket."""
+
+    def __init__(self, host: str, port: int, keys: CurveKeys | None = None) -> None:
+        super().__init__(host, port, keys)
+        # Handover: a worker may come back before its old connection is known to be dead.
+        self.socket = self._new_socket(zmq.ROUTER, (zmq.ROUTER_HANDOVER, 1))
+        if keys is not None:
+            keys.on_master(self.socket)
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | _FAILED)
+        self._connections: dict[str, int] = {}  # of each peer: the file descriptor of its connection
+        self._peers: dict[int, str] = {}
+        self._closed_s: dict[str, float] = {}
+        self._named: set[str] = set()
+        try:
+            if port == 0:
+                self.port = self.socket.bind_to_random_port(f"tcp://{host}")
+            else:
+                self.socket.bind(f"tcp://{host}:{port}")
+                self.port = port
+        except zmq.ZMQError as error:
+            raise RPCError(f"Socket bind failure: {error}") from error
+        self._listening = gevent.spawn(self._listen)
+
+    def send_to_client(self, msg: Message) -> None:
+        """See BaseSocket.send_to_client. A worker that is not connected gets nothing."""
+        with suppress(zmq.ZMQError):
+            self.socket.send_multipart([msg.node_id.encode(), *self._frames(_without_secrets(msg).serialize())])
+
+    def recv_from_client(self) -> tuple[str, Message]:
+        """See BaseSocket.recv_from_client."""
+        while True:
+            self._turns.take()
+            try:
+                first = self.socket.recv(copy=False)
+                frames = self.socket.recv_multipart() if first.more else []
+            except zmq.ZMQError as error:
+                gevent.sleep(YIELD_S)
+                raise RPCError("ZMQ network broken") from error
+            peer = first.bytes.decode("utf-8", "replace")
+            try:
+                if printable(peer) != peer or not frames:
+                    raise ValueError("it has no proper name")
+                self._note_connection(peer, first.get(zmq.SRCFD))
+                if peer.endswith(RECORDS_SUFFIX):
+                    worker = peer.removesuffix(RECORDS_SUFFIX)
+                    return worker, Message(messages.RECORDS, messages.unpack_batch(frames), worker)
+                message = _unpacked(frames[0] if len(frames) == 1 else b"".join(frames))
+                if message.node_id != peer:
+                    raise ValueError("it speaks for another worker")
+            except ValueError as error:
+                self.name_once(peer, str(error))
+                continue
+            return peer, message
+
+    def name_once(self, worker: str, fault: str) -> None:
+        """Log the first fault of each peer."""
+        if worker not in self._named and len(self._named) < 1000:
+            self._named.add(worker)
+            logger.error("a message of worker %s is ignored: %s (further ones are not reported)", printable(worker, 80), printable(fault, 1000))
+
+    # ------------------------------------------------------------------ who is connected
+
+    def closed_for_s(self, worker: str) -> float:
+        """For how long both connections of this worker have been closed, by its side or by what is in between; 0: they are not.
+        (A network that is cut closes nothing for 15 s.)"""
+        since_s = self._closed_s.get(worker)
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def _note_connection(self, peer: str, connection: int) -> None:
+        if self._connections.get(peer) != connection:
+            self._take_events()  # the file descriptor's former owner may not be noted as gone yet
+            self._connections[peer], self._peers[connection] = connection, peer
+            self._closed_s.pop(peer.removesuffix(RECORDS_SUFFIX), None)
+
+    def _take_events(self) -> None:
+        with suppress(zmq.ZMQError):  # no more
+            while True:
+                self._note(recv_monitor_message(self._monitor, zmq.NOBLOCK))
+
+    def _listen(self) -> None:
+        with suppress(zmq.ZMQError):  # closed
+            turns = Turns()
+            while True:
+                turns.take()
+                self._note(recv_monitor_message(self._monitor))
+
+    def _note(self, event: Any) -> None:
+        if event["event"] & _FAILED and "" not in self._named:
+            self._named.add("")
+            logger.error("a connection was refused: the peer has no swarm key or another one; %s", SAME_KEY)
+        if event["event"] != zmq.EVENT_DISCONNECTED:
+            return
+        peer = self._peers.pop(event["value"], None)
+        if peer is None or self._connections.get(peer) != event["value"]:
+            return
+        del self._connections[peer]
+        worker = peer.removesuffix(RECORDS_SUFFIX)
+        if not {worker, worker + RECORDS_SUFFIX} & self._connections.keys():
+            self._closed_s[worker] = time.monotonic()
+            if len(self._closed_s) > QUEUED:  # the oldest one is of a worker that has quit long ago
+                del self._closed_s[next(iter(self._closed_s))]
+
+    def close(self, linger: int | None = None) -> None:
+        """See BaseSocket.close."""
+        if not self.socket.closed:
+            self.socket.disable_monitor()
+        self._listening.kill(block=False)
+        self.socket.close(linger=linger)
+
+
+class Client(_Socket):
+    """A worker's sockets."""
+
+    def __init__(self, host: str, port: int, identity: str, keys: CurveKeys | None = None) -> None:
+        super().__init__(host, port, keys)
+        heartbeats: tuple[tuple[int, int], ...] = (
+            (zmq.HEARTBEAT_IVL, HEARTBEAT_MS),
+            (zmq.HEARTBEAT_TIMEOUT, NO_ANSWER_MS),
+            (zmq.HEARTBEAT_TTL, SILENT_MS),
+            (zmq.CONNECT_TIMEOUT, CONNECT_MS),
+        )
+        self.socket = self._new_socket(zmq.DEALER, *heartbeats)
+        # Immediate: a batch that waited for a closed connection would arrive after those that were sent again.
+        self._records = self._new_socket(zmq.DEALER, (zmq.IMMEDIATE, 1), *heartbeats)
+        self._waiting: deque[bytes] = deque(maxlen=QUEUED)  # Locust's, while the queue is full
+        self._is_reported = False
+        self.is_connected = False
+        self.closed_since_s: float | None = None
+        self.connections = 0
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED)
+        for socket, name in ((self.socket, identity), (self._records, identity + RECORDS_SUFFIX)):
+            if keys is not None:
+                keys.on_worker(socket)
+            socket.setsockopt(zmq.IDENTITY, name.encode())
+            socket.connect(f"tcp://{host}:{port}")
+        self._listening = gevent.spawn(self._listen)
+
+    def send(self, msg: Message) -> None:
+        """See BaseSocket.send. Never waits and never fails: else Locust would close the socket and make a new one."""
+        if msg.type == "heartbeat" and not self.is_connected:
+            return  # it would say nothing when it arrives
+        if msg.type == "exception":  # a locustfile's exception may quote a header
+            msg.data = {name: printable_lines(str(value)) for name, value in msg.data.items()}
+        self._waiting.append(msg.serialize())
+        self._send_waiting()
+
+    def send_now(self, msg: Message) -> bool:
+        """Send it after what waits; False if the connection is closed or its queue is full."""
+        return self.is_connected and self._send_waiting() and self._send(self.socket, self._frames(msg.serialize()))
+
+    def send_batch(self, header: bytes, data: bytes) -> bool:
+        """Send a batch of records; False if their connection is closed or its queue is full."""
+        return self.is_connected and self._send(self._records, [header, *self._frames(data)])
+
+    def _send_waiting(self) -> bool:
+        while self._waiting and self._send(self.socket, self._frames(self._waiting[0])):
+            self._waiting.popleft()
+        return not self._waiting
+
+    def _send(self, socket: Any, frames: list[bytes]) -> bool:
+        try:
+            socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
+
+    def recv(self) -> Message:
+        """See BaseSocket.recv."""
+        while True:
+            self._turns.take()
+            try:
+                frames = self.socket.recv_multipart()
+            except zmq.ZMQError as error:
+                gevent.sleep(0.1)  # closed: Locust asks again at once, and the greenlet that makes a new socket would never run
+                raise RPCError("ZMQ network broken") from error
+            try:
+                return _unpacked(b"".join(frames))
+            except ValueError as error:
+                self._report(f"a message of the master is ignored: {error}")
+
+    def _listen(self) -> None:
+        with suppress(zmq.ZMQError):  # closed
+            while True:
+                event = recv_monitor_message(self._monitor)["event"]
+                self.is_connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+                if self.is_connected:
+                    self.closed_since_s, self.connections = None, self.connections + 1
+                elif event == zmq.EVENT_DISCONNECTED and self.connections:
+                    self.closed_since_s = self.closed_since_s or time.monotonic()
+                elif event & _FAILED:
+                    self._report(f"the master refuses this worker, or it is no master of this swarm: {SAME_KEY}")
+
+    def _report(self, fault: str) -> None:
+        if not self._is_reported:
+            logger.error("%s", fault)
+        self._is_reported = True
+
+    def close(self, linger: int | None = None) -> None:
+        """See BaseSocket.close."""
+        self.is_connected = False
+        if not self.socket.closed:
+            self.socket.disable_monitor()
+        self._listening.kill(block=False)
+        for socket in (self._records, self.socket):
+            socket.close(linger=linger)
+
+
+def _without_secrets(msg: Message) -> Message:
+    """Remove keys from Locust's message that starts users, which carries all options."""
+    if msg.type != "spawn":
+        return msg
+    return Message(msg.type, msg.data | {"parsed_options": without_keys(msg.data["parsed_options"])}, msg.node_id)

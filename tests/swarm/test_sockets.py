@@ -1,0 +1,412 @@
+"""A swarm with a key lets nobody in who does not have it, reads nothing of a stranger, and sends no server's key to anybody."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import gevent
+import gevent.socket
+import psutil
+import pytest
+import zmq
+from locust.exception import RPCError
+from locust.rpc import Message, zmqrpc
+
+from llama_load.errors import UsageError
+from llama_load.options.flags import without_keys
+from llama_load.swarm import messages, swarm_key
+from llama_load.swarm.sockets import FRAME_BYTES, Client, Server
+from llama_load.swarm.swarm_key import curve_keys, refuse_open_network
+from tests.conftest import SHAREGPT, Simulated, environment
+from tests.json_server import json_server
+from tests.swarms import own_port, swarm, wait_until
+
+KEY = "swarm-key-0123456789"
+CANARY = "sk-canary-0123456789abcdef"
+MIB = 1 << 20
+
+
+@pytest.fixture(params=[KEY, None], ids=["key", "no key"])
+def key(request: pytest.FixtureRequest) -> str | None:
+    return request.param
+
+
+@pytest.fixture
+def master(key: str | None) -> Iterator[Server]:
+    server = Server("127.0.0.1", 0, curve_keys(key) if key else None)
+    yield server
+    server.close(linger=0)
+
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def connect(key: str | None) -> Iterator[Connect]:
+    made: list[Client] = []
+
+    def client(master: Server, name: str = "w_1", key: str | None = key) -> Client:
+        made.append(Client("127.0.0.1", master.port, name, curve_keys(key) if key else None))
+        return made[-1]
+
+    yield client
+    for each in made:
+        each.close(linger=0)
+
+
+def heard(master: Server, within_s: float = 0.3) -> Message | None:
+    with gevent.Timeout(within_s, False):
+        return master.recv_from_client()[1]
+    return None
+
+
+def until(true: Callable[[], bool], within_s: float = 10) -> None:
+    with gevent.Timeout(within_s):
+        while not true():
+            gevent.sleep(0.01)
+
+
+def test_messages_and_batches_of_any_size_arrive_whole(master: Server, connect: Connect) -> None:
+    """What was sent before there was a connection comes, too, in order; large ones travel in several frames."""
+    client = connect(master)
+    for number in range(3):
+        client.send(Message("one", {"n": number, "x": b"x" * number * FRAME_BYTES}, "w_1"))
+    got = [heard(master, 2) for _ in range(3)]
+    assert [(each.data["n"], len(each.data["x"])) for each in got if each] == [(n, n * FRAME_BYTES) for n in range(3)]
+    master.send_to_client(Message("two", {"x": b"y" * 5 * MIB}, "w_1"))
+    assert len(client.recv().data["x"]) == 5 * MIB
+    batch = os.urandom(MIB)
+    until(lambda: client.send_batch(messages.pack_header(7, "0" * 16), batch))
+    message = heard(master, 2)
+    assert message is not None
+    assert (message.type, message.node_id) == (messages.RECORDS, "w_1")
+    assert message.data == {"number": 7, "run": "0" * 16, "batch": batch}
+
+
+@pytest.mark.parametrize(("key", "theirs"), [(KEY, None), (KEY, "another-key-987654321"), (None, KEY)])
+def test_a_peer_with_another_key_or_none_is_not_heard(
+    master: Server, connect: Connect, theirs: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = connect(master, key=theirs)
+    for _ in range(3):
+        client.send(Message("client_ready", "2.47.0", "w_1"))
+    assert heard(master) is None
+    assert not client.is_connected
+    until(lambda: len([each for each in caplog.messages if "a connection was refused" in each]) == 1)
+    until(lambda: any("the master refuses this worker" in each for each in caplog.messages))
+
+
+@pytest.mark.parametrize("key", [KEY])
+def test_a_stranger_gets_no_answer_that_depends_on_the_key(master: Server) -> None:
+    """ZeroMQ's greeting, which is the same for all; after that a frame without the key ends the connection."""
+    with gevent.socket.create_connection(("127.0.0.1", master.port)) as stranger:
+        stranger.settimeout(5)
+        stranger.sendall(greeting("CURVE"))
+        got = b""
+        while len(got) < 64:
+            got += stranger.recv(1000)
+        assert got[12:] == greeting("CURVE")[12:]
+        stranger.sendall(command(b"\x05HELLO\x01\x00" + bytes(192)))
+        assert stranger.recv(1000) == b""
+
+
+def greeting(mechanism: str) -> bytes:
+    return b"\xff" + bytes(8) + b"\x7f\x03\x01" + mechanism.encode().ljust(20, b"\0") + bytes(32)
+
+
+def command(body: bytes) -> bytes:
+    return b"\x06" + struct.pack(">Q", len(body)) + body
+
+
+ATTACKS: dict[str, tuple[bytes, bytes]] = {  # what is sent once, and what again and again
+    "a frame of 1 GiB": (greeting("CURVE") + b"\x06" + struct.pack(">Q", 1 << 30), bytes(MIB)),
+    "parts without end": (greeting("CURVE"), (b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)) * 16),
+    "commands without end": (greeting("CURVE"), command(bytes(60_000)) * 16),
+    "no encryption": (greeting("NULL") + command(b"\x05READY"), (b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)) * 16),
+    "ZeroMQ 2": (b"\xff" + bytes(7) + b"\x01\x7f\x01\x05", (b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)) * 16),
+    "ZeroMQ 1": (b"\x01\x00", b"\xff" + struct.pack(">Q", 1 << 30) + bytes(MIB)),
+    "noise": (os.urandom(1000), os.urandom(MIB)),
+}
+
+
+@pytest.mark.parametrize("key", [KEY])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_strangers_cost_neither_memory_nor_silence(master: Server, connect: Connect, attack: str) -> None:
+    """Ten of them at once, each sending what it can; a worker is heard meanwhile."""
+    client = connect(master)
+    until(lambda: client.is_connected)
+    process, stop = psutil.Process(), time.monotonic() + 0.5
+    before = process.memory_info().rss
+    highest, sent = 0, 0
+
+    def attacker() -> None:
+        nonlocal sent
+        first, again = ATTACKS[attack]
+        while time.monotonic() < stop:
+            try:
+                with gevent.socket.create_connection(("127.0.0.1", master.port)) as stranger:
+                    stranger.sendall(first)
+                    while time.monotonic() < stop:
+                        stranger.sendall(again)
+                        sent += len(again)
+            except OSError:
+                gevent.sleep(0.005)
+
+    attackers = [gevent.spawn(attacker) for _ in range(10)]
+    number = 0
+    while time.monotonic() < stop:
+        number += 1
+        client.send(Message("one", {"n": number}, "w_1"))
+        message = heard(master, 5)
+        assert message is not None
+        assert message.data["n"] == number
+        highest = max(highest, process.memory_info().rss)
+        gevent.sleep(0.01)
+    gevent.joinall(attackers)
+    assert number > 5
+    assert highest - before < 50 * MIB
+
+
+@pytest.mark.parametrize("key", [KEY])
+def test_half_open_connections_are_closed(master: Server, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 peers that connect and say nothing do not keep a worker out."""
+    strangers = [socket.create_connection(("127.0.0.1", master.port)) for _ in range(500)]
+    client = connect(master)
+    client.send(Message("one", {"n": 1}, "w_1"))
+    message = heard(master, 10)
+    assert message is not None
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_a_worker_that_speaks_for_another_is_named_once(master: Server, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    client, other = connect(master), connect(master, "w_2")
+    for _ in range(3):
+        other.send(Message("quit", None, "w_1"))
+    for data in (b"", b"\xc1", b"\x93\x01", b"\x91\x01", b"\x93\x05\x05\x05", b"\xdf\xff\xff\xff\xff", b"\x91" * 5000):
+        other.socket.send_multipart([data])
+    other.socket.send_multipart([b""] * 1000)
+    client.send(Message("good", None, "w_1"))
+    message = heard(master, 5)
+    assert message is not None
+    assert message.type == "good"
+    assert heard(master) is None
+    assert len([each for each in caplog.messages if "w_2 is ignored" in each]) == 1
+
+
+def test_a_batch_without_a_header_is_no_batch(master: Server, connect: Connect) -> None:
+    client = connect(master)
+    until(lambda: client.is_connected)
+    for frames in ([b"x"], [b"x", b"y"], [b"x" * 20], [b"\xff" * 20, b"y"]):
+        until(lambda frames=frames: client._send(client._records, frames))
+    client.send(Message("good", None, "w_1"))
+    message = heard(master, 5)
+    assert message is not None
+    assert message.type == "good"
+
+
+def test_a_worker_comes_back_under_its_name(master: Server, connect: Connect) -> None:
+    """Also while its old connection is not known to be dead."""
+    for number in range(3):
+        client = connect(master)
+        client.send(Message("one", {"n": number}, "w_1"))
+        message = heard(master, 5)
+        assert message is not None
+        assert message.data["n"] == number
+        master.send_to_client(Message("two", {"n": number}, "w_1"))
+        assert client.recv().data["n"] == number
+
+
+def test_closed_connections_are_noticed(master: Server, connect: Connect) -> None:
+    """Those of a worker that ends, and of no other; the file descriptor may be the next worker's."""
+    listening = gevent.spawn(lambda: [master.recv_from_client() for _ in range(100)])
+    staying, going = connect(master), connect(master, "w_2")
+    for client, name in ((staying, "w_1"), (going, "w_2")):
+        client.send(Message("one", None, name))
+        until(lambda client=client: client.send_batch(messages.pack_header(1, "0" * 16), b"x"))
+    until(lambda: len(master._connections) == 4)
+    going.close()
+    until(lambda: master.closed_for_s("w_2") > 0)
+    late = connect(master, "w_3")
+    late.send(Message("one", None, "w_3"))
+    until(lambda: "w_3" in master._connections)
+    gevent.sleep(0.1)
+    assert master.closed_for_s("w_1") == master.closed_for_s("w_3") == 0
+    back = connect(master, "w_2")
+    back.send(Message("one", None, "w_2"))
+    until(lambda: master.closed_for_s("w_2") == 0)
+    listening.kill()
+
+
+def test_nothing_of_ours_waits_for_a_connection(master: Server, connect: Connect) -> None:
+    """Locust's messages do; its heartbeats do not."""
+    client = connect(master)
+    until(lambda: client.is_connected)
+    port, keys = master.port, master._keys
+    master.close(linger=0)
+    until(lambda: not client.is_connected)
+    assert not client.send_now(Message("want", {}, "w_1"))
+    assert not client.send_batch(messages.pack_header(1, "0" * 16), b"x")
+    client.send(Message("heartbeat", {}, "w_1"))
+    client.send(Message("stats", {}, "w_1"))
+    again = Server("127.0.0.1", port, keys)
+    try:
+        message = heard(again, 10)
+        assert message is not None
+        assert message.type == "stats"
+        assert heard(again) is None
+    finally:
+        again.close(linger=0)
+
+
+def test_a_receiving_loop_lets_others_run(master: Server, connect: Connect) -> None:
+    """While messages wait all the time. (Locust's loop never yields then: a busy master acknowledged nothing.)"""
+    client = connect(master)
+    turns = 0
+
+    def flood() -> None:
+        while True:
+            for _ in range(50):
+                client._send(client.socket, [Message("one", None, "w_1").serialize()])
+            gevent.sleep(0)
+
+    def other() -> None:
+        nonlocal turns
+        while True:
+            gevent.sleep(0)
+            turns += 1
+
+    greenlets = [gevent.spawn(flood), gevent.spawn(other)]
+    received, stop = 0, time.monotonic() + 0.3
+    while time.monotonic() < stop:
+        received += heard(master, 1) is not None
+    gevent.killall(greenlets)
+    assert received > 100
+    assert turns > 10
+
+
+def test_a_closed_socket_lets_others_run(master: Server, connect: Connect) -> None:
+    """Locust receives from it in a loop until there is a new one, which another greenlet makes."""
+    client = connect(master)
+    client.close()
+    with gevent.Timeout(1, False):
+        while True:
+            with pytest.raises(RPCError):
+                client.recv()
+    assert True  # the timeout came: a loop that never yields would hold it up
+
+
+def test_a_short_key_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least 16 characters, got 5: make one with"):
+        curve_keys("short")
+    assert curve_keys(KEY) == curve_keys(KEY) != curve_keys(KEY + "x")
+
+
+def test_a_zeromq_without_curve_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swarm_key.zmq, "has", lambda what: what != "curve")
+    with pytest.raises(UsageError, match="has no CURVE, so the swarm cannot be encrypted: install pyzmq from PyPI"):
+        curve_keys("a-key-that-is-not-cached")
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "master", "127.evil.example", "*", ""])
+def test_a_worker_with_keys_serves_no_unknown_master(host: str) -> None:
+    """Without a swarm key it cannot know who the master is; on its own machine it trusts it."""
+    keys = SimpleNamespace(api_key=CANARY, host="http://server", header=[], extra_body="", swarm_key="")
+    with pytest.raises(UsageError, match=f"keys for the server .api_key. and would use them for any master at {re.escape(host)},"):
+        refuse_open_network(keys, host)
+    for loopback in ("127.0.0.1", "localhost", "::1", "127.9.9.9"):
+        refuse_open_network(keys, loopback)
+    refuse_open_network(SimpleNamespace(api_key="", host="http://server", header=None, extra_body='{"top_k": 1}'), host)
+
+
+def test_locusts_message_that_starts_users_holds_no_key() -> None:
+    body = f'{{"auth_token": "{CANARY}"}}'
+    options = {"api_key": CANARY, "header": [f"X-Key: {CANARY}"], "swarm_key": KEY, "extra_body": body, "host": "h"}
+    assert without_keys(options) == {"host": "h"}
+    assert without_keys({"extra_body": '{"top_k": 1}'}) == {"extra_body": '{"top_k": 1}'}
+
+
+class Eavesdropper:
+    """A worker of Locust's own protocol, without the swarm key: it notes all that it is sent."""
+
+    def __init__(self, port: int) -> None:
+        self.client = zmqrpc.Client("127.0.0.1", port, "peer_0")
+        self.heard: list[bytes] = []
+        gevent.spawn(self._listen)
+        for message in (Message("client_ready", "2.47.0", "peer_0"), Message("llama_load_hello", {}, "peer_0")):
+            self.client.send(message)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                self.heard.append(self.client.socket.recv())
+            except (zmq.ZMQError, RPCError):
+                return
+
+
+@pytest.mark.parametrize(
+    "key", [KEY, pytest.param("", marks=pytest.mark.heavy)]
+)  # heavy: the peer counts as a worker until it is lost
+def test_a_swarm_runs_with_keys_that_do_not_travel(tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers have the server's key from their own environment. With a swarm key a peer is sent nothing."""
+    seen: list[str] = []
+    models = {"data": [{"id": "m"}]}
+    with json_server({"/health": {"status": "ok"}, "/v1/models": models, "/v1/chat/completions": (401, {"error": f"no {CANARY}"}, {})}) as server:  # fmt: skip
+        monkeypatch.setattr("tests.swarms.environment", lambda: environment() | {"LLAMA_LOAD_API_KEY": CANARY} | ({"LLAMA_LOAD_SWARM_KEY": key} if key else {}))  # fmt: skip
+        with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "6", "-u", "2", "--warmup", "0") as running:
+            peer = Eavesdropper(running.port)
+            done = running.finish()
+            peer.client.close(linger=0)
+            seen = [headers.get("Authorization", "") for headers in server.headers]
+    assert done.code in (1, 3), done.err
+    assert len(done.records.measured()) == 6, done.err
+    assert seen.count(f"Bearer {CANARY}") > 6
+    everything = b"".join(peer.heard) + (done.out + done.err + running.log(0)).encode()
+    everything += b"".join(file.read_bytes() for file in done.folder.iterdir() if file.is_file())
+    everything += str(done.records.table.to_pylist()).encode()
+    assert CANARY.encode() not in everything
+    assert ("workers are not authenticated" in done.err) == (not key)
+    if key:
+        assert "a connection was refused" in done.err
+        assert not peer.heard
+
+
+def test_a_worker_without_the_servers_key_says_so(tmp_path: Path, simulate: Callable[..., Simulated]) -> None:
+    server = simulate()
+    with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "4", "--api-key", CANARY) as running:
+        done = running.finish()
+    assert done.code == 2
+    assert "the master sends no keys" in done.err and CANARY not in done.err
+
+
+def test_processes_have_a_key_and_listen_on_loopback(tmp_path: Path, simulate: Callable[..., Simulated]) -> None:
+    server = simulate("--interval-ms", "20")
+    ports = own_port()
+    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), "--headless", "--processes", "2", *ports, "--host", server.url]
+    command += ["-u", "2", "--num-prompts", "20", "--max-tokens", "20", "--run-dir", str(tmp_path / "run"), "--loglevel", "WARNING"]
+    command += ["--api-key", CANARY]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=tmp_path)
+
+    def listens() -> bool:
+        return any(each.laddr and each.laddr.port == int(ports[1]) for each in psutil.net_connections("tcp"))
+
+    wait_until(listens, 20)
+    bound = {each.laddr.ip for each in psutil.net_connections("tcp") if each.laddr and each.laddr.port == int(ports[1]) and each.status == "LISTEN"}  # fmt: skip
+    peer = Eavesdropper(int(ports[1]))
+    out, err = process.communicate(timeout=60)
+    peer.client.close(linger=0)
+    assert process.returncode == 0, err
+    assert bound == {"127.0.0.1"}
+    assert "not authenticated" not in err
+    assert "a connection was refused" in err
+    assert CANARY not in out + err
+    assert not peer.heard
