@@ -17,9 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from llama_load.wire.answer_body import MAX_BODY_BYTES, AnswerBody
 from llama_load.wire.connection import OPENING
 from llama_load.wire.phase_clock import DONE, STREAMING, PhaseClock
-from llama_load.wire.request import EventReader, Request
+from llama_load.wire.request import Request
 from llama_load.wire.response import Response
 from llama_load.wire.slab import Slab, one_event
 from llama_load.wire.sse import EventStream, EventTooLarge
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
     from llama_load.wire.connection import Connection
     from llama_load.wire.pool import ConnectionPool
 
-# Limit of an answer's body that is not a stream, such as a batch of embeddings.
-MAX_BODY_BYTES = 64 * 1024 * 1024
-# The beginning of an error's body is enough to show the reason.
-MAX_REFUSAL_BYTES = 64 * 1024
 # Limit of an answer whose request does not limit its length: 250,000 tokens of 250 bytes. Each request in flight may take it.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
@@ -56,15 +53,6 @@ SILENT_NS = 300_000_000
 
 # Origin of the connection: opened for the request, reused, or opened because the reused one was closed.
 FRESH, REUSED, REOPENED = range(3)
-
-
-@dataclass(slots=True)
-class AnswerBody:
-    """The body of an answer: events, which the reader reads one by one, or data."""
-
-    reader: EventReader
-    events: EventStream | None = None
-    data: bytearray = field(default_factory=bytearray)
 
 
 @dataclass(slots=True, eq=False)
@@ -256,12 +244,12 @@ class Exchange:
             self._finish_body(at)
 
     def _take_body(self, body: bytes, at: int) -> None:
-        kept = self.answer.data
-        kept += body
-        if len(kept) > MAX_REFUSAL_BYTES and not self.response.is_success:
-            del kept[MAX_REFUSAL_BYTES:]
+        is_refusal = not self.response.is_success
+        if self.answer.keep(body, is_refusal=is_refusal):
+            return
+        if is_refusal:
             self._finish_body(at)
-        elif len(kept) > MAX_BODY_BYTES:
+        else:
             self.fail("too_large", f"the answer's body is larger than {MAX_BODY_BYTES} bytes")
 
     def _take_events(self, events: EventStream, body: bytes, at: int) -> None:

@@ -16,8 +16,9 @@ from gevent import monkey
 from gevent.hub import Waiter
 
 from llama_load.wire.address import Address
+from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.clock import SO_TIMESTAMPNS, STEP_NS, wall_minus_mono_ns
-from llama_load.wire.exchange import AnswerBody, Exchange
+from llama_load.wire.exchange import Exchange
 from llama_load.wire.fair_queue import FairQueue
 from llama_load.wire.phase_clock import PhaseClock
 from llama_load.wire.poller import BROKEN, HUNG_UP, READABLE, WRITABLE, best_poller

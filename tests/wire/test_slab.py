@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from llama_load.targets.answer import AnswerReader
 from llama_load.wire import Exchange, Request, Timeouts
 from llama_load.wire import exchange as exchange_module
+from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.connection import OPEN, Connection
-from llama_load.wire.exchange import AnswerBody
 from llama_load.wire.phase_clock import DONE, PhaseClock
 from llama_load.wire.slab import MOST_BYTES, MOST_READS, Slab, one_event
 from tests.answer_pipeline import ADDRESS
