@@ -33,6 +33,8 @@ OPENING, OPEN, CLOSED = range(3)
 
 # The most full buffers to read at once, so that a server that sends faster than they are read does not block the loop.
 MOST_READS = 8
+_READS = range(MOST_READS)
+READ_BUFFER_BYTES = 64 * 1024
 MOST_PIECES = 64  # in one sendmsg; the kernel takes up to 1024
 # The most bytes handed to the kernel at once: copying them takes about 0.1 ms, in which other streams wait.
 MOST_WRITTEN = 256 * 1024
@@ -67,8 +69,8 @@ class Listener(Protocol):
     def take(self, data: memoryview, at: int) -> None:
         """Bytes of the answer were received at `at`."""
 
-    def keep(self, data: bytes, at: int) -> None:
-        """Whole events were received at `at`; called if there is a `slab`."""
+    def slab_is_full(self) -> None:
+        """The `slab` should be understood."""
 
     def fail(self, kind: str, text: str) -> None:
         """The connection cannot go on."""
@@ -276,7 +278,7 @@ class Connection:
     def on_readable(self, buffer: bytearray, view: memoryview, offset_ns: int, before_ns: int, now_ns: int) -> None:
         """Read the socket; again after a full buffer. `now_ns` is when this batch of reads began, `offset_ns` is CLOCK_REALTIME -
         CLOCK_MONOTONIC then, `before_ns` the same before a step of the wall clock since the last batch (without one: equal)."""
-        for _ in range(MOST_READS):
+        for _ in _READS:
             exchange, sock = self.exchange, self._sock
             if exchange is None or sock is None:
                 if sock is not None:  # parked: bytes or an end now make it unusable
@@ -303,13 +305,14 @@ class Connection:
                     at = min(at, time.monotonic_ns())
                 previous = self._read_ns
                 at = max(at, previous)
-                if exchange.slab is not None and LEAST_READ_BYTES <= count < len(buffer) and self._tls is None:
+                slab = exchange.slab
+                if slab is not None and LEAST_READ_BYTES <= count < READ_BUFFER_BYTES and self._tls is None:
                     data = bytes(view[:count])
                     if data.endswith(WHOLE_EVENTS_END):
-                        exchange.counts.reads += 1
                         self._read_ns = at
                         self.pool.record_gap(at - previous)
-                        exchange.keep(data, at)
+                        if slab.keep(data, at):
+                            exchange.slab_is_full()
                         return
             else:
                 exchange.counts.user_space_reads += 1
@@ -320,7 +323,7 @@ class Connection:
                 exchange.take(view[:count], at)
             else:
                 self._take_encrypted(self._tls, exchange, view[:count], at)
-            if count < len(buffer):
+            if count < READ_BUFFER_BYTES:
                 return
 
     def _take_encrypted(self, tls: TlsLayer, exchange: Listener, data: memoryview, at: int) -> None:

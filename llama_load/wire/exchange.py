@@ -143,14 +143,13 @@ class Exchange:
 
     # ------------------------------------------------------------------ coming in
 
-    def keep(self, data: bytes, at: int) -> None:
-        """A read of whole events was received at `at`, to be understood with others (see `Slab`)."""
+    def slab_is_full(self) -> None:
+        """Understand it at its turn; at once if reads arrive faster than it has one."""
         slab = self.slab
-        if slab is not None and slab.keep(data, at):
-            if slab.is_too_full:
-                self.understand()
-            else:
-                self._understand_later(slab)
+        if slab is None or slab.is_too_full:
+            self.understand()
+        else:
+            self._understand_later(slab)
 
     def take(self, data: memoryview, at: int) -> None:
         """Bytes of the answer were received at `at`; it may be over with them."""
@@ -158,6 +157,7 @@ class Exchange:
         if slab is not None and slab.reads:
             if len(slab.reads) >= FEW_READS and not slab.is_too_full:
                 slab.keep(bytes(data), at)
+                self.counts.reads -= 1  # which counts when it is understood
                 self.pool.hold(self.connection)
                 self._understand_later(slab)
                 return
@@ -183,6 +183,7 @@ class Exchange:
             return
         total = slab.bytes
         reads, stamps = slab.emptied()
+        self.counts.reads += len(reads)
         most = self.request.most_bytes or MAX_ANSWER_BYTES
         # None of these reads can be too late or too much, so that those of one event need no other code than their reader.
         is_safe = self.counts.received_bytes + total <= most and not self.is_overdue(stamps[-1])

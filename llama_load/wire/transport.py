@@ -18,6 +18,7 @@ from gevent.hub import Waiter
 from llama_load.wire.address import Address
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.clock import SO_TIMESTAMPNS, STEP_NS, wall_minus_mono_ns
+from llama_load.wire.connection import READ_BUFFER_BYTES
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.fair_queue import FairQueue
 from llama_load.wire.phase_clock import PhaseClock
@@ -28,7 +29,6 @@ from llama_load.wire.tls import TlsOptions
 
 logger = logging.getLogger(__name__)
 
-READ_BUFFER_BYTES = 64 * 1024
 TIMEOUT_SCAN_S = 0.1
 # Reads of waiting bytes before timeouts are judged, each of up to 512 KiB per connection.
 MOST_WAITING_READS = 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from llama_load.wire import connection as wire_connection
 from llama_load.wire import transport as wire_transport
 from llama_load.wire.clock import SO_TIMESTAMPNS, receipt_ns, wall_minus_mono_ns
+from llama_load.wire.slab import Slab
 from tests.scripted_server import DONE, END, FINISH, STREAM, ScriptedServer, token
 
 pytestmark = pytest.mark.skipif(SO_TIMESTAMPNS is None, reason="without kernel stamps the wall clock stamps nothing")
@@ -37,15 +39,15 @@ class SteppedClock:
         monkeypatch.setattr(wire_connection, "unpack_timespec", self._stamp)
         self._received_ns = 0
         self.reads: list[tuple[int, int]] = []
-        for method in ("take", "keep"):
-            self._note_reads_of(monkeypatch, method, getattr(Exchange, method))
+        for owner, method in ((Exchange, Exchange.take), (Slab, Slab.keep)):
+            monkeypatch.setattr(owner, method.__name__, self._noting(method))
 
-    def _note_reads_of(self, monkeypatch: pytest.MonkeyPatch, name: str, method: Callable[..., None]) -> None:
-        def noting(exchange: Exchange, data: bytes | memoryview, at: int) -> None:
+    def _noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(owner: object, data: bytes | memoryview, at: int) -> Any:
             self.reads.append((self._received_ns, at))
-            method(exchange, data, at)
+            return method(owner, data, at)
 
-        monkeypatch.setattr(Exchange, name, noting)
+        return noting
 
     @property
     def has_stepped(self) -> bool:
