@@ -116,14 +116,14 @@ def test_prose_and_help_have_none_of_our_private_words() -> None:
 
 
 def test_every_check_of_the_verdict_is_explained() -> None:
-    """docs/verdict.md has a row for each, with its limit, under its word."""
+    """docs/verdict.md has a row for each, with its limit and its word, under its statement."""
     sections = re.split(r"^## ", text_of(REPOSITORY / "docs" / "verdict.md"), flags=re.MULTILINE)
     rows = {
-        name: (section.partition("\n")[0], float(limit))
+        name: (section.partition(":")[0], float(limit), word)
         for section in sections
-        for name, limit in re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", section, re.MULTILINE)
+        for name, limit, word in re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([A-Z -]+) \|", section, re.MULTILINE)
     }
-    assert rows == {name: (limit.word, limit.limit) for name, limit in LIMITS.items()}
+    assert rows == {name: (row.statement, row.limit, row.word) for name, row in LIMITS.items()}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/verdict.md"])

@@ -247,7 +247,7 @@ def _tokens_per_event(ok: Records, percentiles: Sequence[float]) -> Distribution
 def _speculation(ok: Records) -> Speculation | None:
     """Drafted tokens by llama-server's timings, over all requests; None if nothing was drafted."""
     drafted, accepted = _sum(ok.numbers("draft_tokens")), _sum(ok.numbers("draft_accepted"))
-    return Speculation(drafted, accepted or 0) if drafted else None
+    return Speculation(drafted, accepted or 0, tokens=_sum(ok.numbers("output_tokens"))) if drafted else None
 
 
 def _speed(tokens: NDArray[np.float64], took_ms: NDArray[np.float64]) -> float | None:

@@ -17,6 +17,7 @@ from llama_load.reports.check_lines import check_lines
 from llama_load.reports.failure_lines import end_lines
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole
 from llama_load.reports.other_requests import traffic_lines
+from llama_load.reports.over_time import soak_lines, steady_lines
 from llama_load.reports.request_table import request_lines, request_table
 from llama_load.reports.server_section import server_lines
 from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
@@ -81,6 +82,8 @@ def own_sections(results: Results) -> list[str]:
     lines += _stages(results)
     lines += _more(figures)
     lines += _open_loop(manifest, figures)
+    lines += steady_lines(results)
+    lines += soak_lines(results)
     lines += time_lines(results.time_parts)
     lines += _server_side(figures)
     lines += side_lines(results.client_server)

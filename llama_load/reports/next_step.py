@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check import BLURRED, CLIENT_BOUND, FAILED, INCOMPLETE, NOT_COMPARABLE
+from llama_load.metrics.cpu_shares import cpu_shares
 from llama_load.metrics.statistics import least_count
 
 # Stages suggested to see how a server scales: powers of two up to twice the load of the run, at least up to this.
@@ -24,6 +25,9 @@ def next_step(results: Results) -> tuple[str, str] | None:
     if words[0] in (INCOMPLETE, FAILED, NOT_COMPARABLE):
         return None
     if CLIENT_BOUND in words:
+        shares = cpu_shares(manifest.workers)
+        if shares is not None and shares.advice is not None:  # more workers would not help: the check says what does
+            return None
         return "How many workers does this load need?", "llama-load calibrate"
     lacking = [p for p in manifest.percentiles if not results.stages and p in results.total.distributions["e2el"].lacking]
     if lacking and manifest.run_time_s is None:

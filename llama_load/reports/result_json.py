@@ -16,6 +16,7 @@ from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict
 from llama_load.reports.check_lines import statements_json
 from llama_load.reports.other_requests import traffic_json
+from llama_load.reports.over_time import soak_json, steady_json
 from llama_load.reports.server_section import server_json
 from llama_load.reports.telemetry import telemetry_json
 from llama_load.reports.time_table import time_parts_json
@@ -35,6 +36,8 @@ def result_json(results: Results) -> dict[str, Any]:
             **_ours(results.total),
             "failures": [asdict(failure) for failure in results.failures],
             "answers": asdict(results.answers),
+            "steady": steady_json(results),
+            "soak": soak_json(results),
             **traffic_json(results.others),
             "telemetry": telemetry_json(results),
             "prompts": manifest.prompts,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from rich.cells import cell_len
 
+from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import printable
 from llama_load.reports.layout import in_columns
 from llama_load.runs import MANIFEST
@@ -79,7 +80,7 @@ def _cell(value: object) -> str:
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(file.read_bytes())
+        found = msgspec.json.decode(read_foreign(file))
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

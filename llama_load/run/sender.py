@@ -11,8 +11,8 @@ from typing import Any
 import gevent
 
 from llama_load.metrics.evidence import WorkerHealth
-from llama_load.options.flags import AUTO
 from llama_load.options.options import RunOptions
+from llama_load.options.result_flags import AUTO
 from llama_load.record import RequestRecord
 from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.health import HealthMonitor

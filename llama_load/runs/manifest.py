@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from llama_load.errors import RunError, UsageError
+from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import redacted
 from llama_load.metrics.evidence import DamagedJournal, LostWorker, WorkerHealth
 from llama_load.metrics.prompt_cache import SentBefore
@@ -149,10 +150,10 @@ def read_manifest(folder: Path) -> Manifest:
     if not file.is_file():
         raise UsageError(f"{folder} is no run folder: it has no {MANIFEST}")
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Manifest)
+        return msgspec.json.decode(read_foreign(file), type=Manifest)
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's exceptions are ValueErrors
         raise RunError(f"{file} cannot be read: {error}") from None
 
 
@@ -162,8 +163,8 @@ def last_with_label(folder: Path, label: str, before: tuple[Path, str] | None = 
     found = []
     for file in filter(Path.is_file, folder.glob(f"*/{MANIFEST}")):
         try:
-            manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            manifest = msgspec.json.decode(read_foreign(file), type=Manifest)
+        except (OSError, ValueError, RecursionError):
             continue  # another program's, or damaged
         if manifest.label == label and (before is None or (file.parent != before[0] and manifest.date <= before[1])):
             found.append((file.parent, manifest))

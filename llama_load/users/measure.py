@@ -263,7 +263,7 @@ def _planned(sent: SentRequest, prompt: Prompt, target: Target) -> tuple[int | N
 def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:
     # For llama-cpp-python, 0 means no limit but the context.
     most = sent.max_tokens * sent.choices if sent.max_tokens else None
-    return Bounds(most, sent.sent_bytes, exchange.counts.received_bytes)
+    return Bounds(most, sent.sent_bytes, exchange.counts.received_bytes, exchange.counts.merged)
 
 
 def _image_tokens(prompt: Prompt | None, prompt_tokens: int | None, target: Target) -> int | None:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from llama_load.metrics import latencies as metric
 from llama_load.metrics.censoring import ProductLimit, cut_shift
-from llama_load.metrics.drift import drift
 from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight, peak_output_tok_per_s, token_times_ns
 from llama_load.metrics.slo import Slo, meets, parse_slo
 from llama_load.metrics.statistics import describe, percentile_interval
@@ -215,31 +214,6 @@ def test_the_product_limit_estimate_finds_what_the_cut_hides() -> None:
             at += took
     assert np.mean(known) < 7.5
     assert ProductLimit(np.array(known), np.array(cut)).mean == pytest.approx(9.5, rel=0.02)
-
-
-def test_drift_is_growth_that_chance_does_not_explain() -> None:
-    draw = np.random.default_rng(2)
-    begun = np.arange(400)
-    noise = draw.lognormal(0, 1, 400)
-    quiet = drift(noise, begun)
-    assert quiet is not None
-    assert not quiet.grew
-    found = drift(noise * np.linspace(1, 6, 400), begun)
-    assert found is not None
-    assert (found.grew, found.ratio > 1.5) == (True, True)
-    faster = drift(np.linspace(6, 1, 400), begun)
-    assert faster is not None
-    assert not faster.grew
-    assert drift(np.linspace(1, 6, 20), np.arange(20)) is None  # too few
-    shuffled = draw.permutation(400)
-    assert drift((noise * np.linspace(1, 6, 400))[shuffled], begun[shuffled]) == found
-
-
-def test_few_quiet_runs_are_accused_of_drift() -> None:
-    """Of 1000 runs of 64 requests without a trend, at most 5 show growth by ranks and ratio."""
-    draw = np.random.default_rng(3)
-    grown = [drift(draw.lognormal(0, 1, 64), np.arange(64)) for _ in range(1000)]
-    assert sum(found is not None and found.grew and found.ratio > 1.5 for found in grown) <= 5
 
 
 def test_imbalance_in_flight_counts_every_moment() -> None:

@@ -100,7 +100,7 @@ def test_limits_of_this_process_are_raised_and_read() -> None:
 
 def test_what_changed_since_the_last_run_with_this_label_is_reported(tmp_path: Path) -> None:
     about = {"build": "b1", "slots": 4, "ctx_per_slot": 4096, "url": "http://a"}
-    before = manifest(label="nightly", targets=[about], options={"seed": "0", "run_dir": "x"}, date="20261120-120000")
+    before = manifest(label="nightly", targets=[about], options={"seed": "0"}, date="20261120-120000")
     older = manifest(label="nightly", targets=[about], date="20261119-120000")
     for name, each in (("a", older), ("b", before), ("c", manifest(label="other", date="20261121-120000"))):
         RunWriter(tmp_path / name, each).finish()
@@ -112,7 +112,7 @@ def test_what_changed_since_the_last_run_with_this_label_is_reported(tmp_path: P
     earlier = last_with_label(tmp_path, "nightly", (tmp_path / "b", before.date))
     assert earlier is not None and earlier[0].name == "a"
     assert last_with_label(tmp_path, "nightly", (tmp_path / "a", older.date)) is None
-    now = manifest(label="nightly", targets=[about | {"build": "b2", "slots": 8}], options={"seed": "1", "run_dir": "y"}, users=8)
+    now = manifest(label="nightly", targets=[about | {"build": "b2", "slots": 8}], options={"seed": "1"}, users=8)
     (row,) = change_rows(found[1], now)
     assert row.value == ("since the run of 20261120-120000 with this label: build b1 -> b2; slots 4 -> 8; --seed 0 -> 1; -u 4 -> 8")
     assert change_rows(before, before)[0].value.endswith("nothing")

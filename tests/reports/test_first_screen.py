@@ -180,6 +180,10 @@ def test_the_next_command_answers_the_next_question() -> None:
 
 
 def test_where_a_check_says_what_to_do_no_other_command_is_given() -> None:
+    taken = WorkerHealth("w_1", 60.0, 90.0, 0.3, machine_busy=0.99, own_share=0.08)
+    assert (
+        next_step(results(*one_after_the_other(10), users=1, workers=[taken])) is None
+    )  # more workers do not help where others took the machine
     assert next_step(results(record(0), failed(1))) is None
     assert next_step(results(record(0), num_prompts=2)) is None
 
