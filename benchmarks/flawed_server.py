@@ -30,7 +30,7 @@ class Flaw:
     short_every: int = 0  # every n-th answer has four tokens
     filtered_every: int = 0  # every n-th answer ends by content_filter
     most_prompt_tokens: int | None = None  # prompts are cut there
-    answers: str = "all"  # different for "all" prompts, for "user" (one for each connection's user), or for "none"
+    answers: str = "all"  # different for "all" prompts, for each "user", for "none"
     blank_s: float | None = None  # an event of one blank after this time
     burst: int = 1  # tokens written at once
     slow: Callable[[float], float] = lambda at_s: 1.0  # factor of all times at a time since the first request
@@ -40,6 +40,8 @@ class Flaw:
     others: int = 0  # tokens of another client for each of our answers
     preempted_every: int = 0
     text: Callable[[str], str] = lambda word: word  # of each token
+    twice: bool = False  # every event is sent twice, 5 ms apart
+    early_s: float | None = None  # the first token comes after this time, before anything is generated
     tool_calls: bool = False  # answers are tool calls without text
 
 
@@ -137,19 +139,27 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         at_s = begun_s - (server.began_s or begun_s)
         slow = flaw.slow(at_s)
-        chosen = {"all": prompt, "user": str(number % 4), "none": ""}[flaw.answers]
+        chosen = {"user": str(number % 4), "none": ""}.get(flaw.answers, prompt)
         digest = hashlib.sha256(chosen.encode()).digest()
         if flaw.blank_s is not None:
             self._wait_until(begun_s + flaw.blank_s)
             self._delta(" ", number)
-        due_s, sent, pieces = begun_s + FIRST_S * slow, 0, []
+        due_s, pieces = begun_s + FIRST_S * slow, []
         for index in range(tokens):
-            pieces.append("" if flaw.lost_every and index % flaw.lost_every == flaw.lost_every - 1 else self._word(digest, index))
+            is_lost = flaw.lost_every and index % flaw.lost_every == flaw.lost_every - 1
+            word = self._word(digest, index)
+            if flaw.early_s is not None and not index:
+                self._wait_until(begun_s + flaw.early_s)
+                self._delta(word, number)
+                is_lost = True
+            pieces.append("" if is_lost else word)
             if len(pieces) == flaw.burst or index == tokens - 1:
                 self._wait_until(due_s)
                 for piece in filter(None, pieces):
                     self._delta(piece, number)
-                    sent += 1
+                    if flaw.twice:
+                        time.sleep(0.005)
+                        self._delta(piece, number)
                 pieces = []
             due_s += GAP_S * slow
         finish = "tool_calls" if flaw.tool_calls else finish

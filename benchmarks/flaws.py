@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.flawed_server import Flaw, flawed
+from benchmarks.flawed_server import WORDS, Flaw, flawed
 from benchmarks.harness import heading
 from llama_load.bundled import bundled
 
@@ -54,7 +54,12 @@ CASES = (
     Case(name="clean, counters", check="", flaw=Flaw(metrics=True)),
     Case(name="clean, rounded counters", check="", flaw=Flaw(metrics=True, counted_before=3_456_789)),
     Case(name="usage x 0.5", check="count_gap_ratio|unbelievable_counts", flaw=Flaw(usage=0.5)),
-    Case(name="usage x 1.07", check="count_gap_ratio|unbelievable_counts", flaw=Flaw(usage=1.07), flags=("--max-tokens", "60")),
+    Case(
+        name="usage x 1.07",
+        check="count_gap_ratio|unbelievable_counts",
+        flaw=Flaw(usage=1.07, tokens=50),
+        flags=("--max-tokens", "60"),
+    ),
     Case(name="8 % of the events lost", check="count_gap_ratio", flaw=Flaw(lost_every=12)),
     Case(name="max_tokens ignored", check="long_answer_ratio", flaw=Flaw(tokens=80)),
     Case(name="max_tokens ignored, --ignore-eos", check="long_answer_ratio", flaw=Flaw(tokens=80), flags=("--ignore-eos",)),
@@ -75,9 +80,22 @@ CASES = (
     ),
     Case(name="another client", check="other_client_ratio", flaw=Flaw(metrics=True, others=4)),
     Case(name="bursts of 20 tokens", check="buffered_ratio", flaw=Flaw(burst=20)),
-    Case(name="ten times slower from half time on", check="drift_ratio", flaw=Flaw(slow=lambda at_s: 1 if at_s < 5 else 10)),
-    Case(name="slow at first", check="drift_ratio", flaw=Flaw(slow=lambda at_s: 6 if at_s < 5 else 1)),
-    Case(name="slow in the middle", check="drift_ratio", flaw=Flaw(slow=lambda at_s: 5 if 3 < at_s < 9 else 1)),
+    Case(name="ten times slower from half time on", check="changed_ratio", flaw=Flaw(slow=lambda at_s: 1 if at_s < 5 else 10)),
+    Case(name="another model from 3 s on", check="answer_models", flaw=Flaw(model_changes_s=3.0)),
+    Case(name="usage one too low", check="count_gap_ratio|unbelievable_counts", flaw=Flaw(usage_more=-1)),
+    Case(name="every third answer has usage, x 1.07", check="count_gap_ratio", flaw=Flaw(usage_every=3, usage=1.07, tokens=36)),
+    Case(name="every event twice", check="count_gap_ratio|unbelievable_counts", flaw=Flaw(text=lambda word: word, twice=True)),
+    Case(name="an early first token", check="early_first_ratio", flaw=Flaw(early_s=0.004)),
+    Case(
+        name="one replica of three out of a cache",
+        check="replica_difference|buffered_ratio",
+        second=Flaw(slow=lambda _: 0.01),
+        flags=("--num-prompts", "120"),
+    ),
+    Case(name="clean, Chinese", check="", flaw=Flaw(text=lambda word: "你好天地人水火木"[WORDS.index(word.strip())])),
+    Case(name="clean, tool calls", check="", flaw=Flaw(tool_calls=True)),
+    Case(name="slow at first", check="changed_ratio|cold_start_ratio", flaw=Flaw(slow=lambda at_s: 6 if at_s < 5 else 1)),
+    Case(name="slow in the middle", check="changed_ratio", flaw=Flaw(slow=lambda at_s: 5 if 3 < at_s < 9 else 1)),
 )
 
 

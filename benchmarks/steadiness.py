@@ -4,13 +4,13 @@ Simulated queues with four slots and services of 1 s: open loops (Poisson arriva
 idle server. Beside it a rank-sum test of the first against the last quarter of the requests (TTFT, z > 3.1, medians 1.5 x apart), which
 takes neighbours in a queue as independent. Then the steady part on the same runs, and how often the interval of a drift holds the truth.
 
-.venv/bin/python -m benchmarks.steadiness [SEEDS]
+.venv/bin/python -m benchmarks.steadiness [SEEDS] [alarms] [power] [coverage]
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -165,13 +165,15 @@ def coverage(seeds: int) -> None:
         print(f"| {n} | {' | '.join(cells)} |", flush=True)
 
 
-def main(seeds: int) -> None:
-    """Print the tables."""
+TABLES = {"alarms": false_alarms, "power": power, "coverage": coverage}
+
+
+def main(seeds: int, tables: Sequence[str]) -> None:
+    """Print these tables."""
     print(heading())
-    false_alarms(seeds)
-    power(min(seeds, 100))
-    coverage(min(seeds, 200))
+    for name in tables:
+        TABLES[name](seeds)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 300)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 300, sys.argv[2:] or list(TABLES))

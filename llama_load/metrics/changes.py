@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from llama_load.metrics.slices import Instants, Slices, Values
-from llama_load.metrics.trend import mann_kendall, ranked, theil_sen
+from llama_load.metrics.trend import Z_TREND, mann_kendall, ranked, theil_sen
 
 # Slices of a run: with fewer chance explains any change, more are too small.
 FEWEST_SLICES, MOST_SLICES = 8, 24
@@ -110,13 +110,13 @@ def find_change(slices: Slices, series: Values, *, has_waits: bool = False) -> C
     )
 
 
-def find_trend(slices: Slices, series: Values) -> Change | None:
-    """An even change over all the time, by Theil-Sen's slope, if Mann-Kendall's |z| exceeds 3.3."""
+def find_trend(slices: Slices, series: Values, *, has_waits: bool = False) -> Change | None:
+    """An even change over all the time, by Theil-Sen's slope, if it is significant by Mann-Kendall (1 %; with waits |z| > 3.3)."""
     known = np.flatnonzero(np.isfinite(series) & (series > 0))
     if len(known) < FEWEST_SLICES:
         return None
     levels = series[known]
-    if abs(mann_kendall(levels).z) <= LEAST_Z:
+    if abs(mann_kendall(levels).z) <= (LEAST_Z if has_waits else Z_TREND):
         return None
     slope, intercept = theil_sen(known.astype(np.float64), levels)
     least = float(levels.min())  # a line may cross zero

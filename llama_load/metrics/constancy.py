@@ -83,10 +83,13 @@ class ColdStart:
 @dataclass(frozen=True, slots=True)
 class Constancy:
     """What was looked at (`judged`: names of series with enough slices), what changed, the largest change first, and the part of
-    the time in which failures came together."""
+    the time in which failures came together. `prompts`: the part with longer or shorter prompts; changes that it may explain, up
+    to its square, are `explained` instead."""
 
     judged: Sequence[str]
     changes: Sequence[Named]
+    prompts: Change | None = None
+    explained: Sequence[Named] = ()
     failures: Change | None = None
     cold_start: ColdStart | None = None
 
@@ -97,22 +100,42 @@ def constancy(seen: Observed) -> Constancy:
     changes: list[Named] = []
     for series in _series(seen):
         judged.append(series.name)
-        change = find_change(series.slices, series.levels, has_waits=series.has_waits) or find_trend(series.slices, series.levels)
+        found = (find(series.slices, series.levels, has_waits=series.has_waits) for find in (find_change, find_trend))
+        change = next((each for each in found if each is not None), None)
         if change is not None and _is_confirmed(series, change):
             changes.append(Named(series.name, change))
     changes.sort(key=lambda each: -each.change.size)
-    return Constancy(judged, changes, failure_change(seen), cold_start(seen))
+    prompts = _prompt_change(seen)
+    most = 1.0 if prompts is None else prompts.size**2
+    explained = [each for each in changes if each.change.size <= most]
+    return Constancy(
+        judged,
+        [each for each in changes if each.change.size > most],
+        prompts,
+        explained,
+        failure_change(seen),
+        cold_start(seen),
+    )
+
+
+def _prompt_change(seen: Observed) -> Change | None:
+    """The part of the time in which prompts were longer or shorter, as in a data set that is sorted by length."""
+    for series in _latency(seen, "prompt tokens", np.where(seen.prompt_tokens > 0, seen.prompt_tokens, np.nan), seen.started_ns):
+        found = (find(series.slices, series.levels) for find in (find_change, find_trend))
+        confirmed = [each for each in found if each is not None and is_confirmed(each, series.values, series.middle_ns)]
+        return max(confirmed, key=lambda each: each.size, default=None)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """A level per slice, and the requests that it comes from: value (None: it has none of its own) and middle of each.
+    """A level per slice, and the requests that it comes from: value (of throughput: none) and middle of each.
     `by_one`: the factor by which a single slow request changes the level while it lasts."""
 
     name: str
     slices: Slices
     levels: Values
-    values: Values | None
+    values: Values
     middle_ns: Instants
     by_one: float = 1.0
 
@@ -124,7 +147,7 @@ class _Series:
 
 def _is_confirmed(series: _Series, change: Change) -> bool:
     """Whether enough requests show it."""
-    if series.values is not None:
+    if len(series.values):
         return is_confirmed(change, series.values, series.middle_ns, has_waits=series.has_waits)
     inside = (series.middle_ns >= change.begin_ns) & (series.middle_ns < change.end_ns)
     return int(inside.sum()) >= FEWEST_REQUESTS and change.size > series.by_one**2
@@ -151,7 +174,7 @@ def _series(seen: Observed) -> Iterator[_Series]:
         served_ns = float((seen.ended_ns - _answer_begun_ns(seen))[~seen.is_failed].sum())
         served = served_ns / max(1, seen.end_ns - seen.begin_ns)  # at once, on average
         by_one = served / (served - 1) if served > 1 else math.inf
-        yield _Series(THROUGHPUT, slices, levels, None, (seen.started_ns + seen.ended_ns) // 2, by_one)
+        yield _Series(THROUGHPUT, slices, levels, np.zeros(0), (seen.started_ns + seen.ended_ns) // 2, by_one)
 
 
 def tokens_per_s(seen: Observed, slices: Slices) -> Values:

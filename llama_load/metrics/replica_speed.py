@@ -21,6 +21,7 @@ from llama_load.metrics.records import Records
 
 CHANCE = 0.01
 # With more slices than this a slice is shorter than the memory of a batch; each has this many answers of the least used replica.
+SHORTEST_MS = 1e-3  # a cache's tokens may come at one instant
 MOST_SLICES, LEAST_SLICES, LEAST_IN_SLICE = 16, 10, 3
 
 
@@ -63,8 +64,8 @@ def _ratios(
     values: NDArray[np.float64], replica: NDArray[np.int64], started: NDArray[np.int64], count: int
 ) -> NDArray[np.float64] | None:
     """Log of each replica's median / the others', by slice; None where the slices would be too few or too small."""
-    known = ~np.isnan(values) & (values > 0) & (replica >= 0)
-    values, replica, started = values[known], replica[known], started[known]
+    known = ~np.isnan(values) & (replica >= 0)
+    values, replica, started = np.maximum(values[known], SHORTEST_MS), replica[known], started[known]
     least = min((int((replica == number).sum()) for number in range(count)), default=0)
     slices = min(MOST_SLICES, least // LEAST_IN_SLICE)
     if count < 2 or slices < LEAST_SLICES or started.max() == started.min():

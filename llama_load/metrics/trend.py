@@ -184,7 +184,7 @@ def slope_interval(x: Values, y: Values, *, resamples: int = 300, seed: int = 0)
     Blocks of neighbours keep their correlation: n^(1/3) (2 r / (1 - r²))^(2/3) values, with r that of neighbours, corrected for its
     bias; what blocks of this length cut off of it is added for an AR(1) series, and t has n (1 - r) / (1 + r) - 2 degrees of
     freedom. 1.15 is from simulations: on AR(1) noise with r = 0, 0.5, 0.8 and 24 to 96 values, the interval then holds the truth
-    in 90 to 97 % (benchmarks/steadiness.py).
+    in 88 to 97 % (benchmarks/steadiness.py).
     Source: H. R. Künsch, "The Jackknife and the Bootstrap for General Stationary Observations", 1989.
     """
     x, y = _reduced(x), _reduced(y)

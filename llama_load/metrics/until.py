@@ -27,7 +27,8 @@ MOST_LOAD = 0.85
 # A batch must be several times as long as what lies in the queue, or its neighbours resemble it: 64 users on 8 slots need it.
 LEAST_PER_BATCH = 5  # times the requests in flight
 # Of the latencies whose values arrive with every record.
-LATENCIES = ("ttft", "tpot", "e2el")
+E2EL = "e2el"
+LATENCIES = ("ttft", "tpot", E2EL)
 THROUGHPUT = "throughput"
 _PATTERN = re.compile(
     rf"(?:(?P<what>mean|median|p(?P<p>\d{{1,2}}(?:\.\d+)?))_(?P<latency>{'|'.join(LATENCIES)})|{THROUGHPUT})"

@@ -166,7 +166,7 @@ FLAGS = (
     ),
     Flag(
         "--category",
-        Kind.EXPRESSION,
+        Kind.TEXT,
         TRAFFIC,
         "",
         "of your own prompts send only these categories, such as code,prose (default: all)",

@@ -81,6 +81,7 @@ class RunOptions:
     retries: int  # how often a request that was refused as overloaded is sent again
     wait_at_end_s: float
     client_priority: str  # one of CLIENT_PRIORITIES
+    server_grace_s: float
     save_texts: bool
     telemetry: TelemetryOptions
     price_per_hour: float | None
@@ -158,6 +159,7 @@ def read_options(namespace: Any) -> RunOptions:
             number("request_timeout", float, 0, above=True, most=LONGEST_S),
         ),
         retries=number("retry", int, 0, most=MOST_RETRIES),
+        server_grace_s=number("server_grace", float, 0, most=LONGEST_S),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
         client_priority=chosen("client_priority", CLIENT_PRIORITIES) or AUTO,
         save_texts=switch("save_texts"),

@@ -68,6 +68,14 @@ RESULT_FLAGS = (
         repeated=True,
     ),
     Flag(
+        "--until",
+        Kind.EXPRESSION,
+        LIMITS,
+        "",
+        "end the run as soon as a figure is known to a precision, such as p99_ttft:5% or throughput:2%: mean, median or percentile "
+        "of ttft, tpot or e2el; needs -t or --num-prompts as a limit",
+    ),
+    Flag(
         "--metrics-port",
         Kind.ADDRESS,
         None,
@@ -94,6 +102,7 @@ RESULT_FLAGS = (
         reports_only=True,
     ),
     Flag("--junit", Kind.XML_FILE, ADVANCED, "", "write the thresholds' results to this JUnit XML file, for CI", reports_only=True),
+    Flag("--save-texts", Kind.SWITCH, ADVANCED, "", "store prompts and answers in the results (otherwise only their hashes)"),
     Flag(
         "--at-end",
         Kind.CHOICE,
@@ -110,6 +119,13 @@ RESULT_FLAGS = (
         "priority of the sending processes: real-time where the system allows it (else the best nice value), or normal; "
         "real-time keeps timestamps exact when the server uses all cores of this machine",
         CLIENT_PRIORITIES,
+    ),
+    Flag(
+        "--server-grace",
+        Kind.NUMBER,
+        ADVANCED,
+        "10",
+        "seconds that a run goes on after its last server on this machine has ended, in case it is started again",
     ),
     Flag("--connect-timeout", Kind.NUMBER, ADVANCED, f"{_TIMEOUTS.connect_s:g}", "seconds to wait for a connection"),
     Flag("--first-token-timeout", Kind.NUMBER, ADVANCED, f"{_TIMEOUTS.first_token_s:g}", "seconds to wait for the first token"),
@@ -160,5 +176,4 @@ RESULT_FLAGS = (
         "",
         "price of the whole set-up per hour, in any currency: adds the cost of a million tokens",
     ),
-    Flag("--save-texts", Kind.SWITCH, ADVANCED, "", "store prompts and answers in the results (otherwise only their hashes)"),
 )

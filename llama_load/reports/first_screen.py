@@ -87,8 +87,7 @@ def _verdict(results: Results) -> Iterator[Line]:
         yield Line(f"  and {len(bad) - MOST_CAUSES} more, see Verdict below")
     for threshold in results.thresholds:
         if threshold.failed and not (FAILED in verdict.words and threshold.text == DEFAULT):
-            value = threshold.why or "not measured" if threshold.value is None else f"{threshold.value:g}"
-            yield Line(f"  threshold {printable(threshold.text)}: {value}, FAILED", BAD)
+            yield Line(f"  {printable(threshold.line)}, FAILED", BAD)
 
 
 def _what_ran(results: Results) -> list[str]:

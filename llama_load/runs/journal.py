@@ -34,8 +34,8 @@ SEARCH_BYTES = 1 << 20
 # Frames are at most this long, also unpacked: the master's queue of records and one batch more.
 MOST_FRAME_BYTES = 256 << 20
 MOST_PLAIN_BYTES = 256 << 20  # of a file without frames, which is read at once
-# Small batches are joined up to this many rows: 60 columns of 4 rows each take as much memory as 40 rows.
-JOINED_ROWS = 1000
+# Batches are joined up to this many rows: 60 columns of 4 rows each take as much memory as 40 rows.
+JOINED_ROWS = 5000
 MARKER, PACKED_MARKER = b"\xf5\0LLREC1", b"\xf5\0LLPAK1"
 _ANY_MARKER = MARKER[:4]  # both begin with it
 _HEADER = struct.Struct("<8sIII")
@@ -201,7 +201,7 @@ class _Joined:
             self.join()
 
     def join(self) -> None:
-        """Join what is waiting. The check takes 0.5 ms whether it is for 4 rows or for 1000."""
+        """Join what is waiting. The check takes 0.5 ms whether it is for 4 rows or for all of them."""
         import pyarrow as pa
 
         waiting, self._waiting, self._rows = self._waiting, [], 0

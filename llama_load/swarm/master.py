@@ -261,7 +261,7 @@ class MasterRun(LocustHost):
 
     def stored(self, batch: pa.RecordBatch, rows: Sequence[Row]) -> None:
         """See `Receiver.stored`: these requests have ended."""
-        self._controller.live.add_batch(batch)
+        self._controller.add_batch(batch)
         dispatcher = self._controller.dispatcher
         for worker, key, status, output_tokens, latencies_ms in rows:
             self._turns.take()

@@ -114,6 +114,21 @@ def test_peak_in_flight_is_what_was_in_flight() -> None:
     assert peak_in_flight(table(*spans)) == 2
 
 
+def test_vllms_peaks_are_counted_in_whole_seconds_from_the_first_start() -> None:
+    """Requests of 0.1 s at 10.0, 10.3, 10.6 and 11.2 s: never two at once, three touch the first second. Their tokens come at 0.05 and
+    0.1 s after each start: six in the first second, whatever events they came in. Failed ones do not count."""
+    short = [record(index, start_ms=at, first_ms=50, gaps_ms=(50,)) for index, at in enumerate((10_000, 10_300, 10_600, 11_200))]
+    records = table(*short, failed(9, start_ms=9_900, end_ms=12_000))
+    found = summarize(records)
+    assert (found.max_concurrent_requests, found.peak_in_flight) == (3, 2)  # the failed one was in flight
+    assert found.max_output_tokens_per_s == 6
+    long = table(record(0, start_ms=0, first_ms=900, gaps_ms=(200, 950)), record(1, start_ms=2_100, first_ms=10, gaps_ms=()))
+    assert summarize(long).max_concurrent_requests == 2, "2.05 and 2.1 s are one second"
+    one = summarize(table(record(0, first_ms=100, gaps_ms=(10,), output_tokens=8)))
+    assert (one.max_output_tokens_per_s, one.peak_output_tok_per_s) == (8, None), "shorter than a second"
+    assert (summarize(table()).max_concurrent_requests, summarize(table()).max_output_tokens_per_s) == (0, None)
+
+
 def test_peak_output_counts_tokens_not_events_in_any_second() -> None:
     """Events at 0.1, 0.5, 0.9 and 1.3 s, 2 tokens each; the busiest second holds three of them, from 0.1 to below 1.1 or later."""
     one = record(0, first_ms=100, gaps_ms=(400, 400, 400), output_tokens=8)

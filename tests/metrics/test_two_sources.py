@@ -172,10 +172,30 @@ def test_both_instants_are_reported_where_an_answer_begins_with_blanks() -> None
     )
 
 
+def test_a_first_token_that_was_not_generated_is_named() -> None:
+    """4 ms, then 300 ms, then one every 25 ms; or before half of the server's own time for the prompt. A long prompt of others
+    between two tokens of some answers is no such thing."""
+    early = {"ttft_ms": 4.0, "itl_ms": [300.0, *[GAP_MS] * (TOKENS - 2)]}
+    assert "20 of 20 answers got their first token long before the others" in bad(of(answers(**early)))["early_first_ratio"]
+    assert "early_first_ratio" in bad(of(answers(ttft_ms=40.0, server_prompt_ms=95.0, server_predict_ms=2000.0)))
+    speculative = {"ttft_ms": 40.0, "itl_ms": [90.0, *[0.0, 0.0, 0.0, 90.0] * 19, 0.0, 0.0]}
+    assert "early_first_ratio" not in bad(of(answers(**speculative)))
+    some = [replace(each, **early) if number % 3 == 0 else each for number, each in enumerate(answers())]
+    assert "early_first_ratio" not in bad(of(some))
+
+
 def test_preempted_requests_are_named() -> None:
     counted = ServerCounters(requests=REQUESTS, preemptions=5)
     assert "preempted requests 5 times" in bad(of(answers(), counters=counted))["preemption_ratio"]
     assert bad(of(answers(), counters=replace(counted, preemptions=0))) == {}
+
+
+def test_a_model_that_changes_during_the_run_is_named() -> None:
+    """Two models that were requested are no change."""
+    rows = [replace(each, answered_model="a (f1)" if n < 15 else "a (f2)") for n, each in enumerate(answers())]
+    assert bad(of(rows))["answer_models"] == "the answers of one server name 2 models: 15 × a (f1), 5 × a (f2)"
+    requested = [replace(each, model=f"m{n % 2}", answered_model=f"m{n % 2}") for n, each in enumerate(answers())]
+    assert bad(of(requested)) == {}
 
 
 def replicas(slow: float, seed: int = 0) -> list[RequestRecord]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from llama_load.metrics.check import LIMITS, STATEMENTS, Check, limited
+from llama_load.metrics.checks.same import observed
 from llama_load.metrics.evidence import NO_ANSWER, Evidence, LostWorker, WorkerHealth, within
 from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.metrics.server_counters import ServerCounters
@@ -182,6 +183,15 @@ def test_a_server_that_slows_down_is_named() -> None:
     assert (found.word, bad(found)) == ("NOT COMPARABLE", ["changed_ratio"])
     assert "TTFT rose from 104 to 387 ms, evenly over the time" in found.headline
     assert verdict(*begun, *rising, is_steady=False).word == "VALID"
+
+
+def test_requests_that_were_cut_show_their_speed_up_to_there() -> None:
+    """First token at 1 s, the 11th at 3 s, then cut: 200 ms per token, although the record has no TPOT."""
+    cut = record(1, first_ms=1000, status="cancelled", tpot_ms=None, last_token_mono_ns=3000 * MS, token_events=11)
+    rows = table(record(0), cut)
+    seen = observed(Evidence(records=rows, figures=summarize(rows)))
+    assert seen.tpot_ms.tolist() == [20.0, 200.0]
+    assert seen.tokens.tolist() == [3.0, 11.0]
 
 
 def test_later_turns_of_a_conversation_are_slower_by_nature() -> None:

@@ -261,7 +261,7 @@ def test_names_and_texts_of_runs_are_escaped(page: LlmPage) -> None:
         )
     )
     verdict = {"words": [evil], "headline": evil, "checks": [{"ok": False, "text": evil, "stage": evil}, 3, {"ok": False}]}
-    ours = {"verdict": verdict, "thresholds": [{"text": evil}], "by_stage": {evil: {"completed": 1}}, "failures": [{"kind": evil}]}
+    ours = {"verdict": verdict, "thresholds": [{"line": evil}], "by_stage": {evil: {"completed": 1}}, "failures": [{"kind": evil}]}
     (folder / "summary.json").write_bytes(msgspec.json.encode({"completed": 1, "llama_load": ours}))
     (folder / "summary.txt").write_text(evil)
     for path in ("/runs", "/runs/" + requests.utils.quote(folder.name, safe="")):

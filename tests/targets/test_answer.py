@@ -88,6 +88,15 @@ def test_an_answer_of_blanks_alone_begins_with_its_first_event() -> None:
     assert reader.failure(complete()) is None
 
 
+def test_the_model_is_that_of_the_first_event_that_names_it() -> None:
+    reader = read(
+        '{"choices":[{"delta":{"content":"a"}}]}',
+        '{"model":"m","system_fingerprint":"b11434","choices":[{"delta":{"content":"a"}}]}',
+        '{"model":"other","choices":[{"delta":{"content":"b"}}]}',
+    )
+    assert reader.model == "m (b11434)"
+
+
 def test_tool_calls_are_tokens() -> None:
     reader = read(
         '{"choices":[{"delta":{"tool_calls":[]}}]}',

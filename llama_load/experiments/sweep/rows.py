@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from llama_load.analysis.keys import certain
 from llama_load.errors import LlamaLoadError
 from llama_load.experiments.sweep.cells import Cell
 from llama_load.experiments.sweep.gguf_facts import gguf_facts, size_text
@@ -117,7 +118,8 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
     stages = ours.get("by_stage") or {}
     rows: list[Row] = []
     for name, figures in stages.items() or [("", summary | ours)]:
-        flat = dict(figures) | dict(outcome.extra)
+        doubts = figures.get("uncertain") or {}
+        flat = certain(figures, doubts) | dict(outcome.extra)
         ended = (flat.get("completed") or 0) + (flat.get("failed") or 0)
         facts = base | common | {"concurrency": _concurrency(name, flat, summary), **_failures(flat)}
         flat |= {
@@ -131,7 +133,7 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
         facts["accepted_by_position"] = " / ".join(f"{rate:.2f}" for rate in rates if isinstance(rate, int | float))
         if not facts["gpus"] and isinstance(count := _telemetry(ours, name).get("gpus"), int | float):
             facts["gpus"] = f"{count:.0f}"
-        reasons = dict(outcome.extra_reasons) | {"vram_mib": "telemetry saw no GPU in use"}
+        reasons = dict(outcome.extra_reasons) | doubts | {"vram_mib": "telemetry saw no GPU in use"}
         rows.append(
             row(facts=facts, stage=len(rows), figures=flat, reasons=reasons, is_ranked=is_ranked and bool(flat.get("completed")))
         )

@@ -68,7 +68,7 @@ def task_exceptions(evidence: Evidence) -> Iterator[Check]:
 
 def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
     """Requests in flight at one instant beyond the configured concurrency."""
-    most, users = evidence.figures.max_concurrent_requests, evidence.users
+    most, users = evidence.figures.peak_in_flight, evidence.users
     if users is not None and most > users:
         yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, configured were {users}")
 

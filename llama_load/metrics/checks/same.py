@@ -65,6 +65,10 @@ def _changed(found: Constancy, seen: Observed) -> Check:
     if not found.judged:
         return limited("changed_ratio", None, "too few requests to see whether the server was the same all the time")
     names = ", ".join(found.judged)
+    if not found.changes and found.explained and found.prompts is not None:
+        text = f"the length of prompts changed from {_figure(found.prompts.outside)} to {_figure(found.prompts.inside)} tokens "
+        text += f"{_when(found.prompts, seen)}: whether the server was the same all the time is unknown; shuffle the data set"
+        return limited("changed_ratio", None, text)
     if not found.changes:
         return limited("changed_ratio", 1.0, f"{names}: the same all the time")
     largest, *others = found.changes
@@ -72,7 +76,7 @@ def _changed(found: Constancy, seen: Observed) -> Check:
     change, unit = largest.change, "tok/s" if largest.name == THROUGHPUT else "ms"
     if change.at_begin and change.at_end:
         how = "rose" if change.factor > 1 else "fell"
-        text = f"{largest.name} {how} from {_figure(change.outside)} to {_figure(change.inside)} {unit}, evenly over the time"
+        text = f"{largest.name} {how} from {_figure(change.outside)} to {_figure(change.inside)} {unit}, {_when(change, seen)}"
         return limited("changed_ratio", change.size, text, advice=advice)
     how = "as high" if change.factor > 1 else "lower"
     text = f"{largest.name} was {change.size:.1f} x {how} {_when(change, seen)}: "
@@ -99,6 +103,8 @@ def _advice(named: Named, seen: Observed) -> str:
 def _when(change: Change, seen: Observed) -> str:
     """The part of the time, in seconds of the run (or stage)."""
     since, until, whole = (ns_to_s(at - seen.begin_ns) for at in (change.begin_ns, change.end_ns, seen.end_ns))
+    if change.at_begin and change.at_end:
+        return "evenly over the time"
     if change.at_begin:
         return f"in the first {until:.0f} s of {whole:.0f} s"
     return f"from {since:.0f} s to the end at {whole:.0f} s" if change.at_end else f"from {since:.0f} s to {until:.0f} s"

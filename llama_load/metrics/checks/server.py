@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +20,8 @@ from llama_load.units import quantity
 LEAST_UNEXPLAINED_MS = 50.0
 # Counters rounded by more than this share of our own tokens show no other client.
 MOST_ROUNDING = 0.25
+# The most models that a sentence names.
+MOST_MODELS = 3
 # A server that was started this recently may still be warming up.
 JUST_STARTED_S = 60.0
 
@@ -119,6 +122,25 @@ def replicas(evidence: Evidence) -> Iterator[Check]:
         how = "slower" if found.ratio > 1 else "faster"
         text = f"replica {found.host} is {found.size:.1f} x {how} than the others ({found.latency}, all the time)"
         yield limited("replica_difference", found.size, text)
+
+
+def models(evidence: Evidence) -> Iterator[Check]:
+    """Models that the answers name. Evidence: `model` and `system_fingerprint` of the streams, which stay the same for one server
+    and one requested model. Counts: no error."""
+    ok = evidence.records.ok()
+    keys = zip(ok.strings("host"), ok.strings("model"), ok.strings("answered_model"), strict=True)
+    named: dict[tuple[str, str | None], Counter[str]] = {}
+    for host, model, answered in keys:
+        if answered is not None:
+            named.setdefault((host, model), Counter())[answered] += 1
+    if not named:
+        yield limited("answer_models", None, "the answers do not name the model that generated them")
+        return
+    changed = max(named.values(), key=len)
+    text = f"the answers of one server name {quantity(len(changed), 'model')}"
+    if len(changed) > 1:
+        text += ": " + ", ".join(f"{count} × {name}" for name, count in changed.most_common(MOST_MODELS))
+    yield limited("answer_models", len(changed) - 1, text)
 
 
 def unused_draft_model(evidence: Evidence) -> Iterator[Check]:

@@ -1,0 +1,56 @@
+"""A worker's outgoing records while the event loop and the spooling thread both work with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from llama_load.runs import SpoolManifest, add_spool, load_run
+from llama_load.swarm.outbox import Outbox, _Batch
+from tests.make_records import record
+from tests.test_spools import run_of
+
+
+class _Acknowledging(_Batch):
+    """A batch that is acknowledged by the event loop just when the spooling thread looks at it."""
+
+    outbox: Outbox
+
+    @property
+    def made_s(self) -> float:
+        self.outbox.acknowledged(self.number + 1)
+        return 0.0
+
+    @made_s.setter
+    def made_s(self, value: float) -> None:
+        pass
+
+
+def test_an_acknowledgement_during_spooling_is_no_fault(tmp_path: Path) -> None:
+    """It removes a batch from what the thread iterates: that ended in RuntimeError, and nothing more was spooled."""
+    outbox = Outbox(tmp_path / "spool", SpoolManifest("w1", 0), lambda number, data: None)
+    for index in range(4):
+        outbox.append([record(index)])
+    for number, batch in outbox._unacknowledged.items():
+        racing = _Acknowledging(batch.number, batch.data, batch.keys, 0.0, 0.0)
+        racing.outbox = outbox
+        outbox._unacknowledged[number] = racing
+    outbox.spool(0)
+    assert sorted(outbox._unacknowledged) == [1, 3]
+    assert outbox.all_spooled
+
+
+def test_a_worker_that_ended_in_order_leaves_no_request_possibly_sent(tmp_path: Path) -> None:
+    """Its spool holds every record that the master lacks: what is in neither was not sent. A spool that was cut short by kill -9
+    leaves the rest in doubt."""
+    from llama_load.metrics.evidence import LostWorker
+
+    for is_complete, doubtful in ((False, [3, 4]), (True, [])):
+        folder = run_of(tmp_path / f"run{is_complete}", record(0), lost=[LostWorker("w1", [2, 3, 4]), LostWorker("w2", [7])])
+        outbox = Outbox(tmp_path / f"spool{is_complete}", SpoolManifest("w1", 0), lambda number, data: None)
+        outbox.append([record(2)])
+        outbox.spool(0)
+        if is_complete:
+            outbox.close_spool()
+        run, added = add_spool(load_run(folder), outbox.path)
+        assert added == 1
+        assert [gone.possibly_sent for gone in run.manifest.lost] == [doubtful, [7]]
