@@ -14,7 +14,8 @@ from llama_load.targets.target import OPENAI, Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
 from llama_load.wire import Exchange, Request, Timeouts, parse_url
-from llama_load.wire.exchange import AnswerBody, PhaseClock
+from llama_load.wire.answer_body import AnswerBody
+from llama_load.wire.phase_clock import PhaseClock
 from tests.make_records import from_batch
 
 ADDRESS = parse_url("http://127.0.0.1:9")

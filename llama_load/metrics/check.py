@@ -325,6 +325,13 @@ LIMITS = {
     "stolen_ratio": Limit(
         CLIENT_BOUND, 0.05, ALONE, "the client does not run while its CPU is given to others", "use a machine with dedicated CPUs"
     ),
+    "core_wait_ratio": Limit(
+        CLIENT_BOUND,
+        0.05,
+        ALONE,
+        "tokens that arrive while the client waits for a core share one timestamp",
+        "allow it real-time priority (`ulimit -r 1`, LimitRTPRIO=1, setcap), or use another machine",
+    ),
     "core_busy": Limit(
         CLIENT_BOUND,
         0.85,

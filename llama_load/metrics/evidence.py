@@ -31,6 +31,8 @@ class WorkerHealth:
     `suspended_ms`: how long the machine was suspended.
     `machine_busy`: used share of all cores' time, 0 to 1; `own_share` of this process; `server_share` of the servers under test,
     None where they do not run on this machine.
+    `core_wait_ms`: how long the event loop's thread was ready to run but waited for a core, by the kernel's account; the longest
+    wait between two samples, and the share of the time; None where unknown. `priority`: that thread's priority.
     `others`: what its users did besides LLM requests, warm-ups included.
     """
 
@@ -48,6 +50,10 @@ class WorkerHealth:
     machine_busy: float | None = None
     own_share: float | None = None
     server_share: float | None = None
+    core_wait_ms: float | None = None
+    core_wait_longest_ms: float | None = None
+    core_wait_ratio: float | None = None
+    priority: str | None = None
     others: OtherTraffic = field(default_factory=OtherTraffic)
 
 

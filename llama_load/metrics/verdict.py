@@ -78,6 +78,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),
         *answers.merged(evidence),
         *completeness.retried(evidence),
+        client.core_wait(evidence),
         *client.cpu(evidence),
         *(check for stage in stages for check in stage.bad),
         client.clock(evidence),

@@ -24,7 +24,7 @@ from llama_load.options.flags import (
 )
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
-from llama_load.options.result_flags import CANCEL, WAIT
+from llama_load.options.result_flags import AUTO, CANCEL, CLIENT_PRIORITIES, WAIT
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.reports.translations import ENGLISH, LANGUAGES
@@ -80,6 +80,7 @@ class RunOptions:
     timeouts: Timeouts
     retries: int  # how often a request that was refused as overloaded is sent again
     wait_at_end_s: float
+    client_priority: str  # one of CLIENT_PRIORITIES
     server_grace_s: float
     save_texts: bool
     telemetry: TelemetryOptions
@@ -161,6 +162,7 @@ def read_options(namespace: Any) -> RunOptions:
         retries=number("retry", int, 0, most=MOST_RETRIES),
         server_grace_s=number("server_grace", float, 0, most=LONGEST_S),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
+        client_priority=chosen("client_priority", CLIENT_PRIORITIES) or AUTO,
         save_texts=switch("save_texts"),
         telemetry=read_telemetry(flags),
         price_per_hour=number("price_per_hour", float, 0),

@@ -9,6 +9,7 @@ from llama_load.reports.translations import ENGLISH, LANGUAGES
 from llama_load.wire.request import Timeouts
 
 CANCEL, WAIT = "cancel", "wait"
+AUTO, NORMAL = CLIENT_PRIORITIES = ("auto", "normal")
 DEFAULT_INTERVAL_S = 1.0  # of telemetry
 _TIMEOUTS = Timeouts()
 
@@ -118,6 +119,15 @@ RESULT_FLAGS = (
         CANCEL,
         "cancel requests in flight when -t, Ctrl-C or a stop ends the run, or wait for them",
         (CANCEL, WAIT),
+    ),
+    Flag(
+        "--client-priority",
+        Kind.CHOICE,
+        ADVANCED,
+        AUTO,
+        "priority of the sending processes: real-time where the system allows it (else the best nice value), or normal; "
+        "real-time keeps timestamps exact when the server uses all cores of this machine",
+        CLIENT_PRIORITIES,
     ),
     Flag(
         "--server-grace",

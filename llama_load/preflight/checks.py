@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.options.result_flags import AUTO
 from llama_load.runs import Manifest, PreflightRow
 from llama_load.targets.body import WITH_TEMPLATE
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, TRAITS, Target
 from llama_load.units import quantity
 from llama_load.wire.limits import Limits
+from llama_load.wire.local_ports import is_here
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.documents import DocumentFacts
 from llama_load.workloads.facts import PlanFacts
@@ -133,6 +135,16 @@ def machine_rows(targets: Sequence[Target], users: int | None, limits: Limits) -
     if limits.local_ports is not None and each > limits.local_ports / 2:
         return [PreflightRow("ports", f"{each} of {limits.local_ports} local ports needed", "note")]
     return []
+
+
+def priority_rows(targets: Sequence[Target], wanted: str, allowed: bool) -> list[PreflightRow]:
+    """Whether the client precedes a server that may use every core of this machine."""
+    if wanted != AUTO or not any(is_here(target.address) for target in targets):
+        return []
+    if allowed:
+        return [PreflightRow("priority", "the client has real-time priority, so a server on this machine does not delay it")]
+    text = "a server on this machine may delay the client: allow it real-time priority, ulimit -r 1"
+    return [PreflightRow("priority", text, "note")]
 
 
 def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[PreflightRow]:

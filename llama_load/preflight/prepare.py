@@ -22,6 +22,7 @@ from llama_load.preflight.checks import (
     machine_rows,
     plan_rows,
     pool_rows,
+    priority_rows,
     refuse_unseen,
     target_rows,
 )
@@ -39,6 +40,7 @@ from llama_load.targets.probe import Probe
 from llama_load.targets.target import Target
 from llama_load.targets.tokenize import ServerCounter
 from llama_load.wire.limits import raised_limits
+from llama_load.wire.priority import may_be_real_time
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.prompt import Plan
 
@@ -152,6 +154,7 @@ def _rows(
     """The rows. UsageError: this machine or a server cannot do it."""
     rows = load_rows(load.model, load.segments)
     rows += target_rows(targets, load.concurrency) + machine_rows(targets, load.busy, raised_limits())
+    rows += priority_rows(targets, options.client_priority, may_be_real_time())
     rows += client_rows(last_calibration(), load.busy, load.workers)
     for plan in plans.values():
         refuse_unseen(plan, targets)

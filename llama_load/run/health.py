@@ -13,6 +13,7 @@ import numpy as np
 import numpy.ma
 
 from llama_load.metrics.evidence import LAG_EVERY_NS, WorkerHealth
+from llama_load.run.core_wait import CoreWait
 from llama_load.run.server_cpu import ServerCpu, machine_cpu_s
 from llama_load.units import NS_PER_S
 from llama_load.wire.address import Address
@@ -47,6 +48,7 @@ class HealthMonitor:
     def __init__(self, worker: str, servers: Sequence[Address] = ()) -> None:
         self._health = WorkerHealth(worker)
         self._servers = ServerCpu(servers)
+        self._core_wait = CoreWait()
         self._lags_ms = array("d")
         self._late: list[tuple[float, int]] = []  # a heap: the shortest lag first
         self._busy = array("d")
@@ -61,6 +63,7 @@ class HealthMonitor:
         self._window = (time.monotonic(), time.process_time())
         self._begin = _Counters()
         self._servers.start()
+        self._core_wait.start()
         self._woke_ns = time.monotonic_ns()
         self._greenlet = gevent.spawn(self._run)
 
@@ -74,6 +77,7 @@ class HealthMonitor:
             self._note_lag()
         if not self._busy:
             self._close_window(0.2)
+        self._core_wait.close()
         self._compare(self._begin, _Counters())
 
     def health(self) -> WorkerHealth:
@@ -83,6 +87,8 @@ class HealthMonitor:
         health.loop_lag_max_ms = max(self._lags_ms, default=None)
         health.late_wakeups = sorted((since_ns, lag_ms) for lag_ms, since_ns in self._late)
         health.core_busy = float(np.percentile(self._busy, 95)) if self._busy else None
+        waited = self._core_wait
+        health.core_wait_ms, health.core_wait_longest_ms, health.core_wait_ratio = waited.total_ms, waited.longest_ms, waited.share
         return health
 
     def _run(self) -> None:
@@ -93,6 +99,7 @@ class HealthMonitor:
 
     def _note_lag(self) -> None:
         since_ns, self._woke_ns = self._woke_ns, time.monotonic_ns()
+        self._core_wait.sample()
         lag_ms = max(0, self._woke_ns - since_ns - LAG_EVERY_NS) / 1e6
         self._lags_ms.append(lag_ms)
         if lag_ms > LATE_MS:

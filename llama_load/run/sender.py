@@ -12,6 +12,7 @@ import gevent
 
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.options.options import RunOptions
+from llama_load.options.result_flags import AUTO
 from llama_load.record import RequestRecord
 from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.health import HealthMonitor
@@ -20,6 +21,7 @@ from llama_load.run.other_requests import OtherRequestsCounter
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.users.session import SessionSettings
+from llama_load.wire.priority import SenderPriority
 from llama_load.wire.transport import Transport
 
 # Time limit for stopped users to write their last records.
@@ -59,6 +61,9 @@ class SenderRuntime:
         )
         self._overdue = gevent.spawn(self._see_to_overdue)
         self._is_cut = False
+        self._priority = SenderPriority()
+        if options.client_priority == AUTO:
+            self._priority.take()
         Transport.of_this_process().trust(options.tls)
 
     def stop_monitor(self) -> None:
@@ -80,6 +85,7 @@ class SenderRuntime:
         """Drain, cancel the requests still in flight, and wait for their records."""
         self.drain(wait_s)
         self._monitor.stop()
+        self._priority.give_back()
         self.lease_client.cut()
         for exchange in tuple(Transport.of_this_process().active):
             exchange.cancel()
@@ -89,12 +95,13 @@ class SenderRuntime:
                 gevent.sleep(0.01)
         self._overdue.kill(block=False)
         self._users.stop(LAST_RECORDS_WITHIN_S)
-        return replace(self._monitor.health(), others=self._others.close())
+        return replace(self._monitor.health(), others=self._others.close(), priority=self._priority.taken)
 
     def _see_to_overdue(self) -> None:
         while True:
             gevent.sleep(1)
             self.lease_client.see_to_overdue()
+            self._priority.adapt()
 
 
 def settle() -> None:

@@ -12,18 +12,20 @@ import _socket
 import errno
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, receipt_ns, unpack_timespec
+from llama_load.wire.slab import LEAST_READ_BYTES, WHOLE_EVENTS_END
 from llama_load.wire.stamps import Opening
+from llama_load.wire.tcp_info import handshake_ns
 from llama_load.wire.wire_failure import WireFailure, connect_failure, tls_text
 
 if TYPE_CHECKING:
     from llama_load.wire.address import Address
+    from llama_load.wire.slab import Slab
     from llama_load.wire.stamps import ReadCounts, Stamps
     from llama_load.wire.tls import TlsLayer
 
@@ -31,14 +33,13 @@ OPENING, OPEN, CLOSED = range(3)
 
 # The most full buffers to read at once, so that a server that sends faster than they are read does not block the loop.
 MOST_READS = 8
+_READS = range(MOST_READS)
+READ_BUFFER_BYTES = 64 * 1024
 MOST_PIECES = 64  # in one sendmsg; the kernel takes up to 1024
 # The most bytes handed to the kernel at once: copying them takes about 0.1 ms, in which other streams wait.
 MOST_WRITTEN = 256 * 1024
 
 _IN_PROGRESS = {errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR}
-
-# struct tcp_info (linux/tcp.h): tcpi_rtt in us and tcpi_total_retrans, both u32.
-_TCP_INFO_BYTES, _RTT_OFFSET, _RETRANSMITTED_OFFSET = 104, 68, 100
 
 
 def _at_most(pieces: Sequence[memoryview], size: int) -> list[memoryview]:
@@ -52,21 +53,12 @@ def _at_most(pieces: Sequence[memoryview], size: int) -> list[memoryview]:
     return taken
 
 
-def _handshake_ns(sock: _socket.socket) -> int | None:
-    """Round trip of the connection's handshake; None where the kernel does not report it or a segment was repeated."""
-    if not sys.platform.startswith("linux"):
-        return None
-    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-    if len(info) < _TCP_INFO_BYTES or any(info[_RETRANSMITTED_OFFSET:_TCP_INFO_BYTES]):
-        return None
-    return int.from_bytes(info[_RTT_OFFSET : _RTT_OFFSET + 4], sys.byteorder) * 1000
-
-
 class Listener(Protocol):
     """The callbacks of a connection: an exchange. The connection sets its counts and timestamps."""
 
     stamps: Stamps
     counts: ReadCounts
+    slab: Slab | None
 
     def on_start(self) -> None:
         """The connection is about to connect or, if it is open, to send."""
@@ -76,6 +68,9 @@ class Listener(Protocol):
 
     def take(self, data: memoryview, at: int) -> None:
         """Bytes of the answer were received at `at`."""
+
+    def slab_is_full(self) -> None:
+        """The `slab` should be understood."""
 
     def fail(self, kind: str, text: str) -> None:
         """The connection cannot go on."""
@@ -97,6 +92,9 @@ class Home(Protocol):
 
     def watch(self, connection: Connection, *, writable: bool) -> None:
         """Watch a socket that is open."""
+
+    def record_gap(self, gap_ns: int) -> None:
+        """Learn from the time between two reads of whole events of one stream."""
 
     def close_parked(self) -> None:
         """Close the idle connections, because file descriptors have run out."""
@@ -257,7 +255,7 @@ class Connection:
     def _connected(self, at: int) -> None:
         assert self._sock is not None
         self.opening.connected_ns = at
-        self.opening.handshake_ns = _handshake_ns(self._sock)
+        self.opening.handshake_ns = handshake_ns(self._sock)
         self.pool.good_endpoint[self.address] = self._endpoint
         if self._tls is None:
             self.state = OPEN
@@ -280,7 +278,7 @@ class Connection:
     def on_readable(self, buffer: bytearray, view: memoryview, offset_ns: int, before_ns: int, now_ns: int) -> None:
         """Read the socket; again after a full buffer. `now_ns` is when this batch of reads began, `offset_ns` is CLOCK_REALTIME -
         CLOCK_MONOTONIC then, `before_ns` the same before a step of the wall clock since the last batch (without one: equal)."""
-        for _ in range(MOST_READS):
+        for _ in _READS:
             exchange, sock = self.exchange, self._sock
             if exchange is None or sock is None:
                 if sock is not None:  # parked: bytes or an end now make it unusable
@@ -305,7 +303,17 @@ class Connection:
                 # earlier one of this connection.
                 if at > now_ns:
                     at = min(at, time.monotonic_ns())
-                at = max(at, self._read_ns)
+                previous = self._read_ns
+                at = max(at, previous)
+                slab = exchange.slab
+                if slab is not None and LEAST_READ_BYTES <= count < READ_BUFFER_BYTES and self._tls is None:
+                    data = bytes(view[:count])
+                    if data.endswith(WHOLE_EVENTS_END):
+                        self._read_ns = at
+                        self.pool.record_gap(at - previous)
+                        if slab.keep(data, at):
+                            exchange.slab_is_full()
+                        return
             else:
                 exchange.counts.user_space_reads += 1
                 at = time.monotonic_ns()
@@ -315,7 +323,7 @@ class Connection:
                 exchange.take(view[:count], at)
             else:
                 self._take_encrypted(self._tls, exchange, view[:count], at)
-            if count < len(buffer):
+            if count < READ_BUFFER_BYTES:
                 return
 
     def _take_encrypted(self, tls: TlsLayer, exchange: Listener, data: memoryview, at: int) -> None:

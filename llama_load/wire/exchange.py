@@ -4,6 +4,10 @@
 
 `Request.reuse` decides whether the connection is reused. If a reused one turns out to be closed before a byte of the answer
 arrived, the request is sent again on a new one. If a new one is closed, the request failed.
+
+The beginning of an answer is understood read by read. Once it streams, reads that hold whole events are kept in a `Slab` and
+understood many at a time: when the slab is full, when the answer may be over, when a timeout is judged. Every event keeps the
+arrival time of its read, so the result is the same.
 """
 
 from __future__ import annotations
@@ -13,9 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from llama_load.wire.answer_body import MAX_BODY_BYTES, AnswerBody
 from llama_load.wire.connection import OPENING
-from llama_load.wire.request import EventReader, Request, Timeouts
+from llama_load.wire.phase_clock import DONE, STREAMING, PhaseClock
+from llama_load.wire.request import Request
 from llama_load.wire.response import Response
+from llama_load.wire.slab import Slab, one_event
 from llama_load.wire.sse import EventStream, EventTooLarge
 from llama_load.wire.stamps import Opening, ReadCounts, Stamps
 from llama_load.wire.wire_failure import WireFailure
@@ -27,10 +34,6 @@ if TYPE_CHECKING:
     from llama_load.wire.connection import Connection
     from llama_load.wire.pool import ConnectionPool
 
-# Limit of an answer's body that is not a stream, such as a batch of embeddings.
-MAX_BODY_BYTES = 64 * 1024 * 1024
-# The beginning of an error's body is enough to show the reason.
-MAX_REFUSAL_BYTES = 64 * 1024
 # Limit of an answer whose request does not limit its length: 250,000 tokens of 250 bytes. Each request in flight may take it.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
@@ -40,27 +43,16 @@ REOPEN_WITHIN_NS = 1_000_000_000
 # How long to wait for the end of the answer after its final event.
 LINGER_S = 1.0
 
-WAITING, STREAMING, DONE = range(3)
+# A slab with fewer reads is understood at once when the answer may be over; a larger one takes its turn.
+FEW_READS = 16
+# `data: ` and the blank line around an event's data.
+EVENT_FRAME_BYTES = 8
+LF = 0x0A
+# A stream that has been silent for this long may have had its final event: its slab is understood.
+SILENT_NS = 300_000_000
+
 # Origin of the connection: opened for the request, reused, or opened because the reused one was closed.
 FRESH, REUSED, REOPENED = range(3)
-
-
-@dataclass(slots=True)
-class PhaseClock:
-    """The phase of an exchange, its beginning, and the timeouts of all phases."""
-
-    timeouts: Timeouts
-    phase: int = WAITING
-    since_ns: int = 0
-
-
-@dataclass(slots=True)
-class AnswerBody:
-    """The body of an answer: events, which the reader reads one by one, or data."""
-
-    reader: EventReader
-    events: EventStream | None = None
-    data: bytearray = field(default_factory=bytearray)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +79,8 @@ class Exchange:
     failure: WireFailure | None = None
     cancelled: bool = False
     connection: Connection | None = None  # the current one; None when the exchange is over
+    slab: Slab | None = None  # once it streams, if reads may be kept
+    understood_ns: int | None = None  # arrival time of the read of the slab that is being understood
 
     @property
     def status(self) -> int | None:
@@ -149,8 +143,80 @@ class Exchange:
 
     # ------------------------------------------------------------------ coming in
 
+    def slab_is_full(self) -> None:
+        """Understand it at its turn; at once if reads arrive faster than it has one."""
+        slab = self.slab
+        if slab is None or slab.is_too_full:
+            self.understand()
+        else:
+            self._understand_later(slab)
+
     def take(self, data: memoryview, at: int) -> None:
-        """Bytes of the answer were received at `at`."""
+        """Bytes of the answer were received at `at`; it may be over with them."""
+        slab = self.slab
+        if slab is not None and slab.reads:
+            if len(slab.reads) >= FEW_READS and not slab.is_too_full:
+                slab.keep(bytes(data), at)
+                self.counts.reads -= 1  # which counts when it is understood
+                self.pool.hold(self.connection)
+                self._understand_later(slab)
+                return
+            self.understand()
+            if self.clock.phase == DONE:
+                self.counts.reads -= 1  # of an answer that is over
+                return
+        self._take(data, at)
+
+    def _understand_later(self, slab: Slab) -> None:
+        if not slab.queued:
+            slab.queued = True
+            self.pool.understand_later(self)
+
+    def is_silent(self, at: int) -> bool:
+        """Whether reads are kept that may have the final event: nothing has come since."""
+        return self.slab is not None and bool(self.slab.reads) and at - self.slab.stamps[-1] > SILENT_NS
+
+    def understand(self) -> None:
+        """Understand the reads that are kept, in their order."""
+        slab, events = self.slab, self.answer.events
+        if slab is None or events is None or not slab.reads:
+            return
+        total = slab.bytes
+        reads, stamps = slab.emptied()
+        self.counts.reads += len(reads)
+        most = self.request.most_bytes or MAX_ANSWER_BYTES
+        # None of these reads can be too late or too much, so that those of one event need no other code than their reader.
+        is_safe = self.counts.received_bytes + total <= most and not self.is_overdue(stamps[-1])
+        plain = is_safe and slab.plain
+        read_event = self.answer.reader.event
+        received = progress = last_ns = 0
+        kept = zip(reads, stamps, strict=True)
+        for data, at in kept:
+            if plain and (event := one_event(data)) is not None:
+                received += len(event) + EVENT_FRAME_BYTES
+                if read_event(event, at):
+                    progress += 1
+                    last_ns = at
+                continue
+            self._note_progress(received, progress, last_ns)
+            received = progress = 0
+            self.understood_ns = at
+            self._take(memoryview(data), at)
+            if self.clock.phase == DONE:
+                self.counts.reads -= sum(1 for _ in kept)  # of an answer that is over
+                return
+            plain = is_safe and slab.plain
+        self.understood_ns = None
+        self._note_progress(received, progress, last_ns)
+
+    def _note_progress(self, received: int, progress: int, last_ns: int) -> None:
+        """Reads of one event each: body bytes, tokens, and when the last token arrived."""
+        self.counts.received_bytes += received
+        self.counts.progress_events += progress
+        if progress:
+            self.stamps.last_progress_ns = self.clock.since_ns = last_ns
+
+    def _take(self, data: memoryview, at: int) -> None:
         response = self.response
         body = response.feed(data)
         if type(body) is not bytes:
@@ -173,16 +239,18 @@ class Exchange:
                 self._take_body(body, at)
             else:
                 self._take_events(answer.events, body, at)
+                if self.slab is not None:
+                    self.slab.plain = data[-1] == LF and response.between_chunks and answer.events.between
         if response.complete and self.clock.phase != DONE:
             self._finish_body(at)
 
     def _take_body(self, body: bytes, at: int) -> None:
-        kept = self.answer.data
-        kept += body
-        if len(kept) > MAX_REFUSAL_BYTES and not self.response.is_success:
-            del kept[MAX_REFUSAL_BYTES:]
+        is_refusal = not self.response.is_success
+        if self.answer.keep(body, is_refusal=is_refusal):
+            return
+        if is_refusal:
             self._finish_body(at)
-        elif len(kept) > MAX_BODY_BYTES:
+        else:
             self.fail("too_large", f"the answer's body is larger than {MAX_BODY_BYTES} bytes")
 
     def _take_events(self, events: EventStream, body: bytes, at: int) -> None:
@@ -208,7 +276,9 @@ class Exchange:
             counts.first_merged = progress > 1
             self.clock.phase = STREAMING
             self.pool.mark_streaming(self.connection)
-        else:
+            if self.response.is_chunked and not counts.user_space_reads:
+                self.slab = Slab()
+        elif self.understood_ns is None:
             self.pool.record_gap(at - stamps.last_progress_ns)
         stamps.last_progress_ns = self.clock.since_ns = at
         counts.progress_events += progress
@@ -219,6 +289,9 @@ class Exchange:
 
     def connection_lost(self, kind: str, text: str, last_read_ns: int) -> None:
         """The connection ended (`kind`: reset or cut_off). That completes an answer without its own framing."""
+        self.understand()
+        if self.clock.phase == DONE:
+            return
         if kind == "cut_off" and self.response.ends_with_the_connection:
             self._finish_body(last_read_ns)
         elif self.reused and self.response.nothing_yet and time.monotonic_ns() - self.stamps.attempt_ns < REOPEN_WITHIN_NS:
@@ -281,11 +354,13 @@ class Exchange:
             self.fail("token_timeout", f"no further token within {limit_s:g} s")
 
     def fail(self, kind: str, text: str) -> None:
-        """End the exchange with a failure."""
+        """End the exchange with a failure, unless what has arrived ends it."""
+        self.understand()
         self._fail_with(WireFailure(kind, text))
 
     def cancel(self) -> None:
-        """Close the connection now; the exchange is neither success nor failure."""
+        """Close the connection now; the exchange is neither success nor failure, unless what has arrived ends it."""
+        self.understand()
         if self.clock.phase != DONE:
             self.cancelled = True
             self._ensure_started()
@@ -301,7 +376,7 @@ class Exchange:
         if self.clock.phase != DONE:
             self.failure = failure
             self._ensure_started()
-            self.stamps.ended_ns = time.monotonic_ns()
+            self.stamps.ended_ns = self.understood_ns or time.monotonic_ns()
             self._done()
 
     def _ensure_started(self) -> None:

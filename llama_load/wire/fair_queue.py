@@ -1,4 +1,4 @@
-"""Resumes waiting greenlets a few at a time, so that sockets are read in between.
+"""Resumes waiting greenlets, and does other work that can wait, a few at a time, so that sockets are read in between.
 
 When 400 streams end at once, 400 users write their records and send their next requests: 0.3 s of work, which gevent would
 finish before it reads a socket again, while the tokens of all other streams queue up and merge. Here they run for at most
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from gevent.hub import Waiter
@@ -18,10 +19,10 @@ BUDGET_NS = 1_000_000
 
 
 class FairQueue:
-    """A queue of waiting greenlets. First come, first served."""
+    """A queue of waiting greenlets and other work. First come, first served."""
 
     def __init__(self, loop: Any) -> None:
-        self._queue: deque[Waiter] = deque()
+        self._queue: deque[Callable[[None], object]] = deque()
         self._timer = loop.timer(0)
         self._armed = False
 
@@ -34,7 +35,11 @@ class FairQueue:
 
     def wake(self, waiter: Waiter) -> None:
         """Resume the greenlet that waits on `waiter` (or will) at its turn."""
-        self._queue.append(waiter)
+        self.call(waiter.switch)
+
+    def call(self, function: Callable[[None], object]) -> None:
+        """Call it with None at its turn."""
+        self._queue.append(function)
         if not self._armed:
             self._armed = True
             self._timer.start(self._release)
@@ -44,7 +49,7 @@ class FairQueue:
         started = time.monotonic_ns()
         queue = self._queue
         while queue:
-            queue.popleft().switch(None)
+            queue.popleft()(None)
             if time.monotonic_ns() - started > BUDGET_NS:
                 break
         self._timer.stop()

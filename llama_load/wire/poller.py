@@ -55,6 +55,9 @@ class Poller(Protocol):
     def stream(self, fd: int) -> None:
         """`fd` streams: it may be read a little late."""
 
+    def hold(self, fd: int) -> None:
+        """Report nothing about `fd` until it is watched again."""
+
     def forget(self, fd: int) -> None:
         """`fd` is about to be closed."""
 
@@ -104,6 +107,12 @@ class EpollPoller:
             self._streaming.add(fd)
             self._retune()
 
+    def hold(self, fd: int) -> None:
+        """See `Poller.hold`."""
+        if fd in self._watched:
+            (self._batch if fd in self._streaming else self._urgent).unregister(fd)
+            self.forget(fd)
+
     def forget(self, fd: int) -> None:
         """See `Poller.forget`. Closing takes it out of its epoll set."""
         self._watched.discard(fd)
@@ -121,9 +130,13 @@ class EpollPoller:
 
     def _read_urgent(self) -> None:
         # All of them: a first token that is read together with the second loses its own timestamp.
-        self._handler(self._urgent.poll(0))
+        if events := self._urgent.poll(0):
+            self._handler(events)
 
     def _read_batch(self) -> None:
+        # First tokens first: where all tokens come at once and the core is full, late reads cost gaps, not TTFT.
+        if len(self._watched) > len(self._streaming):
+            self._read_urgent()
         events = self._batch.poll(0, MOST_EVENTS)
         self._handler(events)
         if len(events) == MOST_EVENTS and self._timer is not None:
@@ -167,6 +180,10 @@ class GeventPoller:
 
     def stream(self, fd: int) -> None:
         """See `Poller.stream`. Does nothing: timestamps are taken on reading, which must not be late."""
+
+    def hold(self, fd: int) -> None:
+        """See `Poller.hold`."""
+        self.forget(fd)
 
     def forget(self, fd: int) -> None:
         """See `Poller.forget`."""

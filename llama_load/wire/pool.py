@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 
 from llama_load.wire.address import Address
 from llama_load.wire.connection import Connection
@@ -11,10 +12,12 @@ from llama_load.wire.tls import TlsLayer, TlsOptions
 
 
 class ConnectionPool:
-    """Opens connections and keeps them for reuse. `good_endpoint`: the index of a name's address that was connected last."""
+    """Opens connections and keeps them for reuse. `understand_later` takes an exchange whose slab waits for its turn.
+    `good_endpoint`: the index of a name's address that was connected last."""
 
-    def __init__(self, poller: Poller) -> None:
+    def __init__(self, poller: Poller, understand_later: Callable[..., None]) -> None:
         self.poller = poller
+        self.understand_later = understand_later
         self.record_gap = poller.record_gap
         self.connections: dict[int, Connection] = {}  # by file descriptor, all that are open
         self.good_endpoint: dict[Address, int] = {}
@@ -49,6 +52,17 @@ class ConnectionPool:
         """After the first progress, allow reading the connection in batches."""
         if connection is not None and connection.all_sent:
             self.poller.stream(connection.fd)
+
+    def hold(self, connection: Connection | None) -> None:
+        """Read no more of the connection before `resume`."""
+        if connection is not None:
+            self.poller.hold(connection.fd)
+
+    def resume(self, connection: Connection | None) -> None:
+        """Go on to read a connection that streams."""
+        if connection is not None and connection.fd in self.connections:
+            self.poller.watch(connection.fd, writable=not connection.all_sent)
+            self.mark_streaming(connection)
 
     def close_parked(self) -> None:
         """Close the idle connections."""

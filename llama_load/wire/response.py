@@ -17,12 +17,23 @@ class Response:
     `status` is None until the header block is complete. Header names are in lower case.
     """
 
-    __slots__ = ("_keep_alive", "_overhead_bytes", "_parser", "_pieces", "_surplus", "complete", "headers", "status")
+    __slots__ = (
+        "_keep_alive",
+        "_overhead_bytes",
+        "_parser",
+        "_pieces",
+        "_surplus",
+        "between_chunks",
+        "complete",
+        "headers",
+        "status",
+    )
 
     def __init__(self) -> None:
         self.status: int | None = None
         self.headers: dict[str, str] = {}
         self.complete = False  # by its framing; an answer without framing is complete when the connection ends
+        self.between_chunks = False  # the header block or a chunk is complete, and at most a piece of the next size has come
         self._pieces: list[bytes] = []
         self._overhead_bytes = 0  # since the last body bytes: headers, chunk extensions, trailers
         self._keep_alive = False
@@ -53,8 +64,12 @@ class Response:
     @property
     def ends_with_the_connection(self) -> bool:
         """Whether the body has no framing, so that it ends with the connection."""
-        chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
-        return self.status is not None and not chunked and "content-length" not in self.headers
+        return self.status is not None and not self.is_chunked and "content-length" not in self.headers
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the body comes in chunks with their sizes."""
+        return "chunked" in self.headers.get("transfer-encoding", "").lower()
 
     @property
     def nothing_yet(self) -> bool:
@@ -94,9 +109,18 @@ class Response:
 
     def on_headers_complete(self) -> None:
         """The header block is complete."""
+        self.between_chunks = True
         status = self._parser.get_status_code()
         if status >= 200 and self.status is None:
             self.status = status
+
+    def on_chunk_header(self) -> None:
+        """The size of a chunk is complete."""
+        self.between_chunks = False
+
+    def on_chunk_complete(self) -> None:
+        """A chunk is complete."""
+        self.between_chunks = True
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""

@@ -53,6 +53,11 @@ class EventStream:
         self._between = not (self._tail or self._data or self._skip_lf or self._at_start)
         return events
 
+    @property
+    def between(self) -> bool:
+        """Whether all bytes so far were whole events."""
+        return self._between
+
     def end(self) -> list[bytes]:
         """The body is complete: the last event, if it has data without a blank line."""
         lines = [self._whole_tail()] if self._tail else []

@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gevent
@@ -15,9 +16,12 @@ from gevent import monkey
 from gevent.hub import Waiter
 
 from llama_load.wire.address import Address
+from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.clock import SO_TIMESTAMPNS, STEP_NS, wall_minus_mono_ns
-from llama_load.wire.exchange import AnswerBody, Exchange, PhaseClock
+from llama_load.wire.connection import READ_BUFFER_BYTES
+from llama_load.wire.exchange import Exchange
 from llama_load.wire.fair_queue import FairQueue
+from llama_load.wire.phase_clock import PhaseClock
 from llama_load.wire.poller import BROKEN, HUNG_UP, READABLE, WRITABLE, best_poller
 from llama_load.wire.pool import ConnectionPool
 from llama_load.wire.request import EventReader, Request, Timeouts
@@ -25,7 +29,6 @@ from llama_load.wire.tls import TlsOptions
 
 logger = logging.getLogger(__name__)
 
-READ_BUFFER_BYTES = 64 * 1024
 TIMEOUT_SCAN_S = 0.1
 # Reads of waiting bytes before timeouts are judged, each of up to 512 KiB per connection.
 MOST_WAITING_READS = 16
@@ -43,8 +46,9 @@ class Transport:
         loop: Any = gevent.get_hub().loop
         self.pid = os.getpid()
         self.active: set[Exchange] = set()
-        self.pool = ConnectionPool(best_poller(loop, self._handle))
+        self.pool = ConnectionPool(best_poller(loop, self._handle), self._understand_later)
         self.fair_queue = FairQueue(loop)
+        self._slabs = FairQueue(loop)  # apart, because new requests wait in the other one
         self._buffer = bytearray(READ_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._loop = loop
@@ -128,6 +132,22 @@ class Transport:
                 else:
                     connection.close()
 
+    def _understand_later(self, exchange: Exchange) -> None:
+        self._slabs.call(partial(self._understand_in_turn, exchange))
+
+    def _understand_in_turn(self, exchange: Exchange, _: None) -> None:
+        if exchange.slab is not None:
+            exchange.slab.queued = False
+        self._understand(exchange)
+        self.pool.resume(exchange.connection)
+
+    def _understand(self, exchange: Exchange) -> None:
+        try:
+            exchange.understand()
+        except Exception as error:  # a bug here must cost one request, not the loop
+            logger.exception("reading an answer failed")
+            exchange.fail("client_error", f"llama-load itself failed: {error!r}")
+
     def _scan_timeouts(self) -> None:
         if overdue := self._overdue():
             self._read_waiting(overdue)
@@ -136,6 +156,9 @@ class Transport:
 
     def _overdue(self) -> list[Exchange]:
         now = time.monotonic_ns()
+        for exchange in tuple(self.active):
+            if exchange.is_overdue(now) or exchange.is_silent(now):
+                self._understand(exchange)
         return [exchange for exchange in self.active if exchange.is_overdue(now)]
 
     def _read_waiting(self, exchanges: Sequence[Exchange]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from llama_load.metrics.check import LIMITS, STATEMENTS, limited
+from llama_load.metrics.check import LIMITS, STATEMENTS, Check, limited
 from llama_load.metrics.checks.same import observed
 from llama_load.metrics.evidence import NO_ANSWER, Evidence, LostWorker, WorkerHealth, within
 from llama_load.metrics.prompt_cache import CacheEvidence
@@ -21,9 +22,12 @@ from tests.make_records import MS, failed, record, table
 WELL = WorkerHealth("local", 1.0, 2.0, 0.2)
 
 
-def verdict(*records: RequestRecord, planned: int | None = None, health: WorkerHealth = WELL, **more: Any) -> Verdict:
+def verdict(
+    *records: RequestRecord, planned: int | None = None, health: WorkerHealth | Sequence[WorkerHealth] = WELL, **more: Any
+) -> Verdict:
     rows = table(*records)
-    evidence = {"planned": len(records) if planned is None else planned, "health": [health]} | more
+    workers = [health] if isinstance(health, WorkerHealth) else health
+    evidence = {"planned": len(records) if planned is None else planned, "health": workers} | more
     return judge(Evidence(records=rows, figures=summarize(rows), **evidence))
 
 
@@ -44,6 +48,11 @@ def test_a_clean_run_is_valid() -> None:
         ("CLIENT-BOUND", "own_delay_p99_ms", lambda: verdict(record(own_delay_ms=9.0))),
         ("CLIENT-BOUND", "loop_lag_p99_ms", lambda: verdict(record(), health=WorkerHealth("w", 7.0, 9.0, 0.1))),
         ("CLIENT-BOUND", "core_busy", lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.95))),
+        (
+            "CLIENT-BOUND",
+            "core_wait_ratio",
+            lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.1, core_wait_ratio=0.3)),
+        ),
         ("CLIENT-BOUND", "stolen_ratio", lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.1, 0.2))),
         ("FAILED", "failure_ratio", lambda: verdict(record(), failed(1))),
         ("NOT COMPARABLE", "cached_prompt_ratio", lambda: verdict(record(cached_tokens=9))),
@@ -282,6 +291,24 @@ def test_client_bound_says_who_took_the_cpu() -> None:
     assert checks["core_busy"].text.endswith("its machine: 97% busy (client 20%, server 50%, others 27%)")
     found = judge(Evidence(records=table(record()), figures=summarize(table(record())), health=own))
     assert {check.name: check for check in found.checks}["core_busy"].text.endswith("(client 40%, server 50%, others 7%)")
+
+
+def test_a_client_that_waits_for_a_core_is_named_with_the_remedy() -> None:
+    """Of two workers the one that waited longer; more priority helps only a client that has none."""
+
+    def found(*health: WorkerHealth) -> Check:
+        return next(check for check in verdict(record(), health=health).checks if check.name == "core_wait_ratio")
+
+    starved = WorkerHealth("w", 1.0, 1.0, 0.1, core_wait_ratio=0.3, core_wait_longest_ms=166.0, priority="normal")
+    well = WorkerHealth("v", 1.0, 1.0, 0.1, core_wait_ratio=0.001, core_wait_longest_ms=0.2, priority="real-time")
+    check = found(well, starved)
+    assert not check.ok
+    assert check.text == "the client waited for a core 30.0% of the time at normal priority, for up to 166.0 ms"
+    assert "ulimit -r 1" in (check.remedy or "")
+    full = found(replace(starved, priority="real-time, normal while it used over half a core"))
+    assert (full.remedy or "").startswith("leave it a core")
+    assert found(well).ok
+    assert (found(WELL).value, found(WELL).ok) == (None, True)
 
 
 def test_a_starved_client_is_named_before_a_proxy() -> None:

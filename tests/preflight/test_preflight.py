@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from llama_load.errors import UsageError
-from llama_load.preflight.checks import Budget, change_rows, machine_rows, plan_rows, pool_rows, slot_budget, target_rows
+from llama_load.preflight.checks import (
+    Budget,
+    change_rows,
+    machine_rows,
+    plan_rows,
+    pool_rows,
+    priority_rows,
+    slot_budget,
+    target_rows,
+)
 from llama_load.preflight.prepare import print_table
 from llama_load.preflight.user_mix import sending_users
 from llama_load.runs import PreflightRow, RunWriter, last_with_label
@@ -70,6 +79,15 @@ def test_too_many_users_for_the_machine_are_refused() -> None:
     assert machine_rows([SERVER], 20000, Limits(None, 28000))[0].level == "note"
     assert machine_rows([SERVER, SERVER], 20000, Limits(None, 28000)) == []
     assert machine_rows([SERVER], 5000, Limits(20000, 28000)) == []
+
+
+def test_the_priority_is_shown_where_a_server_runs_on_this_machine() -> None:
+    """Allowed, refused with the remedy, and of no interest: another machine's server, or --client-priority normal."""
+    local = replace(SERVER, address=parse_url("http://127.0.0.1").resolved())
+    ((allowed,), (refused,)) = (priority_rows([SERVER, local], "auto", possible) for possible in (True, False))
+    assert (allowed.level, refused.level) == ("ok", "note")
+    assert "ulimit -r 1" in refused.value
+    assert priority_rows([SERVER], "auto", False) == priority_rows([local], "normal", False) == []
 
 
 def test_limits_of_this_process_are_raised_and_read() -> None:

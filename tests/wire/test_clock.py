@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from llama_load.wire import connection as wire_connection
 from llama_load.wire import transport as wire_transport
 from llama_load.wire.clock import SO_TIMESTAMPNS, receipt_ns, wall_minus_mono_ns
+from llama_load.wire.slab import Slab
 from tests.scripted_server import DONE, END, FINISH, STREAM, ScriptedServer, token
 
 pytestmark = pytest.mark.skipif(SO_TIMESTAMPNS is None, reason="without kernel stamps the wall clock stamps nothing")
@@ -37,11 +39,15 @@ class SteppedClock:
         monkeypatch.setattr(wire_connection, "unpack_timespec", self._stamp)
         self._received_ns = 0
         self.reads: list[tuple[int, int]] = []
-        take = Exchange.take
-        monkeypatch.setattr(Exchange, "take", lambda exchange, data, at: (self._taken(at), take(exchange, data, at))[1])
+        for owner, method in ((Exchange, Exchange.take), (Slab, Slab.keep)):
+            monkeypatch.setattr(owner, method.__name__, self._noting(method))
 
-    def _taken(self, at_ns: int) -> None:
-        self.reads.append((self._received_ns, at_ns))
+    def _noting(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(owner: object, data: bytes | memoryview, at: int) -> Any:
+            self.reads.append((self._received_ns, at))
+            return method(owner, data, at)
+
+        return noting
 
     @property
     def has_stepped(self) -> bool:

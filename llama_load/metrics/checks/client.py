@@ -16,6 +16,9 @@ from llama_load.units import quantity
 
 # With fewer values the largest one counts (see `_high`).
 LEAST_TO_EXCUSE_ONE = 10
+# Beginning of `WorkerHealth.priority` of a client that has real-time priority.
+REAL_TIME = "real-time"
+LEAVE_A_CORE = "leave it a core (fewer threads for the server), or run it on another machine"
 
 
 def late(evidence: Evidence) -> Iterator[Check]:
@@ -83,6 +86,21 @@ def cpu(evidence: Evidence) -> Iterator[Check]:
     stolen = _worst([worker.stolen_ratio for worker in evidence.health])
     if stolen:
         yield limited("stolen_ratio", stolen, f"{stolen:.1%} of the client machine's CPU time was taken by its hypervisor")
+
+
+def core_wait(evidence: Evidence) -> Check:
+    """The share of time in which the client was ready to run but waited for a core: of the worker that waited most."""
+    known = [worker for worker in evidence.health if worker.core_wait_ratio is not None]
+    if not known:
+        return limited("core_wait_ratio", None, "how long the client waited for a core is not known")
+    worst = max(known, key=lambda worker: worker.core_wait_ratio or 0.0)
+    priority = f" at {worst.priority} priority" if worst.priority else ""
+    text = (
+        f"the client waited for a core {worst.core_wait_ratio or 0.0:.1%} of the time{priority}, "
+        f"for up to {worst.core_wait_longest_ms or 0.0:.1f} ms"
+    )
+    has_it = worst.priority is not None and worst.priority.startswith(REAL_TIME)
+    return limited("core_wait_ratio", worst.core_wait_ratio, text, advice=LEAVE_A_CORE if has_it else None)
 
 
 def clock(evidence: Evidence) -> Check:

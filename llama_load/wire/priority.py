@@ -1,0 +1,131 @@
+"""The priority of the thread that reads and sends: tokens that arrive while it waits for a core share one timestamp.
+
+Where it may, the thread takes the lowest real-time priority (SCHED_RR 1), which every other real-time program still precedes;
+else the best nice value that it may have. SCHED_RESET_ON_FORK keeps helper threads and child processes at normal priority.
+
+A real-time thread that never sleeps would starve the machine, so the priority is given back while the thread uses over half a
+core (`adapt`, once a second), and at once when it runs for SPIN_US without a pause (RLIMIT_RTTIME and SIGXCPU).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+REAL_TIME = "real-time"
+NORMAL = "normal"
+
+# Above this share of a core, other programs need the priority's absence more than the client needs its presence.
+MOST_BUSY = 0.5
+# Ten times the longest turn of the event loop that a run with 800 streams was seen to take.
+SPIN_US = 200_000
+BEST_NICE = -20
+
+
+class SenderPriority:
+    """The priority of the calling thread, which must be the main one. `name`: "real-time", "nice -10" or "normal"; `taken`: the
+    same since `take`, with a remark if it was lowered meanwhile."""
+
+    def __init__(self) -> None:
+        self.name = self.taken = NORMAL
+        self._nice: int | None = None  # the nice value before
+        self._limits: tuple[int, int] | None = None  # of RLIMIT_RTTIME before
+        self._spun = False
+        self._wanted = False
+        self._since = (0.0, 0.0)
+
+    def take(self) -> str:
+        """Raise the priority as far as allowed, until `give_back`; returns its name."""
+        self._wanted = True
+        self._since = (time.monotonic(), time.thread_time())
+        self.taken = self._raise()
+        return self.taken
+
+    def give_back(self) -> None:
+        """Return to the priority before `take`."""
+        self._wanted = False
+        self._lower()
+
+    def adapt(self) -> None:
+        """To be called about once a second: lower the priority while the thread uses over half a core, raise it after that."""
+        since, used_before = self._since
+        self._since = now, used = time.monotonic(), time.thread_time()
+        if not self._wanted or now <= since:
+            return
+        if self._spun or (used - used_before) / (now - since) > MOST_BUSY:
+            self._spun = False
+            self._lower_for_now()
+        elif self.name == NORMAL:
+            self._raise()
+
+    def _raise(self) -> str:
+        # A greenlet is a dummy thread for `threading`, so the ids are compared. Only the main thread may handle signals.
+        if sys.platform == "linux" and threading.get_native_id() == os.getpid() and self.name == NORMAL:
+            self.name = REAL_TIME if _is_real_time_allowed(keep=True) else self._take_nice()
+            if self.name == REAL_TIME:
+                self._limit_spinning()
+        return self.name
+
+    def _limit_spinning(self) -> None:
+        import resource
+
+        signal.signal(signal.SIGXCPU, self._on_spin)
+        _, most = self._limits = resource.getrlimit(resource.RLIMIT_RTTIME)
+        resource.setrlimit(resource.RLIMIT_RTTIME, (SPIN_US if most == resource.RLIM_INFINITY else min(SPIN_US, most), most))
+
+    def _take_nice(self) -> str:
+        now = os.getpriority(os.PRIO_PROCESS, 0)
+        for value in range(BEST_NICE, min(now, 0)):
+            with suppress(OSError):
+                # First the flag, so that no helper thread ever inherits the nice value.
+                os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
+                os.setpriority(os.PRIO_PROCESS, 0, value)
+                self._nice = now
+                return f"nice {value}"
+        return NORMAL
+
+    def _lower(self) -> None:
+        if self.name == REAL_TIME:
+            _end_real_time()
+            if self._limits is not None:  # the kernel has raised the soft limit if it signalled
+                import resource
+
+                resource.setrlimit(resource.RLIMIT_RTTIME, self._limits)
+        elif self._nice is not None:
+            os.setpriority(os.PRIO_PROCESS, 0, self._nice)
+            self._nice = None
+        self.name = NORMAL
+
+    def _on_spin(self, *_: Any) -> None:
+        self._spun = True
+        self._lower_for_now()
+
+    def _lower_for_now(self) -> None:
+        if self.name != NORMAL:
+            self.taken = f"{self.name}, {NORMAL} while it used over half a core"
+        self._lower()
+
+
+def may_be_real_time() -> bool:
+    """Whether the system allows real-time priority; the calling thread takes it for a moment."""
+    return sys.platform == "linux" and _is_real_time_allowed(keep=False)
+
+
+def _is_real_time_allowed(*, keep: bool) -> bool:
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except OSError:  # neither CAP_SYS_NICE nor RLIMIT_RTPRIO, or a cgroup without real-time budget
+        return False
+    if not keep:
+        _end_real_time()
+    return True
+
+
+def _end_real_time() -> None:
+    # With the flag: without CAP_SYS_NICE it cannot be cleared, and at normal priority it has no effect.
+    os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))

@@ -1,0 +1,134 @@
+"""The priority of the process that sends: taken where allowed, never by its helpers, given back when it would starve others.
+
+Each case runs in a process of its own, because priority, limits and signal handlers belong to the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from llama_load.wire.priority import may_be_real_time
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="SCHED_RR")
+needs_permission = pytest.mark.skipif(not may_be_real_time(), reason="the system does not allow real-time priority")
+
+PRELUDE = """
+import gevent.monkey; gevent.monkey.patch_all()
+import os, resource, signal, subprocess, sys, time
+import gevent
+from llama_load.wire import priority
+from llama_load.wire.priority import SenderPriority
+def policy(): return os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+normal, real_time = os.SCHED_OTHER, os.SCHED_RR
+def spin(seconds):
+    until = time.thread_time() + seconds
+    while time.thread_time() < until: pass
+def without_real_time():
+    def refused(*_): raise PermissionError
+    priority._is_real_time_allowed = lambda keep: False
+sender = SenderPriority()
+"""
+
+
+def run(script: str) -> None:
+    done = subprocess.run([sys.executable, "-c", PRELUDE + script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_permission
+def test_real_time_priority_is_taken_and_given_back() -> None:
+    """Also from a greenlet, and with the limit on spinning as it was before."""
+    run("""
+before = resource.getrlimit(resource.RLIMIT_RTTIME)
+assert gevent.spawn(sender.take).get() == "real-time" and policy() == real_time
+assert os.sched_getparam(0).sched_priority == 1
+sender.give_back()
+assert policy() == normal and sender.taken == "real-time" and resource.getrlimit(resource.RLIMIT_RTTIME) == before
+""")
+
+
+@needs_permission
+def test_helper_threads_and_child_processes_stay_at_normal_priority() -> None:
+    """A thread of gevent's pool that exists before, one that starts afterwards, a forked child and a started program."""
+    run("""
+pool = gevent.get_hub().threadpool
+pool.apply(policy)
+sender.take()
+assert pool.apply(policy) == normal
+assert gevent.threadpool.ThreadPool(1).apply(policy) == normal
+if (child := os.fork()) == 0:
+    os._exit(policy())
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == normal
+show = "import os, sys; sys.exit(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)"
+assert subprocess.run([sys.executable, "-c", show]).returncode == normal
+assert policy() == real_time
+""")
+
+
+@needs_permission
+def test_a_busy_client_gives_it_back_until_it_is_idle_again() -> None:
+    """Half of the time since the last look was spent on the core, then none of it."""
+    run("""
+sender.take()
+for _ in range(6):
+    spin(0.05); time.sleep(0.001)
+sender.adapt()
+assert policy() == normal
+assert sender.taken == "real-time, normal while it used over half a core"
+time.sleep(0.05)
+sender.adapt()
+assert policy() == real_time
+sender.give_back()
+time.sleep(0.05)
+sender.adapt()
+assert policy() == normal
+""")
+
+
+@needs_permission
+def test_a_client_that_spins_loses_it_at_once() -> None:
+    """Without a pause for 0.2 s: the kernel signals, nobody has to look. Twice, because the kernel raises its limit."""
+    run("""
+for _ in range(2):
+    sender.take()
+    spin(0.3)
+    assert policy() == normal
+    sender.give_back()
+""")
+
+
+def test_without_permission_the_best_nice_value_is_taken() -> None:
+    """Children do not inherit it. Where no value below the present one is allowed, nothing changes."""
+    run("""
+without_real_time()
+before = os.getpriority(os.PRIO_PROCESS, 0)
+name = sender.take()
+now = os.getpriority(os.PRIO_PROCESS, 0)
+assert name == ("normal" if now == before else f"nice {now}")
+child = [sys.executable, "-c", "import os, sys; sys.exit(os.getpriority(os.PRIO_PROCESS, 0) < 0)"]
+assert subprocess.run(child).returncode == 0
+sender.give_back()
+assert os.getpriority(os.PRIO_PROCESS, 0) == before
+""")
+
+
+def test_an_unprivileged_user_needs_only_the_limit() -> None:
+    """RLIMIT_RTPRIO of 0 for a process without capabilities: normal priority, and no error; of 1, where this test may raise it: real
+    time, any number of times."""
+    if may_be_real_time():
+        run("""
+try:
+    resource.setrlimit(resource.RLIMIT_RTPRIO, (1, 1))
+    allowed = "real-time"
+except ValueError:
+    allowed = "normal"
+os.setresuid(65534, 65534, 65534)
+for _ in range(2):
+    assert sender.take() == allowed and policy() == (real_time if allowed == "real-time" else normal)
+    sender.give_back()
+    assert policy() == normal
+resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
+assert sender.take() == "normal" and policy() == normal
+""")
