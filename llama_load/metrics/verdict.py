@@ -69,6 +69,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *answers.merged(evidence),
         *completeness.retried(evidence),
         *client.cpu(evidence),
+        *client.master_lag(evidence),
         *(check for stage in stages for check in stage.bad),
         client.clock(evidence),
         *client.swarm_clock(evidence),

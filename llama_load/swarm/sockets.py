@@ -164,7 +164,8 @@ class Server(_Socket):
         """Log the first fault of each peer."""
         if worker not in self._named and len(self._named) < 1000:
             self._named.add(worker)
-            logger.error("a message of worker %s is ignored: %s (further ones are not reported)", printable(worker, 80), printable(fault, 1000))
+            shown = printable(worker, 80), printable(fault, 1000)
+            logger.error("a message of worker %s is ignored: %s (further ones are not reported)", *shown)
 
     # ------------------------------------------------------------------ who is connected
 

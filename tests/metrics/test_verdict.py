@@ -42,6 +42,7 @@ def test_a_clean_run_is_valid() -> None:
         ("CLIENT-BOUND", "loop_lag_p99_ms", lambda: verdict(record(), health=WorkerHealth("w", 7.0, 9.0, 0.1))),
         ("CLIENT-BOUND", "core_busy", lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.95))),
         ("CLIENT-BOUND", "stolen_ratio", lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.1, 0.2))),
+        ("CLIENT-BOUND", "master_lag_s", lambda: verdict(record(), master_lag_s=6.0)),
         ("FAILED", "failure_ratio", lambda: verdict(record(), failed(1))),
         ("NOT COMPARABLE", "cached_prompt_ratio", lambda: verdict(record(cached_tokens=9))),
         ("NOT COMPARABLE", "cut_by_context_ratio", lambda: verdict(record(max_tokens=64))),

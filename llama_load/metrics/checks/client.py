@@ -67,6 +67,13 @@ def cpu(evidence: Evidence) -> Iterator[Check]:
         yield limited("stolen_ratio", stolen, f"{stolen:.1%} of the client machine's CPU time was taken by its hypervisor")
 
 
+def master_lag(evidence: Evidence) -> Iterator[Check]:
+    """How far a swarm's master is behind: the time from the end of a request until its record is on disk."""
+    if evidence.master_lag_s is not None:
+        text = f"90 % of the records were on the master's disk within {evidence.master_lag_s:.1f} s of their request's end"
+        yield limited("master_lag_s", evidence.master_lag_s, text)
+
+
 def _who_took_the_cpu(health: Sequence[WorkerHealth]) -> str:
     """CPU use of the busiest client machine, of all cores: by the client, the servers under test, and other processes."""
     known = [worker for worker in health if worker.machine_busy is not None]
