@@ -167,7 +167,8 @@ FLAGS = (
     Flag(
         "--swarm-key",
         "",
-        "shared key of master and workers; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: --processes generates one)",
+        "shared key of master and workers, at least 16 characters; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: "
+        "--processes generates one)",
         secret=True,
     ),
     Flag(
