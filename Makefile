@@ -22,7 +22,7 @@ test: $(VENV)/.dev
 	$(BIN)/pytest -n 3 -m "not heavy and not timing" $(TWICE)
 	$(BIN)/pytest -m "timing and not heavy" $(TWICE)
 
-# vLLM and llama-cpp-python live in the user's cache, in folders named by a hash of what was asked for.
+# vLLM, llama-cpp-python and llama.cpp's programs live in the user's cache, in folders named by a hash of what was asked for.
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/llama-load/venvs
 folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(1).txt | sha256sum | cut -c1-12)
 
@@ -33,9 +33,10 @@ test-heavy: $(VENV)/.dev
 	@scripts/debian.sh
 	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
+	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp $(call folder_of,llama_cpp)
 	@$(PIP) -e '.[heavy]'
 	@scripts/audit.sh $(BIN)
-	HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy $(TWICE)
+	HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy $(TWICE)
 	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest -m "portable and not heavy" $(TWICE)
 
 # Part of test-heavy; alone, with what the containers print.

@@ -95,7 +95,7 @@ def measure(client: str, streams: int) -> Figures:
         result = json.loads(out.read_text())
         rows, lag_ms = result["rows"], None
         if client == "llama-load":
-            rows = load_run(run).records.measured().table.select(TRUTH_COLUMNS).to_pylist()
+            rows = load_run(run).records.measured().select(TRUTH_COLUMNS).to_pylist()
             lag_ms = json.loads((run / "run.json").read_text())["workers"][0]["loop_lag_p99_ms"]
         tokens = requests * TOKENS
         ttft, itl = map(np.abs, errors_ms(rows, against.truth()))

@@ -1,4 +1,7 @@
-"""CPU and memory of the report of a long run, compared with numpy computing percentiles of the same ITLs; time and size of report.html.
+"""The end of a long run: bytes on disk, and time, CPU and memory of its report, compared with numpy computing percentiles of the
+same ITLs; time and size of report.html.
+
+Records come in batches of 4, as the master of a swarm writes them; the run is killed, so that its report reads the journal.
 
 .venv/bin/python -m benchmarks.reports
 """
@@ -8,6 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +19,10 @@ import numpy as np
 
 from benchmarks.harness import ended, heading
 from llama_load.record import RequestRecord, to_batch
-from llama_load.runs import TABLE, Manifest, RunWriter
+from llama_load.runs import TABLE, Manifest, RunWriter, load_run, recover
 
-GAPS, BATCH = 200, 1000
-REQUESTS = (30_000, 120_000)
+GAPS, BATCH, MADE = 200, 4, 1000
+REQUESTS = (100_000, 1_000_000)
 PAGE_REQUESTS = (100, 10_000)
 PATTERN = RequestRecord(
     request_id="", worker="w", user="u", workload="Chat", name="Chat", host="http://127.0.0.1:1", endpoint="chat", status="ok",
@@ -47,12 +51,12 @@ print(f"{time.perf_counter() - begun:.2f} {len(page.encode()) / 1e6:.2f}")
 
 
 def fill(folder: Path, requests: int) -> None:
-    """A finished run folder, with 2000 requests per second."""
+    """A killed run, with 2000 requests per second."""
     writer = RunWriter(folder, Manifest("0", "20260101-000000", "Chat", [], {}, "chat", "openai", None, num_prompts=requests))
     rng = np.random.default_rng(0)
-    for first in range(0, requests, BATCH):
+    for first in range(0, requests, MADE):
         records = []
-        for index in range(first, min(first + BATCH, requests)):
+        for index in range(first, min(first + MADE, requests)):
             start = index * 500_000
             records.append(
                 replace(
@@ -65,37 +69,49 @@ def fill(folder: Path, requests: int) -> None:
                     itl_ms=rng.normal(20, 2, GAPS),
                 )
             )
-        writer.append_batch(to_batch(records))
-    writer.manifest.end = "complete"
-    writer.finish()
+        made = to_batch(records)
+        for place in range(0, made.num_rows, BATCH):
+            writer.append_batch(made.slice(place, BATCH))
+    writer.release()
 
 
 def row(name: str, requests: int, command: list[str]) -> None:
     """Run it and print its row."""
+    begun_s = time.monotonic()
     status, usage, memory_mib = ended(subprocess.Popen(command, stdout=subprocess.DEVNULL).pid)
-    if status:
+    took_s = time.monotonic() - begun_s
+    if status not in (0, 3 << 8):  # 3: a killed run is incomplete
         raise SystemExit(f"{' '.join(command)} failed")
     tokens = requests * (GAPS + 1) / 1e6
-    print(f"| {requests} | {tokens:.0f} | {name} | {usage.ru_utime + usage.ru_stime:.1f} | {memory_mib:.0f} |", flush=True)
+    cpu_s = usage.ru_utime + usage.ru_stime
+    print(f"| {requests} | {tokens:.0f} | {name} | {took_s:.1f} | {cpu_s:.1f} | {memory_mib:.0f} |", flush=True)
 
 
 def main() -> None:
     """Measure and print."""
     print(heading())
-    print("| requests | tokens (million) | | CPU (s) | memory (MiB) |")
-    print("|---:|---:|---|---:|---:|")
+    sizes: list[str] = []
+    print("| requests | tokens (million) | | time (s) | CPU (s) | memory (MiB) |")
+    print("|---:|---:|---|---:|---:|---:|")
     for requests in REQUESTS:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "run"
             fill(folder, requests)
+            journal = sum(file.stat().st_size for file in folder.glob("*.arrows")) / requests
+            report = [sys.executable, "-m", "llama_load.cli", "report", str(folder)]
+            row("llama-load report of the killed run", requests, report)
+            row("llama-load report, again", requests, report)
             row("numpy: percentiles of the gaps", requests, [sys.executable, "-c", NUMPY, str(folder / TABLE)])
-            row("llama-load report", requests, [sys.executable, "-m", "llama_load.cli", "report", str(folder)])
+            sizes.append(f"| {requests} | {journal:.0f} | {(folder / TABLE).stat().st_size / requests:.0f} |")
+    print("\n| requests | journal (bytes a record) | requests.parquet |")
+    print("|---:|---:|---:|", *sizes, sep="\n")
     print("\n| requests | report.html (s, with imports) | (MB) |")
     print("|---:|---:|---:|")
     for requests in PAGE_REQUESTS:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "run"
             fill(folder, requests)
+            recover(load_run(folder))
             made = subprocess.run([sys.executable, "-c", PAGE, str(folder)], check=True, capture_output=True, text=True)
             seconds, megabytes = made.stdout.split()
             print(f"| {requests} | {seconds} | {megabytes} |", flush=True)

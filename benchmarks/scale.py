@@ -50,7 +50,7 @@ def durations() -> None:
     for workers in (1, 2, 5):
         with tempfile.TemporaryDirectory() as name, bench("--jitter-ms", "5", "--interval-ms", str(1000 / TOK_PER_S)) as server:
             found = run(Path(name), [server], workers, "-u", str(USERS), "--num-prompts", str(PROMPTS))
-        counts = found.records.measured().table["worker"].value_counts().to_pylist()
+        counts = found.records.measured().column("worker").value_counts().to_pylist()
         shares = ", ".join(str(each["counts"]) for each in counts)
         alone = alone or span_s(found)
         print(f"| {workers} | {span_s(found):.2f} | {span_s(found) / alone:.3f} | {shares} |", flush=True)
@@ -67,7 +67,7 @@ def streams() -> None:
             found = run(Path(name), servers, processes, "-u", str(users), "--num-prompts", str(12 * users))
             truth: list[dict[str, Any]] = [row for server in servers for row in server.truth()]
             ok = found.records.measured().ok()
-            ttft, itl = errors_ms(ok.table.select(COLUMNS).to_pylist(), truth)
+            ttft, itl = errors_ms(ok.select(COLUMNS).to_pylist(), truth)
             tokens = float(ok.numbers("output_tokens").sum()) / span_s(found)
         print(f"| {processes} | {users} | {tokens:.0f} | {pair(np.abs(ttft))} | {pair(np.abs(itl))} |", flush=True)
 

@@ -74,7 +74,7 @@ def measure(streams: int, interval_s: str, *, scrapes: bool) -> Figures:
         command += ["-f", str(HERE / "llama_load_user.py"), "-u", str(streams), "--num-prompts", str(requests)]
         command += ["--run-dir", str(run), "--telemetry-interval", interval_s, *(["--scrape", other.url] if scrapes else [])]
         against.run(command, {"BENCH_OUT": str(out), "BENCH_REQUESTS": str(requests), "BENCH_TOKENS": str(TOKENS)})
-        rows = load_run(run).records.measured().table.select(TRUTH_COLUMNS).to_pylist()
+        rows = load_run(run).records.measured().select(TRUTH_COLUMNS).to_pylist()
         ttft, itl = map(np.abs, errors_ms(rows, against.truth()))
         told = json.loads((run / "summary.json").read_text())["llama_load"]["telemetry"]
         file = run / TELEMETRY

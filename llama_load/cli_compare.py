@@ -26,7 +26,7 @@ def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
         "commas, are repeats of one set-up. Without repeats nothing is proven. A llama-bench table in a text is held against the "
         "servers' decode speed.",
         examples={
-            "Five runs before a change, five after it, as a gate in CI": "llama-load compare runs/before runs/after "
+            "Five runs of each side, taken in turns, as a gate in CI": "llama-load compare runs/before runs/after "
             "--gate p99_ttft_ms:+5%",
             "Repeats, listed or by a pattern, with labels": "llama-load compare q4=runs/a,runs/b q8='runs/q8-*'",
             "Blocks printed by vllm bench serve, as Markdown": "llama-load compare vllm.log 'llama.log#Q4_K_M' --format md",

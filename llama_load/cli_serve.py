@@ -214,6 +214,7 @@ def _ready_lines(server: Server) -> Iterable[str]:
     yield from (f"  {line}" for line in buffer_lines(facts))
     yield f"  {'Log:':<13} {server.log}"
     key = " --api-key …" if server.spec.api_key else ""
+    key += " --insecure" if server.url.startswith("https:") else ""
     yield "Load test, in another terminal:"
     yield f"  locust -f $(llama-load path sharegpt_chat) --headless --host {server.url}{key} -u 4 --num-prompts 64"
     yield "Ctrl-C stops the server."

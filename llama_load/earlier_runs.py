@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,10 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
     for endpoint in NOT_CACHED:
         measured = measured.where(~measured.equals("endpoint", endpoint))
     own: dict[_Key, list[int]] = {}
-    for *row, _, index in _rows(measured.table, (*COLUMNS, "prompt_index")):
-        if row[0] is not None:
-            own.setdefault(_key(*row), []).append(-1 if index is None else index)
+    for batch in measured.batches():
+        for *row, _, index in _rows(batch.select((*COLUMNS, "prompt_index"))):
+            if row[0] is not None:
+                own.setdefault(_key(*row), []).append(-1 if index is None else index)
     if not own:
         return SentBefore()
     first_ns = min(measured.strings("started_wall_ns"))
@@ -54,7 +55,7 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
         left -= size
         if table is None:
             continue
-        sent = _rows(table.filter(pc.is_in(table["prompt_sha256"], value_set=own_hashes)), COLUMNS)
+        sent = _rows(table.filter(pc.is_in(table["prompt_sha256"], value_set=own_hashes)))
         keys = ((_key(*row), at_ns) for *row, at_ns in sent)
         known = {key for key, at_ns in keys if key in own and began_ns.get(key[0], 0) < at_ns < first_ns}
         if known:
@@ -77,8 +78,8 @@ def _newest(folder: Path) -> Iterator[Path]:
     yield from (path for _, path in sorted(ages, reverse=True)[:MOST_RUNS])
 
 
-def _rows(table: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(table[name].to_pylist() for name in names), strict=True)
+def _rows(table: Any) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
 def _key(digest: str, host: str, endpoint: str, model: str | None) -> _Key:

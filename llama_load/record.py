@@ -58,6 +58,7 @@ class RequestRecord:
     sent_mono_ns: int | None = None
     headers_mono_ns: int | None = None
     first_token_mono_ns: int | None = None
+    first_blank_mono_ns: int | None = None  # first event of blanks alone, where one came before the first token
     first_answer_mono_ns: int | None = None  # first token that is not reasoning
     last_token_mono_ns: int | None = None
     ended_mono_ns: int
@@ -84,13 +85,16 @@ class RequestRecord:
     # "usage", "timings" or "refusal": from the server. "plan": counted before the run; "plan+template": plus the chat template
     # tokens
     prompt_token_source: str | None = None
+    planned_prompt_tokens: int | None = None  # counted before the run, where the whole prompt was; plus the chat template if known
     cached_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_tokens: int | None = None  # part of the output tokens, if usage reports it
     token_events: int = 0
+    blank_events: int = 0  # events of blanks alone before the first token
     event_tokens: Sequence[int] = ()  # output tokens of each token event; empty if unknown, or if each has one
     first_event_tokens: int | None = None  # output tokens up to the first token event, hidden reasoning included
     output_chars: int = 0
+    output_bytes: int | None = None  # of the same text, in UTF-8
     prompt_chars: int = 0
     images: int | None = None
     image_tokens: int | None = None  # part of prompt_tokens: all images together

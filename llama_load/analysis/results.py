@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from llama_load.analysis.cache_evidence import cache_evidence
@@ -26,6 +26,7 @@ from llama_load.metrics.summary import Summary, summarize
 from llama_load.metrics.telemetry_figures import TelemetryFigures
 from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.time_sums import TimeParts
+from llama_load.metrics.token_counts import as_seen, count_gaps
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.metrics.window import Window, window_of
 from llama_load.runs import Manifest, Run, StageRecord
@@ -78,7 +79,10 @@ class Results:
 
 def analyze(run: Run) -> Results:
     """Compute everything from the run's records and manifest."""
-    manifest, measured = run.manifest, run.records.measured()
+    manifest = run.manifest
+    gaps = count_gaps(run.records, manifest.counters)
+    run = replace(run, records=as_seen(run.records, gaps))
+    measured = run.records.measured()
     slos = tuple(parse_slo(text) for text in manifest.goodput)
     window = window_of(measured, None if manifest.stages else cut_ns(manifest, measured))
     total = summarize(measured, manifest.percentiles, slos, window)
@@ -105,7 +109,7 @@ def analyze(run: Run) -> Results:
         "model": grouped("model"),
         "turn": dict(sorted(grouped("turn").items())),
     }
-    evidence = evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total)
+    evidence = replace(evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total), count_gaps=gaps)
     verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
     return Results(

@@ -6,22 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llama_load.comparison.gates import Gate, GateResult, judge_gates
-from llama_load.comparison.intervals import Ratio, holm
+from llama_load.comparison.intervals import Ratio, RatioWithZeros, holm
 from llama_load.comparison.llama_bench import BenchRow
 from llama_load.comparison.metrics import Metric, metric_of, metrics_in
+from llama_load.comparison.order import against_order
 from llama_load.comparison.reasons import Reason, reasons_against
 from llama_load.comparison.remedy import next_commands
 from llama_load.comparison.setup import Difference, differences
 from llama_load.comparison.side import Side, is_thin, ratio_between
-from llama_load.comparison.warnings import warnings_about
+from llama_load.comparison.warnings import copies_in, warnings_about
 from llama_load.metrics.statistics import CONFIDENCE
 
 # What is known of a difference from the first side.
-BETTER, WORSE, NOT_PROVEN, ONE_RUN, NOT_RANKED, MISSING = (
+BETTER, WORSE, NOT_PROVEN, ONE_RUN, NO_TURNS, NOT_RANKED, MISSING = (
     "better",
     "worse",
     "no difference proven",
     "one run a side: not proven",
+    "not taken in turns: not proven",
     "not ranked",
     "not measured",
 )
@@ -70,7 +72,8 @@ class Comparison:
     @property
     def next_commands(self) -> list[str]:
         """The lines of a shell command that would make the sides comparable or prove a difference; empty where not needed."""
-        return next_commands(self.sides, self.reasons, has_repeats=self.has_repeats)
+        took_turns = not any(against_order(self.sides[0], side) for side in self.sides[1:])
+        return next_commands(self.sides, self.reasons, is_proof=self.has_repeats and took_turns)
 
     def is_spoilt(self, side: int) -> bool:
         """Whether a side is not ranked in anything, by itself."""
@@ -81,8 +84,11 @@ def compare(sides: Sequence[Side], gates: Sequence[Gate] = (), bench: Sequence[B
     """Compare the sides; the first is the base of ratios and gates. `bench`: rows of llama-bench, to hold against them.
 
     A difference is real if its Welch p value (`intervals.ratio_of`), adjusted by Holm over all metrics and sides judged, is at most
-    5 %: among identical set-ups at most one comparison in twenty has a false alarm. With one run a side nothing is proven.
+    5 %: among identical set-ups at most one comparison in twenty has a false alarm. With one run a side, or runs that did not take
+    turns (`order`), nothing is proven. Copies of a run count once.
     """
+    copies = copies_in(sides)
+    sides = [side.without_copies() for side in sides]
     metrics = metrics_in([run.values for side in sides for run in side.runs])
     reasons = reasons_against(sides)
     return Comparison(
@@ -91,7 +97,7 @@ def compare(sides: Sequence[Side], gates: Sequence[Gate] = (), bench: Sequence[B
         changes=_changes(sides, metrics, reasons),
         best={key: _best(sides, metric, reasons) for key in _keys(metrics) if (metric := metric_of(key)) is not None},
         reasons=reasons,
-        warnings=warnings_about(sides, bench),
+        warnings=[*copies, *warnings_about(sides, bench)],
         differences=differences(sides),
         gates=judge_gates(gates, sides, reasons),
     )
@@ -102,9 +108,10 @@ def _keys(metrics: Sequence[Metric]) -> list[str]:
 
 
 def _changes(sides: Sequence[Side], metrics: Sequence[Metric], reasons: Sequence[Reason]) -> dict[tuple[str, int], Change]:
-    ratios: dict[tuple[str, int], Ratio] = {}
+    ratios: dict[tuple[str, int], Ratio | RatioWithZeros] = {}
     found: dict[tuple[str, int], Change] = {}
     for index in range(1, len(sides)):
+        took_turns = against_order(sides[0], sides[index]) is None
         for metric in metrics:
             place = metric.key, index
             base, other = sides[0].mean(metric.key), sides[index].mean(metric.key)
@@ -118,6 +125,8 @@ def _changes(sides: Sequence[Side], metrics: Sequence[Metric], reasons: Sequence
                 found[place] = _unjudged(TOO_FEW, ratio, base, other)
             elif ratio is None:
                 found[place] = _unjudged(ONE_RUN, ratio, base, other)
+            elif not took_turns:
+                found[place] = _unjudged(NO_TURNS, ratio, base, other)
             else:
                 ratios[place] = ratio
     adjusted = holm([ratio.p_value() for ratio in ratios.values()])
@@ -126,15 +135,16 @@ def _changes(sides: Sequence[Side], metrics: Sequence[Metric], reasons: Sequence
     return found
 
 
-def _outcome(key: str, ratio: Ratio, p: float) -> str:
+def _outcome(key: str, ratio: Ratio | RatioWithZeros, p: float) -> str:
     metric = metric_of(key)
     assert metric is not None
     if p > 1 - CONFIDENCE:
         return NOT_PROVEN
-    return BETTER if metric.sign() * ratio.log > 0 else WORSE
+    is_higher = ratio.p_above(1.0) < ratio.p_below(1.0)
+    return BETTER if is_higher is (metric.sign() > 0) else WORSE
 
 
-def _unjudged(outcome: str, ratio: Ratio | None, base: float, other: float) -> Change:
+def _unjudged(outcome: str, ratio: Ratio | RatioWithZeros | None, base: float, other: float) -> Change:
     """A change that is shown with what is known of it."""
     if ratio is None:
         return Change(outcome, other / base if base > 0 else None)
@@ -146,10 +156,10 @@ def _best(sides: Sequence[Side], metric: Metric, reasons: Sequence[Reason]) -> f
     where two of them must not be ranked against each other, or for durations of different numbers of requests."""
     against = [reason for reason in reasons if reason.concerns(metric)]
     spoilt = {reason.sides[0] for reason in against if len(reason.sides) == 1}
+    known = {index: mean for index, side in enumerate(sides) if (mean := side.mean(metric.key)) is not None}
+    decimals = metric.decimals_for(known.values())
     means = {
-        index: round(mean, metric.decimals)
-        for index, side in enumerate(sides)
-        if index not in spoilt and not is_thin(metric, side) and (mean := side.mean(metric.key)) is not None
+        index: round(mean, decimals) for index, mean in known.items() if index not in spoilt and not is_thin(metric, sides[index])
     }
     if len(means) < 2 or any(len(reason.sides) == 2 and set(reason.sides) <= set(means) for reason in against):
         return frozenset()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_load.comparison.intervals import Ratio, holm
+from llama_load.comparison.intervals import Ratio, RatioWithZeros, holm
 from llama_load.comparison.metrics import Metric, metric_of
+from llama_load.comparison.order import against_order
 from llama_load.comparison.reasons import Reason
 from llama_load.comparison.side import Side, is_thin, ratio_between
 from llama_load.errors import UsageError
@@ -59,7 +59,8 @@ def judge_gates(gates: Sequence[Gate], sides: Sequence[Side], reasons: Sequence[
     """Each gate on each side but the first, which is the base.
 
     A gate fails if the ratio is beyond its limit with a one-sided p of at most 2.5 % (the 95 % interval lies beyond it), adjusted
-    by Holm over all of them. It cannot be judged without two runs a side, or where the sides must not be ranked by this metric.
+    by Holm over all of them. It cannot be judged without two runs a side that took turns, or where the sides must not be ranked by
+    this metric.
     """
     places = [(gate, index) for gate in gates for index in range(1, len(sides))]
     against = {(gate, index): _against(gate.metric, sides, index, reasons) for gate, index in places}
@@ -77,18 +78,16 @@ def _against(metric: Metric, sides: Sequence[Side], index: int, reasons: Sequenc
         return f"{missing[0]} has no {metric.key}"
     if is_thin(metric, sides[0], sides[index]):
         return f"a run has fewer than the {metric.least_count} values that it needs"
-    return None
+    return against_order(sides[0], sides[index])
 
 
-def _p(gate: Gate, ratio: Ratio) -> float:
+def _p(gate: Gate, ratio: Ratio | RatioWithZeros) -> float:
     """One-sided p of "not worse than the limit"."""
-    if gate.metric.sign() < 0:
-        return ratio.p_above(gate.limit)
-    return Ratio(-ratio.log, ratio.error, ratio.freedom).p_above(1 / gate.limit)
+    return ratio.p_above(gate.limit) if gate.metric.sign() < 0 else ratio.p_below(gate.limit)
 
 
 def _result(
-    place: tuple[Gate, int], sides: Sequence[Side], against: str | None, ratio: Ratio | None, p: float | None
+    place: tuple[Gate, int], sides: Sequence[Side], against: str | None, ratio: Ratio | RatioWithZeros | None, p: float | None
 ) -> GateResult:
     gate, index = place
     side = sides[index].label
@@ -96,12 +95,21 @@ def _result(
         return GateResult(gate, side, NOT_JUDGED, against)
     if ratio is None or p is None:
         return GateResult(gate, side, NOT_JUDGED, "it needs two runs a side or more; five find a difference of 10 %")
-    low, high = ratio.interval
-    found = f"{_percent(ratio.ratio)} ({_percent(low)} to {_percent(high)})"
+    found = _change(ratio)
     if p <= (1 - CONFIDENCE) / 2:
         return GateResult(gate, side, FAILED, f"worse with confidence: {found}")
-    beyond = math.log(ratio.ratio / gate.limit) * gate.metric.sign() < 0
-    return GateResult(gate, side, PASSED, f"beyond the limit, but not with confidence: {found}; repeat more" if beyond else found)
+    is_beyond = _p(gate, ratio) < 0.5
+    return GateResult(
+        gate, side, PASSED, f"beyond the limit, but not with confidence: {found}; repeat more" if is_beyond else found
+    )
+
+
+def _change(ratio: Ratio | RatioWithZeros) -> str:
+    """`+7.8% (+2.1% to +13.9%)`; of a ratio with zeros both means."""
+    if isinstance(ratio, RatioWithZeros):
+        return f"{ratio.base:.4g} to {ratio.other:.4g}"
+    low, high = ratio.interval
+    return f"{_percent(ratio.ratio)} ({_percent(low)} to {_percent(high)})"
 
 
 def _percent(ratio: float) -> str:

@@ -44,17 +44,64 @@ class Ratio:
         """One-sided p of "the ratio is at most `limit`": small where it is larger with confidence."""
         return t_tail((self.log - math.log(limit)) / self.error, self.freedom)
 
+    def p_below(self, limit: float) -> float:
+        """One-sided p of "the ratio is at least `limit`": small where it is smaller with confidence."""
+        return t_tail((math.log(limit) - self.log) / self.error, self.freedom)
 
-def ratio_of(base: Sequence[float], other: Sequence[float], rounding: float = 0.0) -> Ratio | None:
-    """The ratio of means other / base of positive values, one per run, by Welch's t-test on its logarithm.
+
+@dataclass(frozen=True, slots=True)
+class RatioWithZeros:
+    """The ratio of two sides' means, some of whose values are 0: a goodput that fell from 5 requests/s to none.
+
+    It has no logarithm, so a limit is tested by `other - limit * base` (Fieller). `*_error2`: squares of the means' standard
+    errors; `runs`: how many values each mean is of.
+    """
+
+    base: float
+    other: float
+    base_error2: float
+    other_error2: float
+    runs: tuple[int, int]
+
+    @property
+    def ratio(self) -> float | None:
+        """B / A; None where A is 0."""
+        return self.other / self.base if self.base else None
+
+    @property
+    def interval(self) -> None:
+        """Not given: it may have no end."""
+
+    def p_value(self) -> float:
+        """Two-sided p of "the means are equal"."""
+        return min(1.0, 2 * min(self.p_above(1.0), self.p_below(1.0)))
+
+    def p_above(self, limit: float) -> float:
+        """See `Ratio.p_above`."""
+        base_error2 = self.base_error2 * limit * limit
+        error2 = base_error2 + self.other_error2
+        if not error2:  # nothing but zeros
+            return 0.5
+        freedom = error2**2 / (base_error2**2 / (self.runs[0] - 1) + self.other_error2**2 / (self.runs[1] - 1))
+        return t_tail((self.other - limit * self.base) / math.sqrt(error2), freedom)
+
+    def p_below(self, limit: float) -> float:
+        """See `Ratio.p_below`."""
+        return 1 - self.p_above(limit)
+
+
+def ratio_of(base: Sequence[float], other: Sequence[float], rounding: float = 0.0) -> Ratio | RatioWithZeros | None:
+    """The ratio of means other / base of values that are not negative, one per run, by Welch's t-test on its logarithm.
 
     Speeds scatter in proportion: the variance of ln(mean) is (standard deviation / mean)^2 / n (delta method). Degrees of freedom
     after Welch and Satterthwaite, so neither side's scatter is taken for the other's. `rounding`: the values are multiples of it,
-    which adds rounding^2 / 12 to each variance. None with fewer than two runs a side, or with values that are not positive.
-    Source: Welch, Biometrika 34 (1947).
+    which adds rounding^2 / 12 to each variance. With a value of 0 the means are tested without logarithms. None with fewer than
+    two runs a side, or with a negative value. Source: Welch, Biometrika 34 (1947).
     """
-    if min(len(base), len(other)) < 2 or min(*base, *other) <= 0:
+    if min(len(base), len(other)) < 2 or min(*base, *other) < 0:
         return None
+    if not min(*base, *other):
+        return _with_zeros(base, other, rounding)
     mean_a, part_a = _mean_and_error2(base, rounding)
     mean_b, part_b = _mean_and_error2(other, rounding)
     error2 = part_a + part_b
@@ -67,6 +114,17 @@ def _mean_and_error2(values: Sequence[float], rounding: float) -> tuple[float, f
     mean = math.fsum(values) / len(values)
     variance = math.fsum((each / mean - 1) ** 2 for each in values) / (len(values) - 1)
     return mean, (max(variance, LEAST_SPREAD**2) + (rounding / mean) ** 2 / 12) / len(values)
+
+
+def _with_zeros(base: Sequence[float], other: Sequence[float], rounding: float) -> RatioWithZeros:
+    mean_a, mean_b = (math.fsum(values) / len(values) for values in (base, other))
+    least = (LEAST_SPREAD * max(mean_a, mean_b)) ** 2
+
+    def error2(values: Sequence[float], mean: float) -> float:
+        variance = math.fsum((each - mean) ** 2 for each in values) / (len(values) - 1)
+        return (max(variance, least) + rounding**2 / 12) / len(values)
+
+    return RatioWithZeros(mean_a, mean_b, error2(base, mean_a), error2(other, mean_b), (len(base), len(other)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

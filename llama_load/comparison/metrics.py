@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from llama_load.metrics.definitions import BY_KEY, EVERY, FIGURE_BY_KEY, FIGURES, HIGHER, LOWER, SCHEDULED, of_group
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
+from llama_load.units import decimals_of
 
 _STATISTIC = re.compile(r"(?P<word>mean|median|std|p(?P<p>\d{1,2}(?:\.\d{1,6})?))_(?P<latency>\w+)_ms")
 DECIMALS = 2
@@ -52,6 +53,10 @@ class Metric:
     def least_count(self) -> int:
         """How many values it needs: 100 for a p99, 1 for a mean."""
         return 1 if self.percentile is None else least_count(self.percentile)
+
+    def decimals_for(self, values: Iterable[float]) -> int:
+        """Decimals for these values of it: energy and cost of a token may be far below 1."""
+        return max((decimals_of(value, self.decimals) for value in values if self.key in _TELEMETRY), default=self.decimals)
 
     def sign(self) -> int:
         """+1 where a higher value is better, -1 where a lower one is, 0 where neither is."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from llama_load.comparison.figures import MOST_CHARS, identity_of
+from llama_load.comparison.result_json import endpoint_of
 from llama_load.comparison.side import SGLANG, VLLM_BENCH, VLLM_BENCH_SERVE, MeasuredRun
 from llama_load.foreign_text import printable
 from llama_load.metrics.definitions import FIGURES, LATENCIES
@@ -37,6 +38,7 @@ ARGUMENTS = (
 )
 _FIGURE_KEYS = {each.line.lower(): each.key for each in FIGURES if each.line}
 _LATENCY_KEYS = {each.name.lower(): each.key for each in LATENCIES} | {"e2e latency": "e2el"}
+_RATE = "Request rate configured (RPS)"
 _CONCURRENCY = ("maximum request concurrency", "max request concurrency", "max reqeuest concurrency")
 
 
@@ -148,17 +150,28 @@ def _run(head: re.Match[str], block: Mapping[str, str], context: _Context, name:
     }
     if concurrency is not None:
         setup["concurrency"] = str(concurrency)
+    if (rate := _number(block.get(_RATE, ""))) is not None:
+        setup["request rate"] = f"{rate:g}"
     return MeasuredRun(
         name=label,
         values=values,
         tool=tool,
         planned=planned if planned is not None and planned >= completed else None,
         setup=setup,
-        identity=identity_of(values, label),
+        load={name: setup[name] for name in ("concurrency", "request rate") if name in setup},
+        endpoint=_endpoint(context.arguments),
+        identity=identity_of(values),
         rounding=ROUNDING,
         label=label,
         concurrency=concurrency,
     )
+
+
+def _endpoint(arguments: Mapping[str, str]) -> str:
+    """By the path that was given, else by the backend."""
+    path = arguments.get("endpoint", "")
+    named = next((name for name in ("chat", "completions", "embeddings") if name in path), "")
+    return named or endpoint_of(arguments.get("backend", ""))
 
 
 _NAMES = {"model": "model", "max_concurrency": "concurrency", "num_prompts": "requests", "request_rate": "request rate"}

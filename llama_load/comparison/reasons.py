@@ -15,6 +15,9 @@ from llama_load.units import quantity
 MOST_UNLIKE = 0.02
 # The share of the smaller side's prompts that the larger side must have sent too.
 LEAST_SHARED_PROMPTS = 0.98
+# Where neither hashes nor plans of the prompts are known: mean prompt lengths this close are those of the same prompts. (Servers
+# with one tokenizer count the same prompts alike; other samples of ShareGPT differ by some percent.)
+MOST_UNEQUAL = 0.001
 # Sides that open a connection for a different share of their requests: not ranked by TTFT if that makes more of it than this.
 MOST_CONNECT = 0.01
 MOST_FAILED = LIMITS["failure_ratio"].limit
@@ -79,12 +82,18 @@ def _named(side: Side, runs: Sequence[MeasuredRun]) -> str:
 
 def _between(a: int, side_a: Side, b: int, side_b: Side) -> Iterator[Reason]:
     pair, names = (a, b), f"{side_a.label} and {side_b.label}"
-    share = _shared_prompts(side_a.runs, side_b.runs)
-    if share is not None and share < LEAST_SHARED_PROMPTS:
-        text = f"{names} were sent different prompts ({share:.0%} in common)"
-        yield Reason(text, pair, flags=("--dataset-path", "FILE", "--seed", "0"), kind="different prompts")
+    if both := {run.identity for run in side_a.runs if run.identity} & {run.identity for run in side_b.runs}:
+        text = f"{names} have {quantity(len(both), 'run')} in common: a run does not differ from itself"
+        yield Reason(text, pair, kind="runs in common")
+    yield from _other_load(pair, names, side_a.runs, side_b.runs)
+    if (why := _other_prompts(names, side_a, side_b)) is not None:
+        yield Reason(why, pair, flags=("--dataset-path", "FILE", "--seed", "0"), kind="different prompts")
     for what, name in (("prompts", "mean_input"), ("answers", "mean_output")):
         mean_a, mean_b = side_a.mean_of(name), side_b.mean_of(name)
+        if (mean_a is None) is not (mean_b is None):
+            known, unknown = (side_a, side_b) if mean_b is None else (side_b, side_a)
+            text = f"the lengths of the {what} of {unknown.label} are not known, those of {known.label} are"
+            yield Reason(text, pair, kind=f"lengths of {what}")
         if mean_a and mean_b and not _alike(mean_a, mean_b):
             flags = ("--sharegpt-output-len", f"{min(mean_a, mean_b):.0f}", "--ignore-eos") if name == "mean_output" else ()
             apart = f"{max(mean_a, mean_b) / min(mean_a, mean_b) - 1:.1%}"
@@ -95,6 +104,45 @@ def _between(a: int, side_a: Side, b: int, side_b: Side) -> Iterator[Reason]:
         text = f"{names}: {cached_a:.0%} and {cached_b:.0%} of the prompt tokens came from a cache, which costs no prefill"
         yield Reason(text, pair, flags=("--bust-prefix-cache",), kind="cached prompts")
     yield from _connects(pair, side_a, side_b)
+
+
+def _other_load(pair: tuple[int, int], names: str, a: Sequence[MeasuredRun], b: Sequence[MeasuredRun]) -> Iterator[Reason]:
+    """Another endpoint, or another load: 8 users have larger latencies and throughputs than 4 on one server."""
+    endpoints = [{run.endpoint for run in runs if run.endpoint} for runs in (a, b)]
+    if all(endpoints) and endpoints[0] != endpoints[1]:
+        text = f"{names} were sent to different endpoints: {' and '.join(map(_listed, endpoints))}"
+        yield Reason(text, pair, kind="different endpoints")
+    for name in dict.fromkeys(name for run in (*a, *b) for name in run.load):
+        values = [{run.load[name] for run in runs if name in run.load} for runs in (a, b)]
+        if all(values) and values[0] != values[1]:
+            text = f"{names} had different loads: {name} {' and '.join(map(_listed, values))}"
+            yield Reason(text, pair, kind="different loads")
+
+
+def _listed(values: set[str]) -> str:
+    return "/".join(sorted(values))
+
+
+def _other_prompts(names: str, side_a: Side, side_b: Side) -> str | None:
+    """Why the prompts are not the same, or not known to be: by their hashes, else by their plans, else by their mean length."""
+    share = _shared_prompts(side_a.runs, side_b.runs)
+    if share is not None:
+        return f"{names} were sent different prompts ({share:.0%} in common)" if share < LEAST_SHARED_PROMPTS else None
+    plans = [{run.plan for run in side.runs} for side in (side_a, side_b)]
+    if all(plans) and not any("" in plan for plan in plans):
+        same = plans[0] == plans[1]
+        return None if same else f"{names} were sent different prompts, by their data sets, seeds and flags"
+    mean_a, mean_b = side_a.mean_of("mean_input"), side_b.mean_of("mean_input")
+    if mean_a is None or mean_b is None:
+        return f"whether {names} were sent the same prompts is not known: neither their hashes nor their lengths are"
+    if _apart(mean_a, mean_b) > MOST_UNEQUAL and _alike(mean_a, mean_b):
+        lengths = f"their mean lengths differ ({mean_a:.1f} and {mean_b:.1f} tokens)"
+        return f"whether {names} were sent the same prompts is not known: their hashes are not, and {lengths}"
+    return None
+
+
+def _apart(a: float, b: float) -> float:
+    return abs(a - b) / max(a, b) if max(a, b) else 0.0
 
 
 def _alike(a: float, b: float) -> bool:

@@ -19,11 +19,12 @@ _HOST = "http://SERVER:PORT"
 _MOST_COMMANDS = 4
 
 
-def next_commands(sides: Sequence[Side], reasons: Sequence[Reason], *, has_repeats: bool) -> list[str]:
+def next_commands(sides: Sequence[Side], reasons: Sequence[Reason], *, is_proof: bool) -> list[str]:
     """The lines of a shell command: a loop that runs the sides in turns, with the flags that the reasons ask for, then the
-    comparison. Of many sides each different command once. Empty where nothing is to be repeated."""
+    comparison. Of many sides each different command once. `is_proof`: the sides have repeats that took turns. Empty where nothing
+    is to be repeated."""
     measured = [side for side in sides if side.runs]
-    if len(measured) < 2 or (not reasons and has_repeats):
+    if len(measured) < 2 or (not reasons and is_proof):
         return []
     flags = [flag for reason in reasons for flag in reason.flags]
     commands = [_command(side, flags) for side in measured]

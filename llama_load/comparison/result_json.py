@@ -27,6 +27,15 @@ _SETTINGS = {
     "request_rate": "request rate",
     "burstiness": "burstiness",
 }
+# Of these the ones that are the load, and what each endpoint type of vLLM's sends to.
+_LOAD = ("concurrency", "request rate", "burstiness")
+_ENDPOINTS = {
+    "openai-chat": "chat",
+    "openai": "completions",
+    "vllm": "completions",
+    "openai-embeddings": "embeddings",
+    "vllm-rerank": "rerank",
+}
 OURS = "llama_load"
 
 
@@ -73,8 +82,10 @@ def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
         samples=_samples(result),
         setup={"measured with": f"{VLLM_BENCH_SERVE} or vllm-bench", "client backend": text(result.get("backend"))}
         | settings(result),
+        load=_load(result),
+        endpoint=endpoint_of(text(result.get("endpoint_type")) or text(result.get("backend"))),
         date=text(result.get("date")),
-        identity=identity_of(values, result.get("date")),
+        identity=identity_of(values),
         label=text(result.get("label")),
         concurrency=whole(result.get("max_concurrency")),
     )
@@ -91,6 +102,16 @@ def settings(result: Mapping[str, Any]) -> dict[str, str]:
     """The load that a result describes, name to value."""
     known = {name: result.get(key) for key, name in _SETTINGS.items()}
     return {name: text(value) for name, value in known.items() if value is not None}
+
+
+def endpoint_of(kind: str) -> str:
+    """What an endpoint type of vLLM's sends to: `openai-chat` -> chat; empty if unknown."""
+    return _ENDPOINTS.get(kind, "")
+
+
+def _load(result: Mapping[str, Any]) -> dict[str, str]:
+    known = settings(result)
+    return {name: known[name] for name in _LOAD if name in known}
 
 
 def _missing(result: Mapping[str, Any]) -> list[str]:
@@ -115,10 +136,12 @@ def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part
     connect = more.get("connect")
     words, why = _verdict(ours, part)
     concurrency = whole(result.get("max_concurrency") if stage is None else stage.get("users"))
-    load = settings(result)
+    setup, load = settings(result), _load(result)
     if stage is not None:
-        load |= {"concurrency": f"{part} (stage)"}
-        load.pop("requests", None)
+        rate = number(stage.get("rate_rps"))
+        load = {"concurrency": str(concurrency)} if rate is None else {"request rate": f"{rate:g}"}
+        setup |= {"concurrency": f"{part} (stage)"}
+        setup.pop("requests", None)
     return MeasuredRun(
         name=f"{name}#{part}" if part else name,
         values=values,
@@ -128,9 +151,11 @@ def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part
         cached_tokens=whole(more.get("total_cached_tokens")),
         reused_ratio=reused / ended if reused is not None and ended else None,
         connect_ms=number(connect.get("mean")) if isinstance(connect, dict) else None,
-        setup={"measured with": f"{LLAMA_LOAD} {text(ours.get('version'))}".strip()} | load,
+        setup={"measured with": f"{LLAMA_LOAD} {text(ours.get('version'))}".strip()} | setup,
+        load=load,
+        endpoint=endpoint_of(text(result.get("endpoint_type"))),
         date=text(result.get("date")),
-        identity=identity_of(values, result.get("date"), part),
+        identity=identity_of(values, part),
         label=text(result.get("label")),
         concurrency=concurrency,
     )

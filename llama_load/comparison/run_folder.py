@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -25,6 +27,7 @@ from llama_load.runs.columns import group_bytes, read_columns
 from llama_load.runs.manifest import read_manifest
 from llama_load.runs.server_files import SERVER_FOLDER
 from llama_load.targets.target import TRAITS
+from llama_load.workloads.prompt import DIFFERENT
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -43,6 +46,13 @@ _ADDRESSES = frozenset(("--port", "--host", "--log", "--log-file"))  # of a serv
 MOST_GROUP_BYTES = 512 * 1024 * 1024  # of the columns of a row group; ours have 10 000 requests
 _BATCH = 5000  # rows read at once
 _ROOM = 10  # times MOST_SAMPLES values are read
+# Flags that choose the prompts or change them, and those that shape a load besides its concurrency and rate.
+_PROMPT_FLAGS = (
+    *("bust_prefix_cache", "turns", "history", "system_prompt", "document_tokens", "document_cache", "question", "images"),
+    *("image_size", "image_format", "images_per_request", "weights", "batch_size", "input_len", "range_ratio", "prefix_len"),
+    *("num_prefixes", "keep_long_prompts", "stage_prompts"),
+)
+_SHAPES = ("ramp", "ramp_start_rps", "trace", "speed", "on_limit", "think_time")
 # Flags that name a run or choose what is reported, which changes nothing that is measured; and the load, which is named by itself.
 _NAMES = frozenset(("run_dir", "label", "percentile_metrics", "metric_percentiles", "fail_if", "junit", "lang", "csv", "ui_folder"))
 _LOAD = frozenset(("num_prompts", "max_concurrency", "request_rate", "burstiness", "dataset_path"))
@@ -61,11 +71,16 @@ def folder_run(folder: Path, part: str = "", *, with_samples: bool = False) -> M
     if manifest is None:
         return run
     stage = stages_in(summary).index(part) if part else None
-    is_random = bool(manifest.options.get("bust_prefix_cache"))
+    documents = [data.get("cache") for _, data in _data_sets(manifest.prompts)]
+    is_random = bool(manifest.options.get("bust_prefix_cache")) or DIFFERENT in documents
+    load = run.load if part else {**run.load, **_load_flags(manifest)}
     return replace(
         run,
         fixed_lengths=manifest.fixed_lengths,
+        endpoint=run.endpoint if run.endpoint != "completions" else manifest.endpoint,
         prompts=None if is_random else _prompts(folder / TABLE, stage),
+        plan=_plan(manifest),
+        load=load,
         samples=_samples(folder / TABLE, stage) if with_samples else {},
         setup={**run.setup, **_setup(manifest), **_server_flags(folder)},
         command=printable(shlex.join(manifest.command), MOST_COMMAND_BYTES),
@@ -106,6 +121,22 @@ def _setup(manifest: Manifest) -> dict[str, str]:
     return {name: text(value) for name, value in found.items() if value is not None}
 
 
+def _load_flags(manifest: Manifest) -> dict[str, str]:
+    """What shapes the load besides concurrency and rate."""
+    found = {"arrivals": manifest.arrival or "closed loop"}
+    return found | {f"--{name.replace('_', '-')}": _plain(value) for name in _SHAPES if (value := manifest.options.get(name))}
+
+
+def _plan(manifest: Manifest) -> str:
+    """Equal for runs that plan the same prompts: data, seed, and the flags that choose and change them. Random beginnings, which
+    make prompts new to a cache, are not part of it."""
+    flags = {
+        name: value for name, value in manifest.options.items() if name in _PROMPT_FLAGS and value not in (None, "", False, [])
+    }
+    data = [manifest.workload, manifest.seed, manifest.stages and len(manifest.stages), sorted(_data(manifest.prompts)), flags]
+    return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()
+
+
 def _server_flags(folder: Path) -> dict[str, str]:
     """The flags of servers on the client's machine, from the commands that the run noted: `server --ctx-size` to `4096`."""
     found: dict[str, str] = {}
@@ -127,13 +158,18 @@ def _server_flags(folder: Path) -> dict[str, str]:
 
 def _data(prompts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The data set of each workload: a file's name and hash; for generated data only its name."""
-    parts = {"": prompts} if "dataset" in prompts else prompts
-    for workload, facts in parts.items():
+    for workload, data in _data_sets(prompts):
+        digest = data.get("sha256")
+        name = Path(str(data.get("path"))).name + (f" (sha256 {str(digest)[:12]})" if digest else "")
+        yield f"data of {workload}" if workload else "data", name
+
+
+def _data_sets(prompts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the manifest says of each workload's data set; the name of a single workload is empty."""
+    for workload, facts in ({"": prompts} if "dataset" in prompts else prompts).items():
         data = facts.get("dataset") if isinstance(facts, dict) else None
         if isinstance(data, dict):
-            digest = data.get("sha256")
-            name = Path(str(data.get("path"))).name + (f" (sha256 {str(digest)[:12]})" if digest else "")
-            yield f"data of {workload}" if workload else "data", name
+            yield workload, data
 
 
 def _plain(value: object) -> str:

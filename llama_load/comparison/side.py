@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.comparison.intervals import Ratio, ratio_of
+from llama_load.comparison.intervals import Ratio, RatioWithZeros, ratio_of
 from llama_load.comparison.metrics import Metric
 
 # What measured a run. Their TTFT, TPOT and E2EL mean the same; sglang's ITL does not.
@@ -22,7 +22,9 @@ class MeasuredRun:
 
     `values`: by key of summary.json, None where not measured. `planned`: requests that were to be sent (None: unknown, or limited
     by time). `words` and `why`: the verdict's words but VALID, and its sentence. `samples`: values of a latency, one per request
-    (ms), for charts. `prompts`: hashes of the prompts sent, None if unknown. `setup`: what was run, name to value. `identity`:
+    (ms), for charts. `prompts`: hashes of the prompts sent, None if unknown or if each run has its own beginnings; `plan`: equal
+    for runs that were to send the same prompts, but for such beginnings. `load`: concurrency, request rate and the like, name to
+    value, as far as it is known; `endpoint`: chat, completions, empty if unknown. `setup`: what was run, name to value. `identity`:
     equal for two readings of the same run. `rounding`: step of the values' last digit (0.01 in a printed block). `label`: its own
     name, where it has one. `concurrency`: most requests in flight, None if there was no limit. `command`: how to repeat it.
     """
@@ -39,6 +41,9 @@ class MeasuredRun:
     fixed_lengths: bool = False
     samples: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     prompts: frozenset[str] | None = None
+    plan: str = ""
+    load: Mapping[str, str] = field(default_factory=dict)
+    endpoint: str = ""
     setup: Mapping[str, str] = field(default_factory=dict)
     date: str = ""
     identity: str = ""
@@ -99,6 +104,13 @@ class Side:
     runs: Sequence[MeasuredRun]
     note: str = ""
 
+    def without_copies(self) -> Side:
+        """The side with each run once: a copy is no repeat."""
+        first = {run.identity: number for number, run in reversed(list(enumerate(self.runs)))}
+        return replace(
+            self, runs=[run for number, run in enumerate(self.runs) if not run.identity or first[run.identity] == number]
+        )
+
     def values(self, key: str) -> list[float]:
         """A figure of every run that measured it."""
         found = (run.value(key) for run in self.runs)
@@ -120,7 +132,7 @@ class Side:
         return math.fsum(values) / len(values) if values else None
 
 
-def ratio_between(base: Side, other: Side, key: str) -> Ratio | None:
+def ratio_between(base: Side, other: Side, key: str) -> Ratio | RatioWithZeros | None:
     """The ratio other / base of a figure; None with fewer than two runs a side (see `intervals.ratio_of`)."""
     rounding = max((run.rounding for side in (base, other) for run in side.runs), default=0.0)
     return ratio_of(base.values(key), other.values(key), rounding)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from llama_load.comparison.llama_bench import BenchRow, decode_speeds, quantization
+from llama_load.comparison.order import against_order
 from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.units import quantity
 
@@ -19,19 +20,15 @@ _FILE = "model file"
 
 def warnings_about(sides: Sequence[Side], bench: Sequence[BenchRow] = ()) -> list[str]:
     """A sentence for each. `bench`: rows of llama-bench."""
-    return [*_same_run(sides), *_other_file(sides), *_same_file(sides), *_against_bench(sides, bench), *_in_blocks(sides)]
+    return [*_other_file(sides), *_same_file(sides), *_against_bench(sides, bench), *_in_blocks(sides)]
 
 
-def _same_run(sides: Sequence[Side]) -> Iterator[str]:
-    """One run on two sides, or twice on one."""
-    for a, b in combinations(sides, 2):
-        both = {run.identity for run in a.runs if run.identity} & {run.identity for run in b.runs}
-        if both:
-            yield f"{a.label} and {b.label} have {quantity(len(both), 'run')} in common: a run does not differ from itself"
-    for side in sides:
-        known = [run.identity for run in side.runs if run.identity]
-        if len(set(known)) < len(known):
-            yield f"{side.label} has the same run more than once: copies are no repeats"
+def copies_in(sides: Sequence[Side]) -> list[str]:
+    """A sentence for each side that has a run more than once."""
+    copies = [(side, len(side.runs) - len(side.without_copies().runs)) for side in sides]
+    return [
+        f"{side.label} has {quantity(count, 'copy', 'copies')} of its runs: each run counts once" for side, count in copies if count
+    ]
 
 
 def _other_file(sides: Sequence[Side]) -> Iterator[str]:
@@ -123,14 +120,7 @@ def _is_single_llama(side: Side) -> bool:
 
 
 def _in_blocks(sides: Sequence[Side]) -> Iterator[str]:
-    """All repeats of one side before all of another's: then whatever drifts looks like a difference."""
-    for a, b in combinations(sides, 2):
-        dates_a, dates_b = ([run.date for run in side.runs] for side in (a, b))
-        if min(len(dates_a), len(dates_b)) < 2 or not all((*dates_a, *dates_b)):
-            continue
-        first, last = (a, b) if max(dates_a) < min(dates_b) else (b, a)
-        if max(run.date for run in first.runs) < min(run.date for run in last.runs):
-            yield (
-                f"all runs of {first.label} are older than those of {last.label}: a machine that drifts looks like a difference; "
-                "run them in turns"
-            )
+    """Repeats that did not take turns with those of the first side."""
+    for side in sides[1:]:
+        if (text := against_order(sides[0], side)) is not None:
+            yield text

@@ -121,7 +121,7 @@ def measure(streams: int) -> Step:
         ok, health = run.records.measured().ok(), run.manifest.workers[0]
         if not len(ok):
             return Step(streams, math.inf, None, others_share(health))
-        ttft, _ = errors_ms(ok.table.select(COLUMNS).to_pylist(), read_log(log))
+        ttft, _ = errors_ms(ok.select(COLUMNS).to_pylist(), read_log(log))
         return Step(streams, float(np.percentile(np.abs(ttft), 99)), health.core_busy, others_share(health))
 
 

@@ -34,8 +34,8 @@ GAUGES = {
 
 _COUNTERS: tuple[tuple[str, str, Callable[[Group], int]], ...] = (
     ("requests_completed", "Measured requests with a complete, valid answer.", lambda group: group.completed),
-    ("prompt_tokens", "Prompt tokens of measured requests.", lambda group: group.prompt_tokens),
-    ("output_tokens", "Output tokens of measured requests.", lambda group: group.output_tokens),
+    ("prompt_tokens", "Prompt tokens of measured requests with a complete, valid answer.", lambda group: group.prompt_tokens),
+    ("output_tokens", "Output tokens of measured requests with a complete, valid answer.", lambda group: group.output_tokens),
 )
 
 

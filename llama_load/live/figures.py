@@ -35,12 +35,11 @@ PORTION = 512
 MOST_GROUPS = 256
 # How long a lateness counts as the present one.
 LATE_FOR_S = 10.0
+_TOKENS = ("prompt_tokens", "output_tokens", "cached_tokens")
 _NUMBERS = (
     "started_mono_ns",
     "ended_mono_ns",
-    "prompt_tokens",
-    "output_tokens",
-    "cached_tokens",
+    *_TOKENS,
     "ttft_ms",
     "tpot_ms",
     "e2el_ms",
@@ -201,7 +200,10 @@ class LiveFigures:
         table = np.array([each.numbers for each in pending], float)
         numbers = dict(zip(_NUMBERS, table.T, strict=True))
         ok = np.array([each.status == OK for each in pending])
-        tokens = np.nan_to_num(numbers["output_tokens"])
+        # Of requests that failed no token counts, as in the reports: a refused prompt was never processed.
+        for name in _TOKENS:
+            numbers[name] = np.where(ok, np.nan_to_num(numbers[name]), 0.0)
+        tokens = numbers["output_tokens"]
         now_ns = self._now_ns()
         steps = self._series.steps_of(numbers["ended_mono_ns"].astype(np.int64), now_ns)
         self._series.add_requests(steps, ~ok, tokens)
@@ -229,9 +231,9 @@ class LiveFigures:
         statuses = Counter(each.status for each in ended)
         group.completed += statuses.pop(OK, 0)
         group.failures += statuses
-        group.prompt_tokens += int(np.nansum(numbers["prompt_tokens"]))
-        group.cached_tokens += int(np.nansum(numbers["cached_tokens"]))
-        group.output_tokens += int(np.nansum(numbers["output_tokens"]))
+        group.prompt_tokens += int(numbers["prompt_tokens"].sum())
+        group.cached_tokens += int(numbers["cached_tokens"].sum())
+        group.output_tokens += int(numbers["output_tokens"].sum())
         first_ns, last_ns = int(numbers["started_mono_ns"].min()), int(numbers["ended_mono_ns"].max())
         group.first_ns = first_ns if group.first_ns is None else min(group.first_ns, first_ns)
         group.last_ns = last_ns if group.last_ns is None else max(group.last_ns, last_ns)

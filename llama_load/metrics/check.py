@@ -20,7 +20,7 @@ STATEMENTS = {
     SAME: "the server was the same all the time",
     ASKED: "every request carried and got what was configured",
     COUNTED: "every count has two sources where possible, and they agree",
-    ALIVE: "answers were generated: they differ, end for a stated reason, and are neither refused, empty nor cached",
+    ALIVE: "answers were generated: not refused, empty, equal or cached",
     ALONE: "nothing else used the server, the client's machine or the way between them",
     SEEN: "the client measured everything in time and lost nothing",
 }
@@ -124,47 +124,89 @@ LIMITS = {
         "make the stages longer, or give them a number of prompts",
     ),
     "short_answer_ratio": Limit(NOT_COMPARABLE, 0.01, ASKED, "answers that end early make a server look fast", "add --ignore-eos"),
+    "long_answer_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ASKED,
+        "longer answers than configured are another load",
+        "use a server that obeys max_tokens, or leave out --max-tokens",
+    ),
+    "shortened_prompt_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ASKED,
+        "a prompt that was cut costs less prefill, so its TTFT is not comparable",
+        "give the server a larger context (-c, --max-model-len), or see which program cuts prompts",
+    ),
+    "equal_answer_ratio": Limit(
+        NOT_COMPARABLE,
+        0.05,
+        ALIVE,
+        "one answer for different prompts was not generated for each of them",
+        "look for a cache or a stub in front of the server; read the answers (--save-texts)",
+    ),
+    "refused_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ALIVE,
+        "a refused request costs the server less than an answered one",
+        "turn the filter off, or use other prompts",
+    ),
+    "abrupt_answer_ratio": Limit(
+        NOT_COMPARABLE,
+        0.05,
+        ALIVE,
+        "refusals and error texts make a server look fast",
+        "read the answers (--save-texts); a lower --max-tokens declares short answers",
+    ),
+    "count_gap_ratio": Limit(
+        NOT_COMPARABLE,
+        0.02,
+        COUNTED,
+        "the resolution of the counts is below one token in a hundred",
+        "see which program rewrites usage or merges events; compare with the server's own log",
+    ),
     "cached_prompt_ratio": Limit(
         NOT_COMPARABLE,
         0.01,
         ALIVE,
         "a cached prompt costs no prefill, so its TTFT is not comparable",
-        "add --bust-prefix-cache; or declare caching with --cache-prompt on",
+        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
     ),
     "cached_token_ratio": Limit(
         NOT_COMPARABLE,
         0.02,
         ALIVE,
         "cached tokens cost no prefill, which is part of TTFT",
-        "add --bust-prefix-cache; or declare caching with --cache-prompt on",
+        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
     ),
     "server_cache_hit_ratio": Limit(
         NOT_COMPARABLE,
         0.02,
         ALIVE,
         "the same, where only the server's counters are known",
-        "add --bust-prefix-cache; or declare caching with --cache-prompt on",
+        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
     ),
     "repeated_prompt_ratio": Limit(
         NOT_COMPARABLE,
         0.01,
         ALIVE,
         "a cache may have answered them, and the server does not report it",
-        "add --bust-prefix-cache; or declare caching with --cache-prompt on",
+        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
     ),
     "earlier_prompt_ratio": Limit(
         NOT_COMPARABLE,
         0.01,
         ALIVE,
         "a cache may still hold them, and the server does not report it",
-        "add --bust-prefix-cache or use another --seed; or declare caching with --cache-prompt on",
+        "--bust-prefix-cache or another --seed; --cache-prompt on declares that caching is intended",
     ),
     "repeated_ttft_saving": Limit(
         NOT_COMPARABLE,
         0.33,
         ALIVE,
         "queueing alone makes the TTFT of one prompt vary by less, in the median",
-        "add --bust-prefix-cache; or declare caching with --cache-prompt on",
+        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
     ),
     "cut_by_context_ratio": Limit(
         NOT_COMPARABLE,
@@ -293,7 +335,8 @@ LIMITS = {
 @dataclass(frozen=True, slots=True)
 class Check:
     """A value, the limit it must not exceed (None: for information), and a sentence. `stage` is the checked stage's name;
-    None: the whole run."""
+    None: the whole run. `advice`: what to do in this case, instead of the general remedy of its limit; "": the sentence says it.
+    """
 
     name: str
     value: float | None
@@ -301,6 +344,7 @@ class Check:
     ok: bool
     text: str
     stage: str | None = None
+    advice: str | None = None
 
     @property
     def word(self) -> str:
@@ -310,19 +354,26 @@ class Check:
     @property
     def statement(self) -> str | None:
         """The statement that it tests (see `STATEMENTS`); None for information."""
-        return LIMITS[self.name].statement if self.name in LIMITS else None
+        return None if self.limit is None else LIMITS[self.name].statement
 
     @property
     def remedy(self) -> str | None:
         """What to do if it is not ok; None for information."""
-        return LIMITS[self.name].remedy if self.name in LIMITS else None
+        if self.advice is not None or self.limit is None:
+            return self.advice
+        return LIMITS[self.name].remedy
+
+    @property
+    def sentence(self) -> str:
+        """The text, with the remedy where the check is not ok."""
+        return self.text if self.ok or not self.remedy else f"{self.text}; {self.remedy}"
 
 
-def limited(name: str, value: float | None, text: str, *, limit: float | None = None) -> Check:
+def limited(name: str, value: float | None, text: str, *, limit: float | None = None, advice: str | None = None) -> Check:
     """A check against its limit in `LIMITS`, or against `limit` if that is larger. An unknown value (None) is ok; its sentence
-    must say that it is unknown."""
+    must say which evidence is missing."""
     limit = LIMITS[name].limit if limit is None else max(limit, LIMITS[name].limit)
-    return Check(name, value, limit, value is None or value <= limit, text)
+    return Check(name, value, limit, value is None or value <= limit, text, advice=advice)
 
 
 def information(name: str, value: float | None, text: str) -> Check:

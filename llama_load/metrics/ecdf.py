@@ -1,9 +1,10 @@
-"""Empirical distribution functions and exact percentiles of samples that may be too large to be sorted in memory."""
+"""Empirical distribution functions of samples that may be too large to be sorted in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 MOST_POINTS = 400
 MOST_SAMPLED = 100_000
 
-Pieces = Callable[[], Iterable[NDArray[np.float64]]]
+Pieces = Callable[[], Iterable[NDArray[np.floating[Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,38 +37,10 @@ def ecdf(pieces: Pieces) -> Ecdf | None:
     if not count:
         return None
     grid = _grid(pieces, count)
-    counts = np.zeros(len(grid), dtype=np.int64)
-    for values in _known(pieces):
-        counts += np.bincount(np.searchsorted(grid, values), minlength=len(grid))
-    return Ecdf(grid, np.cumsum(counts) / count, count)
-
-
-def exact_percentiles(pieces: Pieces, curve: Ecdf, percentiles: Sequence[float]) -> dict[float, float]:
-    """Percentiles of all values, by linear interpolation between neighbours like numpy's; `curve` is their `ecdf`.
-
-    Only the values between those points of the curve that enclose a percentile are kept: [1, 2, 2, 4], p75: 2.5.
-    """
-    ends = np.rint(curve.share * curve.counted).astype(np.int64)  # ranks up to ends[i] are at most x[i]
-    places = {p: (curve.counted - 1) * p / 100 for p in percentiles}
-    ranks = sorted({rank for place in places.values() for rank in (int(place), min(int(place) + 1, curve.counted - 1))})
-    wanted = np.unique(np.searchsorted(ends, ranks, side="right"))
-    values, counts = np.zeros(0), np.zeros(0, dtype=np.int64)
-    for piece in _known(pieces):
-        kept = piece[np.isin(np.searchsorted(curve.x, piece), wanted)]
-        values, place = np.unique(np.concatenate((values, kept)), return_inverse=True)
-        merged = np.concatenate((counts, np.ones(len(kept), dtype=np.int64)))
-        counts = np.bincount(place, weights=merged, minlength=len(values)).astype(np.int64)
-    # The rank of the last of equal values, with those in between that were not kept.
-    bins = np.searchsorted(curve.x, values)
-    before = np.concatenate(([0], ends))[bins]
-    of_bin = np.cumsum(counts) - np.concatenate(([0], np.cumsum(counts)))[np.searchsorted(bins, bins)]
-    last = before + of_bin - 1
-    at = {rank: float(values[np.searchsorted(last, rank)]) for rank in ranks}
-    found = {}
-    for p, place_of in places.items():
-        low, high = int(place_of), min(int(place_of) + 1, curve.counted - 1)
-        found[p] = at[low] + (at[high] - at[low]) * (place_of - low)
-    return found
+    at_most = np.zeros(len(grid), dtype=np.int64)
+    for values in _known(pieces):  # sorting them takes a twentieth of looking each up in the grid
+        at_most += np.searchsorted(np.sort(values), grid, side="right")
+    return Ecdf(grid, at_most / count, count)
 
 
 def _grid(pieces: Pieces, count: int) -> NDArray[np.float64]:
@@ -89,6 +62,6 @@ def _grid(pieces: Pieces, count: int) -> NDArray[np.float64]:
     return np.unique(np.concatenate((np.quantile(np.concatenate(sampled), shares, method="lower"), [min(ends), max(ends)])))
 
 
-def _known(pieces: Pieces) -> Iterable[NDArray[np.float64]]:
+def _known(pieces: Pieces) -> Iterable[NDArray[np.floating[Any]]]:
     for values in pieces():
         yield values[~np.isnan(values)]

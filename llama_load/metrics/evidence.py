@@ -12,6 +12,7 @@ from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.records import Records
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.summary import Summary
+from llama_load.metrics.token_counts import CountGap
 from llama_load.units import NS_PER_S
 
 # Beginning of the sentence in `Evidence.server_changes` that reports no change, only a missing answer.
@@ -122,6 +123,7 @@ class Evidence:
     # prompts and caches
     prompts: PromptTable | None = None  # of the whole run, warm-ups included; None: made of `records`
     cache: CacheEvidence = field(default_factory=CacheEvidence)
+    count_gaps: Sequence[CountGap] = ()  # output tokens by the server's counts and by events, for each server
     stage_number: int | None = None
 
     # the server

@@ -62,6 +62,8 @@ def hint(kind: str, failed: FailedRequests, context: FailureContext) -> str:
         return hint_of_an_end(context.last_words)
     if (made := _MADE.get(kind)) is not None:
         return made(failed, context)
+    if match := _BATCH.search(failed.message):
+        return f"an input must fit one micro-batch: start llama-server with -b {match[1]} -ub {match[1]} or more"
     if kind.startswith("http_5"):
         return "an error inside the server: see its log"
     return _HINTS.get(kind, "")
@@ -86,6 +88,7 @@ def reason_of_an_end(last_words: str) -> str:
 MEMORY_HINT: Final = "the server ran out of memory: fewer layers on the GPU (-ngl), a smaller -c, or --cache-type-k q8_0"
 RPC_HINT: Final = "an RPC worker was lost, which ends the whole server: see the worker's log and the network to it"
 _MEMORY = re.compile(r"out of memory|failed to allocate|cannot allocate|bad[_ ]alloc|cudaMalloc failed|OutOfMemory", re.IGNORECASE)
+_BATCH = re.compile(r"input \((\d{1,9}) tokens\) is too large to process")
 _OF_A_DEAD_SERVER = ("reset", "cut_off", "connect_refused", "connect_failed", "error_event")
 
 

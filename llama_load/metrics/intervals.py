@@ -34,19 +34,21 @@ class Intervals:
 
     def covered(self, begin: Instants, end: Instants) -> Durations:
         """For each interval [begin, end), ns of it within any interval of the set: the integral of 1 where k(t) > 0."""
-        return self._between(self._covered, begin, end)
+        return self._until(self._covered, end) - self._until(self._covered, begin)
+
+    def covered_until(self, instants: Instants) -> Durations:
+        """For each instant, ns before it within any interval of the set."""
+        return self._until(self._covered, instants)
 
     def share(self, begin: Instants, end: Instants) -> Durations:
         """For each interval [begin, end), its fair share, ns: the integral of 1 / k(t). Two of the set that are open at the same
         time for 10 ms have 5 ms each."""
-        return self._between(self._shared, begin, end)
+        return self._until(self._shared, end) - self._until(self._shared, begin)
 
-    def _between(self, summed: Durations, begin: Instants, end: Instants) -> Durations:
+    def _until(self, summed: Durations, instants: Instants) -> Durations:
         if not len(self._at):
-            return np.zeros(len(begin))
-        until = np.interp((end - self._base).astype(np.float64), self._at, summed)
-        since = np.interp((begin - self._base).astype(np.float64), self._at, summed)
-        return np.asarray(until - since)
+            return np.zeros(len(instants))
+        return np.asarray(np.interp((instants - self._base).astype(np.float64), self._at, summed))
 
 
 def slot_grants(arrived: Instants, left: Instants, slots: int) -> Instants:

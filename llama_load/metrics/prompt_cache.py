@@ -39,9 +39,6 @@ MOST_NAMED = 8
 # First and repeated TTFT are compared for at least this many prompts, at this significance level.
 LEAST_PAIRS, CHANCE = 10, 0.01
 
-REMEDY = "--bust-prefix-cache makes each prompt unique, another --seed draws other prompts from a large data set"
-INTENDED = "--cache-prompt on declares that caching is intended"
-
 
 @dataclass(slots=True)
 class SentBefore:
@@ -197,10 +194,10 @@ def _reported(prompts: PromptTable) -> list[Check]:
     share = found / total if total else None
     text = f"{int(mostly.sum())} of {count} prompts came mostly from the cache"
     if mostly.any():
-        text += f" ({prompts.named(mostly)}): {REMEDY}, --cache-prompt off disables it in llama-server, {INTENDED}"
+        text += f" ({prompts.named(mostly)})"
     all_text = f"{int(found)} of {int(total)} prompt tokens came from the cache"
     if share is not None and share > LIMITS["cached_token_ratio"].limit:
-        all_text += f" ({prompts.named(rows & (cached > 0))}): {REMEDY}, --cache-prompt off disables it in llama-server, {INTENDED}"
+        all_text += f" ({prompts.named(rows & (cached > 0))})"
     return [limited("cached_prompt_ratio", ratio, text), limited("cached_token_ratio", share, all_text)]
 
 
@@ -221,12 +218,12 @@ def _silent(prompts: PromptTable, rows: NDArray[np.bool_], evidence: CacheEviden
     checks = [unknown]
     if again.any():
         text = f"{int(again.sum())} of {int(rows.sum())} prompts were sent before in this run ({prompts.named(again)}), "
-        text += f"and the server does not report cached prompt tokens: {REMEDY}"
+        text += "and the server does not report cached prompt tokens"
         checks.append(limited("repeated_prompt_ratio", float(again.sum()) / float(rows.sum()), text))
     before = evidence.sent_before
     if before is not None and before.count and stage is None:
         text = f"{before.count} of {before.of} prompts were sent to this server in earlier runs ({', '.join(before.runs)}; "
-        text += f"{named(before.prompts)}), and the server does not report cached prompt tokens: {REMEDY}"
+        text += f"{named(before.prompts)}), and the server does not report cached prompt tokens"
         checks.append(limited("earlier_prompt_ratio", before.count / before.of, text))
     return checks
 
@@ -252,13 +249,13 @@ def _counted(prompts: PromptTable, counters: ServerCounters) -> Check | None:
             name, None, f"{hits} of {queries} prompt tokens came from the server's cache; how many are allowed to is unknown"
         )
     allowed = float(may.sum())
-    total, found = max(0.0, queries - allowed), max(0.0, hits - allowed)
+    total, found = max(0.0, queries - allowed), max(0.0, hits - allowed - counters.error("cache_hits"))
     value = found / total if total else None
     text = f"{hits} of {queries} prompt tokens came from the server's prefix cache, by its counters"
     if allowed:
         text += f"; {min(int(allowed), hits)} of them are allowed (chat template, shared prefixes, later turns)"
     if value is not None and value > LIMITS[name].limit:
-        text += f": prompts with the same beginning were sent before; {REMEDY}, {INTENDED}"
+        text += ": prompts with the same beginning were sent before"
     return limited(name, value, text)
 
 
@@ -282,7 +279,7 @@ def _sooner(prompts: PromptTable) -> list[Check]:
     text = f"{len(ratios)} prompts were repeated: {sooner} got their first token sooner, {saving:.0%} in the median"
     if saving <= LIMITS[name].limit or _chance(sooner, len(ratios)) > CHANCE:
         return [Check(name, saving, LIMITS[name].limit, True, text)]
-    return [limited(name, saving, f"{text}: a cache answered them; {REMEDY}")]
+    return [limited(name, saving, f"{text}: a cache answered them")]
 
 
 def _chance(sooner: int, pairs: int) -> float:

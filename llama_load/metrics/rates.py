@@ -32,7 +32,7 @@ def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.int64], NDArray[np.
 def _event_times_ns(streamed: Records) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     import pyarrow as pa
 
-    gaps = streamed.table["itl_ms"].combine_chunks()
+    gaps = streamed.column("itl_ms").combine_chunks()
     counts = np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
     # All events of all requests in one array: each request's first event, then its gaps summed up from there.
     firsts = np.cumsum(counts + 1) - (counts + 1)
@@ -45,7 +45,7 @@ def _event_times_ns(streamed: Records) -> tuple[NDArray[np.int64], NDArray[np.fl
     since_first_ns = np.rint(summed - np.repeat(summed[firsts], counts + 1)).astype(np.int64)
     tokens = streamed.numbers("output_tokens")
     weights = np.repeat(np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1), counts + 1)
-    reported = streamed.table["event_tokens"].combine_chunks()
+    reported = streamed.column("event_tokens").combine_chunks()
     sizes = np.asarray(reported.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)
     placed = sizes == counts + 1  # NaN (a null list) is no match
     of_placed = np.asarray(reported.filter(pa.array(placed)).flatten().to_numpy(zero_copy_only=False), dtype=np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +18,42 @@ BATCH = 1000
 
 
 class Records:
-    """A table of request records (the columns of requests.parquet), read column by column as numpy arrays."""
+    """A table of request records (the columns of requests.parquet), read column by column as numpy arrays.
 
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
+    A choice of rows is a mask over the whole table, applied to a column when it is read: a copy of the chosen rows would hold all
+    inter-token latencies once more.
+    """
+
+    def __init__(self, table: pa.Table, chosen: NDArray[np.bool_] | None = None) -> None:
+        self._whole = table
+        self._chosen = chosen
+        self._rows = int(table.num_rows if chosen is None else chosen.sum())
 
     def __len__(self) -> int:
-        return int(self.table.num_rows)
+        return self._rows
+
+    @property
+    def table(self) -> pa.Table:
+        """All columns, copied if these are not all rows: for few rows only."""
+        return self.select(self._whole.column_names)
+
+    def select(self, names: Sequence[str]) -> pa.Table:
+        """Some columns."""
+        import pyarrow as pa
+
+        table = self._whole.select(names)
+        return table if self._chosen is None else table.filter(pa.array(self._chosen))
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One column."""
+        import pyarrow as pa
+
+        column = self._whole[name]
+        return column if self._chosen is None else column.filter(pa.array(self._chosen))
+
+    def take(self, rows: NDArray[np.int64]) -> Records:
+        """These rows, in this order."""
+        return Records(self._whole.take(rows if self._chosen is None else np.flatnonzero(self._chosen)[rows]))
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """A numeric column as float64, NaN where it was not measured.
@@ -32,37 +61,41 @@ class Records:
         Integers over 2^53 are rounded. Instants are that large on a machine that has been up for 104 days: use `instants` and
         `has` for them.
         """
-        return np.asarray(self.table[name].cast("float64", safe=False).to_numpy(), dtype=np.float64)
+        return np.asarray(self.column(name).cast("float64", safe=False).to_numpy(), dtype=np.float64)
 
     def has(self, name: str) -> NDArray[np.bool_]:
         """One bool per row: whether the column has a value."""
-        return np.asarray(self.table[name].is_valid().to_numpy(), dtype=np.bool_)
+        return np.asarray(self.column(name).is_valid().to_numpy(), dtype=np.bool_)
 
     def instants(self, name: str) -> NDArray[np.int64]:
         """A column of instants in ns, without empty rows."""
-        return np.asarray(self.table[name].drop_null().to_numpy(), dtype=np.int64)
+        return np.asarray(self.column(name).drop_null().to_numpy(), dtype=np.int64)
 
     def optional_instants(self, name: str) -> NDArray[np.int64]:
         """A column of instants in ns, one per row, -1 where there is none."""
         import pyarrow.compute as pc
 
-        return np.asarray(pc.fill_null(self.table[name], -1).to_numpy(), dtype=np.int64)
+        return np.asarray(pc.fill_null(self.column(name), -1).to_numpy(), dtype=np.int64)
 
     def strings(self, name: str) -> list[Any]:
         """A text column as a list, None where there is none."""
-        return list(self.table[name].to_pylist())
+        return list(self.column(name).to_pylist())
 
     def where(self, mask: NDArray[np.bool_]) -> Records:
         """The rows where `mask` (one bool per row) is true."""
-        import pyarrow as pa
-
-        return self if mask.all() else Records(self.table.filter(pa.array(mask)))
+        if mask.all():
+            return self
+        chosen = mask
+        if self._chosen is not None:
+            chosen = self._chosen.copy()
+            chosen[self._chosen] = mask
+        return Records(self._whole, chosen)
 
     def equals(self, name: str, value: object) -> NDArray[np.bool_]:
         """One bool per row: whether the column has this value."""
         import pyarrow.compute as pc
 
-        return np.asarray(pc.fill_null(pc.equal(self.table[name], value), False).to_numpy(), dtype=np.bool_)
+        return np.asarray(pc.fill_null(pc.equal(self.column(name), value), False).to_numpy(), dtype=np.bool_)
 
     def measured(self) -> Records:
         """Without the warm-up."""
@@ -85,15 +118,24 @@ class Records:
         return ~self.equals("status", OK) & ~self.equals("status", CANCELLED)
 
     def gaps_ms(self) -> NDArray[np.float64]:
-        """All inter-token latencies, pooled over the rows, ms."""
-        pieces = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in self.table["itl_ms"].chunks]
+        """All inter-token latencies, pooled over the rows, ms. For few rows only: they take twice the memory here."""
+        pieces = list(self.gap_pieces())
         return np.concatenate(pieces, dtype=np.float64) if pieces else np.zeros(0)
+
+    def gap_pieces(self) -> Iterator[NDArray[np.float32]]:
+        """The same as stored, in pieces."""
+        for batch in self.batches():
+            for chunk in batch.column("itl_ms").chunks:
+                yield chunk.flatten().to_numpy(zero_copy_only=False)
 
     def batches(self) -> Iterator[Records]:
         """The rows in order, in batches: for computations that need much memory per token."""
-        for start in range(0, len(self), BATCH):
-            yield Records(self.table.slice(start, BATCH))
+        for start in range(0, self._whole.num_rows, BATCH):
+            chosen = None if self._chosen is None else self._chosen[start : start + BATCH]
+            if chosen is None or chosen.any():
+                part = self._whole.slice(start, BATCH)
+                yield Records(part, None if chosen is None or chosen.all() else chosen)
 
     def values_of(self, name: str) -> list[Any]:
         """The distinct values of a column, in order of appearance."""
-        return [value for value in self.table[name].unique().to_pylist() if value is not None]
+        return [value for value in self.column(name).unique().to_pylist() if value is not None]

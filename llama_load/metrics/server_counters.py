@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+import math
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field, fields
 
 from llama_load.metrics.speculative import Speculation
 
@@ -34,7 +36,8 @@ class ServerCounters:
 
     `prompt_tokens` includes cached ones. `cache_queries` of them were looked up in the prompt cache and `cache_hits` found
     (vLLM: prefix_cache_queries and prefix_cache_hits, 0 without prefix caching; llama-server looks up all). `started_s`: when
-    the process started; `read_s`: when the counters were read; both in Unix time of the server's clock.
+    the process started; `read_s`: when the counters were read; both in Unix time of the server's clock. `errors`: by how much a
+    count may be wrong because the server printed it rounded (llama-server: six digits); absent: exact.
     """
 
     speculation: Speculation | None = None
@@ -47,6 +50,11 @@ class ServerCounters:
     read_s: float | None = None
     output_tokens: int | None = None  # of answers that ended
     times: ServerTimes | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+    def error(self, name: str) -> int:
+        """The largest error of a count, ±."""
+        return math.ceil(self.errors.get(name, 0.0))
 
     @property
     def uptime_s(self) -> float | None:
@@ -60,7 +68,7 @@ class ServerCounters:
             together = self.speculation.plus(other.speculation)
         times = None if self.times is None or other.times is None else self.times.combined(other.times)
         counts = {name: _sum(getattr(self, name), getattr(other, name)) for name in _COUNTS}
-        return ServerCounters(together, **counts, times=times)
+        return ServerCounters(together, **counts, times=times, errors=self._errors(other))
 
     def since(self, earlier: ServerCounters) -> ServerCounters | None:
         """The increase since `earlier`; None if the server was restarted in between."""
@@ -71,7 +79,11 @@ class ServerCounters:
             drafted = self.speculation.since(earlier.speculation)
         times = None if self.times is None or earlier.times is None else self.times.combined(earlier.times, -1)
         counts = {name: _sum(getattr(self, name), getattr(earlier, name), -1) for name in _COUNTS}
-        return ServerCounters(drafted, **counts, times=times)
+        return ServerCounters(drafted, **counts, times=times, errors=self._errors(earlier))
+
+    def _errors(self, other: ServerCounters) -> dict[str, float]:
+        """The errors of a sum or difference: both add up."""
+        return {name: self.errors.get(name, 0.0) + other.errors.get(name, 0.0) for name in {*self.errors, *other.errors}}
 
     def is_restart_of(self, earlier: ServerCounters) -> bool:
         """Whether the server was restarted since `earlier`: by its start time, else because a counter has shrunk."""
@@ -83,7 +95,8 @@ class ServerCounters:
         return any(count is not None and count < 0 for count in grown)
 
 
-_COUNTS = tuple(item.name for item in fields(ServerCounters) if item.name not in ("speculation", "started_s", "read_s", "times"))
+_OTHERS = ("speculation", "started_s", "read_s", "times", "errors")
+_COUNTS = tuple(item.name for item in fields(ServerCounters) if item.name not in _OTHERS)
 
 
 def _sum(one: int | None, other: int | None, sign: int = 1) -> int | None:

@@ -34,6 +34,17 @@ class RpcWorker:
     received_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftModel:
+    """The draft model of speculative decoding, from the server's log."""
+
+    model_bytes: int | None = None
+    n_params: int | None = None
+    quantization: str | None = None
+    layers: int | None = None
+    buffers: list[Buffers] = field(default_factory=list)
+
+
 @dataclass(slots=True, kw_only=True)
 class ServerDescription:
     """One server. None: nothing tells it. `n_params`, `quantization` and sizes are the model's.
@@ -59,10 +70,16 @@ class ServerDescription:
     slots: int | None = None
     context: int | None = None  # tokens of all slots
     context_per_slot: int | None = None
+    kv_unified: bool | None = None  # all slots share one KV pool of `context` tokens
+    context_shift: bool = False  # an answer goes on when its slot is full: the oldest tokens are dropped (--context-shift)
+    context_shifts: int = 0  # times since its start that a full context lost its oldest tokens (--context-shift)
+    evictions: int = 0  # times that a router unloaded a model for another since its start
     kv_types: str | None = None
     flash_attention: str | None = None
     buffers: list[Buffers] = field(default_factory=list)
+    draft: DraftModel | None = None
     memory_lines: list[str] = field(default_factory=list)  # llama.cpp's memory breakdown table
+    memory_is_forecast: bool = False  # the table was printed before loading; `buffers` are what was allocated
     fit_lines: list[str] = field(default_factory=list)
     rpc: list[RpcWorker] = field(default_factory=list)
     command: str | None = None  # without secrets

@@ -58,7 +58,7 @@ def describe(values: NDArray[np.float64], percentiles: Sequence[float]) -> Distr
         return Distribution(0, None, None, None, dict.fromkeys(percentiles), dict.fromkeys(percentiles, (None, None)))
     mean, std = float(np.mean(values)), float(np.std(values))
     intervals = {p: percentile_interval(values, p) for p in percentiles}
-    # From here on `values` may lose its order: copying all inter-token latencies for each percentile would cost too much memory.
+    # From here on `values` may lose its order.
     return Distribution(
         count=len(values),
         mean=mean,
@@ -78,16 +78,22 @@ def percentile_interval(ordered: NDArray[np.float64], percentile: float) -> tupl
     Source: Hahn and Meeker, Statistical Intervals, section 5.2.
     """
     n = len(ordered)
-    tail = (1 - CONFIDENCE) / 2
-    first, pmf = _binomial(n, percentile / 100)
-    cumulative = np.cumsum(pmf)
-    # cumulative[i] = P(K <= first + i). Ranks are 1-based.
-    low = first + int(np.searchsorted(cumulative, tail, side="right"))  # largest l with P(K <= l - 1) <= tail
-    high = first + int(np.searchsorted(cumulative, 1 - tail, side="left")) + 1  # smallest u with P(K <= u - 1) >= 1 - tail
+    low, high = interval_ranks(n, percentile)
     return (
         float(ordered[low - 1]) if low >= 1 else None,
         float(ordered[high - 1]) if high <= n else None,
     )
+
+
+def interval_ranks(n: int, percentile: float) -> tuple[int, int]:
+    """The ranks l and u of `percentile_interval`, from 1; below 1 or above n where the sample is too small."""
+    tail = (1 - CONFIDENCE) / 2
+    first, pmf = _binomial(n, percentile / 100)
+    cumulative = np.cumsum(pmf)
+    # cumulative[i] = P(K <= first + i).
+    low = first + int(np.searchsorted(cumulative, tail, side="right"))  # largest l with P(K <= l - 1) <= tail
+    high = first + int(np.searchsorted(cumulative, 1 - tail, side="left")) + 1  # smallest u with P(K <= u - 1) >= 1 - tail
+    return low, high
 
 
 def _binomial(n: int, q: float) -> tuple[int, NDArray[np.float64]]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.definitions import LATENCIES, Latency
+from llama_load.metrics.large_sample import describe_pieces
 from llama_load.metrics.rates import peak_in_flight, peak_output_tok_per_s, token_times_ns
 from llama_load.metrics.records import Records
 from llama_load.metrics.slo import Slo, meets
@@ -90,7 +91,7 @@ def summarize(
     ok, failed, cancelled = records.ok(), records.failed(), records.cancelled()
     window = window or window_of(records)
     input_tokens, output_tokens = ok.numbers("prompt_tokens"), output_counts(ok)
-    distributions = {latency.key: describe(_values(ok, latency), percentiles) for latency in LATENCIES}
+    distributions = {latency.key: distribution(ok, latency, percentiles) for latency in LATENCIES}
     rates = window_rates(records, window, slos)
     return Summary(
         completed=len(ok),
@@ -130,9 +131,16 @@ def summarize(
     )
 
 
-def _values(ok: Records, latency: Latency) -> NDArray[np.float64]:
-    """All values of a latency, NaN where a request has none."""
-    return ok.gaps_ms() if latency.is_pooled else sum(map(ok.numbers, latency.columns), np.zeros(len(ok)))
+def distribution(ok: Records, latency: Latency, percentiles: Sequence[float]) -> Distribution:
+    """The distribution of a latency over these requests."""
+    if latency.is_pooled:
+        return describe_pieces(ok.gap_pieces, percentiles)
+    return describe(per_request(ok, latency), percentiles)
+
+
+def per_request(ok: Records, latency: Latency) -> NDArray[np.float64]:
+    """A latency that is not pooled: one value per request, NaN where it has none."""
+    return sum(map(ok.numbers, latency.columns), np.zeros(len(ok)))
 
 
 @dataclass(frozen=True, slots=True)

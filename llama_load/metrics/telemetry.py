@@ -14,6 +14,9 @@ from llama_load.units import NS_PER_S
 
 # A busy server may answer a few seconds late: so much of a window may be without samples at each end.
 EDGE_NS, EDGE_RATIO = 2 * NS_PER_S, 0.05
+# A counter that falls by less than this was not started again: sums over CPUs or processes, and values that are read while they
+# change, dip by a little. One that was started again would have to win back 90 % between two samples.
+LEAST_RESET = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +56,8 @@ class Series:
         return float(self._cut(window)[1].max()) if self.covers(window) else None
 
     def increase(self, window: Window, *, around: bool = False) -> float | None:
-        """How much a counter grew in a window. A drop is a reset: the counter began again at 0.
+        """How much a counter grew in a window. A drop by a tenth or more is a reset: the counter began again at 0. After a smaller
+        one the counter has not grown until it is back where it was.
 
         At the edges it is interpolated between the two samples there. `around`: from the last sample before the window to the
         first after it; exact for what only happens within the window, such as requests. None as for `mean`.
@@ -118,6 +122,10 @@ def _at(t_ns: NDArray[np.int64], values: NDArray[np.float64], at_ns: int) -> flo
 
 
 def _growth(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The increase of a counter from sample to sample."""
-    steps = np.diff(values)
-    return np.where(steps < 0, values[1:], steps)
+    """The increase of a counter from sample to sample. 10, 20, 19.9, 21, 4: 10, 0, 1, 4."""
+    resets = np.flatnonzero(values[1:] < (1 - LEAST_RESET) * values[:-1]) + 1
+    growth = np.concatenate([
+        np.diff(np.maximum.accumulate(part), prepend=0.0 if number else part[0])
+        for number, part in enumerate(np.split(values, resets))
+    ])  # fmt: skip
+    return growth[1:]

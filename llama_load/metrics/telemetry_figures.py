@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from llama_load.metrics.gpu_identity import Place, gpus_in_use, vram_series
 from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.telemetry_names import HOST, LOG, OWN, UP
+from llama_load.metrics.telemetry_names import HOST, LOG, OWN, UP, UUID
 from llama_load.metrics.window import Window
-from llama_load.units import quantity
+from llama_load.units import decimals_of, quantity
 
 MIB = 1 << 20
 # A source that did not answer for a shorter part of the measurement has no note.
@@ -45,13 +46,14 @@ class Measured:
 class GpuFigures:
     """One GPU in use. None where it does not say.
 
-    `vram_*_mib`: memory of the server (see `vram_series`); `utilization`: 0 to 1, mean; `watts`: mean; `throttled`: the part of
-    the time with a reason to lower the clocks besides idling, 0 to 1.
+    `uuid`: of its board; `vram_*_mib`: memory of the server (see `vram_series`); `utilization`: 0 to 1, mean; `watts`: mean;
+    `throttled`: the part of the time with a reason to lower the clocks besides idling, 0 to 1.
     """
 
     source: str
     gpu: str
     name: str | None = None
+    uuid: str | None = None
     vram_idle_mib: float | None = None
     vram_mean_mib: float | None = None
     vram_peak_mib: float | None = None
@@ -129,32 +131,6 @@ def _ratio(above: float | None, below: float | None, factor: float = 1.0) -> flo
 # ---------------------------------------------------------------------- GPUs
 
 
-def gpus_in_use(telemetry: Telemetry) -> list[tuple[str, str]]:
-    """(source, number) of the GPUs that the server uses: those with memory of its processes, else those in its
-    CUDA_VISIBLE_DEVICES; all GPUs of a source that knows neither."""
-    found = []
-    for source in dict.fromkeys(each.source for each in telemetry.find("gpu_info")):
-        gpus = [each.labels["gpu"] for each in telemetry.find("gpu_info", source) if "gpu" in each.labels]
-        used = {each.labels.get("gpu") for each in telemetry.find("gpu_in_use", source) if each.values.max() > 0}
-        knows = bool(telemetry.find("gpu_in_use", source))
-        found += [(source, gpu) for gpu in dict.fromkeys(gpus) if gpu in used or not knows]
-    return found
-
-
-def vram_series(telemetry: Telemetry, source: str, gpu: str) -> Series | None:
-    """Bytes of a GPU that the server uses: of its processes; where the driver does not say, all that is in use, less what was
-    taken before the server was started."""
-    own = telemetry.find("gpu_memory_server_bytes", source, gpu=gpu)
-    if own:
-        return own[0]
-    used = telemetry.find("gpu_memory_used_bytes", source, gpu=gpu)
-    before = telemetry.find("gpu_memory_before_bytes", source, gpu=gpu)
-    if not used or not before:
-        return used[0] if used else None
-    values = (used[0].values - before[0].values[0]).clip(0)
-    return Series(source, used[0].metric, used[0].labels, used[0].t_ns, values)
-
-
 def gpu_joules(measured: Measured, source: str, gpu: str) -> float | None:
     """Energy of a GPU: increase of its energy counter; without one the area under its power."""
     counters = measured.telemetry.find("gpu_energy_joules_total", source, gpu=gpu)
@@ -164,7 +140,7 @@ def gpu_joules(measured: Measured, source: str, gpu: str) -> float | None:
     return _area(power[0], measured) if power else None
 
 
-def _gpu(measured: Measured, place: tuple[str, str]) -> GpuFigures:
+def _gpu(measured: Measured, place: Place) -> GpuFigures:
     source, gpu = place
     telemetry = measured.telemetry
 
@@ -180,6 +156,7 @@ def _gpu(measured: Measured, place: tuple[str, str]) -> GpuFigures:
         source=source,
         gpu=gpu,
         name=None if info is None else info.labels.get("name"),
+        uuid=None if info is None else info.labels.get(UUID),
         vram_idle_mib=None if vram is None else vram.at(measured.idle_ns) / MIB,
         vram_mean_mib=None if vram is None else _ratio(mean(vram, measured), MIB),
         vram_peak_mib=None if vram is None else _ratio(peak(vram, measured), MIB),
@@ -232,7 +209,15 @@ def gpu_utilization(measured: Measured) -> float | None:
 
 def gpu_watts(measured: Measured) -> float | None:
     """Mean power of the GPUs in use, W: their energy / length of the windows."""
-    return _ratio(_sum([gpu.joules for gpu in _gpus(measured)]), measured.seconds)
+    return _ratio(_boards_joules(measured), measured.seconds)
+
+
+def _boards_joules(measured: Measured) -> float | None:
+    """Energy of the GPUs in use. The DCGM exporter repeats the power of a board for each of its MIG instances: it counts once."""
+    boards: dict[str, list[float | None]] = {}
+    for number, gpu in enumerate(_gpus(measured)):
+        boards.setdefault(gpu.uuid or str(number), []).append(gpu.joules)
+    return _sum([values[0] if len(set(values)) == 1 else _sum(values) for values in boards.values()])
 
 
 # ---------------------------------------------------------------------- energy and cost
@@ -245,7 +230,7 @@ def joules(measured: Measured) -> float | None:
     counted = {each.source for each in counters}
     metered = [increase(each, measured) for each in counters]
     metered += [_area(each, measured) for each in powers if each.source not in counted]
-    return _sum(metered or [gpu.joules for gpu in _gpus(measured)])
+    return _sum(metered) if metered else _boards_joules(measured)
 
 
 def watts(measured: Measured) -> float | None:
@@ -354,8 +339,8 @@ class TelemetryFigure:
     decimals: int = 2
 
     def shown(self, value: float) -> str:
-        """A value as text."""
-        return f"{value:.{self.decimals}f}"
+        """A value as text; with more decimals where it would be 0."""
+        return f"{value:.{decimals_of(value, self.decimals) if self.decimals else 0}f}"
 
 
 FIGURES = tuple(

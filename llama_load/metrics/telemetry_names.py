@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# Labels of `gpu_info`: a GPU's name within its source, the UUID of its board, the number of its MIG instance.
+GPU, UUID, MIG = "gpu", "uuid", "mig"
 # A series of every source: 1 where it answered, 0 where it did not.
 UP = "up"
 # The sources on the master's machine; others are named by their URLs. POWER is --power-command, OWN the sampler itself, LOG the

@@ -228,14 +228,17 @@ def _gaps(records: Records, prefills: Intervals) -> dict[str, Durations]:
     names = ("gaps", "gap_ms", "shared_gaps", "shared_gap_ms")
     columns: dict[str, list[Durations]] = {name: [] for name in names}
     for batch in records.batches():
-        gaps = batch.table["itl_ms"].combine_chunks()
+        gaps = batch.column("itl_ms").combine_chunks()
         counts = np.nan_to_num(np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)).astype(np.int64)
         lengths_ms = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
         request = np.repeat(np.arange(len(batch)), counts)
         summed = np.concatenate(([0.0], np.cumsum(lengths_ms)))
         since_first_ms = summed[1:] - summed[np.cumsum(counts) - counts][request]
-        ends = batch.optional_instants("first_token_mono_ns")[request] + _ns(since_first_ms)
-        covered_ms = prefills.covered(ends - _ns(lengths_ms), ends) / NS_PER_MS
+        first = batch.optional_instants("first_token_mono_ns")
+        until = prefills.covered_until(first[request] + _ns(since_first_ms))
+        since = np.concatenate(([0.0], until[:-1])) if len(until) else until  # a gap begins where the one before it ends
+        since[(np.cumsum(counts) - counts)[counts > 0]] = prefills.covered_until(first[counts > 0])
+        covered_ms = (until - since) / NS_PER_MS
         shared = (covered_ms >= SHARED_FROM * lengths_ms) & (lengths_ms > 0)
         weights = (np.ones(len(shared)), lengths_ms, shared.astype(np.float64), lengths_ms * shared)
         for name, weight in zip(names, weights, strict=True):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import VALID, WORDS, Check
-from llama_load.metrics.checks import answers, client, completeness, load, server
+from llama_load.metrics.checks import alive, answers, client, completeness, lengths, load, server
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.stage_figures import StageFigures
 
@@ -27,8 +27,13 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     load.cut,
     load.excess_in_flight,
     load.drifted,
-    answers.short_answers,
-    answers.cut_by_context,
+    lengths.short_answers,
+    lengths.long_answers,
+    lengths.prompts_shortened,
+    lengths.cut_by_context,
+    alive.equal_answers,
+    alive.refusals,
+    alive.abrupt_answers,
     answers.tokens_per_event,
     answers.prompt_cache,
     server.other_clients,
@@ -74,6 +79,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         client.clock(evidence),
         *client.swarm_clock(evidence),
         client.connections(evidence),
+        answers.count_gap(evidence),
         *answers.counts(evidence),
         *answers.intervals(evidence),
     ]
@@ -102,4 +108,4 @@ def _headline(words: Sequence[str], bad: Sequence[Check]) -> str:
         return VALID
     also = f"; also {', '.join(words[1:])}" if words[1:] else ""
     where = f"stage {bad[0].stage}: " if bad[0].stage is not None else ""
-    return f"{words[0]}: {where}{bad[0].text}{also}"
+    return f"{words[0]}: {where}{bad[0].sentence}{also}"

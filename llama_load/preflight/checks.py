@@ -83,7 +83,8 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
             rows.append(PreflightRow("uptime", text, "note"))
     key = any(name.lower() == "authorization" for name, _ in first.headers)
     rows.append(PreflightRow("key", "accepted" if key else "none given, none required"))
-    rows.append(PreflightRow("model", first.model or "the server lists none"))
+    models = [_loads(target) for target in targets if target.load_s] or [first.model or "the server lists none"]
+    rows += [PreflightRow("model", text) for text in models]
     if known := [target.slots for target in targets if target.slots is not None]:
         each = -(-(users or 1) // len(targets))
         waiting = sum(max(0, each - slots) for slots in known)
@@ -105,8 +106,13 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
 
 
 def _server(target: Target) -> str:
-    build = target.facts.build
-    return f"{target.backend}{f' {build}' if build else ''} at {target.address.url}"
+    build, router = target.facts.build, " (router)" if target.load_s else ""
+    return f"{target.backend}{router}{f' {build}' if build else ''} at {target.address.url}"
+
+
+def _loads(target: Target) -> str:
+    """`small loaded in 1.2 s, tiny was loaded`."""
+    return ", ".join(f"{name} {f'loaded in {s:.1f} s' if s else 'was loaded'}" for name, s in target.load_s.items())
 
 
 def machine_rows(targets: Sequence[Target], users: int | None, limits: Limits) -> list[PreflightRow]:
@@ -209,8 +215,8 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
     """Whether the longest prompts that may be in flight together fit the KV pool that the slots of a llama-server share.
 
     llama-server without `-np` (or with --kv-unified) gives every slot the whole context, and all slots share one pool of that
-    size; when the pool is full, every stream ends in an error. It reports its slots but not the sharing, so `kv_pool` is the
-    user's value; None: no known pool.
+    size; when the pool is full, every stream ends in an error. Its API reports the slots but not the sharing, so `kv_pool`
+    is the user's value or that of the log; None: no known pool.
     """
     counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
     slots = max((target.slots or 1 for target in targets if target.backend == LLAMA_SERVER), default=0)

@@ -115,6 +115,9 @@ def server_rows(servers: Sequence[LocalServer], descriptions: Sequence[ServerDes
             how = "started by llama-load serve" if server.entry is not None else server.process.name
             text = f"{how}, process {server.process.pid}: the run ends if it does"
             rows.append(PreflightRow("process", text if server.log is not None else f"{text}; its log is not known"))
+        if description.context_shift:
+            text = "--context-shift: an answer that fills its slot goes on without the oldest tokens; texts and speeds change"
+            rows.append(PreflightRow("shift", text, "note"))
         if unused := description.rpc_unused:
             text = f"{', '.join(unused)} of {len(description.rpc)} hold no part of the model; check --rpc (commas, -ngl)"
             rows.append(PreflightRow("RPC workers", text, "warning"))

@@ -11,6 +11,7 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.load.segments import LoadModel, Segment
+from llama_load.metrics.server_description import ServerDescription
 from llama_load.options.options import RunOptions
 from llama_load.preflight.calibration import client_rows, last_calibration
 from llama_load.preflight.checks import (
@@ -111,11 +112,14 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     if meter and shutil.which(meter[0]) is None:
         raise UsageError(f"--power-command: {meter[0]!r} is no program on this machine; check its name, or give its path")
     probes, targets = probe_targets(hosts, options)
-    counter, budget = token_counter(probes[0], options), budget_of(targets, options)
-    plans = plan_prompts(environment, options, load, budget, counter)
     local_servers = find_local_servers(targets)
     descriptions = [server.describe() for server in local_servers]
-    rows = _rows(options, load, targets, plans, budget=budget, counter=counter)
+    shifts = all(server.context_shift for server in descriptions)
+    counter, budget = token_counter(probes[0], options), budget_of(targets, options, shifts=shifts)
+    plans = plan_prompts(environment, options, load, budget, counter)
+    rows = _rows(
+        options, load, targets, plans, budget=budget, counter=counter, kv_pool=options.kv_pool or _shared_pool(descriptions)
+    )
     rows += server_rows(local_servers, descriptions)
     manifest = make_manifest(environment, load, options, targets=targets, plans=plans, tokenizer=counter.source, rows=rows)
     manifest.servers = descriptions
@@ -140,6 +144,7 @@ def _rows(
     *,
     budget: Budget,
     counter: TokenCounter,
+    kv_pool: int | None,
 ) -> list[PreflightRow]:
     """The rows. UsageError: this machine or a server cannot do it."""
     rows = load_rows(load.model, load.segments)
@@ -148,10 +153,15 @@ def _rows(
     for plan in plans.values():
         refuse_unseen(plan, targets)
         rows += plan_rows(plan, budget, open_ended=load.num_prompts is None)
-        rows += pool_rows(plan, budget, targets, load.busy, options.kv_pool)
+        rows += pool_rows(plan, budget, targets, load.busy, kv_pool)
     if isinstance(counter, ServerCounter) and counter.why is not None and any(plan.measured for plan in plans.values()):
         rows.append(PreflightRow("tokens", f"estimated: {counter.why}; --tokenizer counts exactly", "note"))
     return rows
+
+
+def _shared_pool(servers: Sequence[ServerDescription]) -> int | None:
+    """The tokens of the smallest KV pool that slots share, by the servers' logs; None: none does, or no log is known."""
+    return min((server.context for server in servers if server.kv_unified and server.context), default=None)
 
 
 def print_table(rows: list[PreflightRow]) -> None:

@@ -51,11 +51,12 @@ def token_counter(probe: Probe, options: RunOptions) -> TokenCounter:
     return probe.counter() if options.tokenizer is None else LocalCounter(options.tokenizer)
 
 
-def budget_of(targets: list[Target], options: RunOptions) -> Budget:
-    """The part of a slot that prompts and answers may take."""
+def budget_of(targets: list[Target], options: RunOptions, *, shifts: bool) -> Budget:
+    """The part of a slot that prompts and answers may take. `shifts`: an answer may be longer than the rest of its slot
+    (--context-shift), so only the prompt has to fit."""
     return slot_budget(
         targets,
         options.endpoint,
-        max_tokens=asked_tokens(options.extra_body) or options.max_tokens,
+        max_tokens=1 if shifts else asked_tokens(options.extra_body) or options.max_tokens,
         prefix_tokens=PREFIX_DIGITS if options.bust_prefix_cache else 0,
     )

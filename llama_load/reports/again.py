@@ -11,7 +11,7 @@ from llama_load.errors import UsageError
 from llama_load.reports.block import block
 from llama_load.reports.show import show
 from llama_load.reports.write import try_to_write_reports, write_html
-from llama_load.runs import RUNNING, Run, add_spool, load_run, lock_folder, recover
+from llama_load.runs import RUNNING, Run, add_spool, load_run, lock_folder, read_manifest, recover
 
 # How long to wait for the folder's lock: of another report or of a run that ends; and of a process that recovers a killed run.
 FINISHED_WITHIN_S = 60.0
@@ -23,17 +23,15 @@ def report_again(folder: Path, spools: Sequence[Path] = (), language: str | None
 
     The folder of a run in progress is not changed. `language`: of the headings (None: the run's). Raises UsageError and RunError.
     """
-    run = load_run(folder)
+    is_running = read_manifest(folder).end == RUNNING
     try:
-        lock = lock_folder(folder, wait_s=RECOVERED_WITHIN_S if run.manifest.end == RUNNING else FINISHED_WITHIN_S)
+        lock = lock_folder(folder, wait_s=RECOVERED_WITHIN_S if is_running else FINISHED_WITHIN_S)
     except OSError as error:
         raise UsageError(f"cannot open {folder}: {error.strerror}") from None
     if lock is None:
         return _snapshot(folder, spools)
     try:
-        run = load_run(folder)  # again, now that no other process writes to it
-        fault = _complete(run, spools)
-        run = load_run(folder) if fault is None else run
+        run, fault = _complete(load_run(folder), spools)
         results, text = try_to_write_reports(analyze(run), language)
         show(results, text, sys.stdout)
         fault = fault or results.run.unwritten or write_html(results, text, language)
@@ -54,14 +52,13 @@ def _snapshot(folder: Path, spools: Sequence[Path]) -> int:
     return results.exit_code
 
 
-def _complete(run: Run, spools: Sequence[Path]) -> str | None:
-    """Recover a killed run and add spools; the error message where the folder cannot be written."""
+def _complete(run: Run, spools: Sequence[Path]) -> tuple[Run, str | None]:
+    """The run, recovered if it was killed and with the records of spools; and the error message where the folder cannot be
+    written."""
     try:
         for spool in spools:
-            print(f"{add_spool(run, spool)} requests added from {spool}", file=sys.stderr)
-            run = load_run(run.path)
-        if run.recovered:
-            recover(run)
+            run, added = add_spool(run, spool)
+            print(f"{added} requests added from {spool}", file=sys.stderr)
+        return (recover(run) if run.recovered else run), None
     except OSError as error:
-        return f"cannot write to {run.path}: {error.strerror or error}; nothing in it was changed"
-    return None
+        return run, f"cannot write to {run.path}: {error.strerror or error}; nothing in it was changed"

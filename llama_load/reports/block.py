@@ -13,6 +13,7 @@ from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED,
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
+from llama_load.reports.check_lines import check_lines
 from llama_load.reports.failure_lines import end_lines
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole
 from llama_load.reports.other_requests import traffic_lines
@@ -226,14 +227,11 @@ def _part(figures: Summary) -> Iterable[str]:
 
 
 def verdict_lines(results: Results) -> list[str]:
-    """The words, a line per check (those that are not ok first), a line per threshold; wrapped for a terminal of 80 columns."""
+    """The words, the checks by statement, a line per threshold; wrapped for a terminal of 80 columns."""
     lines = [whole("Verdict:", results.verdict.word)]
     if others := results.verdict.words[1:]:
         lines.append(whole("", f"also {', '.join(others)}"))
-    for check in results.verdict.checks:
-        mark = " " if check.limit is None else "?" if check.value is None else "+" if check.ok else "!"
-        where = "" if check.stage is None else f"stage {check.stage}: "
-        lines += textwrap.wrap(f"{mark} {where}{check.text}", TEXT_WIDTH, subsequent_indent="  ")
+    lines += check_lines(results.verdict.checks, TEXT_WIDTH)
     for threshold in results.thresholds:
         value = threshold.why or "not measured" if threshold.value is None else f"{threshold.value:g}"
         mark = "!" if threshold.failed else "+"

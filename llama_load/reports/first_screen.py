@@ -22,7 +22,7 @@ from llama_load.reports.baseline import against_last
 from llama_load.reports.layout import TEXT_WIDTH, in_columns
 from llama_load.reports.next_step import next_step
 from llama_load.reports.stage_table import notes, stage_lines, stage_rows
-from llama_load.units import quantity
+from llama_load.units import decimals_of, quantity
 
 SEPARATOR = " · "
 NO_BREAK = "\u00a0"
@@ -82,7 +82,7 @@ def _verdict(results: Results) -> Iterator[Line]:
     bad = [check for check in verdict.checks if not check.ok][1:]
     for check in bad[:MOST_CAUSES]:
         where = "" if check.stage is None else f"stage {check.stage}: "
-        yield from _wrapped(where + check.text, indent="  ")
+        yield from _wrapped(where + check.sentence, indent="  ")
     if len(bad) > MOST_CAUSES:
         yield Line(f"  and {len(bad) - MOST_CAUSES} more, see Verdict below")
     for threshold in results.thresholds:
@@ -231,10 +231,10 @@ def _workload(part: Summary) -> Iterator[str]:
 
 
 def short(value: float | None) -> str:
-    """A figure with about three digits: 2072, 3.68, 44.1; n/a where it is unknown."""
+    """A figure with about three digits: 2072, 3.68, 44.1, 0.0042; n/a where it is unknown."""
     if value is None:
         return "n/a"
-    return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+    return f"{value:.{0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else decimals_of(value, 2)}f}"
 
 
 def _percent(part: int, whole: int) -> str:

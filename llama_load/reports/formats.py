@@ -92,10 +92,8 @@ def write_csv(records: Records, file: Path) -> None:
 
 
 def _rows(records: Records) -> Iterator[dict[str, Any]]:
-    from llama_load.metrics.records import BATCH
-
-    for batch in records.table.to_batches(max_chunksize=BATCH):
-        yield from batch.to_pylist()
+    for batch in records.batches():
+        yield from batch.table.to_pylist()
 
 
 def _cell(value: Any) -> Any:

@@ -13,6 +13,8 @@ from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.thresholds import ThresholdResult
+from llama_load.metrics.verdict import Verdict
+from llama_load.reports.check_lines import statements_json
 from llama_load.reports.other_requests import traffic_json
 from llama_load.reports.server_section import server_json
 from llama_load.reports.telemetry import telemetry_json
@@ -28,7 +30,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "version": manifest.version,
             "end": manifest.end,
             "recovered": results.run.recovered,
-            "verdict": asdict(results.verdict),
+            "verdict": _verdict(results.verdict),
             "thresholds": [_threshold(result) for result in results.thresholds],
             **_ours(results.total),
             "failures": [asdict(failure) for failure in results.failures],
@@ -50,6 +52,14 @@ def result_json(results: Results) -> dict[str, Any]:
             "by_host": _parts(results, results.by_host),
         }
     }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    """The verdict; each check with the statement that it tests and what to do where it fails."""
+    checks = [asdict(check) | {"statement": check.statement, "remedy": check.remedy} for check in verdict.checks]
+    for check in checks:
+        del check["advice"]
+    return asdict(verdict) | {"checks": checks, "statements": statements_json(verdict.checks)}
 
 
 def _ours(figures: Summary) -> dict[str, Any]:

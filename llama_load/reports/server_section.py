@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from llama_load.metrics.server_description import RpcWorker, ServerDescription
+from llama_load.metrics.server_description import DraftModel, RpcWorker, ServerDescription
 from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns
 from llama_load.units import quantity
 
@@ -33,10 +33,12 @@ def server_rows(server: ServerDescription) -> list[tuple[str, str]]:
     """Names and texts of what is known; [] if it is nothing."""
     rows = [
         ("Model", _model(server)),
+        ("Draft model", _draft(server)),
         ("Layers", _layers(server)),
         ("Threads", _threads(server)),
         ("Batch", _batch(server)),
         ("Context", _context(server)),
+        ("Evictions", _evictions(server)),
         ("KV cache", ", ".join(filter(None, (server.kv_types, _flash(server))))),
         ("RPC workers", "; ".join(map(worker_text, server.rpc))),
         ("Process", _process(server)),
@@ -51,9 +53,10 @@ def buffer_lines(server: ServerDescription) -> list[str]:
     if not server.buffers:
         return []
     rows = [["Buffers (MiB)", "model", "KV", "compute", "sum"]]
-    for each in server.buffers:
+    draft = server.draft.buffers if server.draft else []
+    for name, each in (*((each.device, each) for each in server.buffers), *((f"{each.device}, draft", each) for each in draft)):
         sizes = (each.model_mib, each.kv_mib, each.compute_mib, each.total_mib)
-        rows.append([each.device, *(f"{size:.1f}" for size in sizes)])
+        rows.append([name, *(f"{size:.1f}" for size in sizes)])
     return list(in_columns(rows, gap="  "))
 
 
@@ -87,13 +90,24 @@ def count_text(count: int) -> str:
 
 
 def _model(server: ServerDescription) -> str:
-    known = [
-        size_text(server.model_bytes) if server.model_bytes else "",
-        f"{count_text(server.n_params)} parameters" if server.n_params else "",
-        server.quantization or "",
-    ]
-    facts = ", ".join(filter(None, known))
+    facts = _model_facts(server)
     return f"{server.model or 'unnamed'}: {facts}" if facts else ""
+
+
+def _draft(server: ServerDescription) -> str:
+    layers = server.draft.layers if server.draft else None
+    return (
+        ", ".join(filter(None, (_model_facts(server.draft), quantity(layers, "layer") if layers else ""))) if server.draft else ""
+    )
+
+
+def _model_facts(model: ServerDescription | DraftModel) -> str:
+    known = [
+        size_text(model.model_bytes) if model.model_bytes else "",
+        f"{count_text(model.n_params)} parameters" if model.n_params else "",
+        model.quantization or "",
+    ]
+    return ", ".join(filter(None, known))
 
 
 def _layers(server: ServerDescription) -> str:
@@ -122,7 +136,15 @@ def _context(server: ServerDescription) -> str:
     slots = f"{server.slots} slots" if server.slots not in (None, 1) else "1 slot" if server.slots else ""
     each = f"of {server.context_per_slot} tokens" if server.context_per_slot and slots else ""
     whole = f"{server.context} tokens" if server.context else ""
-    return ", ".join(filter(None, (whole, f"{slots} {each}".strip())))
+    pool = "which share them" if server.kv_unified and server.slots not in (None, 1) else ""
+    shifts = f"shifted {quantity(server.context_shifts, 'time')} (the oldest tokens were dropped)" if server.context_shifts else ""
+    return ", ".join(filter(None, (whole, f"{slots} {pool or each}".strip(), shifts)))
+
+
+def _evictions(server: ServerDescription) -> str:
+    """A model that is loaded again costs the next request its load."""
+    times = quantity(server.evictions, "time")
+    return f"{times} since its start a model was unloaded to make room for another (--models-max)" if server.evictions else ""
 
 
 def _flash(server: ServerDescription) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from llama_load import foreign_text
 from llama_load.analysis.results import Results
+from llama_load.metrics.statements import arranged, limit_text, mark, remarks
 from llama_load.reports.block import block
 from llama_load.reports.failure_lines import explanation, failure_times
 from llama_load.reports.junit import junit
@@ -98,6 +99,10 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
             stage_notes=list(notes(results.stages)),
             failure_times=failure_times,
             explanation=explanation,
+            statements=arranged(results.verdict.checks),
+            remarks=remarks(results.verdict.checks),
+            mark=mark,
+            limit_text=limit_text,
             describe_prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
             time_parts=time_rows(results.time_parts),
             telemetry=telemetry_rows(results),

@@ -135,9 +135,10 @@ class RunController:
         writer.manifest.server_changes += self._server_changes()
         self.telemetry.close()
         try:
-            run = writer.finish()
+            # In threads, because a long run takes a minute: signals, workers and the page are answered meanwhile.
+            run = in_thread(writer.finish)
             self._look_at_earlier_runs(run)
-            results, text = try_to_write_reports(analyze(run))
+            results, text = in_thread(lambda: try_to_write_reports(analyze(run)))
         finally:
             writer.release()
         if results.run.unwritten is not None:

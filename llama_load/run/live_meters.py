@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from llama_load.metrics.gpu_identity import Place, distinct
+from llama_load.metrics.telemetry_names import GPU
 from llama_load.run.live_telemetry import LiveSeries
 from llama_load.units import NS_PER_S
 
@@ -46,12 +49,21 @@ SEPARATOR = ": "
 
 def present_values(series: Iterable[LiveSeries]) -> dict[str, float]:
     """The newest value of each meter, named `GPU power (W): GPU 0`; those of several servers are added up."""
+    series = list(series)
+    infos = [(each.source, each.labels) for each in series if each.metric == "gpu_info"]
+    places = distinct(infos)
+    repeated = {Place(source, labels[GPU]) for source, labels in infos if GPU in labels} - set(places)
+    numbers = Counter(place.gpu for place in places)
     found: dict[str, float] = {}
     for each in series:
+        if Place(each.source, each.labels.get(GPU, "")) in repeated:
+            continue
         meter = _BY_METRIC.get(each.metric)
         value = None if meter is None else _value(meter, each)
         if meter is not None and value is not None:
             name = f"{meter.line} {each.labels.get(meter.label, '')}".strip() if meter.label else meter.line
+            if meter.label and numbers[each.labels.get(GPU, "")] > 1:  # GPU 0 of two machines
+                name += f" of {each.source}"
             key = f"{meter.title}{SEPARATOR}{name}"
             found[key] = found.get(key, 0.0) + value / meter.divisor
     return found

@@ -13,6 +13,8 @@ from llama_load.targets.target import Target
 def changes_since(probe: Probe, before: Target) -> list[str]:
     """What differs from the probe before the run: `build b7522 -> b7600`, `restarted …`. Raises nothing that the server causes."""
     try:
+        if gone := probe.unloaded(before):  # asking would load it again
+            return [f"the router no longer holds {', '.join(gone)}: another model took its place (--models-max)"]
         now = probe.ask()
     except UsageError as error:
         return [f"{NO_ANSWER}: {error}"]

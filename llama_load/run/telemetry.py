@@ -83,8 +83,8 @@ def sampler_config(prepared: Prepared) -> SamplerConfig:
         file=str(prepared.writer.path / SAMPLES),
         interval_s=options.interval_s,
         ports=sorted({target.address.port for target in targets if is_here(target.address)}),
-        servers=[_page(target, "/metrics") for target in targets if target.has_counters],
-        slots=[_page(target, "/slots") for target in targets if target.backend == LLAMA_SERVER],
+        servers=[page for target in targets if target.has_counters for page in _pages(target, "/metrics")],
+        slots=[page for target in targets if target.backend == LLAMA_SERVER for page in _pages(target, "/slots")],
         exporters=[Endpoint(name=url, url=url, headers=token) for url in options.scrape],
         gpu_memory_before=_memory_before([server.entry for server in prepared.local_servers if server.entry is not None]),
         power_command=list(options.power_command),
@@ -102,6 +102,5 @@ def _memory_before(entries: Sequence[Entry]) -> dict[str, int]:
     return found
 
 
-def _page(target: Target, path: str) -> Endpoint:
-    url = target.address.url + path
-    return Endpoint(name=url, url=url, headers=target.headers)
+def _pages(target: Target, path: str) -> list[Endpoint]:
+    return [Endpoint(name=url, url=url, headers=target.headers) for url in target.control_urls(path)]

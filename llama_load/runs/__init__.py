@@ -2,6 +2,7 @@
 
     run.json            the manifest, rewritten as a whole whenever it changes
     requests.arrows     the journal: record batches with checksums; deleted once every record is in the table
+    requests.packed.arrows   earlier records of the journal, joined and compressed
     requests.parquet    the table of all records, written at the end
     server/             a local server's log, its lines about memory, its command
     telemetry.jsonl     samples, and telemetry.parquet, which is made of them at the end (see `llama_load.runs.telemetry`)
@@ -14,6 +15,7 @@ from llama_load.runs.journal import Journal
 from llama_load.runs.manifest import (
     JOURNAL,
     MANIFEST,
+    PACKED,
     RUNNING,
     TABLE,
     Aborted,
@@ -23,6 +25,7 @@ from llama_load.runs.manifest import (
     StageRecord,
     UsersAsked,
     last_with_label,
+    read_manifest,
     write_manifest,
 )
 from llama_load.runs.reading import Run, add_spool, load_run, recover
@@ -35,6 +38,7 @@ from llama_load.runs.writer import RunWriter, open_run
 __all__ = [
     "JOURNAL",
     "MANIFEST",
+    "PACKED",
     "RUNNING",
     "SAMPLES",
     "TABLE",
@@ -56,6 +60,7 @@ __all__ = [
     "load_run",
     "lock_folder",
     "open_run",
+    "read_manifest",
     "recover",
     "write_manifest",
     "write_server_files",

@@ -17,7 +17,7 @@ from llama_load.metrics.server_description import ServerDescription
 from llama_load.runs.whole_file import write_whole
 
 MANIFEST = "run.json"
-JOURNAL = "requests.arrows"
+JOURNAL, PACKED = "requests.arrows", "requests.packed.arrows"
 TABLE = "requests.parquet"
 RUNNING = "running"
 

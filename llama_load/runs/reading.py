@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,18 @@ from llama_load.metrics.records import Records
 from llama_load.metrics.telemetry import Telemetry
 from llama_load.record import CANCELLED, INSTANTS, aligned
 from llama_load.runs.journal import JournalContents, read_journal
-from llama_load.runs.manifest import JOURNAL, MANIFEST, RUNNING, TABLE, Manifest, SpoolManifest, read_manifest, write_manifest
+from llama_load.runs.manifest import (
+    JOURNAL,
+    MANIFEST,
+    PACKED,
+    RUNNING,
+    TABLE,
+    Manifest,
+    SpoolManifest,
+    read_manifest,
+    write_manifest,
+)
+from llama_load.runs.run_journal import read_run_journal
 from llama_load.runs.telemetry import load_telemetry, write_telemetry
 from llama_load.runs.whole_file import whole_file
 
@@ -43,12 +54,13 @@ def load_run(path: Path) -> Run:
     manifest = read_manifest(path)
     if not (path / TABLE).is_file():
         try:
-            contents = read_journal(path / JOURNAL)
+            contents = read_run_journal(path)
         except OSError as error:
-            raise RunError(f"{path / JOURNAL} cannot be read: {error.strerror}") from None
+            raise RunError(f"{error.filename or path / JOURNAL} cannot be read: {error.strerror}") from None
         if not (path / TABLE).is_file():  # else the run ended while the journal was read
-            note_damage(manifest, JOURNAL, contents)
-            return Run(path, manifest, Records(contents.table), recovered=True, telemetry=load_telemetry(path))
+            for file, part in contents.by_file().items():
+                note_damage(manifest, file, part)
+            return Run(path, manifest, Records(contents.table()), recovered=True, telemetry=load_telemetry(path))
         manifest = read_manifest(path)
     return Run(path, manifest, Records(_read_table(path / TABLE)), recovered=False, telemetry=load_telemetry(path))
 
@@ -65,12 +77,12 @@ def _read_table(file: Path) -> pa.Table:
         raise RunError(f"{file} cannot be read: {error}") from None
 
 
-def recover(run: Run) -> None:
-    """Finish a run whose process was killed: write its tables and manifest."""
+def recover(run: Run) -> Run:
+    """Finish a run whose process was killed: write its tables and manifest. Raises OSError."""
     if run.manifest.end == RUNNING:
         run.manifest.end = "interrupted"
     write_finished(run.path, run.manifest, run.records.table)
-    write_telemetry(run.path)
+    return replace(run, recovered=False, telemetry=write_telemetry(run.path))
 
 
 def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
@@ -81,22 +93,23 @@ def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
     with whole_file(folder / TABLE) as file:
         pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP, write_page_checksum=True)
     write_manifest(folder, manifest)
-    if not any(damaged.file == JOURNAL for damaged in manifest.damaged):
-        (folder / JOURNAL).unlink(missing_ok=True)
+    if not any(damaged.file in (JOURNAL, PACKED) for damaged in manifest.damaged):
+        for name in (JOURNAL, PACKED):
+            (folder / name).unlink(missing_ok=True)
 
 
-def note_damage(manifest: Manifest, file: str, contents: JournalContents, written: int | None = None) -> None:
-    """Note in the manifest what could not be read of a journal. `written`: the number of records written to it, if known; else
-    the number that the manifest notes as missing stays."""
-    noted = sum(damaged.records or 0 for damaged in manifest.damaged if damaged.file == file) or None
-    missing = noted if written is None else max(0, written - contents.table.num_rows)
+def note_damage(manifest: Manifest, file: str, contents: JournalContents, missing: int | None = None) -> None:
+    """Note in the manifest what could not be read of a journal. `missing`: the number of records written that are not there, if
+    known; else the number that the manifest notes stays."""
+    if missing is None:
+        missing = sum(damaged.records or 0 for damaged in manifest.damaged if damaged.file == file) or None
     manifest.damaged = [damaged for damaged in manifest.damaged if damaged.file != file]
     if contents.gaps or missing:
         manifest.damaged.append(DamagedJournal(file, len(contents.gaps), contents.unreadable_bytes, missing))
 
 
-def add_spool(run: Run, spool: Path) -> int:
-    """Add the records of a worker's spool to the run's table; return how many were added.
+def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
+    """Add the records of a worker's spool to the run's table; the run with them, and how many were added.
 
     Requests that already have a record are left out. Instants are converted to the master's clock. Raises UsageError if the
     folder is not a spool or has no clock offset.
@@ -126,8 +139,9 @@ def add_spool(run: Run, spool: Path) -> int:
     if run.manifest.end == RUNNING:
         run.manifest.end = "interrupted"
     note_damage(run.manifest, f"{spool.name}/{JOURNAL}", contents)
-    write_finished(run.path, run.manifest, pa.concat_tables([run.records.table, table]))
-    return int(table.num_rows)
+    both = pa.concat_tables([run.records.table, table])
+    write_finished(run.path, run.manifest, both)
+    return replace(run, records=Records(both), recovered=False), int(table.num_rows)
 
 
 def _read_spool(spool: Path) -> tuple[SpoolManifest, JournalContents]:

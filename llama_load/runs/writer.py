@@ -15,9 +15,9 @@ from llama_load.metrics.records import Records
 from llama_load.metrics.telemetry import Telemetry
 from llama_load.record import RequestRecord, schema, to_batch
 from llama_load.runs.folder_lock import FolderLock, lock_folder
-from llama_load.runs.journal import Journal, JournalContents
-from llama_load.runs.manifest import JOURNAL, MANIFEST, TABLE, Manifest, SpoolManifest, write_manifest
+from llama_load.runs.manifest import JOURNAL, MANIFEST, PACKED, TABLE, Manifest, SpoolManifest, write_manifest
 from llama_load.runs.reading import Run, note_damage, write_finished
+from llama_load.runs.run_journal import RunJournal
 from llama_load.runs.spool import Spool, temp_folder
 from llama_load.runs.telemetry import load_telemetry, write_telemetry
 
@@ -44,7 +44,7 @@ class RunWriter:
         self.path = path
         self.manifest = manifest
         self.appended = 0
-        self._journal: Journal | None = None
+        self._journal: RunJournal | None = None
         self._spool: Spool | None = None
         self._kept: list[pa.RecordBatch] = []
         try:
@@ -73,7 +73,7 @@ class RunWriter:
         try:
             if self._journal is None:
                 self._make_folder()  # it may have been removed
-                self._journal = Journal(self.path / JOURNAL)
+                self._journal = RunJournal(self.path)
             self._journal.append(batch)
         except OSError as error:
             if not anywhere:
@@ -126,13 +126,18 @@ class RunWriter:
     def _read_back(self) -> pa.Table:
         import pyarrow as pa
 
-        contents = self._journal.read() if self._journal is not None else JournalContents(schema().empty_table())
+        tables = [pa.Table.from_batches(self._kept, schema())]
         spooled = self._spool.records if self._spool is not None else 0
-        note_damage(self.manifest, JOURNAL, contents, self.appended - spooled)
-        tables = [contents.table, pa.Table.from_batches(self._kept, schema())]
+        if self._journal is not None:
+            contents = self._journal.read()
+            tables.insert(0, contents.table())
+            missing = max(0, self.appended - spooled - tables[0].num_rows)
+            note_damage(self.manifest, PACKED, contents.packed, missing if contents.packed.gaps else 0)
+            note_damage(self.manifest, JOURNAL, contents.recent, 0 if contents.packed.gaps else missing)
         if self._spool is not None and spooled:
             in_spool = self._spool.read()
-            note_damage(self.manifest, str(self._spool.path / JOURNAL), in_spool, spooled)
+            missing = max(0, spooled - in_spool.table.num_rows)
+            note_damage(self.manifest, str(self._spool.path / JOURNAL), in_spool, missing)
             tables.append(in_spool.table)
         return pa.concat_tables(tables)
 

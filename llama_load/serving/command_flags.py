@@ -22,6 +22,7 @@ class CommandFacts:
     context: int | None = None
     kv_types: str | None = None
     rpc: tuple[str, ...] = ()
+    context_shift: bool = False
 
 
 _TEXTS = {
@@ -62,6 +63,7 @@ def read_command(command: Sequence[str]) -> CommandFacts:
         n_gpu_layers=found.get("n_gpu_layers"),
         kv_types=", ".join(kinds) or None,
         rpc=tuple(each for each in re.split(r"[,;\s]+", found.get("rpc", "")) if each),
+        context_shift="--context-shift" in words,
         **numbers,
     )
 

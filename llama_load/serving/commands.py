@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 from llama_load.bundled import bundled
@@ -17,6 +19,10 @@ from llama_load.serving.spec import Command, ServerSpec
 KEY_VARIABLES = {"embedded": SERVER_KEY, "llama-server": "LLAMA_API_KEY", "vllm": "VLLM_API_KEY", "llama-cpp-python": "API_KEY"}
 # Else llama.cpp starts a debugger when it aborts: that takes seconds and hides the reason behind its output.
 NO_BACKTRACE = "GGML_NO_BACKTRACE"
+# The flags and variables by which each kind serves TLS (both files are needed), and below a path.
+TLS_KEY_FLAGS = {"llama-server": "--ssl-key-file", "vllm": "--ssl-keyfile", "llama-cpp-python": "--ssl_keyfile"}
+TLS_KEY_VARIABLE = "LLAMA_ARG_SSL_KEY_FILE"
+PREFIX_FLAG, PREFIX_VARIABLE = "--api-prefix", "LLAMA_ARG_API_PREFIX"
 READY_PATHS = {"llama-cpp-python": "/v1/models"}  # others: /health
 RPC_SCRIPT = Path(__file__).with_name("llama_cpp_python_rpc.py")
 # The level at which llama.cpp logs its buffers and the memory breakdown. Until the end of 2025 they came at the default level, and
@@ -71,6 +77,26 @@ def found(program: str, hint: str) -> str:
     if path is None:
         raise UsageError(f"there is no program {program!r} that can be run; {hint}")
     return path
+
+
+def scheme_and_prefix(spec: ServerSpec) -> tuple[str, str]:
+    """How the server's URL begins, http or https, and the path that llama-server puts before all others ("" if none).
+
+    Flags come before variables, as in llama-server: `--ssl-key-file` or LLAMA_ARG_SSL_KEY_FILE, `--api-prefix` or
+    LLAMA_ARG_API_PREFIX.
+    """
+    variables = os.environ | dict(spec.env) if spec.kind == "llama-server" else {}
+    key = _value(spec.args, TLS_KEY_FLAGS.get(spec.kind, "")) or variables.get(TLS_KEY_VARIABLE)
+    prefix = (_value(spec.args, PREFIX_FLAG) or variables.get(PREFIX_VARIABLE, "")) if spec.kind == "llama-server" else ""
+    prefix = prefix.rstrip("/")
+    return "https" if key else "http", f"/{prefix.lstrip('/')}" if prefix else ""
+
+
+def _value(args: Command, flag: str) -> str:
+    """The value of a flag, of several the last; "" if it is not given."""
+    values = ["", *(value for name, value in pairwise(args) if name == flag)]
+    values += [each.partition("=")[2] for each in args if flag and each.startswith(f"{flag}=")]
+    return values[-1]
 
 
 def worker_command(spec: ServerSpec, address: str) -> Command:

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from llama_load.foreign_text import printable
-from llama_load.metrics.server_description import Buffers, RpcWorker, ServerDescription
+from llama_load.metrics.server_description import Buffers, DraftModel, RpcWorker, ServerDescription
 from llama_load.serving.command_flags import read_command
 from llama_load.serving.log_facts import LogFacts, read_log
 
@@ -45,8 +45,12 @@ def described(
     """`base`, which holds what the API says, with what command line and log add. The log is the better witness: it tells what the
     server did, not what it was to do."""
     log = log or LogFacts()
+    evictions = log.evictions
+    log = log.models.get(base.model or "", log)
     flags = read_command(command)
-    offloaded = log.offloaded or (None, None)
+    devices = list(dict.fromkeys(_device_kind(device.name) for device in log.devices if device.model_mib))
+    # A build without GPU support prints "offloaded 3/3 layers to GPU", too.
+    offloaded = (None, None) if log.offloaded is None else (0 if devices == ["CPU"] else log.offloaded[0], log.offloaded[1])
     return replace(
         base,
         build=base.build if base.build not in (None, "b0-unknown") else log.build,
@@ -54,7 +58,7 @@ def described(
         model_bytes=base.model_bytes or log.model_bytes,
         n_params=base.n_params or log.n_params,
         quantization=log.quantization or base.quantization,
-        devices=list(dict.fromkeys(_device_kind(device.name) for device in log.devices if device.model_mib)),
+        devices=devices,
         n_gpu_layers=flags.n_gpu_layers,
         layers_offloaded=offloaded[0],
         layers=offloaded[1] or log.n_layers,
@@ -65,29 +69,50 @@ def described(
         slots=base.slots or log.slots or flags.slots,
         context=log.context or flags.context,
         context_per_slot=base.context_per_slot or log.context_per_slot,
+        kv_unified=log.kv_unified,
+        context_shift=flags.context_shift or log.context_shifts > 0,
+        context_shifts=log.context_shifts,
+        evictions=evictions,
         kv_types=log.kv_types or flags.kv_types,
         flash_attention=log.flash_attention,
-        buffers=[
-            Buffers(device=each.name, model_mib=each.model_mib, kv_mib=each.kv_mib, compute_mib=each.compute_mib + each.output_mib)
-            for each in log.devices
-        ],
+        buffers=_buffers(log),
+        draft=None
+        if log.draft is None
+        else DraftModel(
+            model_bytes=log.draft.model_bytes,
+            n_params=log.draft.n_params,
+            quantization=log.draft.quantization,
+            layers=log.draft.n_layers,
+            buffers=_buffers(log.draft),
+        ),
         memory_lines=list(log.memory_table),
+        memory_is_forecast=log.memory_is_forecast,
         fit_lines=list(log.fit),
         rpc=_rpc_workers(tuple(dict.fromkeys((*asked_rpc, *flags.rpc))), log),
         command=printable(shlex.join(command), 4000) if command else None,
     )
 
 
+def _buffers(log: LogFacts) -> list[Buffers]:
+    return [
+        Buffers(device=each.name, model_mib=each.model_mib, kv_mib=each.kv_mib, compute_mib=each.compute_mib + each.output_mib)
+        for each in log.devices
+    ]
+
+
 def _rpc_workers(asked: tuple[str, ...], log: LogFacts) -> list[RpcWorker]:
-    """The workers asked for and those found in the log, each with its part of the model."""
+    """The workers of the command line and those in the log, each with its part of the model.
+
+    llama.cpp takes `a:1;b:2` for one address: it uses a:1 and names the device after both.
+    """
     holds: dict[str, float] = {}
     for device in log.devices:
-        if device.rpc:
-            holds[device.rpc] = holds.get(device.rpc, 0.0) + device.model_mib
+        if address := device.rpc.partition(";")[0]:
+            holds[address] = holds.get(address, 0.0) + device.model_mib
     is_known = any(device.model_mib for device in log.devices)
     return [
         RpcWorker(address=address, model_mib=round(holds.get(address, 0.0), 2) if is_known else None)
-        for address in dict.fromkeys((*asked, *holds, *log.rpc_seen))
+        for address in dict.fromkeys((*asked, *holds, *(address for seen in log.rpc_seen for address in seen.split(";"))))
     ]
 
 

@@ -14,7 +14,16 @@ from typing import Any
 
 from llama_load.errors import RunError
 from llama_load.foreign_text import printable_lines
-from llama_load.serving.commands import READY_PATHS, environment, found, model_of, server_command, without_secrets, worker_command
+from llama_load.serving.commands import (
+    READY_PATHS,
+    environment,
+    found,
+    model_of,
+    scheme_and_prefix,
+    server_command,
+    without_secrets,
+    worker_command,
+)
 from llama_load.serving.process import free_port, refuse_taken
 from llama_load.serving.spec import Command, ServerSpec
 from llama_load.serving.supervisor import COMMAND_WITHIN_S, STOPPED_WITHIN_S, Job, Process
@@ -59,9 +68,10 @@ def serving(spec: ServerSpec, folder: Path) -> Iterator[Server]:
         if "ready" not in ready:
             raise RunError(ready.get("failed", "the process that starts servers ended; try again"))
         host = f"[{job.host}]" if ":" in job.host else job.host
+        scheme, prefix = scheme_and_prefix(spec)
         yield Server(
             spec=spec,
-            url=f"http://{host}:{job.port}",
+            url=f"{scheme}://{host}:{job.port}{prefix}",
             port=job.port,
             log=Path(job.server.log),
             command=tuple(job.server.shown),
@@ -86,6 +96,7 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
     for command in (*((spec.wrap,) if spec.wrap else ()), *spec.alongside, *spec.set_up, *spec.clean_up):
         found(command[0], "check the command")
     command = (*spec.wrap, *server_command(spec, port, rpc))
+    scheme, prefix = scheme_and_prefix(spec)
     folder.mkdir(parents=True, exist_ok=True)
     companions = [_part(f"the companion {each[0]}", each, folder / f"alongside-{i}.log") for i, each in enumerate(spec.alongside)]
     return Job(
@@ -94,7 +105,8 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
         model=model_of(spec),
         host=_ANY.get(spec.host, spec.host),
         port=port,
-        ready_path=READY_PATHS.get(spec.kind, "/health"),
+        is_tls=scheme == "https",
+        ready_path=prefix + READY_PATHS.get(spec.kind, "/health"),
         ready_within_s=spec.ready_within_s,
         env=environment(spec),
         companions=companions,

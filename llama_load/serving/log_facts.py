@@ -1,5 +1,6 @@
 """What a server's log says of itself: build, model, slots, where the layers and buffers are, the memory breakdown. Pure.
 
+A log may describe two models: the second is the draft model of speculative decoding. Lines may be wrapped as JSON (--log-jsonl).
 Logs of llama-server and of llama-cpp-python (which is llama.cpp, too) of 2024 to 2026, and of vLLM. What is not found is None or
 empty: another version may word it differently, and at a low log level the lines are missing.
 """
@@ -7,9 +8,12 @@ empty: another version may word it differently, and at a low log level the lines
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from llama_load.foreign_text import printable
 
@@ -84,8 +88,14 @@ class LogFacts:
     memory: tuple[MemoryRow, ...] = ()  # the last breakdown in the log
     fit: tuple[str, ...] = ()  # what the fitting of parameters to memory did
     kv_tokens: int | None = None  # vLLM: tokens that the KV cache holds
-    memory_table: tuple[str, ...] = ()  # the same, as the log shows it
+    kv_unified: bool | None = None  # all slots share one KV pool of `context` tokens
+    context_shifts: int = 0  # times that the beginning of a full context was dropped (--context-shift)
+    memory_table: tuple[str, ...] = ()  # `memory`, as the log shows it
+    memory_is_forecast: bool = False  # printed before loading, when parameters were fitted; not what was allocated
     memory_lines: tuple[str, ...] = ()  # all lines about memory, as they stand in the log
+    draft: LogFacts | None = None  # the draft model of speculative decoding, with its own buffers
+    models: Mapping[str, LogFacts] = field(default_factory=dict)  # those of a router, each from its own process's lines
+    evictions: int = 0  # times that a router unloaded a model to make room for another
 
 
 _RPC_DEVICE = re.compile(r"RPC\d*(?:\[|\s\()(?P<address>[^\])]+)[\])]")
@@ -133,6 +143,7 @@ _FACTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, Any]]],
             r"n_slots = (\d{1,15})(?:, n_ctx_slot = (\d{1,15}))?",
             lambda m: {"slots": int(m[1])} | ({"context_per_slot": int(m[2])} if m[2] else {}),
         ),
+        (r"kv_unified\s+= '?(true|false)", lambda m: {"kv_unified": m[1] == "true"}),
         (r"new slot,? n_ctx(?:_slot)? = (\d{1,15})", lambda m: {"context_per_slot": int(m[1])}),
         (r"n_threads = (\d{1,15}) \(n_threads_batch = (\d{1,15})\)", lambda m: {"threads": int(m[1]), "threads_batch": int(m[2])}),
         (r"K \((\w+)\): .*V \((\w+)\):", lambda m: {"kv_types": f"K {m[1]}, V {m[2]}"}),
@@ -151,52 +162,124 @@ _BEGINS_ANEW = re.compile(
 )
 
 
+# llama-server describes its draft model after these lines, while it fits both to memory and when it loads it; then come the slots.
+_DRAFT = re.compile(r"loading draft model '|device memory data for the extra model")
+_OWN_AGAIN = re.compile(r"n_slots = \d|projected to use")
+_IS_LOADED = re.compile(r"n_slots = \d")
+# A router's own lines, and those of its models' processes, which begin with their port.
+_SPAWNED = re.compile(r"spawning server instance with name=(\S+) on port (\d{1,5})")
+_OF_PROCESS = re.compile(r"\[(\d{1,5})\] (?=\S)")
+_EVICTED = re.compile(r"evicting idle LRU name=|models_max limit reached, removing LRU name=")
+_SHIFT = re.compile(r"slot context shift, n_keep")
+
+
+class _Line(msgspec.Struct):
+    """A line of --log-jsonl; others have no message."""
+
+    msg: str = ""
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+@dataclass(slots=True)
+class _Model:
+    """What was read of one model."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    devices: dict[str, Device] = field(default_factory=dict)
+    layers: dict[str, int] = field(default_factory=dict)
+    memory: list[MemoryRow] = field(default_factory=list)
+    table: list[str] = field(default_factory=list)
+    is_forecast: bool = False
+
+    def read(self, line: str, *, is_loaded: bool) -> None:
+        """Facts, buffers, layers and the memory breakdown of a line."""
+        for pattern, read in _FACTS:
+            if match := pattern.search(line):
+                self.facts |= read(match)
+        if match := _BUFFER.search(line):
+            _add(self.devices, match, line)
+        elif match := _LAYER.search(line):
+            if match[1] in self.layers or len(self.layers) < MOST_DEVICES:
+                self.layers[match[1]] = self.layers.get(match[1], 0) + 1
+        elif "memory breakdown [MiB]" in line:
+            self.memory, self.table, self.is_forecast = [], [_table_row(line)], not is_loaded
+        elif (match := _ROW.search(line)) and len(self.memory) < MOST_DEVICES:
+            self.memory.append(_row(match))
+            self.table.append(_table_row(line))
+
+    def begin_anew(self) -> None:
+        """Forget buffers and layers: those of a trial, or of an earlier server."""
+        self.devices.clear()
+        self.layers.clear()
+
+    def log_facts(self, **others: Any) -> LogFacts:
+        """As frozen facts."""
+        return LogFacts(
+            **self.facts,
+            devices=tuple(self.devices.values()),
+            layers=self.layers,
+            memory=tuple(self.memory),
+            memory_table=tuple(self.table),
+            memory_is_forecast=self.is_forecast,
+            **others,
+        )
+
+
 def read_log(lines: Iterable[str]) -> LogFacts:
     """The facts in these lines of a server's log. Any text is accepted."""
-    facts: dict[str, Any] = {}
-    devices: dict[str, Device] = {}
-    layers: dict[str, int] = {}
+    own = current = _Model()
+    draft: _Model | None = None
+    is_loaded, shifts, evictions = False, 0, 0
+    names: dict[str, str] = {}  # of a router's models, by the port of their processes
+    processes: dict[str, list[str]] = {}
     seen: dict[str, None] = {}
-    memory: list[MemoryRow] = []
-    table: list[str] = []
     fit: list[str] = []
     memory_lines: list[str] = []
     for line in lines:
-        line = printable(line.rstrip("\r\n").replace("\t", " "), MOST_LINE_CHARS)
-        for pattern, found in _FACTS:
-            if match := pattern.search(line):
-                facts |= found(match)
-        if match := _BUFFER.search(line):
-            _add(devices, match, line)
-        elif match := _LAYER.search(line):
-            if match[1] in layers or len(layers) < MOST_DEVICES:
-                layers[match[1]] = layers.get(match[1], 0) + 1
-        elif match := _SEEN.search(line):
-            if len(seen) < MOST_DEVICES:
-                seen[match[1]] = None
-        elif "memory breakdown [MiB]" in line:
-            memory, table = [], [_table_row(line)]
-        elif match := _ROW.search(line):
-            if len(memory) < MOST_DEVICES:
-                memory.append(_row(match))
-                table.append(_table_row(line))
-        elif match := _FITTED.search(line):
-            fit.append(match[1])
-        if _BEGINS_ANEW.search(line):
-            devices.clear()
-            layers.clear()
+        line = _plain(line)
         if _MEMORY.search(line) and len(memory_lines) < MOST_MEMORY_LINES:
             memory_lines.append(line)
-    return LogFacts(
-        **facts,
-        devices=tuple(devices.values()),
-        layers=layers,
+        if (match := _OF_PROCESS.match(line)) and match[1] in names:
+            processes.setdefault(names[match[1]], []).append(line[match.end() :])
+            continue
+        if (match := _SPAWNED.search(line)) and len(names) < MOST_DEVICES:
+            names[match[2]] = match[1]
+        evictions += _EVICTED.search(line) is not None
+        if _DRAFT.search(line):
+            draft = current = draft or _Model()
+        elif _OWN_AGAIN.search(line):
+            current = own
+        if "system_info: n_threads" in line:  # a server starts
+            draft, current, is_loaded, shifts = None, own, False, 0
+        is_loaded = is_loaded or _IS_LOADED.search(line) is not None
+        current.read(line, is_loaded=is_loaded)
+        if _BEGINS_ANEW.search(line):
+            for model in (own, draft) if draft else (own,):
+                model.begin_anew()
+        if (match := _SEEN.search(line)) and len(seen) < MOST_DEVICES:
+            seen[match[1]] = None
+        elif match := _FITTED.search(line):
+            fit.append(match[1])
+        shifts += _SHIFT.search(line) is not None
+    return own.log_facts(
         rpc_seen=tuple(seen),
-        memory=tuple(memory),
-        memory_table=tuple(table),
         fit=tuple(fit[-8:]),
         memory_lines=tuple(memory_lines),
+        context_shifts=shifts,
+        draft=draft.log_facts() if draft else None,
+        models={name: read_log(of_process) for name, of_process in processes.items()},
+        evictions=evictions,
     )
+
+
+def _plain(line: str) -> str:
+    """A line of a log as printable text, without the wrapping of --log-jsonl."""
+    if line.startswith('{"type":"log"'):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            line = _decode_line(line).msg
+    return printable(line.rstrip("\r\n").replace("\t", " "), MOST_LINE_CHARS)
 
 
 def _add(devices: dict[str, Device], match: re.Match[str], line: str) -> None:

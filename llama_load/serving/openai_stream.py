@@ -44,13 +44,31 @@ ROLE = {True: event(_chunk(True, {"role": "assistant", "content": None})), False
 TOKEN = {chat: event(_chunk(chat, {"content": " tok"})) for chat in (True, False)}
 
 
-def tail(*, chat: bool, tokens: int, include_usage: bool, fault: str, finish: str = "length", cached_tokens: int = 0) -> bytes:
+def first_token(*, chat: bool, number: int) -> bytes:
+    """The first token of the answer to request `number`: no two answers are equal."""
+    return event(_chunk(chat, {"content": f" {number}"}))
+
+
+def tail(
+    *,
+    chat: bool,
+    tokens: int,
+    prompt_tokens: int,
+    include_usage: bool,
+    fault: str,
+    finish: str = "length",
+    cached_tokens: int = 0,
+) -> bytes:
     """Everything after the last token, according to the fault."""
     parts = []
     if fault != "no-finish":
         parts.append(event(_chunk(chat, {}, finish)))
     if include_usage:
-        usage: dict[str, object] = {"prompt_tokens": 16, "completion_tokens": tokens, "total_tokens": 16 + tokens}
+        usage: dict[str, object] = {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": tokens,
+            "total_tokens": prompt_tokens + tokens,
+        }
         if cached_tokens >= 0:
             usage["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
         parts.append(event({"id": "sim", "object": "usage", "choices": [], "usage": usage}))

@@ -26,12 +26,26 @@ import httptools
 import msgspec
 
 from llama_load.errors import UsageError
-from llama_load.serving.openai_stream import MODEL, OLD_STREAM_HEAD, ROLE, STREAM_HEAD, TOKEN, event, frame, tail, unframed
+from llama_load.serving.openai_stream import (
+    MODEL,
+    OLD_STREAM_HEAD,
+    ROLE,
+    STREAM_HEAD,
+    TOKEN,
+    event,
+    first_token,
+    frame,
+    tail,
+    unframed,
+)
 from llama_load.serving.simulated_schedule import Schedule
 from llama_load.units import s_to_ns
 from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, kernel_stamp_ns, wall_minus_mono_ns
+from llama_load.workloads.counting import EstimatedCounter
 
 BACKLOG = 4096
+# Of the chat template that the server pretends to have.
+TEMPLATE_TOKENS = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +62,7 @@ class _Stream:
     finish: str
     fault: str
     body_bytes: int
+    prompt_tokens: int
     received_ns: int
     started_ns: int = 0
     offsets_ns: list[int] = field(default_factory=list)
@@ -275,6 +290,7 @@ class SimulatedServer:
             finish=schedule.finish_reason(total, max_tokens),
             fault=fault,
             body_bytes=len(connection.body),
+            prompt_tokens=_prompt_tokens(body),
             received_ns=connection.read_ns,
         )
         connection.stream = stream
@@ -316,13 +332,15 @@ class SimulatedServer:
             return
         count = min(stream.schedule.merge, stream.total - index)
         frames = [ROLE[stream.chat]] if index == 0 else []
-        frames += [TOKEN[stream.chat]] * count
+        frames += [first_token(chat=stream.chat, number=stream.number)] if index == 0 and count else []
+        frames += [TOKEN[stream.chat]] * (count - (index == 0))
         last = index + count >= stream.total
         if last:
             frames.append(
                 tail(
                     chat=stream.chat,
                     tokens=stream.total,
+                    prompt_tokens=stream.prompt_tokens,
                     include_usage=stream.include_usage,
                     fault=stream.fault,
                     finish=stream.finish,
@@ -390,6 +408,13 @@ class SimulatedServer:
         self._write(connection, head.encode() + body)
         if connection.close:
             self._close_when_sent(connection)
+
+
+def _prompt_tokens(body: dict[str, Any]) -> int:
+    """An estimate of the prompt's tokens, and the 16 of a chat template."""
+    messages = body.get("messages") or [{"content": body.get("prompt")}]
+    texts = [str(message.get("content") or "") for message in messages]
+    return sum(EstimatedCounter().count(texts)) + TEMPLATE_TOKENS
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

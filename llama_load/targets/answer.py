@@ -7,6 +7,7 @@ Covers the streams of llama-server, vLLM, llama-cpp-python and other OpenAI-comp
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 DONE = b"[DONE]"
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
 _NULL = msgspec.Raw(b"null")
+# Unicode categories without a visible character: separators, control and format characters (zero-width space).
+_INVISIBLE = frozenset(("Zs", "Zl", "Zp", "Cc", "Cf"))
 # finish_reason of an aborted answer: from the engines of vLLM and llama-server, and from routers whose provider failed.
 GIVEN_UP = {"abort", "error"}
 
@@ -57,6 +60,11 @@ def is_something(value: msgspec.Raw) -> bool:
     return value is not _NULL and bytes(value) not in _NOTHING
 
 
+def is_visible(text: str | None) -> bool:
+    """Whether a reader could see something of this text: not only blanks, line ends and zero-width characters."""
+    return bool(text) and any(unicodedata.category(char) not in _INVISIBLE for char in text or "")
+
+
 class Said:
     """The text of one choice of an answer so far, and its finish_reason ("" counts as not ended)."""
 
@@ -87,6 +95,7 @@ class AnswerReader(Said):
 
     __slots__ = (
         "bad_event",
+        "blank_ns",
         "counted",
         "done",
         "error",
@@ -102,6 +111,7 @@ class AnswerReader(Said):
     def __init__(self) -> None:
         super().__init__()
         self.token_ns: list[int] = []
+        self.blank_ns: list[int] = []  # events with blanks alone before the first token
         self.counted: list[int | None] = []  # completion tokens so far, of token events that carry usage (vLLM's continuous one)
         self.others: dict[int, Said] = {}
         self.first_answer_ns: int | None = None
@@ -112,7 +122,8 @@ class AnswerReader(Said):
         self.done = False
 
     def event(self, data: bytes, at_ns: int) -> bool:
-        """Read one event. True if it is a token event: one with generated content."""
+        """Read one event. True if it is a token event: one with generated content; the first has text that a reader could see,
+        reasoning or a tool call."""
         if data == DONE:
             self.done = True
             return False
@@ -148,7 +159,7 @@ class AnswerReader(Said):
             if thought:
                 self.thoughts.append(thought)
         if text:
-            if self.first_answer_ns is None:
+            if self.first_answer_ns is None and is_visible(text):
                 self.first_answer_ns = at_ns
             self.pieces.append(text)
         elif not thought:
@@ -156,6 +167,9 @@ class AnswerReader(Said):
         # The common case: text of the only choice.
         if choice.finish_reason:
             self.finish_reason = choice.finish_reason
+        if not self.token_ns and self.first_answer_ns is None and not is_visible(thought):
+            self.blank_ns.append(at_ns)
+            return False
         self.token_ns.append(at_ns)
         if usage is not None:
             self.counted.append(usage.completion_tokens)
@@ -164,7 +178,7 @@ class AnswerReader(Said):
     def _said(self, choices: Sequence[_Choice], usage: Usage | None, at_ns: int) -> bool:
         """Read an event with several choices, with another than the first, or without text. True if one of them has text, reasoning
         or a tool call."""
-        generated = answers = False
+        generated = answers = visible = False
         for choice in choices:
             said = self.others.setdefault(choice.index, Said()) if choice.index > 0 else self
             said.appeared = True
@@ -176,14 +190,19 @@ class AnswerReader(Said):
                 if thought := delta.reasoning_content or delta.reasoning:
                     said.thoughts.append(thought)
                     generated = True
+                    visible |= not self.token_ns and is_visible(thought)
                 if is_something(delta.tool_calls) or is_something(delta.function_call):
                     answers = True
             if text:
                 said.pieces.append(text)
-                answers = True
+                generated = True
+                answers |= self.first_answer_ns is None and is_visible(text)
         if answers and self.first_answer_ns is None:
             self.first_answer_ns = at_ns
         if not (generated or answers):
+            return False
+        if not (self.token_ns or answers or visible):
+            self.blank_ns.append(at_ns)
             return False
         self.token_ns.append(at_ns)
         if usage is not None:
@@ -193,7 +212,10 @@ class AnswerReader(Said):
     # ------------------------------------------------------------------ afterwards
 
     def settle(self, exchange: Exchange) -> None:
-        """Called when the exchange is over. (A stream has been read by then.)"""
+        """Called when the exchange is over: an answer of blanks alone begins with its first event. (Streams were read by then.)"""
+        if not self.token_ns and self.blank_ns and (self.done or self.finish_reason):
+            self.token_ns, self.blank_ns = self.blank_ns, []
+            self.first_answer_ns = self.token_ns[0]
 
     @property
     def choices(self) -> list[Said]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -44,6 +45,9 @@ _NAMES = frozenset(
     )
 )
 _LLAMA_SERVER = "llamacpp"
+# A value printed with an exponent: name, digits, exponent. llama-server prints six significant digits (1.23457e+06).
+_ROUNDED = re.compile(r"^[a-z]+:(\w+)(?:\{[^\n]*\})?[ \t]+(\d(?:\.\d+)?)e\+?(\d{1,2})\b", re.MULTILINE)
+_DIGITS = 6
 _SUMS = frozenset((*(f"{histogram}_sum" for histogram in _TIMES.values()), _ENDED))
 # Larger counts and longer drafts are invalid.
 MOST, LONGEST_DRAFT = 2**53, 255
@@ -53,11 +57,11 @@ def read_counters(target: Target, tls: TlsOptions) -> ServerCounters | None:
     """The counters since the server's start; None where it has no /metrics, or does not answer."""
     with control_session(target.headers, tls) as session:
         try:
-            answer = session.get(target.address.url + "/metrics", timeout=TIMEOUT_S)
+            answers = [session.get(url, timeout=TIMEOUT_S) for url in target.control_urls("/metrics")]
         except requests.RequestException:
             return None
-    found = parse_counters(answer.text) if answer.ok else None
-    return None if found is None else replace(found, read_s=_date_s(answer.headers.get("date", "")))
+    found = parse_counters("\n".join(answer.text for answer in answers)) if all(answer.ok for answer in answers) else None
+    return None if found is None else replace(found, read_s=_date_s(answers[-1].headers.get("date", "")))
 
 
 def _date_s(date: str) -> float:
@@ -102,6 +106,16 @@ def parse_counters(text: str) -> ServerCounters | None:
     if excludes_cached:  # llama-server counts processed prompt tokens, without cached ones, and looks up every prompt
         hits = sums.get(_CACHED_TOKENS)
         prompt = queries = None if prompt is None or hits is None else prompt + hits
+    errors = _rounding_errors(text)
+    cached_error = errors.get(_CACHED_TOKENS, 0.0)
+    prompt_error = errors.get(_PROMPT_TOKENS, 0.0) + (cached_error if excludes_cached else 0.0)
+    named = {
+        "prompt_tokens": prompt_error,
+        "output_tokens": errors.get(_PREDICTED, errors.get(_GENERATED, 0.0)),
+        "cache_queries": prompt_error if excludes_cached else errors.get(_QUERIES, 0.0),
+        "cache_hits": cached_error if excludes_cached else errors.get(_HITS, 0.0),
+        "requests": errors.get(_REQUESTS, 0.0),
+    }
     return ServerCounters(
         speculation=_speculation(sums, positions),
         prompt_tokens=prompt,
@@ -112,7 +126,21 @@ def parse_counters(text: str) -> ServerCounters | None:
         started_s=started_s,
         output_tokens=sums.get(_PREDICTED, sums.get(_GENERATED)),
         times=_times(seconds),
+        errors={name: error for name, error in named.items() if error},
     )
+
+
+def _rounding_errors(text: str) -> dict[str, float]:
+    """By how much the printed counts may differ from the counted ones, summed over engines.
+
+    1.23457e+06 stands for 1,234,565 to 1,234,575: 5. More digits than six are those of a client that prints all: exact.
+    """
+    errors: dict[str, float] = {}
+    for name, digits, exponent in _ROUNDED.findall(text):
+        if len(digits) - 1 <= _DIGITS and int(exponent) >= _DIGITS:
+            name = name.removesuffix("_total")
+            errors[name] = errors.get(name, 0.0) + 10.0 ** (int(exponent) - _DIGITS + 1) / 2
+    return errors
 
 
 def _times(seconds: dict[str, float]) -> ServerTimes | None:

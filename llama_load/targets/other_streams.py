@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from llama_load.targets.answer import AnswerReader, is_something
+from llama_load.targets.answer import AnswerReader, is_something, is_visible
 from llama_load.targets.failures import Count, describe_error
 from llama_load.targets.usage import Timings, Usage, without_odd_values
 
@@ -105,8 +105,11 @@ class _OtherStream(AnswerReader):
             self.pieces.append(text)
         if not (text or thought or call):
             return False
-        if self.first_answer_ns is None and (text or call):
+        if self.first_answer_ns is None and (call or is_visible(text)):
             self.first_answer_ns = at_ns
+        if not self.token_ns and self.first_answer_ns is None and not is_visible(thought):
+            self.blank_ns.append(at_ns)
+            return False
         self.token_ns.append(at_ns)
         return True
 

@@ -25,6 +25,7 @@ from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
 from llama_load.targets.failures import describe_error
 from llama_load.targets.json_fields import ListedModel, abilities, count, fields, listed_models, settings, text
+from llama_load.targets.router import LOADED, RouterModels, chosen, is_router, of_model
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, ServerFacts, Target
 from llama_load.targets.tokenize import (
     LLAMA_CPP_PYTHON_FORM,
@@ -145,10 +146,11 @@ class Probe:
     def ask(self) -> Target:
         """Find out what the server is. Raises UsageError: unreachable, still loading, wrong key, unknown model."""
         answers = self._control_answers()
-        listed, props, version = answers.listed, answers.props, answers.version
-        first_model = next(iter(self.wanted.models), None) or (listed[0].name if listed else None)
-        self._tokens = tokenization(self.session, self.address.url, first_model)
-        models = self._models(listed)
+        load_s = self._loaded(answers) if is_router(answers.props) else {}
+        all_props = [fields(self.get(of_model("/props", name))[1]) for name in load_s] or [answers.props]
+        listed, props, version = answers.listed, all_props[0], answers.version
+        models = tuple(load_s) or self._models(listed)
+        self._tokens = tokenization(self.session, self.address.url, models[0] if models else None)
         model = models[0] if models else None
         defaults = fields(props.get("default_generation_settings"))
         head, template = self._template_tokens()
@@ -171,9 +173,10 @@ class Probe:
             model=model,
             models=models if len(models) > 1 else (),
             headers=self.wanted.headers,
-            slots=count(props.get("total_slots")),
-            ctx_per_slot=count(defaults.get("n_ctx")) or own.context,
+            slots=count(sum(count(each.get("total_slots")) or 0 for each in all_props)),
+            ctx_per_slot=min(filter(None, map(_context, all_props)), default=own.context),
             template_tokens=template,
+            load_s=load_s,
             facts=facts,
         )
         target = replace(target, reuse=target.keeps_connections if self.wanted.reuse is None else self.wanted.reuse)
@@ -182,6 +185,18 @@ class Probe:
             return target
         facts = replace(facts, started_s=counters.started_s, uptime_s=counters.uptime_s)
         return replace(target, has_counters=True, facts=facts)
+
+    def _loaded(self, answers: _ControlAnswers) -> dict[str, float]:
+        """Have a router load the models to test: seconds by name. UsageError: it is the user's choice which, or it cannot."""
+        models = RouterModels(self.session, self.address.url)
+        return models.load(chosen(self.address.url, self._named(answers.listed), models.statuses()))
+
+    def unloaded(self, before: Target) -> list[str]:
+        """The models of a router that were loaded for the run and no longer are. UsageError: it does not answer."""
+        if not before.load_s:
+            return []
+        statuses = RouterModels(self.session, self.address.url).statuses()
+        return [name for name in before.load_s if statuses.get(name) not in LOADED]
 
     def _control_answers(self) -> _ControlAnswers:
         """The answers of the server's control endpoints. Raises UsageError: not ready, wrong key, not an LLM server."""
@@ -269,11 +284,15 @@ class Probe:
 
     def _models(self, listed: list[ListedModel]) -> tuple[str, ...]:
         """The models to request: those of --model, else the first that the server lists, if any."""
+        return self._named(listed) or tuple(each.name for each in listed[:1])
+
+    def _named(self, listed: list[ListedModel]) -> tuple[str, ...]:
+        """The models of --model. UsageError: the server does not list one of them."""
         known = [name for each in listed for name in dict.fromkeys((each.name, *each.aliases))]
         for name in self.wanted.models:
             if known and name not in known:
                 raise UsageError(f"{self.address.url} does not serve a model {name!r}; it has {', '.join(known)}")
-        return self.wanted.models or tuple(known[:1])
+        return self.wanted.models
 
     def _template_tokens(self) -> tuple[int | None, int | None]:
         """Tokens that the server's chat template puts before a message, and in total around it; None where not reported."""
@@ -284,12 +303,17 @@ class Probe:
                 return None, max(0, tokens.count_messages(messages) - tokens.count([SAMPLE])[0])
             if tokens is not None and tokens.form is LLAMA_FORM:
                 url = self.address.url + "/apply-template"
-                prompt = json_of(self.session.post(url, json={"messages": messages}, timeout=TIMEOUT_S))["prompt"]
+                body = {"model": tokens.model or "", "messages": messages}
+                prompt = json_of(self.session.post(url, json=body, timeout=TIMEOUT_S))["prompt"]
                 head, whole, bare = tokens.count([prompt.rpartition(SAMPLE)[0], prompt, SAMPLE])
                 return head, max(0, whole - bare)
         except (requests.RequestException, ValueError, KeyError, TypeError, AttributeError, NotCounted):
             pass
         return None, None
+
+
+def _context(props: dict[str, Any]) -> int | None:
+    return count(fields(props.get("default_generation_settings")).get("n_ctx"))
 
 
 def _digest(value: object) -> str | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llama_load.errors import UsageError
+from llama_load.targets.router import of_model
 from llama_load.wire.address import Address
 
 LLAMA_SERVER, VLLM, LLAMA_CPP_PYTHON, OPENAI = BACKENDS = ("llama-server", "vllm", "llama-cpp-python", "openai")
@@ -51,7 +53,8 @@ class Target:
     """One server: its address, backend, and what it reports about itself. `headers` go with every request (key included).
 
     `ctx_per_slot`: in tokens; `template_tokens`: tokens that the chat template adds to a prompt; None where not reported.
-    `reuse`: connections are reused; `has_counters`: it has counters at /metrics.
+    `reuse`: connections are reused; `has_counters`: it has counters at /metrics. `load_s`: llama-server's router has loaded these
+    models for the run, in so many seconds (0: it was loaded before); their `slots` are added, `ctx_per_slot` is the smallest.
     """
 
     address: Address
@@ -64,6 +67,7 @@ class Target:
     has_counters: bool = False
     ctx_per_slot: int | None = None
     template_tokens: int | None = None
+    load_s: Mapping[str, float] = field(default_factory=dict)
     facts: ServerFacts = field(default_factory=ServerFacts)
 
     def described(self) -> dict[str, Any]:
@@ -87,7 +91,14 @@ class Target:
             "head_tokens": facts.head_tokens,
             "template_tokens": self.template_tokens,
         }
+        if self.load_s:
+            found["load_s"] = {name: round(seconds, 3) for name, seconds in self.load_s.items()}
         return found | ({"started_s": facts.started_s, "uptime_s": facts.uptime_s} if self.has_counters else {})
+
+    def control_urls(self, path: str) -> list[str]:
+        """The URLs of a control endpoint: one, or one for each model of a router."""
+        url = self.address.url
+        return [url + of_model(path, model) for model in self.load_s] or [url + path]
 
     @property
     def is_blind(self) -> bool:

@@ -30,7 +30,7 @@ class Form:
     body: Callable[[str | None, str], dict[str, Any]]
 
 
-LLAMA_FORM = Form("/tokenize", lambda _, text: {"content": text, "add_special": True})
+LLAMA_FORM = Form("/tokenize", lambda model, text: {"model": model or "", "content": text, "add_special": True})
 VLLM_FORM = Form("/tokenize", lambda model, text: {"model": model or "", "prompt": text})
 LLAMA_CPP_PYTHON_FORM = Form("/extras/tokenize/count", lambda _, text: {"input": text})
 # In this order: llama-server ignores the fields of vLLM's form and counts 0, vLLM refuses llama-server's.
@@ -45,17 +45,17 @@ class Tokenization:
     def __init__(self, session: requests.Session, url: str, form: Form, model: str | None) -> None:
         self._session = session
         self._url = url
-        self._model = model
+        self.model = model
         self.form = form
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, special tokens included."""
         with ThreadPoolExecutor(AT_A_TIME) as pool:
-            return list(pool.map(lambda text: self._ask(self.form.body(self._model, text)), texts))
+            return list(pool.map(lambda text: self._ask(self.form.body(self.model, text)), texts))
 
     def count_messages(self, messages: Sequence[Mapping[str, Any]]) -> int:
         """The number of tokens of a conversation with its chat template; only vLLM supports it."""
-        return self._ask({"model": self._model or "", "messages": list(messages)})
+        return self._ask({"model": self.model or "", "messages": list(messages)})
 
     def _ask(self, body: dict[str, Any]) -> int:
         path = self.form.path

@@ -46,7 +46,8 @@ class AmdGpus(Source):
         """Memory, utilisation, power, temperature and clocks, as far as the driver has them."""
         for card in self._cards:
             name = _text(card / "device/product_name") or f"AMD {_text(card / 'device/device') or 'GPU'}"
-            yield Value("gpu_info", 1.0, (("gpu", card.name), ("name", name)))
+            uuid = _text(card / "device/unique_id")  # of Vega and newer
+            yield Value("gpu_info", 1.0, (("gpu", card.name), ("name", name), *([("uuid", uuid)] if uuid else [])))
             answered = False
             for file, metric, factor in self._files[card.name]:
                 try:

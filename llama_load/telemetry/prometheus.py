@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from llama_load.foreign_text import printable
+from llama_load.metrics.telemetry_names import GPU, MIG, UUID
 from llama_load.telemetry.http_get import get
 from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
 
@@ -54,16 +55,35 @@ def parse(text: str, only: tuple[str, ...] = ()) -> Iterator[Value]:
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except (ValueError, KeyError, IndexError) as error:
         raise SourceError(f"sends no metrics in Prometheus' text format: {printable(str(error), MOST_CHARS)}") from None
+    # A page that holds several machines' GPUs, as a federating Prometheus does, has a GPU 0 of each.
+    hosts = {host for sample in samples if sample.name in DCGM and (host := sample.labels.get("Hostname"))}
+    seen: set[tuple[tuple[str, str], ...]] = set()
     for sample in samples:
         if sample.name.endswith("_created") or (only and not sample.name.startswith(only)):
             continue
         name = printable(sample.name, MOST_CHARS).removeprefix(PREFIX)
-        labels = [(printable(key, MOST_CHARS), printable(value, MOST_CHARS)) for key, value in sample.labels.items()]
-        yield Value(name, float(sample.value), tuple(sorted(labels[:MOST_LABELS])))
-        if name in DCGM and "gpu" in sample.labels:
+        cleaned = {printable(key, MOST_CHARS): printable(value, MOST_CHARS) for key, value in sample.labels.items()}
+        labels = dict(sorted(cleaned.items())[:MOST_LABELS])
+        if name.startswith("gpu_") and GPU in labels:
+            labels[GPU] = _gpu_name(labels)
+        yield Value(name, float(sample.value), tuple(sorted(labels.items())))
+        if name in DCGM and GPU in cleaned:
             ours, factor = DCGM[name]
-            gpu = (("gpu", printable(sample.labels["gpu"], MOST_CHARS)),)
+            gpu = ((GPU, _gpu_name(cleaned, has_hosts=len(hosts) > 1)),)
+            if gpu not in seen:
+                seen.add(gpu)
+                yield Value("gpu_info", 1.0, _described(gpu, cleaned))
             yield Value(ours, sample.value * factor, gpu)
-            if ours == "gpu_utilization_ratio":
-                model = printable(sample.labels.get("modelName", "GPU"), MOST_CHARS)
-                yield Value("gpu_info", 1.0, (*gpu, ("name", model)))
+
+
+def _gpu_name(labels: Mapping[str, str], *, has_hosts: bool = False) -> str:
+    """A name for a GPU that no other on the page has: its number, its machine where there are several, its MIG instance."""
+    host = labels.get("instance") or labels.get("exported_instance") or (labels.get("Hostname") if has_hosts else None)
+    instance = labels.get("GPU_I_ID")
+    return " ".join(filter(None, (host, labels[GPU], f"MIG {instance}" if instance else None)))
+
+
+def _described(gpu: tuple[tuple[str, str], ...], labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The labels of `gpu_info` from those of the DCGM exporter."""
+    found = {"name": labels.get("modelName", "GPU"), UUID: labels.get("UUID"), MIG: labels.get("GPU_I_ID")}
+    return (*gpu, *((name, value) for name, value in found.items() if value))

@@ -121,6 +121,7 @@ def _instants(ticket: Ticket, exchange: Exchange, answer: AnswerReader) -> Colum
         "sent_mono_ns": stamps.sent_ns,
         "headers_mono_ns": stamps.headers_ns,
         "first_token_mono_ns": token_ns[0] if token_ns else None,
+        "first_blank_mono_ns": answer.blank_ns[0] if answer.blank_ns else None,
         "first_answer_mono_ns": answer.first_answer_ns,
         "last_token_mono_ns": token_ns[-1] if token_ns else None,
         "ended_mono_ns": stamps.ended_ns or time.monotonic_ns(),
@@ -187,11 +188,15 @@ def _prompt(
     if failed and (refused_tokens := answer.refused_prompt_tokens(exchange)) is not None:
         tokens, source = refused_tokens, "refusal"
     image_tokens = None if sent.prefixed else _image_tokens(prompt, tokens, ticket.target)
-    if tokens is None and prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
-        tokens, source = _planned(sent, prompt, ticket.target)
+    planned: int | None = None
+    if prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
+        planned, how = _planned(sent, prompt, ticket.target)
+        if tokens is None:
+            tokens, source = planned, how
     return {
         "prompt_tokens": tokens,
         "prompt_token_source": source,
+        "planned_prompt_tokens": planned,
         "cached_tokens": counts.cached_tokens,
         "prompt_chars": len(sent.text),
         "images": len(prompt.images) if prompt and prompt.images else None,
@@ -206,6 +211,7 @@ def _output(answer: AnswerReader, counts: Counts) -> Columns:
         "output_tokens": counts.output_tokens,
         "reasoning_tokens": counts.reasoning_tokens,
         "token_events": len(answer.token_ns),
+        "blank_events": len(answer.blank_ns),
         "event_tokens": counts.event_tokens if any(tokens != 1 for tokens in counts.event_tokens) else (),
         "first_event_tokens": counts.first_event_tokens,
         "token_source": counts.token_source,
@@ -218,6 +224,7 @@ def _texts(settings: SessionSettings, sent: SentRequest, answer: AnswerReader) -
     output = answer.generated
     return {
         "output_chars": len(output),
+        "output_bytes": len(output.encode("utf-8", "surrogatepass")),
         "prompt_sha256": sent.digest,
         "output_sha256": text_digest(output) if output else None,
         "prompt_text": sent.text if settings.save_texts else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from llama_load.comparison.side import MeasuredRun, Side
@@ -36,15 +37,24 @@ def side(label: str, *runs: MeasuredRun) -> Side:
     return Side(label, runs or (run(),))
 
 
-def scattered(label: str, count: int, rng: random.Random, spread: float = 0.01, slower: float = 1.0, drift: float = 0.0) -> Side:
+def scattered(
+    label: str,
+    count: int,
+    rng: random.Random,
+    spread: float = 0.01,
+    slower: float = 1.0,
+    drift: float = 0.0,
+    places: Sequence[int] | None = None,
+) -> Side:
     """A side of `count` runs: `slower` times the latencies, scattered between runs by `spread` in common (a machine that is faster in
-    one run than in the next) and by half of it in each figure. `drift`: added to the logarithm from run to run."""
+    one run than in the next) and by half of it in each figure. `places`: when each was taken (None: at 0, 1, 2, …); `drift`: added
+    to the logarithm from place to place."""
     runs = []
-    for number in range(count):
-        common = rng.gauss(0, spread) + drift * number
+    for number, place in enumerate(range(count) if places is None else places):
+        common = rng.gauss(0, spread) + drift * place
         values = {}
         for key, value in FIGURES.items():
             factor = slower * 2.718281828 ** (common + rng.gauss(0, spread / 2))
             values[key] = value * factor if key.endswith("_ms") else value / factor
-        runs.append(run(f"{label}-{number}", values=values))
+        runs.append(run(f"{label}-{number}", values=values, date=f"{place:04}"))
     return Side(label, runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -133,6 +134,54 @@ def test_what_is_not_comparable_is_not_ranked(base: dict[str, object], other: di
     assert comparison.changes["mean_ttft_ms", 1].outcome == NOT_RANKED and comparison.best["mean_ttft_ms"] == frozenset()
 
 
+LENGTHS = {"total_input_tokens": 6450}  # 0.8 % longer
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "why"),
+    [
+        ({"load": {"concurrency": "4"}}, {"load": {"concurrency": "8"}}, "different loads: concurrency 4 and 8"),
+        ({"load": {"request rate": "2"}}, {"load": {"request rate": "8"}}, "different loads: request rate 2 and 8"),
+        ({"load": {"request rate": "2"}}, {"load": {"request rate": "inf"}}, "different loads: request rate 2 and inf"),
+        ({"endpoint": "chat"}, {"endpoint": "completions"}, "different endpoints: chat and completions"),
+        ({"plan": "x"}, {"plan": "y"}, "different prompts, by their data sets, seeds and flags"),
+        ({}, {"values": LENGTHS}, "the same prompts is not known: their hashes are not, and their mean lengths differ"),
+        ({"prompts": frozenset("abc")}, {"values": LENGTHS}, "the same prompts is not known"),
+        (
+            {"values": {"total_input_tokens": None}},
+            {"values": {"total_input_tokens": None}},
+            "neither their hashes nor their lengths are",
+        ),
+        ({}, {"values": {"total_output_tokens": None}}, "the lengths of the answers of b are not known, those of a are"),
+    ],
+)
+def test_another_load_or_unknown_prompts_are_not_ranked_and_fail_no_gate(
+    base: dict[str, object], other: dict[str, object], why: str
+) -> None:
+    """Five runs of a side that is half as fast, because it had twice the users, say."""
+    rng = random.Random(3)
+    sides = [
+        Side(
+            label,
+            [replace(each, **changed, values={**each.values, **values}) for each in scattered(label, 5, rng, slower=slower).runs],
+        )
+        for label, slower, changed, values in (
+            (label, slower, {name: value for name, value in changed.items() if name != "values"}, changed.get("values", {}))
+            for label, slower, changed in (("a", 1.0, base), ("b", 2.0, other))
+        )
+    ]
+    comparison = compare(sides, [parse_gate("mean_ttft_ms:+5%")])
+    assert why in comparison.reasons[0].text
+    assert set(outcomes(comparison).values()) == {NOT_RANKED}
+    assert comparison.gates[0].outcome == NOT_JUDGED and not any(comparison.best.values())
+
+
+def test_the_same_plan_of_prompts_or_the_same_lengths_are_ranked() -> None:
+    """Prompts with random beginnings, and texts that hold no hashes."""
+    assert not compare([side("a", run(plan="x")), side("b", run(plan="x"))]).reasons
+    assert not compare([side("a", run(load={"concurrency": "4"})), side("b", run())]).reasons
+
+
 def test_a_run_cut_by_time_sent_fewer_of_the_same_prompts() -> None:
     few, many = frozenset("abc"), frozenset("abcdef")
     assert not compare([side("a", run(prompts=few)), side("b", run(prompts=many))]).reasons
@@ -170,6 +219,24 @@ def test_a_gate_fails_only_with_confidence() -> None:
     assert gate("mean_tpot_ms:+5%", 1.0) == PASSED
     assert gate("mean_tpot_ms:+5%", 0.5) == PASSED and gate("output_throughput:-5%", 0.5) == PASSED
     assert gate("mean_tpot_ms:+5%", 1.07, count=2, spread=0.05) == PASSED  # beyond the limit, by chance for all that is known
+
+
+def test_a_goodput_that_falls_to_zero_fails_a_gate() -> None:
+    """The figure has no logarithm; one that was zero before and after passes."""
+
+    def goodput(label: str, *values: float) -> Side:
+        return side(label, *(run(date=f"{number}", values={"request_goodput": value}) for number, value in enumerate(values)))
+
+    def judged(*sides: Side) -> tuple[str, str]:
+        comparison = compare(sides, [parse_gate("request_goodput:-5%")])
+        return comparison.gates[0].outcome, comparison.changes["request_goodput", 1].outcome
+
+    five, none = goodput("a", 5.0, 5.1, 4.9), goodput("b", 0.0, 0.0, 0.0)
+    assert judged(five, none) == (FAILED, WORSE)
+    assert judged(none, five) == (PASSED, BETTER)
+    assert judged(none, none) == (PASSED, NOT_PROVEN)
+    assert judged(five, goodput("c", 5.0, 0.0, 5.2)) == (PASSED, NOT_PROVEN)
+    assert "5 to 0" in compare([five, none], [parse_gate("request_goodput:-5%")]).gates[0].text
 
 
 def test_a_gate_without_repeats_or_on_sides_that_do_not_compare_is_not_judged() -> None:

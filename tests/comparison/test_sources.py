@@ -131,6 +131,51 @@ def test_random_prefixes_make_hashes_useless(tmp_path: Path) -> None:
     assert folder_run(folder).prompts is None
 
 
+def test_runs_with_random_beginnings_are_known_by_their_plan(tmp_path: Path) -> None:
+    """The same data, seed and flags are the same prompts, whatever random text they begin with; documents get such text by default."""
+    data = {"dataset": {"path": "/a/x.json", "sha256": "f" * 64}}
+    documents = {"dataset": {"path": "sample.md", "sha256": "f" * 64, "cache": "different"}}
+
+    def plan(name: str, **about: Any) -> tuple[str, object]:
+        read = folder_run(write_run(tmp_path / name, *requests(100, 110), about=manifest(**about)))
+        return read.plan, read.prompts
+
+    first = plan("1", options={"bust_prefix_cache": True, "turns": "1"}, prompts=data)
+    assert first[1] is None and first == plan("2", options={"bust_prefix_cache": True, "turns": "1", "label": "x"}, prompts=data)
+    assert first[0] != plan("3", options={"bust_prefix_cache": True, "turns": "1"}, prompts=data, seed=7)[0]
+    assert first[0] != plan("4", options={"turns": "1"}, prompts=data)[0]
+    assert plan("5", prompts=documents)[1] is None and plan("6", prompts={"a": data, "b": documents})[1] is None
+
+
+def test_a_runs_load_and_endpoint_are_read(tmp_path: Path) -> None:
+    """Of a folder, of a stage, of a result and of a printed block."""
+    folder = write_run(tmp_path / "run", *requests(100, 110), about=manifest(users=4, options={"think_time": "2"}))
+    read = folder_run(folder)
+    assert read.endpoint == "chat"
+    assert read.load == {
+        "concurrency": "4",
+        "request rate": "inf",
+        "burstiness": "1.0",
+        "arrivals": "closed loop",
+        "--think-time": "2",
+    }
+    assert folder_run(staged(tmp_path / "staged"), "8").load == {"concurrency": "8"}
+    (result,) = only([write(tmp_path / "result.json", VLLM)]).sides[0].runs
+    assert (result.endpoint, result.load) == ("chat", {"concurrency": "2", "request rate": "inf"})
+    text = f"vllm bench serve --endpoint /v1/completions --max-concurrency 4\n{NEW}"
+    (printed,) = only([write(tmp_path / "log.txt", text)]).sides[0].runs
+    assert (printed.endpoint, printed.load["concurrency"]) == ("completions", "4")
+
+
+def test_a_run_is_known_again_in_its_folder_its_summary_and_its_block(tmp_path: Path) -> None:
+    """So that a copy never counts as a repeat; another run has another identity."""
+    folder = write_run(tmp_path / "run", *requests(100, 110))
+    other = write_run(tmp_path / "other", *requests(100, 111))
+    paths = (folder, folder / "summary.json", folder / "summary.txt")
+    assert len({only([str(path)]).sides[0].runs[0].identity for path in paths}) == 1
+    assert folder_run(other).identity != folder_run(folder).identity
+
+
 def staged(folder: Path, slower: float = 1.0) -> Path:
     records = [record(index, stage=index // 2, start_ms=500 * index, first_ms=100 * slower) for index in range(4)]
     bounds = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llama_load.comparison.compare import compare
+from llama_load.comparison.compare import ONE_RUN, compare
+from llama_load.comparison.gates import NOT_JUDGED, parse_gate
 from llama_load.comparison.llama_bench import BenchRow
-from llama_load.comparison.side import Side
 from llama_load.comparison.warnings import warnings_about
 from tests.comparison.sides import run, side
 
@@ -30,25 +30,17 @@ def test_one_label_but_two_files() -> None:
     assert not warnings_about([side("a", run(label="x", setup=FILE)), side("b", run(label="y", setup=other))])
 
 
-def test_copies_are_no_repeats() -> None:
-    copies = [run("1", identity="i"), run("2", identity="i")]
-    (warning,) = warnings_about([side("a", *copies)])
-    assert warning == "a has the same run more than once: copies are no repeats"
-    (warning,) = warnings_about([side("a", copies[0]), side("b", copies[1])])
-    assert warning == "a and b have 1 run in common: a run does not differ from itself"
-
-
-def test_sides_that_did_not_take_turns() -> None:
-    """Whichever was first; not where their times overlap, or one has a single run."""
-
-    def dated(label: str, *dates: str) -> Side:
-        return side(label, *(run(date, date=date) for date in dates))
-
-    for sides in ([dated("a", "1", "2"), dated("b", "3", "4")], [dated("b", "3", "4"), dated("a", "1", "2")]):
-        (warning,) = warnings_about(sides)
-        assert warning.startswith("all runs of a are older than those of b")
-    assert not warnings_about([dated("a", "1", "3"), dated("b", "2", "4")])
-    assert not warnings_about([dated("a", "1"), dated("b", "2", "3")])
+def test_copies_of_a_run_count_once() -> None:
+    """Three copies on each side prove nothing; a run on both sides does not differ from itself."""
+    a, b = (
+        [run(str(copy), identity=name, values={"mean_tpot_ms": tpot}) for copy in range(3)]
+        for name, tpot in (("i", 20.0), ("j", 30.0))
+    )
+    found = compare([side("a", *a), side("b", *b)], [parse_gate("mean_tpot_ms:+5%")])
+    assert found.changes["mean_tpot_ms", 1].outcome == ONE_RUN and found.gates[0].outcome == NOT_JUDGED
+    assert found.warnings[0] == "a has 2 copies of its runs: each run counts once"
+    (reason,) = compare([side("a", a[0]), side("b", a[1])]).reasons
+    assert reason.text == "a and b have 1 run in common: a run does not differ from itself"
 
 
 def test_equal_lengths_by_design_are_no_suspicion() -> None:
@@ -92,7 +84,7 @@ def test_the_commands_that_make_sides_comparable() -> None:
 
 
 def test_nothing_is_to_be_run_again_where_repeats_are_comparable() -> None:
-    both = [side("a", run("1"), run("2")), side("b", run("3"), run("4"))]
+    both = [side("a", run(date="1"), run(date="3")), side("b", run(date="2"), run(date="4"))]
     assert compare(both).next_commands == [] and compare(both[:1]).next_commands == []
 
 

@@ -32,6 +32,15 @@ def vllm_python() -> Path:
 
 
 @pytest.fixture(scope="session")
+def llama_cpp() -> Path:
+    """The folder of llama-server, llama-bench, llama-quantize, ggml-rpc-server and the other programs of llama.cpp."""
+    folder = os.environ.get("HEAVY_LLAMA_CPP")
+    if not folder:
+        pytest.skip("HEAVY_LLAMA_CPP is not set: run 'make test-heavy'")
+    return Path(folder) / "build" / "bin"
+
+
+@pytest.fixture(scope="session")
 def hf_model(vllm_python: Path) -> Path:
     """A model of 0.4 million parameters for vLLM, kept with the other made models."""
     folder = cache_folder() / f"hf-{(HERE / 'make_hf_model.py').stat().st_size}"

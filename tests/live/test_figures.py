@@ -54,6 +54,27 @@ def test_batches_and_single_records_give_the_same_figures() -> None:
         assert all((first[key].sketches[name] == second[key].sketches[name]).all() for name in first[key].sketches)
 
 
+def test_tokens_of_requests_that_failed_do_not_count() -> None:
+    """A prompt that was refused was never processed: it is in no report, and not in Prometheus' counters."""
+    live = LiveFigures(lambda: 200 * S)
+    live.add(request(1, prompt_tokens=100, cached_tokens=10))
+    live.add(request(2, status="http_429", prompt_tokens=900, cached_tokens=900, output_tokens=None))
+    live.add(request(3, status="cut_off", prompt_tokens=100, output_tokens=2))
+    total = added(live.groups().values())
+    assert (total.prompt_tokens, total.cached_tokens, total.output_tokens, total.failed) == (100, 10, 3, 2)
+    page = exposition(live, [], {}).decode()
+    counted = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name in ("llama_load_prompt_tokens_total", "llama_load_output_tokens_total")
+    }
+    assert counted == {"llama_load_prompt_tokens_total": 100, "llama_load_output_tokens_total": 3}
+    alone = LiveFigures(lambda: 200 * S)
+    alone.add(request(1))
+    assert sum(live.series(0, 0)["output_tok_per_s"]) == sum(alone.series(0, 0)["output_tok_per_s"])
+
+
 def test_figures_are_those_of_the_records() -> None:
     live = LiveFigures(lambda: 200 * S)
     records = [request(number) for number in range(1, 201)]
@@ -66,8 +87,8 @@ def test_figures_are_those_of_the_records() -> None:
     assert total.percentiles_ms("ttft") == pytest.approx(list(np.percentile(ttft, [50, 90, 99])), rel=0.01)
     assert total.mean_ms("ttft") == pytest.approx(100.5)
     assert total.count("itl") == 400
-    assert total.output_tokens == 603
-    assert total.output_throughput == pytest.approx(603 / 200)
+    assert total.output_tokens == 600, "those of the failed one do not count"
+    assert total.output_throughput == pytest.approx(600 / 200)
 
 
 def test_a_percentile_of_too_few_values_is_not_shown() -> None:

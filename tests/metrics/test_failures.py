@@ -79,6 +79,7 @@ def test_a_time_out_says_which_and_what_waited_for_what() -> None:
         ("overloaded", "HTTP 429: queue full", "8 users on 2 slots"),
         ("http_500", "HTTP 500: failed to allocate buffer", "out of memory"),
         ("http_500", "HTTP 500: oops", "see its log"),
+        ("http_500", "HTTP 500: input (947 tokens) is too large to process. increase the physical batch size", "-b 947 -ub 947"),
         ("http_404", "HTTP 404: no such model", "--model"),
         ("reset", "reset", "server's log"),
         ("http_418", "HTTP 418", ""),

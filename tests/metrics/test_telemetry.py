@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.telemetry import logged_mib
+from llama_load.metrics.gpu_identity import gpus_in_use
 from llama_load.metrics.server_description import Buffers, ServerDescription
 from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.telemetry_figures import Measured, gpus_in_use, telemetry_figures
+from llama_load.metrics.telemetry_figures import FIGURES, Measured, telemetry_figures
 from llama_load.metrics.window import Window
+from llama_load.reports.first_screen import short
+from llama_load.reports.html.numbers import brief
 
 S = 1_000_000_000
 GIB = float(1 << 30)
@@ -41,6 +44,17 @@ def test_a_drop_of_a_counter_is_a_reset() -> None:
     counter = series("x_total", {0: 10, 10: 20, 20: 4})
     assert counter.increase(window(5, 20)) == 5 + 4
     assert counter.increase(window(15, 20)) == 2
+
+
+def test_a_dip_of_a_counter_is_no_restart() -> None:
+    """A sum over processes that falls by 0.02 s of 50,020 was not started again: it would be 5002 cores. Nor does it count twice
+    what it wins back. A fall by more than a tenth is a restart."""
+    counter = series("x_total", {0: 50_000, 10: 50_020, 20: 50_019.98, 30: 50_030})
+    assert counter.increase(window(0, 30)) == pytest.approx(30)
+    assert counter.increase(window(10, 20)) == 0
+    assert series("x_total", {0: 100, 10: 89, 20: 99}).increase(window(0, 20)) == 99
+    cpu = series("host_cpu_seconds_total", {0: 50_000, 5: 50_010, 5.5: 50_009.98, 10: 50_020}, "host")
+    assert telemetry_figures(measured(cpu)).values["host_cpu_cores"] == pytest.approx(2)
 
 
 def test_the_mean_of_a_gauge_is_the_area_under_its_line() -> None:
@@ -106,6 +120,52 @@ def test_memory_is_that_of_the_servers_gpus_and_of_its_processes() -> None:
     assert gpus_in_use(Telemetry(found)) == [("gpus", "1")]
     assert (figures.values["gpus"], figures.values["vram_idle_mib"], figures.values["vram_peak_mib"]) == (1, 2048, 4096)
     assert figures.gpus[0].vram_mean_mib == pytest.approx((4 * (2.4 + 4) / 2 + 5 * 3) / 9 * 1024)
+
+
+NVML, DCGM, OURS = "gpus", "http://dcgm/metrics", "http://gpu:9101/metrics"
+
+
+def board(source: str, gpu: str, watts: float, **labels: str) -> list[Series]:
+    """A GPU with this power for 10 s."""
+    return [
+        series("gpu_info", {0: 1}, source, gpu=gpu, **labels),
+        series("gpu_power_watts", {0: watts, 10: watts}, source, gpu=gpu),
+    ]
+
+
+def test_a_gpu_that_several_exporters_see_is_one_gpu() -> None:
+    """By its UUID: 300 W, not 900. The one in another machine counts, and one without a UUID is not known to be the same."""
+    one = [*board(NVML, "0", 300, uuid="GPU-a"), *board(DCGM, "0", 301, uuid="GPU-a"), *board(OURS, "0", 299, uuid="GPU-a")]
+    values = telemetry_figures(measured(*one)).values
+    assert (values["gpus"], values["gpu_watts"], values["joules"]) == (1, 300, 3000)
+    two = telemetry_figures(measured(*one, *board(DCGM, "1", 200, uuid="GPU-b"))).values
+    assert (two["gpus"], two["gpu_watts"]) == (2, 500)
+    assert telemetry_figures(measured(*board(NVML, "0", 300), *board(OURS, "0", 300))).values["gpus"] == 2
+
+
+def test_a_board_that_the_server_does_not_use_is_not_counted_for_an_exporter_that_cannot_know() -> None:
+    unused = series("gpu_in_use", {0: 0, 10: 0}, NVML, gpu="0")
+    used = series("gpu_in_use", {0: 1, 10: 1}, NVML, gpu="1")
+    found = [*board(NVML, "0", 100, uuid="GPU-a"), *board(NVML, "1", 300, uuid="GPU-b"), unused, used]
+    found += [*board(DCGM, "0", 100, uuid="GPU-a"), *board(DCGM, "1", 300, uuid="GPU-b")]
+    assert gpus_in_use(Telemetry(found)) == [(NVML, "1")]
+
+
+def test_mig_instances_are_gpus_of_their_own_but_have_one_boards_power() -> None:
+    """The exporter repeats the board's power for each; where the whole board is sampled, too, its instances are parts of it."""
+    parts = [each for mig in "12" for each in board(DCGM, f"0 MIG {mig}", 300, uuid="GPU-a", mig=mig)]
+    values = telemetry_figures(measured(*parts)).values
+    assert (values["gpus"], values["joules"]) == (2, 3000)
+    assert gpus_in_use(Telemetry([*parts, *board(NVML, "0", 300, uuid="GPU-a")])) == [(NVML, "0")]
+
+
+def test_small_figures_keep_two_digits() -> None:
+    """0.0042 J a token is not 0.00."""
+    shown = {figure.key: figure.shown for figure in FIGURES}
+    assert shown["joules_per_output_token"](0.0042) == "0.0042" and shown["joules_per_output_token"](0.131) == "0.131"
+    assert shown["gpus"](0.0) == "0" and shown["watts"](0.0) == "0.00" and shown["cost"](1e-30) == "0.000000000"
+    assert (short(0.0042), short(0.5), short(0.0), short(2072.4)) == ("0.0042", "0.50", "0.00", "2072")
+    assert (brief(0.0042), brief(0.123), brief(0.0)) == ("0.0042", "0.123", "0.00")
 
 
 def test_where_no_process_is_known_what_was_taken_before_is_subtracted() -> None:

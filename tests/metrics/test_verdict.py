@@ -253,14 +253,14 @@ def test_more_in_flight_than_asked_for_is_another_load() -> None:
 def test_a_server_that_was_another_at_the_end_is_named() -> None:
     assert verdict(record(), server_changes=[f"{NO_ANSWER}: connection refused"]).word == "VALID"
     found = verdict(record(), server_changes=["build b1 -> b2"])
-    assert found.headline == "NOT COMPARABLE: the server changed during the run: build b1 -> b2"
+    assert found.headline == "NOT COMPARABLE: the server changed during the run: build b1 -> b2; run again against one server"
 
 
 def test_counts_that_cannot_be_are_named() -> None:
     found = verdict(record(), record(1, count_doubt="usage: 4000000000000096 output tokens where at most 64 were requested"))
     assert found.headline == (
         "NOT COMPARABLE: 1 answer with impossible token counts, which were ignored: usage: 4000000000000096 output tokens where at "
-        "most 64 were requested"
+        "most 64 were requested; update the server"
     )
 
 

@@ -142,20 +142,28 @@ def command(*words: str) -> int:
     return int(arguments.run(arguments))
 
 
+def test_repeats_of_a_text_prove_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Printed blocks have no dates: whether they took turns is not known."""
+    for name, tpot_ms in (("base", 20), ("slow", 30)):
+        (tmp_path / name).write_text("".join(BLOCK.format(tpot=tpot_ms + number / 10, ttft=30 + number) for number in range(5)))
+    assert command(f"base={tmp_path}/base", f"slow={tmp_path}/slow", "--gate", "mean_tpot_ms:+5%") == 3
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "when the runs of base and slow were taken is not known" in shown and "worse" not in shown
+
+
 def test_the_command_and_its_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Repeats of a text: five blocks a side, the second with a TPOT of half as much again."""
-
-    def blocks(tpot_ms: float) -> str:
-        return "".join(BLOCK.format(tpot=tpot_ms + number / 10, ttft=30 + number) for number in range(5))
-
-    base, slow = tmp_path / "base.txt", tmp_path / "slow.txt"
-    base.write_text(blocks(20))
-    slow.write_text(blocks(30))
-    sides = (f"base={base}", f"slow={slow}")
+    """Results of vllm bench serve: five a side in turns, the second with a TPOT of half as much again."""
+    for number in range(5):
+        for place, (name, tpot_ms) in enumerate((("base", 20), ("slow", 30))):
+            result = RESULT | {"date": f"20261121-10{number}{place}00", "mean_ttft_ms": 30 + number + place / 4}
+            file = tmp_path / f"{name}-{number}.json"
+            file.write_bytes(msgspec.json.encode(result | {"mean_tpot_ms": tpot_ms + number / 10}))
+    base, slow = tmp_path / "base-0.json", tmp_path / "slow-0.json"
+    sides = (f"base={tmp_path}/base-*.json", f"slow={tmp_path}/slow-*.json")
     assert command(*sides, "--gate", "mean_tpot_ms:+5%") == 1
     assert "mean_tpot_ms:+5% failed for slow: worse with confidence" in capsys.readouterr().out
     assert command(*sides, "--gate", "mean_tpot_ms:+90%") == 0
-    assert command(f"{base}#1", f"{slow}#1", "--gate", "mean_tpot_ms:+5%") == 3
+    assert command(str(base), str(slow), "--gate", "mean_tpot_ms:+5%") == 3
     assert command(*sides, "--gate", "mean_tpot_ms:+5%", "--gate", "p99_ttft_ms:+5%") == 1
     with pytest.raises(UsageError, match="takes a metric of summary"):
         command(*sides, "--gate", "speed:+5%")
@@ -167,6 +175,13 @@ def test_the_command_and_its_exit_codes(tmp_path: Path, capsys: pytest.CaptureFi
         command(*sides, "--format", "html")
 
 
+RESULT = {
+    "completed": 64,
+    "duration": 10.0,
+    "total_input_tokens": 6400,
+    "total_output_tokens": 12800,
+    "request_throughput": 6.4,
+}
 BLOCK = """\
 ============ Serving Benchmark Result ============
 Successful requests:                     64

@@ -208,3 +208,94 @@ def test_tabs_in_last_words_are_spaces(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("sampler params:\n\ttop_k = 40\n")
     assert "  top_k = 40" in last_words(log)
+
+
+def test_a_draft_model_is_apart_from_the_model() -> None:
+    """One log describes both; layers, sizes, buffers and breakdown of the draft model stand in a part of their own."""
+    facts = facts_of("draft_model.log")
+    assert (facts.n_layers, facts.offloaded, facts.model_bytes) == (8, (9, 9), round(143.48 * 2**20))
+    assert facts.devices == (Device("CPU_Mapped", model_mib=143.48), Device("CPU", kv_mib=32.0, compute_mib=19.02, output_mib=0.05))
+    assert facts.draft is not None
+    assert (facts.draft.n_layers, facts.draft.model_bytes, facts.draft.quantization) == (1, round(14.23 * 2**20), "all F32")
+    server = described(ServerDescription(url="http://x"), ("llama-server", "-md", "draft.gguf"), facts)
+    assert "Draft model:     14.2 MiB, all F32, 1 layer" in "\n".join(server_lines([server]))
+
+
+def test_buffers_of_a_draft_model_are_shown_as_such() -> None:
+    lines = [
+        "load_tensors: CPU model buffer size = 100.00 MiB",
+        "common_speculative_init_result: loading draft model 'd.gguf'",
+        "load_tensors: CPU model buffer size = 10.00 MiB",
+        "srv load_model: initializing, n_slots = 2, n_ctx_slot = 2048, kv_unified = 'false'",
+        "memory_breakdown_print: | memory breakdown [MiB] | total   free    self   model   context   compute    unaccounted |",
+        "memory_breakdown_print: |   - Host               |                  194 =   143 +      32 +      19                |",
+    ]
+    facts = read_log(lines)
+    assert facts.draft is not None
+    assert [facts.devices[0].model_mib, facts.draft.devices[0].model_mib] == [100.0, 10.0]
+    assert (facts.slots, facts.memory[0].self, facts.memory_is_forecast) == (2, 194, False)
+    text = "\n".join(server_lines([described(ServerDescription(url="http://x"), (), facts)]))
+    assert "CPU, draft      10.0" in text
+
+
+def test_the_breakdown_of_a_fit_is_a_forecast() -> None:
+    """It is printed before the model is loaded; the real one comes at the server's exit."""
+    lines = (LOGS / "shared_pool.log").read_text().splitlines()
+    end = max(number for number, line in enumerate(lines) if "memory breakdown" in line)
+    assert read_log(lines[:end]).memory_is_forecast
+    assert not read_log(lines).memory_is_forecast
+
+
+def test_a_log_of_json_lines() -> None:
+    facts = facts_of("jsonl.log")
+    assert (facts.model_name, facts.quantization, facts.slots) == ("llama-load-demo", "all F32", 2)
+    assert facts.memory_table[-1].endswith("|")
+
+
+def test_slots_that_share_one_pool() -> None:
+    facts = facts_of("shared_pool.log")
+    assert (facts.kv_unified, facts.context, facts.slots) == (True, 2048, 4)
+    server = described(ServerDescription(url="http://x"), (), facts)
+    assert "2048 tokens, 4 slots which share them" in "\n".join(server_lines([server]))
+
+
+def test_context_shifts_are_counted() -> None:
+    server = described(ServerDescription(url="http://x"), (), facts_of("context_shift.log"))
+    assert server.context_shifts == 4
+    assert "shifted 4 times" in " ".join(" ".join(server_lines([server])).split())
+
+
+def test_a_build_for_cpus_offloads_nothing() -> None:
+    """It prints "offloaded 3/3 layers to GPU" all the same."""
+    server = described(ServerDescription(url="http://x"), (), facts_of("shared_pool.log"))
+    assert (server.devices, server.layers_offloaded, server.layers) == (["CPU"], 0, 3)
+
+
+def test_a_semicolon_in_a_real_log() -> None:
+    """llama-server names one device after both addresses, and uses the first."""
+    first, second = "127.0.0.1:33501", "127.0.0.1:33502"
+    server = described(
+        ServerDescription(url="http://x"), ("llama-server", "--rpc", f"{first};{second}"), facts_of("rpc_semicolon.log")
+    )
+    assert [(worker.address, worker.model_mib) for worker in server.rpc] == [(first, 13.87), (second, 0.0)]
+    assert server.rpc_unused == [second]
+
+
+def test_the_models_of_a_router_are_apart() -> None:
+    """Their processes write into one log, each line with its port."""
+    facts = facts_of("router.log")
+    assert (facts.model_name, facts.slots) == (None, None)
+    assert (facts.models["tiny"].slots, facts.models["tiny"].context, facts.models["tiny"].memory[0].self) == (2, 4096, 38)
+    server = described(ServerDescription(url="http://x", model="tiny"), (), facts)
+    assert (server.context, server.layers) == (4096, 3)
+    assert sum("[35499]" in line for line in facts.memory_lines) > 5
+
+
+def test_evictions_of_a_router_are_counted() -> None:
+    log = [
+        "srv unload_lru: models_max limit reached, removing LRU name=tiny",
+        "srv tick: evicting idle LRU name=a for a queued request",
+    ]
+    server = described(ServerDescription(url="http://x"), (), read_log(log))
+    assert server.evictions == 2
+    assert "2 times since its start a model was unloaded" in " ".join(" ".join(server_lines([server])).split())

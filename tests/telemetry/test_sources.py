@@ -232,6 +232,40 @@ def test_dcgm_gets_our_names_and_units() -> None:
     assert found["gpu_utilization_ratio"][0] == 0.5 and found["gpu_info"][1] == {"gpu": "3", "name": "H"}
 
 
+def gpus_on(page: str) -> dict[str, tuple[dict[str, str], float | None]]:
+    """By name the labels of `gpu_info`, and the power."""
+    found = list(parse(page))
+    watts = {dict(each.labels)["gpu"]: each.value for each in found if each.metric == "gpu_power_watts"}
+    infos = [dict(each.labels) for each in found if each.metric == "gpu_info"]
+    assert len({info["gpu"] for info in infos}) == len(infos)
+    return {info.pop("gpu"): (info, watts.get(gpu)) for info in infos for gpu in [info["gpu"]]}
+
+
+def test_dcgm_names_boards_and_mig_instances_by_their_uuid() -> None:
+    """Instances have no utilization, and are GPUs none the less."""
+    labels = 'gpu="0",UUID="GPU-a",modelName="H",Hostname="n"'
+    text = f"DCGM_FI_DEV_POWER_USAGE{{{labels}}} 300\nDCGM_FI_DEV_GPU_UTIL{{{labels}}} 50\n"
+    assert gpus_on(text) == {"0": ({"name": "H", "uuid": "GPU-a"}, 300)}
+    text = "".join(f'DCGM_FI_DEV_POWER_USAGE{{{labels},GPU_I_ID="{mig}",GPU_I_PROFILE="1g"}} 300\n' for mig in (1, 2))
+    assert gpus_on(text) == {f"0 MIG {mig}": ({"name": "H", "uuid": "GPU-a", "mig": mig}, 300) for mig in "12"}
+
+
+def test_the_gpus_of_several_machines_on_one_page_stay_apart() -> None:
+    """A federating Prometheus adds `instance`; its hosts' exporters, or ours, each have a GPU 0."""
+    dcgm = "".join(
+        f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",UUID="GPU-{host}",instance="{host}:9400"}} {watts}\n'
+        for host, watts in (("a", 1), ("b", 2))
+    )
+    assert {name: watts for name, (_, watts) in gpus_on(dcgm).items()} == {"a:9400 0": 1, "b:9400 0": 2}
+    hosts = "".join(f'DCGM_FI_DEV_POWER_USAGE{{gpu="0",Hostname="{host}"}} {watts}\n' for host, watts in (("a", 1), ("b", 2)))
+    assert {name: watts for name, (_, watts) in gpus_on(hosts).items()} == {"a 0": 1, "b 0": 2}
+    ours = "".join(
+        f'llama_load_gpu_info{{gpu="0",uuid="GPU-{host}",instance="{host}"}} 1\nllama_load_gpu_power_watts{{gpu="0",instance="{host}"}} {watts}\n'
+        for host, watts in (("a", 1), ("b", 2))
+    )
+    assert {name: watts for name, (_, watts) in gpus_on(ours).items()} == {"a 0": 1, "b 0": 2}
+
+
 def test_labels_of_a_foreign_page_are_cleaned() -> None:
     (only,) = parse('x{name="a\u202eb\x1b"} 1\n')
     assert only.labels == (("name", "a\ufffdb\ufffd"),)

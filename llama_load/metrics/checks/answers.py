@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from llama_load.metrics import answer_ends
 from llama_load.metrics.check import LIMITS, Check, information, limited
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
@@ -17,35 +16,6 @@ from llama_load.units import quantity
 LLM_SERVERS = ("llama.cpp", "uvicorn")
 # A stream was buffered if this share of its events (at least `LEAST_EVENTS`) was merged with later ones.
 LUMPED_SHARE, LEAST_EVENTS = 0.75, 8
-
-
-def short_answers(evidence: Evidence) -> Iterator[Check]:
-    """Answers shorter than requested, where all should have the requested length (--ignore-eos, --output-len)."""
-    ok = evidence.records.ok()
-    asked, got = ok.numbers("max_tokens"), ok.numbers("output_tokens")
-    counted = ~np.isnan(asked) & ~np.isnan(got) & ~ok.equals("token_source", "events")
-    if not counted.any():
-        return
-    reached = float(got[counted].sum() / asked[counted].sum())
-    text = f"answers have {reached:.0%} of the requested tokens (mean {got[counted].mean():.1f} of {asked[counted].mean():.1f})"
-    if not evidence.fixed_lengths:
-        yield information("answer_length_ratio", reached, text)
-        return
-    short = int((got[counted] < asked[counted]).sum())
-    if short:
-        text = f"{short} of {quantity(int(counted.sum()), 'answer')} ended before the requested length: " + text
-        text += "; add --ignore-eos" if not evidence.records.equals("finish_reason", "length").all() else ""
-    yield limited("short_answer_ratio", short / int(counted.sum()), text)
-
-
-def cut_by_context(evidence: Evidence) -> Check:
-    """Answers that ended because the context was full (see `metrics.answer_ends`)."""
-    ok = evidence.records.ok()
-    cut = int(answer_ends.cut_by_context(ok, length_means_full=evidence.length_means_full).sum())
-    text = f"{quantity(cut, 'answer')} were cut by the context" if cut else "no answer was cut by the context"
-    if cut:
-        text += ": start the server with a larger -c or fewer slots, or lower --max-tokens"
-    return limited("cut_by_context_ratio", cut / len(ok), text) if len(ok) else limited("cut_by_context_ratio", None, "no answers")
 
 
 def prompt_cache(evidence: Evidence) -> list[Check]:
@@ -69,7 +39,7 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         proxies = [name for name in ok.values_of("answered_by") if not name.startswith(LLM_SERVERS) or ", via " in name]
         who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
         lumpy = f"{lumps:.0%} of the streams arrived in bursts: {who} buffers them, so TTFT and ITL measure its buffering"
-        yield limited("buffered_ratio", lumps, lumpy + "; turn it off (nginx: proxy_buffering off)")
+        yield limited("buffered_ratio", lumps, lumpy)
     elif first := int(ok.equals("first_merged", True).sum()):
         text += f"; for {quantity(first, 'first token')} of them TTFT is an upper bound"
     yield limited("merged_ratio", ratio, text)
@@ -94,6 +64,22 @@ def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
     if no_tpot:
         text += f"; {quantity(no_tpot, 'answer')} came mostly in their first event and have no TPOT"
     yield limited("tokens_per_event", value, text)
+
+
+def count_gap(evidence: Evidence) -> Check:
+    """Output tokens by the server's counts against the events of the streams (see `metrics.token_counts`)."""
+    if not evidence.count_gaps:
+        return limited("count_gap_ratio", None, "output tokens are not known from two sources (the server's counts, stream events)")
+    worst = max(evidence.count_gaps, key=lambda gap: gap.ratio)
+    where = f" of {worst.host}" if len(evidence.count_gaps) > 1 else ""
+    text = f"{quantity(worst.answers, 'answer')}{where}: the server reports {worst.reported} output tokens, "
+    text += f"{worst.events} events arrived"
+    if worst.ratio > LIMITS["count_gap_ratio"].limit:
+        text += f"; {worst.ratio:.1%} of the tokens are explained by neither speculation nor longer events"
+        text += ": the figures count the events" if worst.falls_back else ": events were lost or merged on the way"
+    elif worst.several:
+        text += ", with the text of several tokens each"
+    return limited("count_gap_ratio", worst.ratio, text)
 
 
 def counts(evidence: Evidence) -> Iterator[Check]:

@@ -70,7 +70,6 @@ def damaged_records(evidence: Evidence) -> Iterator[Check]:
             text = f"{damaged.file} is damaged in {quantity(damaged.places, 'place')}"
             text += f" ({quantity(damaged.bytes, 'byte')} cannot be read)"
             text += f", {quantity(records, 'record')} {verb} missing" if damaged.records is not None else ""
-            text += "; the file is kept"
         else:
             text = f"{quantity(records, 'record')} could not be written to disk and {verb} missing from {damaged.file}"
         yield limited("damaged_records", max(damaged.places, records), text)
@@ -90,7 +89,9 @@ def failures(evidence: Evidence) -> Check:
     figures = evidence.figures
     ended = figures.completed + figures.failed
     text = f"{figures.failed} of {quantity(ended, 'request')} failed"
-    if classes := failure_classes(evidence)[:MOST_CLASSES]:
+    classes = failure_classes(evidence)[:MOST_CLASSES]
+    if classes:
         text += f" ({figures.failed / ended:.0%}): "
         text += "; ".join(f"{each.count} × {each.meaning}{': ' if each.hint else ''}{each.hint}" for each in classes)
-    return limited("failure_ratio", figures.failure_ratio, text)
+    advice = "" if any(each.hint for each in classes) else None
+    return limited("failure_ratio", figures.failure_ratio, text, advice=advice)

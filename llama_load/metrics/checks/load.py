@@ -34,7 +34,7 @@ def stages(found: list[StageFigures]) -> Iterator[Check]:
     worst = max(found, key=lambda stage: stage.crossing_ratio)
     if ratio := worst.crossing_ratio:
         text = f"{ratio:.0%} of the requests of stage {worst.name} ended after it and are left out of its latencies"
-        yield limited("crossing_ratio", ratio, text + "; a longer stage leaves out fewer")
+        yield limited("crossing_ratio", ratio, text)
 
 
 def dropped(evidence: Evidence) -> Iterator[Check]:
@@ -78,12 +78,11 @@ def users(evidence: Evidence) -> Iterator[Check]:
     """A ramp of users within the measurement, and changes of the number of users."""
     seconds = evidence.figures.duration_s
     if evidence.ramp_s is not None and seconds:
-        text = f"a ramp of {evidence.ramp_s:.0f} s is part of the {seconds:.0f} s measured; without -r all users start at once"
+        text = f"a ramp of {evidence.ramp_s:.0f} s is part of the {seconds:.0f} s measured"
         yield limited("ramp_ratio", evidence.ramp_s / seconds, text)
     if len(evidence.users_asked) > 1:
         numbers = ", ".join(map(str, evidence.users_asked))
-        text = f"the number of users changed during the run: {numbers}; use --stages to measure each load separately"
-        yield limited("users_changed", len(evidence.users_asked) - 1, text)
+        yield limited("users_changed", len(evidence.users_asked) - 1, f"the number of users changed during the run: {numbers}")
 
 
 def cut(evidence: Evidence) -> Iterator[Check]:
@@ -116,10 +115,9 @@ def _cut(records: Records, is_cut: NDArray[np.bool_], cut_ns: int, percentiles: 
     name = max(shifts, key=shifts.__getitem__)
     text = f"{int(is_cut.sum())} of {quantity(len(records), 'request')} were cut at the end of the time"
     if math.isinf(shifts[name]):
-        yield limited("cut_shift", shifts[name], f"{text}: percentiles of {name} are unknown; run longer, or use --num-prompts")
+        yield limited("cut_shift", shifts[name], f"{text}: percentiles of {name} are unknown")
         return
-    text += f"; counting them moves {name} by {shifts[name]:.1%}"
-    yield limited("cut_shift", shifts[name], text + ("" if shifts[name] <= LIMITS["cut_shift"].limit else ": run longer"))
+    yield limited("cut_shift", shifts[name], f"{text}; counting them moves {name} by {shifts[name]:.1%}")
 
 
 def drifted(evidence: Evidence) -> Iterator[Check]:
@@ -175,7 +173,7 @@ def imbalance(evidence: Evidence) -> Iterator[Check]:
 def unused_rpc_workers(evidence: Evidence) -> Iterator[Check]:
     """RPC workers that a server was to use, and that hold no part of the model."""
     if unused := list(evidence.unused_rpc_workers):
-        text = f"{quantity(len(unused), 'RPC worker')} unused by the server: {', '.join(unused)}; check --rpc (commas, -ngl)"
+        text = f"{quantity(len(unused), 'RPC worker')} unused by the server: {', '.join(unused)}"
         yield limited("unused_rpc_workers", len(unused), text)
 
 

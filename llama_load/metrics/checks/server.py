@@ -38,13 +38,14 @@ def other_clients(evidence: Evidence) -> Iterator[Check]:
     if not found:
         yield limited(name, None, "the server does not count requests or tokens: other clients on it would not show")
         return
-    what, served, least, most = max(found, key=lambda each: _beyond(*each[1:]))
-    beyond = _beyond(served, least, most)
+    what, served, error, least, most = max(found, key=lambda each: _beyond(*each[1:]))
+    beyond = _beyond(served, error, least, most)
+    count = f"{served}" if not error else f"{served} ± {error}"
     if beyond <= LIMITS[name].limit:
-        yield limited(name, beyond, f"the server counted {served} {what} during the measurement, as many as were ours")
+        yield limited(name, beyond, f"the server counted {count} {what} during the measurement, as many as were ours")
         return
     ours = f"{least}" if least == most else f"{least} to {most}"
-    text = f"the server counted {served} {what} during the measurement, ours were {ours}: "
+    text = f"the server counted {count} {what} during the measurement, ours were {ours}: "
     text += "another client used it" if served > most else "another server answered some of them"
     yield limited(name, beyond, text)
 
@@ -54,24 +55,35 @@ def _several_answers(records: Records) -> bool:
     return bool((records.numbers("choices") > 1).any())
 
 
-def _served(records: Records, counters: ServerCounters) -> Iterator[tuple[str, int, int, int]]:
-    """What the server counted: its unit, the count, and the least and the most that our requests can have caused."""
+def _served(records: Records, counters: ServerCounters) -> Iterator[tuple[str, int, int, int, int]]:
+    """What the server counted: its unit, the count and its rounding error, the least and the most that our requests can have
+    caused."""
     ok, rest = records.ok(), records.where(~records.equals("status", "ok"))
     if counters.requests is not None:
-        yield "requests", counters.requests, len(ok), int(np.nan_to_num(records.numbers("tries"), nan=1.0).sum())
+        yield (
+            "requests",
+            counters.requests,
+            counters.error("requests"),
+            len(ok),
+            int(np.nan_to_num(records.numbers("tries"), nan=1.0).sum()),
+        )
         return
     answers, prompts = ok.numbers("output_tokens"), ok.numbers("prompt_tokens")
     if counters.output_tokens is not None and len(answers) and not np.isnan(answers).any():
         possible = np.fmax(rest.numbers("token_events"), rest.numbers("max_tokens"))
-        yield "output tokens", counters.output_tokens, int(answers.sum()), int(answers.sum() + np.nansum(possible))
+        error = counters.error("output_tokens")
+        yield "output tokens", counters.output_tokens, error, int(answers.sum()), int(answers.sum() + np.nansum(possible))
     possible = rest.numbers("prompt_tokens")
     if counters.prompt_tokens is not None and len(prompts) and not np.isnan(prompts).any() and not np.isnan(possible).any():
-        yield "prompt tokens", counters.prompt_tokens, int(prompts.sum()), int(prompts.sum() + possible.sum())
+        error = counters.error("prompt_tokens")
+        yield "prompt tokens", counters.prompt_tokens, error, int(prompts.sum()), int(prompts.sum() + possible.sum())
 
 
-def _beyond(served: int, least: int, most: int) -> float:
-    """How far a count lies outside the range, relative to the range's nearer end."""
-    return max(0, served - most) / max(1, most) if served > most else max(0, least - served) / max(1, least)
+def _beyond(served: int, error: int, least: int, most: int) -> float:
+    """How far a count lies outside the range even with its rounding error, relative to the range's nearer end."""
+    if served > most:
+        return max(0, served - error - most) / max(1, most)
+    return max(0, least - served - error) / max(1, least)
 
 
 def preemptions(evidence: Evidence) -> Iterator[Check]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.comparison.compare import BETTER, NOT_PROVEN, NOT_RANKED, TOO_FEW, WORSE, Comparison
+from llama_load.comparison.compare import BETTER, NO_TURNS, NOT_PROVEN, NOT_RANKED, TOO_FEW, WORSE, Comparison
 from llama_load.comparison.side import Side
 from llama_load.foreign_text import printable, redacted
 from llama_load.metrics.definitions import EVERY, Latency, of_group
@@ -200,7 +200,7 @@ def _change_chart(comparison: Comparison, index: int) -> Chart | None:
     return Chart(plot, "Changes with 95 % intervals", summary, keys)
 
 
-_ROLES = {"green": (BETTER,), "red": (WORSE,), "grey": (NOT_PROVEN, NOT_RANKED, TOO_FEW)}
+_ROLES = {"green": (BETTER,), "red": (WORSE,), "grey": (NOT_PROVEN, NO_TURNS, NOT_RANKED, TOO_FEW)}
 
 
 def _percent(ratio: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_load.comparison.compare import BETTER, HEADLINE, NOT_PROVEN, ONE_RUN, WORSE, Comparison
+from llama_load.comparison.compare import BETTER, HEADLINE, NO_TURNS, NOT_PROVEN, ONE_RUN, WORSE, Comparison
 from llama_load.comparison.metrics import DECIMALS, metric_of
 from llama_load.comparison.side import Side
 from llama_load.reports.stage_table import FAILED
@@ -62,7 +62,8 @@ def figure(comparison: Comparison, index: int, key: str) -> Figure:
         return Figure(NOT_MEASURED)
     best = index in comparison.best.get(key, frozenset())
     metric = metric_of(key)
-    decimals = DECIMALS if metric is None else metric.decimals
+    known = [each for side in comparison.sides if (each := side.mean(key)) is not None]
+    decimals = DECIMALS if metric is None else metric.decimals_for(known)
     return Figure(f"{mean:.{decimals}f}", "" if std is None else f"{std:.{decimals}f}", best)
 
 
@@ -99,7 +100,7 @@ def _changes(comparison: Comparison, index: int) -> list[ChangeRow]:
                 other=figure(comparison, index, metric.key),
                 change=percent(change.ratio),
                 interval="" if change.interval is None else f"{percent(change.interval[0])} to {percent(change.interval[1])}",
-                outcome="not proven" if change.outcome in (NOT_PROVEN, ONE_RUN) else change.outcome,
+                outcome="not proven" if change.outcome in (NOT_PROVEN, ONE_RUN, NO_TURNS) else change.outcome,
                 is_better=change.outcome == BETTER,
                 is_worse=change.outcome == WORSE,
             )

@@ -12,6 +12,7 @@ from llama_load.metrics.definitions import BY_KEY, Latency
 from llama_load.metrics.ecdf import Ecdf, Pieces
 from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import Distribution
+from llama_load.metrics.summary import per_request
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours, source
 from llama_load.reports.html.numbers import milliseconds
 from llama_load.reports.html.series import TimeAxis, at_most, coarser, gap_percentiles_by_bin, percentiles_by_bin
@@ -30,8 +31,8 @@ WIDE = 20
 def values_of(latency: Latency, ok: Records) -> Pieces:
     """All values of a latency, in pieces for `ecdf`."""
     if latency.is_pooled:
-        return lambda: (batch.gaps_ms() for batch in ok.batches())
-    return lambda: [sum(map(ok.numbers, latency.columns), np.zeros(len(ok)))]
+        return ok.gap_pieces
+    return lambda: [per_request(ok, latency)]
 
 
 def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution, t: Translate) -> Chart | None:
@@ -113,7 +114,7 @@ def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range
     if latency.is_pooled:
         middles, curves = gap_percentiles_by_bin(ok, axis, wanted)
     else:
-        values = next(iter(values_of(latency, ok)()))
+        values = per_request(ok, latency)
         at_s = axis.at(ok.instants("started_mono_ns"))
         at_s, values = at_s[~np.isnan(values)], values[~np.isnan(values)]
         if (bins := coarser(axis, len(values))) is not None:

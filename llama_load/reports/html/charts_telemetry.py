@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from llama_load.foreign_text import printable
+from llama_load.metrics.gpu_identity import gpus_in_use, vram_series
 from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.telemetry_figures import gpus_in_use, vram_series
 from llama_load.metrics.telemetry_names import GPUS, HOST, OWN, POWER, SERVER
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours, source
 from llama_load.reports.html.numbers import brief

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from llama_load.units import decimals_of
+
 NONE = "n/a"
 
 
 def brief(value: float | None) -> str:
-    """Three or more significant digits: 0.123, 4.57, 45.7, 457, 45,678; n/a where it is unknown."""
+    """Three or more significant digits, two of small ones: 0.0042, 0.123, 4.57, 45.7, 457, 45,678; n/a where it is unknown."""
     if value is None:
         return NONE
     size = abs(value)
-    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 or not size else 3
+    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 or not size else decimals_of(size, 3)
     return f"{value:,.{decimals}f}"
 
 

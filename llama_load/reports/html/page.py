@@ -17,6 +17,7 @@ from llama_load.foreign_text import printable, printable_json, redacted
 from llama_load.metrics.definitions import EVERY, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.records import Records
+from llama_load.metrics.statements import arranged, limit_text, mark, remarks
 from llama_load.reports.failure_lines import explanation, failure_times
 from llama_load.reports.html import tables
 from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, page_script, style_sheet
@@ -94,6 +95,10 @@ def html_page(results: Results, text: str, language: str) -> str:
             gpus=tables.gpu_grid(results, t),
             failure_times=failure_times,
             explanation=explanation,
+            statements=arranged(results.verdict.checks),
+            remarks=remarks(results.verdict.checks),
+            mark=mark,
+            limit_text=limit_text,
             slowest=tables.slowest_grid(measured, begun_ns, t),
             sections={section.key: section for section in sections},
             links=tables.links(results),

@@ -144,7 +144,7 @@ def gap_percentiles_by_bin(ok: Records, axis: TimeAxis, percentiles: tuple[float
 def _gaps(ok: Records, axis: TimeAxis) -> Iterator[tuple[NDArray[np.int64], Curve]]:
     """The gaps of the requests in batches: the bin in which each ends, and its ms."""
     for batch in ok.where(ok.has("first_token_mono_ns")).batches():
-        lengths = batch.table["itl_ms"].combine_chunks().value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+        lengths = batch.column("itl_ms").combine_chunks().value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
         gaps = batch.gaps_ms()
         if not len(gaps):
             continue
@@ -178,7 +178,7 @@ def bars(measured: Records, axis: TimeAxis, most: int, most_rows: int) -> Bars:
     order = order[begin : begin + most]
     row = _rows(measured.instants("started_mono_ns")[order], measured.instants("ended_mono_ns")[order])
     chosen = np.flatnonzero(row < most_rows)
-    records = Records(measured.table.take(order[chosen]))
+    records = measured.take(order[chosen])
 
     def seconds(name: str) -> Curve:
         return np.where(records.has(name), axis.at(records.optional_instants(name)), np.nan)

@@ -13,12 +13,11 @@ from llama_load.analysis.keys import flat_result
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.definitions import EVERY, Latency, of_group
-from llama_load.metrics.ecdf import Ecdf, exact_percentiles
+from llama_load.metrics.ecdf import Ecdf
 from llama_load.metrics.records import Records
 from llama_load.metrics.stage_figures import tok_per_s_per_user
 from llama_load.metrics.statistics import is_enough, least_count
-from llama_load.metrics.summary import Summary
-from llama_load.reports.html.charts_latency import values_of
+from llama_load.metrics.summary import Summary, distribution
 from llama_load.reports.html.numbers import NONE, brief, milliseconds
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.telemetry import GPU_COLUMNS, gpu_cells, telemetry_rows
@@ -143,7 +142,7 @@ def latency_grid(ok: Records, curves: Mapping[str, Ecdf], total: Summary, t: Tra
         curve = curves.get(latency.key)
         if curve is None:
             continue
-        exact = exact_percentiles(values_of(latency, ok), curve, PERCENTILES)
+        exact = distribution(ok, latency, PERCENTILES).percentiles
         few = {p for p in PERCENTILES[1:] if not is_enough(curve.counted, p)}
         lacking |= few
         cells = [brief(exact[p]) if p not in few else NONE for p in PERCENTILES]
@@ -199,7 +198,7 @@ def slowest_grid(measured: Records, begun_ns: int, t: Translate) -> Grid | None:
         return None
     took_ns = measured.instants("ended_mono_ns") - measured.instants("started_mono_ns")
     slow = np.argsort(-took_ns, kind="stable")[:MOST_SLOW]
-    records = Records(measured.table.take(slow))
+    records = measured.take(slow)
     names = ("ttft_ms", "tpot_ms", "prompt_tokens", "output_tokens")
     columns = {name: [None if np.isnan(value) else float(value) for value in records.numbers(name)] for name in names}
     texts = {name: records.strings(name) for name in ("request_id", "workload", "status")}

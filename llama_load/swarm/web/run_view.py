@@ -110,7 +110,7 @@ def run_view(files: RunFiles, name: str) -> RunView:
         headline=_text(verdict, "headline") or _headline(words, bad),
         error=error,
         figures=list(_figures(_dict(summary))),
-        bad_checks=[(_text(check, "stage"), _text(check, "text")) for check in bad],
+        bad_checks=[(_text(check, "stage"), _sentence(check)) for check in bad],
         thresholds=[_threshold(_dict(each)) for each in _list(ours.get("thresholds"))],
         parts=list(_parts(ours)),
         failures=[(_text(each, "kind"), str(each.get("count", ""))) for each in map(_dict, _list(ours.get("failures")))],
@@ -126,6 +126,13 @@ def run_view(files: RunFiles, name: str) -> RunView:
 def _headline(words: list[str], bad: list[dict[str, Any]]) -> str:
     """The verdict's words, with the first objection."""
     return f"{', '.join(words)}{': ' + _text(bad[0], 'text') if bad else ''}"
+
+
+def _sentence(check: Mapping[str, Any]) -> str:
+    """`Same: TPOT rose 2.0 x (limit 1.5); lower the rate`; older runs have no statement and no remedy."""
+    statement, limit, remedy = _text(check, "statement"), check.get("limit"), _text(check, "remedy")
+    text = _text(check, "text") + (f" (limit {limit:.4g})" if isinstance(limit, int | float) else "")
+    return (f"{statement}: " if statement else "") + text + (f"; {remedy}" if remedy else "")
 
 
 def _figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

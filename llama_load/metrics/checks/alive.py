@@ -1,0 +1,84 @@
+"""Checks that answers were generated: not refused, not the same for different prompts, not given up after some tokens."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.check import Check, limited
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.records import Records
+from llama_load.units import quantity
+
+# Ends of answers that a filter or a refusal of the model caused, in the words of several servers.
+REFUSALS = frozenset(("content_filter", "refusal", "safety", "blocklist", "prohibited_content", "recitation", "guardrail"))
+# Short answers may be equal or abrupt by intention (a classification): only requests for at least these tokens are judged.
+LEAST_ASKED, LEAST_ASKED_ABRUPT = 16, 32
+# An answer that ended on its own account after this many tokens is abrupt.
+ABRUPT_TOKENS = 4
+# Fewer answers than this show no pattern.
+LEAST_ANSWERS = 10
+
+
+def equal_answers(evidence: Evidence) -> Iterator[Check]:
+    """Answers equal to those of other prompts: a cache in front of the server, a stub, or a refusal.
+
+    Evidence: the hashes of prompts and answers. Of each answer that several prompts got, all but one count. Two generated answers
+    of 16 tokens are equal by chance in less than one of 10^6 pairs; the limit leaves room for greetings and single words.
+    """
+    name, ok = "equal_answer_ratio", evidence.records.ok()
+    judged = ok.where(_asked_at_least(ok, LEAST_ASKED) & ok.has("output_sha256") & ok.has("prompt_sha256"))
+    prompts = defaultdict(set)
+    for prompt, answer in zip(judged.strings("prompt_sha256"), judged.strings("output_sha256"), strict=True):
+        prompts[answer].add(prompt)
+    if len(judged) < LEAST_ANSWERS or len(set().union(*prompts.values())) < LEAST_ANSWERS:
+        yield limited(name, None, f"fewer than {LEAST_ANSWERS} answers to different prompts: equal ones would show nothing")
+        return
+    counts = Counter(judged.strings("output_sha256"))
+    equal = sum(counts[answer] - 1 for answer, asked in prompts.items() if len(asked) > 1)
+    text = f"{equal} of {quantity(len(judged), 'answer')} are equal to the answer of another prompt"
+    if equal:
+        most = max(counts, key=lambda answer: (len(prompts[answer]) > 1, counts[answer]))
+        text += f" (the most frequent came {quantity(counts[most], 'time')})"
+    yield limited(name, equal / len(judged), text)
+
+
+def refusals(evidence: Evidence) -> Iterator[Check]:
+    """Answers that a filter ended or the model refused, by their finish_reason. Evidence: the server's word, so no error."""
+    ok = evidence.records.ok()
+    reasons = Counter(str(reason).lower() for reason in ok.strings("finish_reason") if reason is not None)
+    if not reasons:
+        yield limited("refused_ratio", None, "no answer has a finish_reason")
+        return
+    refused = {reason: count for reason, count in reasons.items() if reason in REFUSALS}
+    count = sum(refused.values())
+    text = f"{count} of {quantity(len(ok), 'answer')} were refused or filtered"
+    if refused:
+        text += f" (finish_reason {', '.join(sorted(refused))})"
+    yield limited("refused_ratio", count / len(ok), text)
+
+
+def abrupt_answers(evidence: Evidence) -> Iterator[Check]:
+    """Answers of four tokens or less where 32 or more were allowed: refusals, error texts, a stub.
+
+    Evidence: token counts and finish_reason. No statistics; chat models end less than 1 % of their answers so early.
+    """
+    name, ok = "abrupt_answer_ratio", evidence.records.ok()
+    judged = ok.where(_asked_at_least(ok, LEAST_ASKED_ABRUPT) & ok.has("output_tokens"))
+    if len(judged) < LEAST_ANSWERS:
+        yield limited(name, None, f"fewer than {LEAST_ANSWERS} answers may have {LEAST_ASKED_ABRUPT} tokens or more")
+        return
+    calls = judged.equals("finish_reason", "tool_calls") | judged.equals("finish_reason", "function_call")
+    tokens = judged.numbers("output_tokens")
+    abrupt = (tokens <= ABRUPT_TOKENS) & ~judged.equals("finish_reason", "length") & ~calls
+    text = f"{int(abrupt.sum())} of {quantity(len(judged), 'answer')} ended after {ABRUPT_TOKENS} tokens or less"
+    yield limited(name, float(abrupt.mean()), text)
+
+
+def _asked_at_least(ok: Records, tokens: int) -> NDArray[np.bool_]:
+    """One bool per request: whether its answer may have this many tokens."""
+    asked = ok.numbers("max_tokens")
+    return np.asarray(np.isnan(asked) | (asked == 0) | (asked >= tokens), dtype=np.bool_)

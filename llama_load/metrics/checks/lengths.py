@@ -1,0 +1,109 @@
+"""Checks of lengths: did the server process the whole prompts, and did answers get the requested length?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics import answer_ends
+from llama_load.metrics.check import Check, information, limited
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.records import Records
+from llama_load.units import quantity
+
+# The resolution of a planned prompt length: of a tokenizer's count, and the factor of an estimate's error.
+PLAN_RATIO, PLAN_TOKENS, ESTIMATE_FACTOR = 0.02, 8, 3.0
+# Prompts were cut at a length where this share of them (and this many) has exactly that length, the largest of all, although
+# their planned lengths differ by this factor.
+CUT_SHARE, LEAST_CUT, CUT_SPAN = 0.05, 5, 1.3
+# Counted stream events may exceed the tokens by one in this many.
+EVENTS_PER_EXTRA = 50
+
+
+def short_answers(evidence: Evidence) -> Iterator[Check]:
+    """Answers shorter than requested, where all should have the requested length (--ignore-eos, --output-len)."""
+    ok = evidence.records.ok()
+    asked, got = requested(ok), ok.numbers("output_tokens")
+    counted = ~np.isnan(asked) & ~np.isnan(got) & ~ok.equals("token_source", "events")
+    if not counted.any():
+        return
+    reached = float(got[counted].sum() / asked[counted].sum())
+    text = f"answers have {reached:.0%} of the requested tokens (mean {got[counted].mean():.1f} of {asked[counted].mean():.1f})"
+    if not evidence.fixed_lengths:
+        yield information("answer_length_ratio", reached, text)
+        return
+    short = int((got[counted] < asked[counted]).sum())
+    if short:
+        text = f"{short} of {quantity(int(counted.sum()), 'answer')} ended before the requested length: " + text
+    by_length = evidence.records.equals("finish_reason", "length").all()
+    advice = "see why the server ends answers by length before their requested length" if by_length else None
+    yield limited("short_answer_ratio", short / int(counted.sum()), text, advice=advice)
+
+
+def cut_by_context(evidence: Evidence) -> Check:
+    """Answers that ended because the context was full (see `metrics.answer_ends`)."""
+    ok = evidence.records.ok()
+    cut = int(answer_ends.cut_by_context(ok, length_means_full=evidence.length_means_full).sum())
+    text = f"{quantity(cut, 'answer')} were cut by the context" if cut else "no answer was cut by the context"
+    return limited("cut_by_context_ratio", cut / len(ok), text) if len(ok) else limited("cut_by_context_ratio", None, "no answers")
+
+
+def long_answers(evidence: Evidence) -> Iterator[Check]:
+    """Answers longer than max_tokens (times `n`). Evidence: the server's counts or the events, both whole numbers: no error, but
+    for events an allowance of 2 % and one."""
+    ok = evidence.records.ok()
+    asked, got = requested(ok), ok.numbers("output_tokens")
+    counted = (asked > 0) & ~np.isnan(got)
+    if not counted.any():
+        yield limited("long_answer_ratio", None, "no answer has both a requested and a counted length")
+        return
+    extra = np.where(ok.equals("token_source", "events"), 1 + asked / EVENTS_PER_EXTRA, 0.0)
+    longer = counted & (got > asked + extra)
+    count = int(longer.sum())
+    text = f"{count} of {quantity(int(counted.sum()), 'answer')} are longer than requested"
+    if count:
+        text += f" (mean {got[longer].mean():.1f} of {asked[longer].mean():.1f} tokens): the server ignores max_tokens"
+    yield limited("long_answer_ratio", count / int(counted.sum()), text)
+
+
+def prompts_shortened(evidence: Evidence) -> Iterator[Check]:
+    """Prompts that have fewer tokens by the server's count than were sent.
+
+    Evidence: the count before the run (by the server's or a local tokenizer: within 2 % and 8 tokens; an estimate: within a factor
+    of 3) and the server's count in each answer; and, whatever the count before the run, many prompts of one and the same largest
+    length whose planned lengths differ. No statistics: an honest server's count includes every token that was sent.
+    """
+    name, ok = "shortened_prompt_ratio", evidence.records.ok()
+    got, planned = ok.numbers("prompt_tokens"), ok.numbers("planned_prompt_tokens")
+    reported = ok.equals("prompt_token_source", "usage") | ok.equals("prompt_token_source", "timings")
+    known = reported & ~np.isnan(got) & (planned > 0)
+    if not known.any():
+        yield limited(name, None, "prompt tokens are not known from two sources (the count before the run, the server)")
+        return
+    by_estimate = evidence.cache.estimated
+    least = planned / ESTIMATE_FACTOR if by_estimate else planned * (1 - PLAN_RATIO)
+    short = known & ((got < least - PLAN_TOKENS) | _cut_at_one_length(got, planned, known))
+    count, total = int(short.sum()), int(known.sum())
+    if count:
+        text = f"{count} of {quantity(total, 'prompt')} have fewer tokens by the server's count than were sent"
+        text += f" (mean {got[short].mean():.1f} of {planned[short].mean():.1f}): they were cut"
+    else:
+        how = "as an estimate expects" if by_estimate else "as counted before the run"
+        text = f"{quantity(total, 'prompt')} {'has' if total == 1 else 'have'} their tokens by the server's count, {how}"
+    yield limited(name, count / total, text)
+
+
+def requested(records: Records) -> NDArray[np.float64]:
+    """Requested output tokens of each request: max_tokens times the number of answers (`n`)."""
+    return records.numbers("max_tokens") * np.fmax(1.0, records.numbers("choices"))
+
+
+def _cut_at_one_length(got: NDArray[np.float64], planned: NDArray[np.float64], known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The prompts that have the largest length of all, where so many have it that it must be a limit."""
+    at_limit = known & (got == np.max(got[known]))
+    count = int(at_limit.sum())
+    if count < max(LEAST_CUT, CUT_SHARE * known.sum()) or planned[at_limit].max() < CUT_SPAN * planned[at_limit].min():
+        return np.zeros(len(got), dtype=np.bool_)
+    return np.asarray(at_limit & (planned > CUT_SPAN * planned[at_limit].min()), dtype=np.bool_)

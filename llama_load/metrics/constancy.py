@@ -1,0 +1,245 @@
+"""Whether a server was the same all the time: latencies, throughput and failures by slices of the run's time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.changes import MOST_SLICES, REQUESTS_A_SLICE, Change, find_change, is_confirmed, slices_of
+from llama_load.metrics.slices import Instants, Slices, Values
+
+Flags = NDArray[np.bool_]
+
+TTFT, TPOT, E2EL, THROUGHPUT, FAILURES = "TTFT", "TPOT", "E2EL", "throughput", "failures"
+
+# A part whose failures are as unlikely as this (log likelihood ratio) is no chance: about 1 in 1000 for the most unlikely of 276.
+LEAST_LOG_RATIO = 12.5
+# A part of the time with another throughput has at least this many requests.
+FEWEST_REQUESTS = 4
+# Groups of requests that met about the same number of others in flight: at most this many, of at least this many requests.
+MOST_GROUPS, REQUESTS_A_GROUP = 40, 10
+# The first requests are a cold start if the slowest of them took this many times as long as the slowest later one.
+COLD = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """The requests of a run or stage under constant load, as columns.
+
+    `first_ns` is -1 and a latency NaN where there is none. `tpot_ms` may have a value for requests that were cut. `tokens` are the
+    output tokens, or 1 a request where they are not known of all. `scheduled_ns`: None in a closed loop. `is_even`: each request is
+    a draw from the same work, so that throughput is expected to stay the same (not so where conversations grow).
+    """
+
+    started_ns: Instants
+    first_ns: Instants
+    ended_ns: Instants
+    is_ok: Flags
+    is_failed: Flags
+    ttft_ms: Values
+    tpot_ms: Values
+    e2el_ms: Values
+    tokens: Values
+    prompt_tokens: Values
+    begin_ns: int
+    end_ns: int
+    scheduled_ns: Instants | None = None
+    is_even: bool = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests were sent by a schedule."""
+        return self.scheduled_ns is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A series and the part of the time in which it changed."""
+
+    name: str
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """The slowest first token of the requests that met the server at its start, and the slowest and the median later one, ms."""
+
+    first_ms: float
+    slowest_ms: float
+    median_ms: float
+    requests: int
+
+    @property
+    def ratio(self) -> float:
+        """First / slowest later one."""
+        return self.first_ms / self.slowest_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Constancy:
+    """What was looked at (`judged`: names of series with enough slices), and what changed, the largest change first."""
+
+    judged: Sequence[str]
+    changes: Sequence[Named]
+    cold_start: ColdStart | None = None
+
+
+def constancy(seen: Observed) -> Constancy:
+    """Look at each series for a part of the time that differs."""
+    judged: list[str] = []
+    changes: list[Named] = []
+    for series in _series(seen):
+        judged.append(series.name)
+        if (change := find_change(series.slices, series.levels, has_waits=series.has_waits)) is not None and _is_confirmed(series, change):
+            changes.append(Named(series.name, change))
+    if (failed := failure_change(seen)) is not None:
+        changes.append(Named(FAILURES, failed))
+    changes.sort(key=lambda each: -each.change.size)
+    return Constancy(judged, changes, cold_start(seen))
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """A level per slice, and the requests that it comes from: value (None: it has none of its own) and middle of each.
+    `by_one`: the factor by which a single slow request changes the level while it lasts."""
+
+    name: str
+    slices: Slices
+    levels: Values
+    values: Values | None
+    middle_ns: Instants
+    by_one: float = 1.0
+
+    @property
+    def has_waits(self) -> bool:
+        """Whether waits in a queue are part of it, so that neighbours are alike."""
+        return self.name in (TTFT, E2EL)
+
+
+def _is_confirmed(series: _Series, change: Change) -> bool:
+    """Whether enough requests show it."""
+    if series.values is not None:
+        return is_confirmed(change, series.values, series.middle_ns, has_waits=series.has_waits)
+    inside = (series.middle_ns >= change.begin_ns) & (series.middle_ns < change.end_ns)
+    return int(inside.sum()) >= FEWEST_REQUESTS and change.size > series.by_one**2
+
+
+def _series(seen: Observed) -> Iterator[_Series]:
+    """Each series that has enough slices."""
+    decoding = ~np.isnan(seen.tpot_ms) & (seen.first_ns >= 0)
+    yield from _latency(seen, TPOT, seen.tpot_ms, decoding, seen.first_ns)
+    if seen.is_open:
+        name, values = (E2EL, seen.e2el_ms) if np.isnan(seen.ttft_ms[seen.is_ok]).all() else (TTFT, seen.ttft_ms)
+        ok = seen.is_ok & (values > 0)
+        equal = _at_equal_load(seen, values, ok)
+        yield from _latency(seen, name, equal, ~np.isnan(equal), seen.started_ns)
+        return
+    later = seen.is_ok & ~_at_start(seen)
+    yield from _latency(seen, TTFT, seen.ttft_ms, later & ~np.isnan(seen.ttft_ms), seen.started_ns)
+    yield from _latency(seen, E2EL, seen.e2el_ms, later & ~np.isnan(seen.e2el_ms), seen.started_ns)
+    if seen.is_even and (slices := slices_of(seen.begin_ns, seen.end_ns, seen.started_ns, seen.ended_ns)) is not None:
+        answered = ~seen.is_failed
+        since = np.where(seen.first_ns >= 0, seen.first_ns, seen.started_ns)[answered]
+        amounts = slices.amount(seen.tokens[answered], since, seen.ended_ns[answered])
+        levels = np.maximum(amounts, 0.01 * float(np.median(amounts)))
+        served = float((seen.ended_ns[answered] - since).sum()) / max(1, seen.end_ns - seen.begin_ns)  # at once, on average
+        by_one = served / (served - 1) if served > 1 else math.inf
+        yield _Series(THROUGHPUT, slices, levels, None, (seen.started_ns + seen.ended_ns) // 2, by_one)
+
+
+def _latency(seen: Observed, name: str, values: Values, chosen: Flags, since_ns: Instants) -> Iterator[_Series]:
+    values, since_ns, ended_ns = values[chosen], since_ns[chosen], seen.ended_ns[chosen]
+    slices = slices_of(seen.begin_ns, seen.end_ns, since_ns, ended_ns)
+    if slices is not None:
+        logs = np.log(np.maximum(values, 1e-3))
+        yield _Series(name, slices, np.exp(slices.mean(logs, since_ns, ended_ns)), values, (since_ns + ended_ns) // 2)
+
+
+def _at_start(seen: Observed) -> Flags:
+    """The requests that started before any had ended: with several users they met an idle server, all at once."""
+    if not seen.is_ok.any():
+        return np.zeros(len(seen.started_ns), dtype=np.bool_)
+    early = np.asarray(seen.started_ns < seen.ended_ns[seen.is_ok].min())
+    return early if int(early.sum()) > 1 else np.zeros_like(early)
+
+
+def _at_equal_load(seen: Observed, values: Values, ok: Flags) -> Values:
+    """The values, divided by the mean of the requests that met about as many others in flight, times the mean of all.
+
+    In a queue a latency is long where many are in flight, for long times on end, on a server that stays the same; what remains is
+    the server."""
+    in_flight = np.searchsorted(np.sort(seen.started_ns), seen.started_ns) - np.searchsorted(
+        np.sort(seen.ended_ns), seen.started_ns, side="right"
+    )
+    groups = min(MOST_GROUPS, int(ok.sum()) // REQUESTS_A_GROUP)
+    if groups < 2:
+        return np.full(len(values), np.nan)
+    edges = np.unique(np.quantile(in_flight[ok], np.linspace(0, 1, groups + 1)[1:-1]))
+    group = np.searchsorted(edges, in_flight, side="left")
+    logs = np.log(np.where(ok, values, 1.0))
+    means = np.bincount(group[ok], logs[ok], len(edges) + 1) / np.maximum(np.bincount(group[ok], minlength=len(edges) + 1), 1)
+    equal = np.exp(logs - means[group] + float(logs[ok].mean()))
+    return np.where(ok & (group < len(edges)), equal, np.nan)  # the most in flight are too different from each other
+
+
+def failure_change(seen: Observed) -> Change | None:
+    """The part of the time whose share of failed requests is most unlike the rest's, if chance does not explain it.
+
+    Its log likelihood ratio against one share for all the time must exceed 12.5. `inside` and `outside` are shares, 0 to 1.
+    """
+    ended = seen.is_ok | seen.is_failed
+    count = min(MOST_SLICES, int(ended.sum()) // REQUESTS_A_SLICE)
+    if count < 2 or not seen.is_failed.any():
+        return None
+    slices = Slices(int(seen.ended_ns[ended].min()), int(seen.ended_ns[ended].max()) + 1, count)
+    failures = np.concatenate(([0.0], np.cumsum(slices.number(seen.ended_ns[seen.is_failed]))))
+    requests = np.concatenate(([0.0], np.cumsum(slices.number(seen.ended_ns[ended]))))
+    first, last = np.triu_indices(count + 1, 1)
+    first, last = first[last - first < count], last[last - first < count]
+    failed, of = failures[last] - failures[first], requests[last] - requests[first]
+    rest_failed, rest = failures[-1] - failed, requests[-1] - of
+    ratio = _likelihood(failed, of) + _likelihood(rest_failed, rest) - _likelihood(failures[-1:], requests[-1:])
+    ratio[(of == 0) | (rest == 0) | (failed * rest < rest_failed * of)] = 0.0
+    best = int(np.argmax(ratio)) if len(ratio) else 0
+    if not len(ratio) or ratio[best] < LEAST_LOG_RATIO:
+        return None
+    return Change(
+        slices.edge_ns(int(first[best])),
+        slices.edge_ns(int(last[best])),
+        float(failed[best] / of[best]),
+        float(rest_failed[best] / rest[best]),
+        at_begin=bool(first[best] == 0),
+        at_end=bool(last[best] == count),
+    )
+
+
+def _likelihood(failed: Values, of: Values) -> Values:
+    """k ln(k / n) + (n - k) ln((n - k) / n), with 0 ln 0 = 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = [np.where(each > 0, each * np.log(each / of), 0.0) for each in (failed, of - failed)]
+    return np.asarray(parts[0] + parts[1])
+
+
+def cold_start(seen: Observed) -> ColdStart | None:
+    """Whether the requests that met the server at its start waited much longer for their first token than any later one.
+
+    The slowest must exceed 3 x (the slowest later one + their number x the later median), because they are prefilled all at once,
+    and do so per prompt token, too, because a long prompt is no cold start. None where that is not so, or later ones are too few.
+    """
+    values = seen.e2el_ms if np.isnan(seen.ttft_ms[seen.is_ok]).all() else seen.ttft_ms
+    ok = seen.is_ok & (values > 0)
+    if not ok.any():
+        return None
+    early = ok & (seen.started_ns < seen.ended_ns[ok].min())
+    later = ok & ~early
+    if later.sum() < max(8, early.sum()):
+        return None
+    per_token = values / np.maximum(np.nan_to_num(seen.prompt_tokens, nan=1.0), 1.0)
+    for each in (values, per_token):
+        if each[early].max() <= COLD * (each[later].max() + (early.sum() - 1) * np.median(each[later])):
+            return None
+    return ColdStart(float(values[early].max()), float(values[later].max()), float(np.median(values[later])), int(early.sum()))

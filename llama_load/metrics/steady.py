@@ -1,0 +1,187 @@
+"""The steady part of a run: after its warm-up and before the server changed, if there is such a part."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.backlog import backlog
+from llama_load.metrics.changes import find_change, is_confirmed, slices_of
+from llama_load.metrics.trend import Values, autocorrelation_time, mann_kendall, pettitt
+
+STEADY, NONE, TOO_SHORT = "steady", "none", "too short"
+
+Instants = NDArray[np.int64]
+
+# Buckets of equal numbers of requests: fewer show no trend, more add nothing.
+FEWEST_BUCKETS, MOST_BUCKETS = 10, 40
+# A bucket smaller than two rounds of all users shows who started together, not how fast the server is.
+ROUNDS = 2
+# Leading buckets this far from the median of the back half are warm-up: a share of it, or a number of MADs.
+WARMUP_SHARE, WARMUP_MADS = 0.05, 3.0
+# Smaller changes are no reason to leave out requests.
+LEAST_CHANGE = 0.05
+# How long a steady part must be: in p99 E2EL, and in autocorrelation times of TPOT.
+LEAST_P99, LEAST_TIMES = 5, 10
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyPart:
+    """The steady part of a run, or why there is none.
+
+    `reason`: "steady", "none" (it was never steady) or "too short" (to judge, or to be of use); `text` says why not. The part has
+    the requests that started (in an open loop: were scheduled) from `begin_ns` to `end_ns`, both included; both None without one.
+    `requests` are in it; `warmup_share` of all requests were before it, 0 to 1. `shift_ns`: when the server changed, which ends the
+    part.
+    """
+
+    reason: str
+    text: str = ""
+    begin_ns: int | None = None
+    end_ns: int | None = None
+    requests: int = 0
+    warmup_share: float = 0.0
+    shift_ns: int | None = None
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether there is such a part."""
+        return self.reason == STEADY
+
+    def holds(self, instants_ns: Instants) -> NDArray[np.bool_]:
+        """One bool per request, by its start (in an open loop by its schedule): whether it is in the part."""
+        if self.begin_ns is None or self.end_ns is None:
+            return np.zeros(len(instants_ns), dtype=np.bool_)
+        return np.asarray((instants_ns >= self.begin_ns) & (instants_ns <= self.end_ns))
+
+
+def steady_part(
+    started_ns: Instants,
+    ended_ns: Instants,
+    tpot_ms: Values,
+    *,
+    scheduled_ns: Instants | None = None,
+    concurrency: int | None = None,
+) -> SteadyPart:
+    """The steady part of these requests, in order of their start, or of `scheduled_ns` in an open loop.
+
+    `tpot_ms` is NaN where a request has none (failed, cancelled, one token); without any, E2EL is used. `concurrency`: None for
+    the mean number in flight.
+
+    1. Open loop: a growing backlog (see `metrics.backlog`) means that there is none.
+    2. Closed loop: requests that started before the first one ended met an idle server, and are warm-up.
+    3. 10 to 40 buckets of equal numbers of requests, at least 2 x concurrency each. Leading buckets whose median TPOT is outside
+       median ± max(5 %, 3 MAD) of the back half are warm-up, but for a whole half. Tails decide nothing: a part chosen by its tail
+       has a better tail than the server.
+    4. A trend of the buckets (Mann-Kendall with the variance of Hamed and Rao, 1 %; Theil-Sen change over 5 %) that fits better
+       than a shift means that there is none.
+    5. A change of over 5 % ends the part, or its warm-up: a shift (Pettitt, 1 %), or a part of the time that differs
+       (`metrics.changes`).
+    6. It must last 5 x p99 E2EL, and 10 autocorrelation times of TPOT.
+
+    On queues with a constant server (benchmarks/steadiness.py) it is never "none", and the shifts are below 1 %.
+    """
+    at_ns = started_ns if scheduled_ns is None else scheduled_ns
+    order = np.argsort(at_ns, kind="stable")
+    at_ns, started_ns, ended_ns, values = at_ns[order], started_ns[order], ended_ns[order], tpot_ms[order]
+    if not len(at_ns):
+        return SteadyPart(TOO_SHORT, "no requests")
+    if scheduled_ns is not None and (grown := _growing(at_ns, ended_ns)) is not None:
+        return grown
+    e2el_ns = (ended_ns - started_ns).astype(np.float64)
+    if np.isnan(values).all():
+        values = e2el_ns
+    if concurrency is None:
+        concurrency = math.ceil(e2el_ns.sum() / max(1, int(ended_ns.max()) - int(at_ns[0])))
+    first = 0 if scheduled_ns is not None else int(np.searchsorted(at_ns, ended_ns.min()))
+    last, size, shift_ns = len(at_ns), ROUNDS * max(1, concurrency), None
+    if (few := _too_few(last - first, size)) is not None:
+        return few
+    first = _after_warmup(values, first, size)
+    for _ in range(FEWEST_BUCKETS):  # each turn cuts some of it off; there are seldom more than two
+        if (few := _too_few(last - first, size)) is not None:
+            return replace(few, shift_ns=shift_ns)
+        medians, edges = _medians(values, first, last, size)
+        shift, trend = pettitt(medians), mann_kendall(medians)
+        if trend.is_significant and abs(trend.change) > LEAST_CHANGE and trend.misfit < shift.misfit:
+            return SteadyPart(NONE, f"TPOT changed evenly by {trend.change:+.0%}", shift_ns=shift_ns)
+        if shift.is_significant and abs(shift.change) > LEAST_CHANGE:
+            last = int(edges[shift.at])
+            shift_ns = int(at_ns[last])
+        elif (change := _differing(started_ns[first:last], ended_ns[first:last], values[first:last])) is not None:
+            begin, end = (int(each) for each in np.searchsorted(at_ns, change))
+            if begin <= first and end <= len(at_ns) // 2:
+                first = end
+            else:
+                last = end if begin <= first else begin
+                shift_ns = change[1] if begin <= first else change[0]
+        else:
+            break
+    text = _too_short(at_ns[first:last], e2el_ns[first:last], values[first:last])
+    if text is not None:
+        return SteadyPart(TOO_SHORT, text, shift_ns=shift_ns)
+    return SteadyPart(STEADY, "", int(at_ns[first]), int(at_ns[last - 1]), last - first, first / len(at_ns), shift_ns)
+
+
+def _growing(scheduled_ns: Instants, ended_ns: Instants) -> SteadyPart | None:
+    found = backlog(scheduled_ns, ended_ns)
+    if found is None or found.deficit <= found.limit:
+        return None
+    return SteadyPart(NONE, f"the backlog grew by {found.growth} of {found.arrivals} arrivals")
+
+
+def _differing(started_ns: Instants, ended_ns: Instants, values: Values) -> tuple[int, int] | None:
+    """The part of the time of these requests in which their values differ by over 5 %."""
+    rows = ~np.isnan(values)
+    since, until, known = started_ns[rows], ended_ns[rows], values[rows]
+    slices = slices_of(int(started_ns.min()), int(started_ns.max()) + 1, since, until)
+    if slices is None:
+        return None
+    change = find_change(slices, np.exp(slices.mean(np.log(np.maximum(known, 1e-3)), since, until)))
+    if change is None or change.size <= 1 + LEAST_CHANGE or not is_confirmed(change, known, (since + until) // 2):
+        return None
+    return change.begin_ns, change.end_ns
+
+
+def _too_few(requests: int, size: int) -> SteadyPart | None:
+    if requests >= FEWEST_BUCKETS * size:
+        return None
+    return SteadyPart(TOO_SHORT, f"it has {max(0, requests)} requests, needed are {FEWEST_BUCKETS * size}")
+
+
+def _too_short(at_ns: Instants, e2el_ns: Values, values: Values) -> str | None:
+    if float(at_ns[-1] - at_ns[0]) < LEAST_P99 * float(np.percentile(e2el_ns, 99)):
+        return f"it lasts less than {LEAST_P99} x the p99 of E2EL"
+    known = values[~np.isnan(values)]
+    if len(known) < LEAST_TIMES * autocorrelation_time(known):
+        return f"it lasts less than {LEAST_TIMES} autocorrelation times of TPOT"
+    return None
+
+
+def _medians(values: Values, first: int, last: int, size: int) -> tuple[Values, NDArray[np.int64]]:
+    """The medians of buckets of equal numbers of requests, and the buckets' edges; buckets without a value are left out."""
+    count = min(MOST_BUCKETS, (last - first) // size)
+    edges = np.linspace(first, last, count + 1).astype(np.int64)
+    medians = np.array([_median(values[begin:end]) for begin, end in pairwise(edges)])
+    known = ~np.isnan(medians)
+    return medians[known], edges[np.append(known, True)]
+
+
+def _median(values: Values) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else math.nan
+
+
+def _after_warmup(values: Values, first: int, size: int) -> int:
+    """The first request after the leading buckets that differ from the back half. Where a whole half differs that is a change of
+    the server, and no warm-up."""
+    medians, edges = _medians(values, first, len(values), size)
+    back = medians[len(medians) // 2 :]
+    level = float(np.median(back))
+    apart = max(WARMUP_SHARE * level, WARMUP_MADS * float(np.median(np.abs(back - level))))
+    inside = np.flatnonzero(np.abs(medians[: len(medians) // 2] - level) <= apart)
+    return int(edges[inside[0]]) if len(inside) else first
