@@ -48,6 +48,7 @@ HEARTBEAT_MS, NO_ANSWER_MS, SILENT_MS = 2_000, 6_000, 60_000
 HANDSHAKE_MS, CONNECT_MS = 5_000, 3_000
 # A receiving loop lets others run after this time.
 YIELD_S = 0.005
+BACKLOG = 1024  # connections that the kernel keeps until the master accepts them: 500 workers come at once
 LOOK_AGAIN_S = 1.0
 POLLIN = int(zmq.POLLIN)  # as an enum it would cost 3 us to compare
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -151,7 +152,7 @@ class Server(_Socket):
     def __init__(self, host: str, port: int, keys: CurveKeys | None = None) -> None:
         super().__init__(host, port, keys)
         # Handover: a worker may come back before its old connection is known to be dead.
-        self.socket = self._new_socket(zmq.ROUTER, (zmq.ROUTER_HANDOVER, 1))
+        self.socket = self._new_socket(zmq.ROUTER, (zmq.ROUTER_HANDOVER, 1), (zmq.BACKLOG, BACKLOG))
         if keys is not None:
             keys.on_master(self.socket)
         self._inbox = _Inbox(self.socket)
