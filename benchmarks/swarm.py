@@ -56,7 +56,8 @@ class Worker:
         self.client = Client("127.0.0.1", port, self.name, curve_keys(KEY))
         self.leases: list = []
         self.ended: list = []
-        self.unacknowledged: dict[int, tuple[int, int]] = {}
+        self.holding: set = set()
+        self.unacknowledged: dict[int, tuple[list, int]] = {}
         self.number = 0
         self.flush_s = 0.1
         self.over = False
@@ -89,18 +90,20 @@ class Worker:
             if message.type == messages.LEASES:
                 leases = messages.unpack_leases(data["leases"])
                 self.leases += leases
+                self.holding |= {lease.key for lease in leases}
                 self.say(messages.STARTED, {"keys": [lease.key for lease in leases]})
             elif message.type == messages.ACK:
                 for number in data["numbers"]:
-                    self.stored.value += self.unacknowledged.pop(number, (0, 0))[0]
+                    keys, _ = self.unacknowledged.pop(number, ([], 0))
+                    self.stored.value += len(keys)
+                    self.holding.difference_update(keys)
             elif message.type == messages.PING:
                 self.flush_s = data["batch_every_s"]
                 answer = {"asked_ns": data["asked_ns"], "worker_ns": time.monotonic_ns()}
                 if not self.over:
-                    holds = [lease.key for lease in self.leases + self.ended]
                     answer |= {
                         "delivered": data["delivered"],
-                        "holds": holds,
+                        "holds": list(self.holding),
                         "wants": {"Chat": max(0, self.ahead - len(self.leases))},
                     }
                 self.say(messages.PONG, answer)
@@ -146,7 +149,7 @@ class Worker:
             self.number += 1
             self.sent.value += len(leases)
             batch = self.batch(leases)
-            self.unacknowledged[self.number] = len(leases), len(batch)
+            self.unacknowledged[self.number] = [lease.key for lease in leases], len(batch)
             self.client.send_batch(messages.pack_header(self.number, self.run), batch)
 
     def batch(self, leases: list) -> bytes:
@@ -175,7 +178,6 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=5000.0)
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--catch-up", type=int, default=0)
-    parser.add_argument("--keep", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder, port, server_port, metrics_port = Path(name), free_port(), free_port(), free_port()

@@ -171,7 +171,7 @@ def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: P
 @pytest.mark.heavy
 def test_a_remote_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """kill -9 of a worker in another PID namespace, which is another machine to the master: its connections are closed, and new ones
-    do not come. Noticed after a second; 30 s would pass without a word from a worker that is only cut off."""
+    do not come. A worker that is only cut off would be given up as silent, after 30 s."""
     server = simulate("--first-token-ms", "100", "--interval-ms", "20")
     arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
     with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running:
@@ -181,9 +181,7 @@ def test_a_remote_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_
             pytest.skip(f"no PID namespaces here: {running.log(1)}")
         wait_until(server.has_answered(8))
         remote.kill()
-        killed_s = time.monotonic()
         done = running.finish()
-    assert time.monotonic() - killed_s < 20
     assert done.code == 3, done.err
     assert "has closed its connections; requests that it may have sent are not repeated" in done.err
     (lost,) = done.manifest["lost"]
