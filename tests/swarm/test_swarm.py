@@ -283,6 +283,7 @@ def test_a_master_that_is_killed_leaves_everything_acknowledged(
         running.master.kill()
         running.master.wait()
         wait_until(lambda: all(worker.poll() is not None for worker in running.workers), 15)
+        assert [worker.returncode for worker in running.workers] == [1, 1]
         assert "the master is gone" in running.log(0)
         assert "Traceback" not in running.log(0) + running.log(1)
         done = run_report(running.run_dir)
