@@ -28,22 +28,27 @@ folder_of = $(CACHE)/$(1)-$(shell cat scripts/install.sh scripts/requirements/$(
 
 # At the end once more without epoll and kernel stamps, as on macOS: the tests in which this differs, which are those of the wire
 # (connections, exchanges, TLS, the alarm), of the clock, and a run each against the real llama-server, with faults, in an open loop
-# and with two processes.
+# and with two processes. Last the audit of dependencies: AUDIT=optional accepts that its database cannot be reached.
 test-heavy: $(VENV)/.dev
 	@scripts/debian.sh
 	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp_python $(call folder_of,llama_cpp_python)
 	@PYTHON=$(PYTHON) scripts/install.sh llama_cpp $(call folder_of,llama_cpp)
 	@$(PIP) -e '.[heavy]'
-	@scripts/audit.sh $(BIN)
 	HEAVY_LLAMA_CPP=$(call folder_of,llama_cpp) HEAVY_VLLM=$(call folder_of,vllm) HEAVY_LLAMA_CPP_PYTHON=$(call folder_of,llama_cpp_python) $(BIN)/pytest -m heavy $(TWICE)
 	LLAMA_LOAD_PORTABLE=1 $(BIN)/pytest -m "portable and not heavy" $(TWICE)
+	$(BIN)/python scripts/audit.py $(BIN)
 
 # Part of test-heavy; alone, with what the containers print.
 test-containers: $(VENV)/.dev
 	@scripts/debian.sh
 	@$(PIP) -e '.[heavy]'
 	$(BIN)/pytest -m heavy tests/heavy/test_containers.py tests/test_docker_files.py -v -s
+
+# The packages of the image with their hashes, newest versions that pyproject.toml allows.
+lock: $(VENV)/.dev
+	@$(PIP) 'uv>=0.8'
+	scripts/lock.sh $(BIN)
 
 # Thousands of new examples for every test that makes its own, where the suite tries the same hundred each time.
 fuzz: $(VENV)/.dev
@@ -55,10 +60,12 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.arrivals
 	$(BIN)/python -m benchmarks.verdicts
+	$(BIN)/python -m benchmarks.steadiness
 	$(BIN)/python -m benchmarks.reports
 	$(BIN)/python -m benchmarks.large_prompts
 	$(BIN)/python -m benchmarks.live_figures
 	$(BIN)/python -m benchmarks.telemetry
+	$(BIN)/python -m benchmarks.search
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

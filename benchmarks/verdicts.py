@@ -1,7 +1,7 @@
-"""Whether the verdict is CLIENT-BOUND where the client's figures are wrong, and only there.
+"""Whether the verdict is CLIENT-BOUND where the client's figures are wrong, and only there; and whether planted flaws are named.
 
 The same load on an idle machine and together with processes that burn CPU; client and server share the cores. For each run: the
-error of mean and p99 of TTFT and E2EL against the server's log, and the verdict.
+error of mean and p99 of TTFT and E2EL against the server's log, and the verdict. Then the table of `benchmarks.flaws`.
 
 .venv/bin/python -m benchmarks.verdicts
 """
@@ -15,6 +15,7 @@ from contextlib import ExitStack
 import msgspec
 import numpy as np
 
+from benchmarks import flaws
 from benchmarks.harness import bench, heading
 from llama_load.bundled import bundled
 from llama_load.runs import load_run
@@ -57,6 +58,7 @@ def main() -> None:
     for name in SERVERS:
         for burners in BURNERS:
             print(row(name, burners), flush=True)
+    flaws.main(())
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 # llama.cpp with its RPC backend, which the public images do not have. For GPUs: another BASE and --build-arg CMAKE_ARGS=-DGGML_CUDA=ON
-ARG BASE=debian:bookworm-slim
+ARG BASE=debian:12.12-slim@sha256:d5d3f9c23164ea16f31852f95bd5959aad1c5e854332fe00f7b3a20fcc9f635c
 
 FROM ${BASE} AS build
 # hadolint ignore=DL3008
 RUN apt-get update && \
     apt-get install --yes --no-install-recommends build-essential ca-certificates cmake git libssl-dev && \
     rm -rf /var/lib/apt/lists/*
-ARG LLAMA_CPP_REF=master CMAKE_ARGS=""
+ARG LLAMA_CPP_REF=b11434 CMAKE_ARGS=""
 RUN git clone --depth 1 --branch ${LLAMA_CPP_REF} https://github.com/ggml-org/llama.cpp /src
 WORKDIR /src
 # hadolint ignore=SC2086

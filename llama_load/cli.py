@@ -19,6 +19,7 @@ from llama_load.cli_compare import add_compare
 from llama_load.cli_datasets import add_datasets
 from llama_load.cli_files import add_files
 from llama_load.cli_parser import Parser
+from llama_load.cli_search import add_search
 from llama_load.cli_serve import add_serve, split_server_flags
 from llama_load.cli_sweep import add_sweep
 from llama_load.cli_telemetry import add_telemetry
@@ -152,6 +153,7 @@ def command_parser() -> Parser:
     runs.set_defaults(run=_runs)
 
     add_compare(commands)
+    add_search(commands)
     add_sweep(commands)
     add_datasets(commands)
     add_files(commands)
@@ -217,18 +219,23 @@ def _flags(_: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from llama_load.options.flags import FLAGS
+    from llama_load.options.flag_groups import grouped
 
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    for flag in FLAGS:
-        default = f" [{flag.default}]" if flag.default else ""
-        table.add_row(Text(flag.name, "bold"), Text(flag.help_with_choices + default))
-    console = Console()
+    console = Console(highlight=False)
     console.print(
         "Flags for locust with a llama-load locustfile; defaults are in brackets. Each can also be set in the web UI, or in the "
-        "environment as LLAMA_LOAD_NAME:\n"
+        "environment as LLAMA_LOAD_NAME. Locust's own flags (locust --help) apply too, above all -u, -t and --host."
     )
-    console.print(table)
+    groups = grouped()
+    widest = max(len(flag.name) for flags in groups.values() for flag in flags)
+    for title, flags in groups.items():
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        table.add_column(width=widest)
+        for flag in flags:
+            default = f" [{flag.default}]" if flag.default else ""
+            table.add_row(Text(flag.name, "bold"), Text(flag.help_with_choices + default))
+        console.print(Text(f"\n{title}", "bold underline"))
+        console.print(table)
     return 0
 
 

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from llama_load.errors import did_you_mean
+
 MOST_TOKENS = 10**7
 MOST_REQUESTS = 10**7
 LONGEST_MS = 1e9  # eleven days
@@ -27,9 +29,20 @@ class Parser(argparse.ArgumentParser):
         lines = [f"  {does}:\n    {command}\n" for does, command in self.examples.items()]
         return super().format_help() + ("\nexamples:\n" + "\n".join(lines) if lines else "")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A name that is not among the choices: the message suggests those that are spelled alike."""
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(each) for each in action.choices]
+        is_command = action.nargs == argparse.PARSER
+        near = did_you_mean(str(value), choices) or f"; choose one of {', '.join(choices)}"
+        text = f"there is no {'command' if is_command else 'value'} {_short(str(value))}{near}"
+        raise argparse.ArgumentError(None if is_command else action, text)
+
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        see = f" See {self.prog} --help" if message.endswith("?") else f"; see {self.prog} --help"
+        self.exit(2, f"{self.prog}: {message}{see}\n")
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

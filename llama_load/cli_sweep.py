@@ -73,6 +73,7 @@ def add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
     perplexity.add_argument("--context", type=whole(8, 10**6), default=512, help="tokens of a window (default 512)")
     perplexity.add_argument("--stride", type=whole(1, 10**6), help="tokens scored per window (default: half of --context)")
     perplexity.add_argument("--binary", default="", help="path of llama-perplexity")
+    perplexity.add_argument("--args", default="", help="with --binary: further flags of the program, such as --args '-ngl 99'")
     perplexity.add_argument("--model", type=Path, help="with --binary: the .gguf file")
     perplexity.set_defaults(run=_perplexity)
 
@@ -175,10 +176,11 @@ def _perplexity(arguments: argparse.Namespace) -> int:
     if arguments.binary:
         if arguments.model is None:
             raise UsageError("--binary needs --model, the path of a .gguf file")
-        wanted = PerplexityPlan(arguments.text, arguments.context, None, arguments.binary)
+        wanted = PerplexityPlan(arguments.text, arguments.context, None, arguments.binary, arguments.args)
         figures, reasons = by_binary(wanted, arguments.model, arguments.host)
         bits, reason = figures.get("bits_per_byte"), reasons.get("bits_per_byte", "")
-        print(f"Perplexity:    {figures['perplexity']:.4f}")
+        error = figures.get("perplexity_error")
+        print(f"Perplexity:    {figures['perplexity']:.4f}{'' if error is None else f' ± {error:.4f}'}")
         print(f"Bits per byte: {f'{bits:.4f}' if bits is not None else f'NA: {reason}'}")
         return 0
     if not arguments.host:

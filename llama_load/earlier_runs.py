@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from llama_load.metrics.prompt_cache import MOST_NAMED, NOT_CACHED, SentBefore
 from llama_load.metrics.records import Records
 from llama_load.runs import TABLE
-from llama_load.runs.columns import read_columns
+from llama_load.runs.foreign_tables import TableLimits, read_table, record_columns
 
-# At most MOST_RUNS newest runs among MOST_ENTRIES entries of the folder, and MOST_BYTES of their tables. A hash takes 70 bytes.
-MOST_RUNS, MOST_ENTRIES, MOST_BYTES = 20, 5000, 64 * 1024 * 1024
+# At most MOST_RUNS newest runs among MOST_ENTRIES entries of the folder, and MOST_BYTES of their columns. A row takes 200 bytes.
+MOST_RUNS, MOST_ENTRIES, MOST_BYTES, MOST_CELLS = 20, 5000, 256 << 20, 10_000_000
 COLUMNS = ("prompt_sha256", "host", "endpoint", "model", "started_wall_ns")
 LOOPBACK = frozenset(("127.0.0.1", "::1", "localhost", "0.0.0.0"))  # noqa: S104  (a name that is compared, not bound)
 
@@ -50,11 +50,15 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
     found: set[_Key] = set()
     runs: list[str] = []
     left = MOST_BYTES
+    columns = record_columns(*COLUMNS)
     for run in _newest(folder):
-        table, size = read_columns(run / TABLE, COLUMNS, left)
-        left -= size
-        if table is None:
+        try:
+            table = read_table(run / TABLE, columns, TableLimits(MOST_CELLS, left))
+        except (OSError, ValueError):  # another program's, or too large
             continue
+        if table.column_names != columns.names:
+            continue
+        left -= table.nbytes
         sent = _rows(table.filter(pc.is_in(table["prompt_sha256"], value_set=own_hashes)))
         keys = ((_key(*row), at_ns) for *row, at_ns in sent)
         known = {key for key, at_ns in keys if key in own and began_ns.get(key[0], 0) < at_ns < first_ns}

@@ -9,6 +9,11 @@ A failed request is not an exception: it is a `RequestRecord` with a failure cla
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
+
+MOST_LIKE = 3  # names that a message suggests
+
 
 class LlamaLoadError(Exception):
     """Base of every error shown to the user as one sentence."""
@@ -26,3 +31,12 @@ class RunError(LlamaLoadError):
     """The run could not be completed or recorded."""
 
     exit_code = 3
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """`; did you mean p99_ttft_ms, median_ttft_ms or mean_ttft_ms?`: the names that contain the word as a part, else those spelled
+    alike, in the order of `known`; empty without any."""
+    inside = [name for name in known if f"_{word.lower()}_" in f"_{name.lower()}_"]
+    like = inside or difflib.get_close_matches(word.lower(), known, MOST_LIKE)
+    *others, last = like[:MOST_LIKE] or [""]
+    return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # A worker sends a few dozen records at a time; with a million token gaps each they take 4 MB per record.
 MOST_BYTES = 64 * 1024 * 1024
 MOST_ROWS = 100_000
+LEAST_ROW_BYTES = 8  # a record has several numbers of that size
 # Larger than any count or instant in ns (146 years); sums and clock shifts of such values stay within 64 bits.
 MOST_INTEGER = 2**62
 # Indices of Message's field `header` and RecordBatch's field `compression` in their vtables (Arrow's Message.fbs).
@@ -55,8 +56,23 @@ def unpacked(message: pa.Message, columns: pa.Schema) -> pa.RecordBatch:
     if not plain:
         raise BadRecords("a message is not an uncompressed batch of records")
     batch = pa.ipc.read_record_batch(message, columns)
+    # Columns of other types, such as null or run-end encoded ones, have any number of rows in no bytes.
+    if not all(is_flat(field.type) for field in columns) or batch.num_rows * LEAST_ROW_BYTES > len(message.body or b""):
+        raise BadRecords("a batch of records has columns of other types, or more rows than its bytes can hold")
     batch.validate(full=True)
     return batch
+
+
+def is_flat(kind: pa.DataType) -> bool:
+    """Whether it is a number, a text (also as a dictionary), or a list of numbers."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_list(kind) or types.is_large_list(kind):
+        return bool(types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return bool(is_number or types.is_string(kind) or types.is_large_string(kind))
 
 
 def check_integers(columns: Any) -> None:

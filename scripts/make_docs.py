@@ -15,7 +15,7 @@ from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, Latency
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
 from llama_load.metrics.telemetry_figures import TelemetryFigure
-from llama_load.options.flags import FLAGS
+from llama_load.options.flag_groups import grouped
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOCUSTS = """\
@@ -34,17 +34,20 @@ LOCUSTS = """\
 
 def flags_page() -> str:
     """docs/flags.md."""
-    rows = []
-    for flag in FLAGS:
-        default = "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
-        rows.append(f"| `{flag.name}` | {flag.help_with_choices} | {default} | `LLAMA_LOAD_{flag.dest.upper()}` |")
-    table = "\n".join(["| flag | meaning | default | environment |", "|---|---|---|---|", *rows])
+    lines = []
+    for title, flags in grouped().items():
+        lines += [f"## {title}", "", "| flag | meaning | default | environment |", "|---|---|---|---|"]
+        for flag in flags:
+            default = "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
+            lines.append(f"| `{flag.name}` | {flag.help_with_choices} | {default} | `LLAMA_LOAD_{flag.dest.upper()}` |")
+        lines.append("")
+    tables = "\n".join(lines)
     return (
         "# Flags\n\nEvery flag can be given on the command line of `locust`, in the environment, or in the form of the web UI.\n"
         "A flag that can be repeated takes several lines in the web UI. `llama-load flags` prints this list.\n\n"
         "Flags that `vllm bench serve` also has use its names. Three differ: `--backend` is the type of the server, and\n"
         "`--goodput` and `--header` take one text each (`--goodput 'ttft:500 tpot:50'`).\n\n"
-        f"{table}\n\n{LOCUSTS}"
+        f"{tables}\n{LOCUSTS}"
     )
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.constancy import Observed
+
 Floats = NDArray[np.float64]
 Instants = NDArray[np.int64]
 
@@ -80,6 +82,12 @@ class _Clock:
             return at_s + work_s
         return float(np.interp(np.interp(at_s, self._edges, self._work) + work_s, self._work, self._edges))
 
+    def work(self, begin_s: float, end_s: float) -> float:
+        """The work that is done between two instants."""
+        if self._is_even:
+            return end_s - begin_s
+        return float(np.interp(end_s, self._edges, self._work) - np.interp(begin_s, self._edges, self._work))
+
 
 def open_loop(rng: np.random.Generator, n: int, load: float, law: str = "exponential", **more: object) -> QueueRun:
     """Poisson arrivals at `load` x the capacity: M/M/4 with the exponential law."""
@@ -90,6 +98,40 @@ def open_loop(rng: np.random.Generator, n: int, load: float, law: str = "exponen
 def closed_loop(rng: np.random.Generator, n: int, users: int, law: str = "exponential", **more: object) -> QueueRun:
     """`users` that all start at once on an idle server, and send their next request when the last one is answered."""
     return _run(rng, n, law, users=users, **more)  # type: ignore[arg-type]
+
+
+def shared_loop(
+    rng: np.random.Generator, n: int, load: float, law: str = "exponential", changes: Sequence[Slowdown] = ()
+) -> QueueRun:
+    """An open loop on a server that works on all requests at once, as with continuous batching: up to `SLOTS` at full speed, more
+    share it, so that TPOT is long where many are in flight.
+
+    All progress alike, by V(t) with dV/dt = min(1, SLOTS / in flight): a request's milestones are at V(its arrival) + its work.
+    """
+    arrivals = np.cumsum(rng.exponential(SERVICE_S / (SLOTS * load), n))
+    tokens = np.maximum(2, np.rint(TOKENS * LAWS[law](rng, n))).astype(np.int64)
+    prefill = PREFILL_S * rng.lognormal(0, 0.1, n)
+    decode = (tokens - 1) * TPOT_S * rng.lognormal(0, 0.05, n)
+    clock, milestones = _Clock(changes), []
+    firsts, ends = np.zeros(n), np.zeros(n)
+    now = progress = 0.0
+    in_flight = arrived = 0
+    while arrived < n or milestones:
+        speed = min(1.0, SLOTS / in_flight) if in_flight else 1.0
+        due = clock.after(now, (milestones[0][0] - progress) / speed) if milestones else float("inf")
+        if arrived < n and arrivals[arrived] <= due:
+            at = float(arrivals[arrived])
+            progress += clock.work(now, at) * speed
+            heapq.heappush(milestones, (progress + float(prefill[arrived]), arrived, False))
+            heapq.heappush(milestones, (progress + float(prefill[arrived] + decode[arrived]), arrived, True))
+            now, in_flight, arrived = at, in_flight + 1, arrived + 1
+            continue
+        now = due
+        progress, number, is_end = heapq.heappop(milestones)
+        (ends if is_end else firsts)[number] = now
+        in_flight -= is_end
+    started_ns, first_ns, ended_ns = (np.rint(each * 1e9).astype(np.int64) for each in (arrivals, firsts, ends))
+    return QueueRun(started_ns, started_ns, first_ns, ended_ns, tokens)
 
 
 def _run(
@@ -129,3 +171,26 @@ def _run(
         ends.append(end)
     started_ns, first_ns, ended_ns = (np.rint(np.array(each) * 1e9).astype(np.int64) for each in (starts, firsts, ends))
     return QueueRun(started_ns if arrivals is not None else None, started_ns, first_ns, ended_ns, tokens[: len(starts)])
+
+
+def observed(run: QueueRun, cut_s: float | None = None) -> Observed:
+    """The run as the verdict sees it; `cut_s`: what had not ended by then was cancelled."""
+    cut_ns = 2**62 if cut_s is None else round(cut_s * 1e9)
+    is_ok, first_ns = run.ended_ns <= cut_ns, np.where(run.first_ns <= cut_ns, run.first_ns, -1)
+    got = np.where(is_ok, run.tokens, np.clip((cut_ns - run.first_ns) / 1e6 / run.tpot_ms, 0, None))
+    end_ns = int(run.started_ns.max()) if cut_s is None else cut_ns
+    return Observed(
+        started_ns=run.started_ns,
+        first_ns=first_ns,
+        ended_ns=np.minimum(run.ended_ns, cut_ns),
+        is_ok=is_ok,
+        is_failed=np.zeros(len(is_ok), dtype=np.bool_),
+        ttft_ms=np.where(is_ok, run.ttft_ms, np.nan),
+        tpot_ms=np.where(is_ok | (got > 2), run.tpot_ms, np.nan),
+        e2el_ms=np.where(is_ok, run.e2el_ms, np.nan),
+        tokens=got,
+        prompt_tokens=np.full(len(is_ok), 100.0),
+        begin_ns=int(run.started_ns.min()),
+        end_ns=end_ns,
+        scheduled_ns=run.scheduled_ns,
+    )

@@ -64,6 +64,11 @@ def test_a_key_stands_nowhere(run_locust: Callable[..., Finished], simulate: Cal
         flags = ("--processes", "2", *own_port(), "--num-prompts", "4", "--warmup", "0", "-u", "2")
         runs.append(run_locust(server.url, *flags, folder=tmp_path / "swarm", **key))
         assert not found_in(str(runs[1].records.table.to_pylist()))
+        # A key in a header whose name does not say so.
+        flags = ("--processes", "2", *own_port(), "--num-prompts", "4", "--warmup", "0", "-u", "2")
+        header = {"LLAMA_LOAD_HEADER": f"X-Team: {CANARY}"}
+        runs.append(run_locust(server.url, *flags, folder=tmp_path / "header", **header))
+        assert any(headers.get("X-Team") == CANARY for headers in server.headers)
         # What is refused before a run.
         faults = (
             ("--header", f"Authorization {CANARY}"),

@@ -17,6 +17,7 @@ from llama_load.cli import command_parser
 from llama_load.cli_parser import Parser
 from llama_load.cli_serve import split_server_flags
 from llama_load.metrics.check import LIMITS, WORDS
+from llama_load.options.flag_groups import grouped
 from llama_load.options.flags import FLAGS
 from scripts.make_docs import flags_page, metrics_page, plan_page
 from tests.conftest import REPOSITORY, environment
@@ -116,14 +117,14 @@ def test_prose_and_help_have_none_of_our_private_words() -> None:
 
 
 def test_every_check_of_the_verdict_is_explained() -> None:
-    """docs/verdict.md has a row for each, with its limit, under its word."""
+    """docs/verdict.md has a row for each, with its limit and its word, under its statement."""
     sections = re.split(r"^## ", text_of(REPOSITORY / "docs" / "verdict.md"), flags=re.MULTILINE)
     rows = {
-        name: (section.partition("\n")[0], float(limit))
+        name: (section.partition(":")[0], float(limit), word)
         for section in sections
-        for name, limit in re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", section, re.MULTILINE)
+        for name, limit, word in re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([A-Z -]+) \|", section, re.MULTILINE)
     }
-    assert rows == {name: (limit.word, limit.limit) for name, limit in LIMITS.items()}
+    assert rows == {name: (row.statement, row.limit, row.word) for name, row in LIMITS.items()}
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/verdict.md"])
@@ -147,8 +148,8 @@ def test_the_output_in_the_readme_is_that_of_the_demo(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "llama_load.cli", "demo", "-u", "4", "--num-prompts", "4", "--run-dir", str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment(), check=False)
     printed = {shape(line) for line in done.stdout.splitlines() + done.stderr.splitlines()}
-    # The verdict and the parts of the time depend on how busy the machine is, the next command on this one.
-    varying = ("…", "VALID", "Time went", "           ", "  llama-load demo ")
+    # The verdict, the next question and the parts of the time depend on how busy the machine is, the next command on this one.
+    varying = ("…", "VALID", "Time went", "           ", "p99 is n/a", "  llama-load demo ")
     lines = [line for line in quoted.splitlines() if line and not line.startswith(varying)]
     assert len(lines) > 15
     assert [line for line in lines if shape(line) not in printed] == []
@@ -163,13 +164,35 @@ def test_the_flags_are_listed_at_80_columns() -> None:
     for flag in FLAGS:
         assert " ".join(flag.help_with_choices.split()) in words
         assert not flag.default or f"[{flag.default}]" in words
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    titles = [title for title in grouped() if title in lines]
+    assert titles == list(grouped()) and [flag for flags in grouped().values() for flag in flags] == list(FLAGS)
+    assert all(title and len(flags) > 1 for title, flags in grouped().items())
 
 
 def test_help_names_every_command() -> None:
     done = subprocess.run([sys.executable, "-m", "llama_load.cli", "--help"], capture_output=True, text=True, check=True)
     for command in ("demo", "serve", "flags", "report"):
         assert command in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["comapre", "a", "b"], "llama-load: there is no command 'comapre'; did you mean compare? See llama-load --help\n"),
+        (["zzz"], "llama-load: there is no command 'zzz'; choose one of demo, serve, "),
+        (["report", "x", "--format", "jsn"], "argument --format: there is no value 'jsn'; did you mean json or jsonl? See"),
+    ],
+)
+def test_a_misspelt_command_or_value_is_answered_with_those_like_it(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command_parser().parse_args(words)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
 
 
 def subcommands(parser: argparse.ArgumentParser) -> Iterator[Parser]:

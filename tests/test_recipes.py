@@ -49,7 +49,7 @@ def test_a_new_metric_takes_four_files(simulate: Callable[..., Simulated], run_l
     assert done.summary["request_goodput"] == done.summary["request_throughput"]
     assert "-Time to First Token after Sending-" in done.out
     assert "Mean TTFT after sending (ms):" in done.out
-    assert "! threshold mean_sent_ttft_ms>1:" in done.out
+    assert "✗ mean_sent_ttft_ms <= 1:" in done.out
     code = "from scripts.make_docs import flags_page, metrics_page; print(flags_page(), metrics_page())"
     path = os.pathsep.join((str(package), str(REPOSITORY)))
     pages = subprocess.run(

@@ -19,6 +19,8 @@ from llama_load.runs import Manifest, Run, StageRecord
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
+# Flags of llama-server that load a draft model.
+DRAFT_FLAGS = ("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
 # Failure classes with a limit, which is the flag of that name.
 TIMEOUTS = ("connect_timeout", "first_token_timeout", "token_timeout", "request_timeout")
 
@@ -56,6 +58,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: P
         unexplained=_unexplained(measured, parts, manifest.counters),
         server_endings=[server.ended for server in manifest.servers if server.ended],
         unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
+        draft_models=[server.url for server in manifest.servers if _has_draft_model(server.command)],
         failure_context=_failure_context(run),
         prompts=prompts,
         others=in_all(worker.others for worker in manifest.workers),
@@ -98,6 +101,11 @@ def evidence_of_stage(
         unexplained=_unexplained(of_stage, parts, record.counters),
         failure_context=_failure_context(run),
     )
+
+
+def _has_draft_model(command: str | None) -> bool:
+    """Whether a llama-server's command names a draft model."""
+    return any(word.partition("=")[0] in DRAFT_FLAGS for word in (command or "").split())
 
 
 def cut_ns(manifest: Manifest, measured: Records) -> int | None:

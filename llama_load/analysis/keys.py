@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
 from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.stage_figures import StageFigures
+from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
 from llama_load.runs import Manifest
+from llama_load.units import quantity
 
 
 def percentile_word(p: float) -> str:
@@ -17,23 +19,23 @@ def percentile_word(p: float) -> str:
     return f"p{p:g}"
 
 
-def threshold_keys(percentiles: Sequence[float]) -> set[str]:
-    """The keys of `flat_result` that hold numbers when these percentiles are reported."""
+def threshold_keys(percentiles: Sequence[float]) -> list[str]:
+    """The keys of `flat_result` that hold numbers when these percentiles are reported, the most usual ones first."""
     latencies = [latency.key for latency in of_group(EVERY, SCHEDULED)]
-    words = ["mean", "median", "std", *map(percentile_word, percentiles)]
-    keys = {figure.key for figure in FIGURES} | {"dropped"} | {f"count_{key}" for key in latencies}
-    return keys | {f"{word}_{key}_ms" for key in latencies for word in words}
+    words = [*map(percentile_word, percentiles), "median", "mean", "std"]
+    keys = [f"{word}_{key}_ms" for key in latencies for word in words] + [figure.key for figure in FIGURES]
+    return [*keys, "dropped", *(f"count_{key}" for key in latencies)]
 
 
 def flat_result(
     manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False
 ) -> dict[str, Any]:
     """vLLM's keys for these figures, plus `failure_ratio`, `dropped`, the count of each latency, and in an open loop the latencies
-    from the scheduled instants. None where nothing was measured, and for a percentile with too few values.
+    from the scheduled instants. Every key has the number that vLLM's formula gives, None where nothing was measured; `uncertain`
+    names those that do not mean what they seem to.
 
     `is_part`: the figures are of one workload, host, model or turn; dropped arrivals were never sent and belong to none."""
     most, rate = configured_load(manifest, stage)
-    pauses = bool(manifest.stages) and stage is None  # and warm-ups between stages: rates over the whole run are meaningless
     flat: dict[str, Any] = {
         "date": manifest.date,
         "endpoint_type": _endpoint_type(manifest, figures),
@@ -47,8 +49,6 @@ def flat_result(
         "max_concurrency": most,
         **{figure.key: getattr(figures, figure.attribute) for figure in FIGURES},
     }
-    if pauses:
-        flat |= dict.fromkeys(RATES)
     scheduled = [latency for latency in of_group(SCHEDULED) if figures.distributions[latency.key].count]
     for key in (latency.key for latency in (*of_group(EVERY), *scheduled)):
         sample = figures.distributions[key]
@@ -56,7 +56,7 @@ def flat_result(
         flat[f"median_{key}_ms"] = sample.median
         flat[f"std_{key}_ms"] = sample.std
         for p in sample.percentiles:
-            flat[f"{percentile_word(p)}_{key}_ms"] = sample.percentile(p)
+            flat[f"{percentile_word(p)}_{key}_ms"] = sample.percentiles[p]
         flat[f"count_{key}"] = sample.count
     dropped = manifest.dropped if stage is None else stage.dropped
     flat["dropped"] = None if is_part and dropped else dropped
@@ -70,6 +70,25 @@ def flat_result(
             "spec_decode_per_position_acceptance_rates": drafts.per_position_rates,
         }
     return flat
+
+
+def uncertain(manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, str]:
+    """Keys of `flat_result` whose number does not mean what it seems to, and why: percentiles of too few values; rates over the
+    whole of a run in stages."""
+    found: dict[str, str] = {}
+    if manifest.stages and stage is None:
+        why = "the pauses and warm-ups between the stages are in it" if not is_part else "the time of all stages is in it"
+        found |= dict.fromkeys(RATES, why)
+    for latency in of_group(EVERY, SCHEDULED):
+        sample = figures.distributions[latency.key]
+        for p in sample.lacking:
+            found[f"{percentile_word(p)}_{latency.key}_ms"] = f"{quantity(sample.count, 'value')}, {least_count(p)} needed"
+    return found
+
+
+def certain(flat: Mapping[str, Any], doubts: Mapping[str, str]) -> dict[str, Any]:
+    """The figures without those that are uncertain, which are None."""
+    return {**flat, **dict.fromkeys(doubts)}
 
 
 def configured_load(manifest: Manifest, stage: StageFigures | None = None) -> tuple[int | None, float | None]:

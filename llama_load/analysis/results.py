@@ -9,6 +9,7 @@ from typing import Any
 from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.analysis.evidence import cut_ns, evidence_of_run, evidence_of_stage
 from llama_load.analysis.keys import flat_result
+from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
 from llama_load.analysis.telemetry import run_telemetry
 from llama_load.analysis.time_parts import RunTimeParts, time_parts
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
@@ -21,6 +22,7 @@ from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.records import Records
 from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.slo import Slo, parse_slo
+from llama_load.metrics.soak import Soak
 from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
 from llama_load.metrics.summary import Summary, summarize
 from llama_load.metrics.telemetry_figures import TelemetryFigures
@@ -53,6 +55,8 @@ class Results:
     answers: AnswerEnds
     telemetry: TelemetryFigures
     telemetry_by_stage: list[TelemetryFigures]  # as many as `stages`
+    steady: SteadyFigures | None  # None where the load was not constant
+    soak: Soak | None  # None below an hour, or where the load was not constant
 
     @property
     def request_imbalance(self) -> float | None:
@@ -110,6 +114,7 @@ def analyze(run: Run) -> Results:
         "turn": dict(sorted(grouped("turn").items())),
     }
     evidence = replace(evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total), count_gaps=gaps)
+    constant = replace(evidence, is_steady=evidence.is_steady and _is_constant(manifest))
     verdict = judge(evidence, stages)
     telemetry, telemetry_by_stage = run_telemetry(run, measured, total, window, stages)
     return Results(
@@ -130,7 +135,15 @@ def analyze(run: Run) -> Results:
         answers=answer_ends(measured, length_means_full=evidence.length_means_full),
         telemetry=telemetry,
         telemetry_by_stage=telemetry_by_stage,
+        steady=steady_figures(constant, slos),
+        soak=soak_of(constant, run.telemetry),
     )
+
+
+def _is_constant(manifest: Manifest) -> bool:
+    """Whether all stages, if any, have the same load: those of a soak."""
+    loads = {(stage.users, stage.rate_rps, stage.start) for stage in manifest.stages}
+    return not loads or (len(loads) == 1 and manifest.stages[0].start is None)
 
 
 def _thresholds(

@@ -14,6 +14,7 @@ import msgspec
 
 from llama_load.comparison.metrics import metric_of
 from llama_load.errors import UsageError
+from llama_load.foreign_files import TooLarge, read_foreign
 from llama_load.foreign_text import printable
 
 MOST_BYTES = 256 * 1024 * 1024  # of a result with the times of every token
@@ -35,11 +36,11 @@ def read_json(file: Path) -> dict[str, Any]:
     try:
         if not file.is_file():
             raise UsageError(f"{file} is no file; name a run folder, a result JSON, or a text with the printed results")
-        if (size := file.stat().st_size) > MOST_BYTES:
-            raise UsageError(f"{file} has {size >> 20} MiB, over the limit of {MOST_BYTES >> 20} MiB")
-        found = msgspec.json.decode(file.read_bytes())
+        found = msgspec.json.decode(read_foreign(file, MOST_BYTES))
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+    except TooLarge as error:
+        raise UsageError(f"{file} cannot be read: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not valid JSON: {str(error)[:200]}") from None
     if not isinstance(found, dict):

@@ -11,10 +11,13 @@ from llama_load.comparison.metrics import Metric, metric_of
 from llama_load.comparison.order import against_order
 from llama_load.comparison.reasons import Reason
 from llama_load.comparison.side import Side, is_thin, ratio_between
-from llama_load.errors import UsageError
+from llama_load.errors import UsageError, did_you_mean
+from llama_load.metrics.definitions import EVERY, RATES, of_group
 from llama_load.metrics.statistics import CONFIDENCE
 
 PASSED, FAILED, NOT_JUDGED = "passed", "failed", "cannot be judged"
+# Metrics that a message suggests for a misspelt one.
+GATED = (*(f"{word}_{latency.key}_ms" for latency in of_group(EVERY) for word in ("p99", "median", "mean")), *RATES)
 _PATTERN = re.compile(r"\s*(?P<key>\w[\w.]*)\s*:\s*(?P<sign>[+-]?)(?P<percent>\d{1,6}(?:\.\d{1,6})?)\s*%\s*")
 
 
@@ -44,7 +47,8 @@ def parse_gate(text: str) -> Gate:
         raise UsageError(f"--gate takes KEY:+N% or KEY:-N%, such as p99_ttft_ms:+5% or output_throughput:-5%, got {text!r}")
     metric = metric_of(match["key"])
     if metric is None or not metric.sign():
-        raise UsageError(f"--gate takes a metric of summary.json such as p99_ttft_ms or output_throughput, got {match['key']!r}")
+        near = did_you_mean(match["key"], GATED) or "; use one of summary.json such as p99_ttft_ms or output_throughput"
+        raise UsageError(f"--gate: there is no metric {match['key']!r}{near}")
     worse = "-" if metric.sign() > 0 else "+"
     share = float(match["percent"]) / 100
     if (match["sign"] or worse) != worse:

@@ -20,6 +20,8 @@ LEAST_SHARED_PROMPTS = 0.98
 MOST_UNEQUAL = 0.001
 # Sides that open a connection for a different share of their requests: not ranked by TTFT if that makes more of it than this.
 MOST_CONNECT = 0.01
+# Flags that give both sides the load of the first.
+_LOAD_FLAGS = {"concurrency": "-u", "request rate": "--request-rate", "burstiness": "--burstiness"}
 MOST_FAILED = LIMITS["failure_ratio"].limit
 
 
@@ -111,12 +113,14 @@ def _other_load(pair: tuple[int, int], names: str, a: Sequence[MeasuredRun], b: 
     endpoints = [{run.endpoint for run in runs if run.endpoint} for runs in (a, b)]
     if all(endpoints) and endpoints[0] != endpoints[1]:
         text = f"{names} were sent to different endpoints: {' and '.join(map(_listed, endpoints))}"
-        yield Reason(text, pair, kind="different endpoints")
+        yield Reason(text, pair, flags=("--endpoint", min(endpoints[0])), kind="different endpoints")
     for name in dict.fromkeys(name for run in (*a, *b) for name in run.load):
         values = [{run.load[name] for run in runs if name in run.load} for runs in (a, b)]
         if all(values) and values[0] != values[1]:
             text = f"{names} had different loads: {name} {' and '.join(map(_listed, values))}"
-            yield Reason(text, pair, kind="different loads")
+            flag = _LOAD_FLAGS.get(name)
+            flags = () if flag is None or "inf" in values[0] else (flag, min(values[0]))
+            yield Reason(text, pair, flags=flags, kind="different loads")
 
 
 def _listed(values: set[str]) -> str:

@@ -64,7 +64,7 @@ def _with(words: list[str], flags: Sequence[str]) -> list[str]:
     wanted: dict[str, list[str]] = {}
     name = ""
     for flag in flags:
-        if flag.startswith("--"):
+        if flag.startswith("-") and not flag[1:2].isdigit():
             name = flag
             wanted.setdefault(flag, [])
         elif not wanted[name]:

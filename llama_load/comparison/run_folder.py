@@ -23,19 +23,18 @@ from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable
 from llama_load.runs import MANIFEST, TABLE, Manifest
-from llama_load.runs.columns import group_bytes, read_columns
+from llama_load.runs.foreign_tables import BATCH_ROWS, WHOLE_TABLE, TableLimits, open_table, read_table, record_columns
 from llama_load.runs.manifest import read_manifest
 from llama_load.runs.server_files import SERVER_FOLDER
 from llama_load.targets.target import TRAITS
 from llama_load.workloads.prompt import DIFFERENT
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+    pass
 
 SUMMARY = "summary.json"
-MOST_MANIFEST_BYTES = 64 * 1024 * 1024
 # Prompts are compared by this many hexadecimal digits of their hashes, of at most so many records.
-HASH_DIGITS, MOST_PROMPTS, MOST_PROMPT_BYTES = 16, 1_000_000, 256 * 1024 * 1024
+HASH_DIGITS, PROMPTS = 16, TableLimits(cells=3_000_000, decoded_bytes=256 << 20)
 # Values per latency and run kept for charts: the middle 95 % of a distribution then has 20 000 points of support.
 MOST_SAMPLES = 20_000
 _SAMPLED = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
@@ -43,18 +42,16 @@ _SAMPLED = {"ttft": "ttft_ms", "tpot": "tpot_ms", "e2el": "e2el_ms"}
 MOST_SERVERS, MOST_COMMAND_BYTES = 16, 16 * 1024
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")  # not -1, which is a value
 _ADDRESSES = frozenset(("--port", "--host", "--log", "--log-file"))  # of a server, which change nothing
-MOST_GROUP_BYTES = 512 * 1024 * 1024  # of the columns of a row group; ours have 10 000 requests
-_BATCH = 5000  # rows read at once
 _ROOM = 10  # times MOST_SAMPLES values are read
 # Flags that choose the prompts or change them, and those that shape a load besides its concurrency and rate.
 _PROMPT_FLAGS = (
+    "category",
     *("bust_prefix_cache", "turns", "history", "system_prompt", "document_tokens", "document_cache", "question", "images"),
     *("image_size", "image_format", "images_per_request", "weights", "batch_size", "input_len", "range_ratio", "prefix_len"),
     *("num_prefixes", "keep_long_prompts", "stage_prompts"),
 )
 _SHAPES = ("ramp", "ramp_start_rps", "trace", "speed", "on_limit", "think_time")
-# Flags that name a run or choose what is reported, which changes nothing that is measured; and the load, which is named by itself.
-_NAMES = frozenset(("run_dir", "label", "percentile_metrics", "metric_percentiles", "fail_if", "junit", "lang", "csv", "ui_folder"))
+# The load is named by itself.
 _LOAD = frozenset(("num_prompts", "max_concurrency", "request_rate", "burstiness", "dataset_path"))
 
 
@@ -97,7 +94,7 @@ def folder_summary(folder: Path) -> dict[str, Any]:
 def _manifest(folder: Path) -> Manifest | None:
     """The manifest, None where it cannot be read: the figures are in summary.json."""
     try:
-        return read_manifest(folder) if (folder / MANIFEST).stat().st_size <= MOST_MANIFEST_BYTES else None
+        return read_manifest(folder)
     except (OSError, LlamaLoadError):
         return None
 
@@ -116,7 +113,7 @@ def _setup(manifest: Manifest) -> dict[str, str]:
     if len(manifest.workers) > 1:
         found["workers"] = len(manifest.workers)
     for name, value in manifest.options.items():
-        if name not in _NAMES | _LOAD and value not in (None, "", False, []):
+        if name not in _LOAD and value not in (None, "", False, []):
             found["--" + name.replace("_", "-")] = _plain(value)
     return {name: text(value) for name, value in found.items() if value is not None}
 
@@ -178,8 +175,11 @@ def _plain(value: object) -> str:
 
 def _prompts(table: Path, stage: int | None) -> frozenset[str] | None:
     """Hashes of the prompts sent, warm-up excepted; None where they are not known."""
-    columns, _ = read_columns(table, ["prompt_sha256", "warmup", "stage"], MOST_PROMPT_BYTES)
-    if columns is None or columns.num_rows > MOST_PROMPTS:
+    try:
+        columns = read_table(table, record_columns("prompt_sha256", "warmup", "stage"), PROMPTS)
+    except (OSError, ValueError):
+        return None
+    if len(columns.column_names) < 3:
         return None
     hashes = [
         str(digest)[:HASH_DIGITS]
@@ -191,35 +191,25 @@ def _prompts(table: Path, stage: int | None) -> frozenset[str] | None:
 
 def _samples(table: Path, stage: int | None) -> dict[str, NDArray[np.float64]]:
     """Values of each latency of the successful requests, thinned evenly to `MOST_SAMPLES`; read in batches."""
-    import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    names = [*_SAMPLED.values(), "itl_ms", "status", "warmup", "stage"]
     found: dict[str, list[NDArray[np.float64]]] = {key: [] for key in (*_SAMPLED, "itl")}
+    columns = record_columns(*_SAMPLED.values(), "itl_ms", "status", "warmup", "stage")
     try:
-        with pq.ParquetFile(table) as file:
-            if max(group_bytes(file, names), default=0) > MOST_GROUP_BYTES:
-                return {}
-            quota = _ROOM * MOST_SAMPLES * _BATCH // max(_BATCH, file.metadata.num_rows)  # values of a latency in a batch
-            for batch in _batches(file, names):
+        with open_table(table, columns, WHOLE_TABLE) as opened:
+            quota = _ROOM * MOST_SAMPLES * BATCH_ROWS // max(BATCH_ROWS, opened.rows)  # values of a latency in a batch
+            for batch in opened.batches:
                 keep = pc.and_(pc.equal(batch["status"], "ok"), pc.invert(pc.fill_null(batch["warmup"], False)))
                 if stage is not None:
                     keep = pc.and_(keep, pc.equal(batch["stage"], stage))
                 kept = batch.filter(keep)
-                columns = {key: kept[column].drop_null() for key, column in _SAMPLED.items()} | {
-                    "itl": pc.list_flatten(kept["itl_ms"])
-                }
-                for key, values in columns.items():
-                    found[key].append(_some(np.asarray(values.to_numpy(zero_copy_only=False), np.float64), quota))
-    except (OSError, pa.ArrowException, ValueError, KeyError):
+                values = {key: kept[column].drop_null() for key, column in _SAMPLED.items()}
+                for key, some in (values | {"itl": pc.list_flatten(kept["itl_ms"])}).items():
+                    found[key].append(_some(np.asarray(some.to_numpy(zero_copy_only=False), np.float64), quota))
+    except (OSError, ValueError, KeyError):  # pyarrow's exceptions are such
         return {}
     samples = {key: np.concatenate(parts) for key, parts in found.items() if parts}
     return {key: _thinned(values) for key, values in samples.items() if len(values)}
-
-
-def _batches(file: pq.ParquetFile, names: list[str]) -> Iterator[Any]:
-    return file.iter_batches(batch_size=_BATCH, columns=names)  # type: ignore[no-any-return]
 
 
 def _some(values: NDArray[np.float64], most: int) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from llama_load.metrics.slices import Instants, Slices, Values
-from llama_load.metrics.trend import ranked
+from llama_load.metrics.trend import Z_TREND, mann_kendall, ranked, theil_sen
 
 # Slices of a run: with fewer chance explains any change, more are too small.
 FEWEST_SLICES, MOST_SLICES = 8, 24
@@ -18,6 +18,8 @@ INTERVALS_A_SLICE = 2.0
 REQUESTS_A_SLICE = 4
 # The shortest part that can differ, in slices, and the shortest rest.
 SHORTEST = 2
+# Up to this share of the time, the part before a single change is a slow (or fast) start.
+LONGEST_START = 0.4
 # Differences of logarithms below this are noise of a clock: a part must not be called different because the rest is exactly equal.
 LEAST_SD = 0.02
 # Of the rank-sum test between the requests in the part and the others.
@@ -34,6 +36,7 @@ class Change:
     """A part of the time in which a series was `factor` times that of the rest: 10.0 is ten times as large, 0.5 half.
 
     `inside` and `outside` are its levels there, in its unit; `at_begin`, `at_end`: the part begins, ends with the time looked at.
+    Both: the series changed evenly over all the time, from `outside` to `inside`.
     """
 
     begin_ns: int
@@ -68,7 +71,8 @@ def find_change(slices: Slices, series: Values, *, has_waits: bool = False) -> C
 
     For each part of at least 2 slices (with a rest of at least 2), t = |mean inside - mean outside| / its standard error, from the
     scatter within both and its correlation from slice to slice; the largest must exceed `LARGEST_T`, which allows for the choice of
-    the part; 1.3 x as much for a series with `has_waits` (see `is_confirmed`). Of a part at the begin or the end and its rest, the shorter one is named. Slices without a value are left out.
+    the part; 1.3 x as much for a series with `has_waits` (see `is_confirmed`). Of a single change, the part before it is named
+    where it is less than 40 % of the time, else the part after it. Slices without a value are left out.
     """
     known = np.flatnonzero(np.isfinite(series) & (series > 0))
     count = len(known)
@@ -92,8 +96,10 @@ def find_change(slices: Slices, series: Values, *, has_waits: bool = False) -> C
     least = LARGEST_T[count - FEWEST_SLICES] * (WAITS_FACTOR if has_waits else 1.0)
     if abs(step) <= least * math.sqrt(variance * float(scale[best])):
         return None
-    if (begin == 0 or end == count) and end - begin > count / 2:
-        begin, end, is_in = (end, count, ~is_in) if begin == 0 else (0, begin, ~is_in)
+    if begin == 0 and end > LONGEST_START * count:
+        begin, end, is_in = end, count, ~is_in
+    elif end == count and begin <= LONGEST_START * count:
+        begin, end, is_in = 0, begin, ~is_in
     return Change(
         slices.edge_ns(int(known[begin]) if begin else 0),
         slices.edge_ns(int(known[end]) if end < count else slices.count),
@@ -104,14 +110,31 @@ def find_change(slices: Slices, series: Values, *, has_waits: bool = False) -> C
     )
 
 
+def find_trend(slices: Slices, series: Values, *, has_waits: bool = False) -> Change | None:
+    """An even change over all the time, by Theil-Sen's slope, if it is significant by Mann-Kendall (1 %; with waits |z| > 3.3)."""
+    known = np.flatnonzero(np.isfinite(series) & (series > 0))
+    if len(known) < FEWEST_SLICES:
+        return None
+    levels = series[known]
+    if abs(mann_kendall(levels).z) <= (LEAST_Z if has_waits else Z_TREND):
+        return None
+    slope, intercept = theil_sen(known.astype(np.float64), levels)
+    least = float(levels.min())  # a line may cross zero
+    begin, end = max(least, intercept), max(least, intercept + slope * (slices.count - 1))
+    return Change(slices.begin_ns, slices.end_ns, end, begin, at_begin=True, at_end=True)
+
+
 def is_confirmed(change: Change, values: Values, middle_ns: Instants, *, has_waits: bool = False) -> bool:
     """Whether the requests with their middle in the part differ from the others, in the same direction: rank-sum test, |z| > 3.3.
-    `has_waits`: the values contain waits in a queue, which are long for many neighbours at once; then |z| > 4.5.
+    Of an even change, those of the second half of the time from those of the first. `has_waits`: the values contain waits in a
+    queue, which are long for many neighbours at once; then |z| > 4.5.
 
     A single long request fills several slices alone; four that all differ from 80 others are the fewest that pass.
     Source: H. B. Mann, D. R. Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger", 1947.
     """
-    is_in = (middle_ns >= change.begin_ns) & (middle_ns < change.end_ns)
+    is_even = change.at_begin and change.at_end
+    begin_ns = (change.begin_ns + change.end_ns) // 2 if is_even else change.begin_ns
+    is_in = (middle_ns >= begin_ns) & (middle_ns < change.end_ns)
     m, n = int(is_in.sum()), int((~is_in).sum())
     if not m or not n:
         return False

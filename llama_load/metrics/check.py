@@ -51,11 +51,7 @@ LIMITS = {
         "run again; after a crash `llama-load report RUN` reads what was written",
     ),
     "server_endings": Limit(
-        INCOMPLETE,
-        0,
-        SAME,
-        "what was sent after a server ended is missing",
-        "read the end of the server's log in the section about the server",
+        INCOMPLETE, 0, SAME, "what was sent after a server ended is missing", "read the server's log in the section about it"
     ),
     "missing_stages": Limit(
         INCOMPLETE, 0, ASKED, "a comparison of loads needs all of them", "run again, or leave these stages out"
@@ -74,7 +70,7 @@ LIMITS = {
         0.01,
         ALIVE,
         "failures free the server for the other requests",
-        "follow the hint of the failure class, else read the server's log",
+        "follow the hint of the failure class, or the server's log",
     ),
     # something else was measured
     "dropped_ratio": Limit(
@@ -85,18 +81,10 @@ LIMITS = {
         "raise --max-concurrency, or queue arrivals (--on-limit queue)",
     ),
     "unanswered_ratio": Limit(
-        NOT_COMPARABLE,
-        0.01,
-        ASKED,
-        "the arrivals that waited longest are missing",
-        "lower the rate, or give --num-prompts instead of -t",
+        NOT_COMPARABLE, 0.01, ASKED, "the arrivals that waited longest are missing", "lower the rate, or give --num-prompts"
     ),
     "cut_shift": Limit(
-        NOT_COMPARABLE,
-        0.05,
-        SEEN,
-        "the end of the time cuts off the slowest requests",
-        "measure longer, or give --num-prompts instead of -t",
+        NOT_COMPARABLE, 0.05, SEEN, "the end of the time cuts off the slowest requests", "measure longer, or give --num-prompts"
     ),
     "missed_levels": Limit(
         NOT_COMPARABLE,
@@ -125,11 +113,7 @@ LIMITS = {
     ),
     "short_answer_ratio": Limit(NOT_COMPARABLE, 0.01, ASKED, "answers that end early make a server look fast", "add --ignore-eos"),
     "long_answer_ratio": Limit(
-        NOT_COMPARABLE,
-        0.01,
-        ASKED,
-        "longer answers than configured are another load",
-        "use a server that obeys max_tokens, or leave out --max-tokens",
+        NOT_COMPARABLE, 0.01, ASKED, "longer answers than configured are another load", "use a server that obeys max_tokens"
     ),
     "shortened_prompt_ratio": Limit(
         NOT_COMPARABLE,
@@ -149,7 +133,7 @@ LIMITS = {
         NOT_COMPARABLE,
         0.01,
         ALIVE,
-        "a refused request costs the server less than an answered one",
+        "a refused request costs less than an answered one",
         "turn the filter off, or use other prompts",
     ),
     "abrupt_answer_ratio": Limit(
@@ -158,6 +142,13 @@ LIMITS = {
         ALIVE,
         "refusals and error texts make a server look fast",
         "read the answers (--save-texts); a lower --max-tokens declares short answers",
+    ),
+    "early_first_ratio": Limit(
+        NOT_COMPARABLE,
+        0.5,
+        ALIVE,
+        "a token that was not generated makes TTFT meaningless",
+        "see which program sends the first token (a proxy, a template)",
     ),
     "count_gap_ratio": Limit(
         NOT_COMPARABLE,
@@ -215,12 +206,54 @@ LIMITS = {
         "answers cut short by the context make a server look fast",
         "start the server with a larger -c or fewer slots, or lower --max-tokens",
     ),
-    "drift_ratio": Limit(
+    "changed_ratio": Limit(
+        NOT_COMPARABLE,
+        1.25,
+        SAME,
+        "a change this large in a third of the time moves a mean by 8 %: figures then depend on how long the run lasts",
+        "find what changed (cold start: raise --warmup; throttling, full memory, other load) and run again",
+    ),
+    "cold_start_ratio": Limit(
+        NOT_COMPARABLE,
+        3.0,
+        SAME,
+        "first requests this slow are the start of the server, not its speed, and they are the highest percentiles",
+        "raise --warmup",
+    ),
+    "failure_burst_ratio": Limit(
+        NOT_COMPARABLE,
+        0.05,
+        SAME,
+        "failures that come together are an event, such as a restart, after which the server is another one",
+        "read the server's log at that time",
+    ),
+    "backlog_ratio": Limit(
+        NOT_COMPARABLE,
+        0.02,
+        SAME,
+        "the limit is what chance explains; percentiles of a queue that grows depend on how long the run lasts",
+        "lower --request-rate: the server cannot keep up",
+    ),
+    "preemption_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        SAME,
+        "a preempted request is computed twice, which other loads are not",
+        "lower the load, or give the server more memory (--gpu-memory-utilization)",
+    ),
+    "answer_models": Limit(
+        NOT_COMPARABLE,
+        0,
+        SAME,
+        "the figures mix two models",
+        "see which program chooses the model (a router, a reload)",
+    ),
+    "replica_difference": Limit(
         NOT_COMPARABLE,
         1.5,
         SAME,
-        "percentiles of a latency that grows depend on how long the run lasts",
-        "open loop: lower the rate; closed loop: see why the server slows down",
+        "the figures mix two servers; equal replicas differ by less",
+        "see what slows the replica (other programs, clocks, settings), or measure it alone",
     ),
     "in_flight_imbalance": Limit(
         NOT_COMPARABLE,
@@ -237,19 +270,11 @@ LIMITS = {
         "correct the locustfile; Locust's output has the traceback",
     ),
     "unused_rpc_workers": Limit(
-        NOT_COMPARABLE,
-        0,
-        ASKED,
-        "the model ran on other machines than configured",
-        "separate the workers in --rpc by commas; raise -ngl",
+        NOT_COMPARABLE, 0, ASKED, "the model ran on other machines than configured", "use commas in --rpc; raise -ngl"
     ),
     "server_changes": Limit(NOT_COMPARABLE, 0, SAME, "the figures mix two servers", "run again against one server"),
     "other_client_ratio": Limit(
-        NOT_COMPARABLE,
-        0.01,
-        ALONE,
-        "another client's requests are part of the load",
-        "stop the other clients; give each replica in --host",
+        NOT_COMPARABLE, 0.01, ALONE, "another client's requests add load", "stop other clients; list each replica in --host"
     ),
     "unexplained_ratio": Limit(
         NOT_COMPARABLE,
@@ -298,11 +323,7 @@ LIMITS = {
         "run again on a machine that is neither suspended, swapping nor overloaded",
     ),
     "stolen_ratio": Limit(
-        CLIENT_BOUND,
-        0.05,
-        ALONE,
-        "the client does not run while the hypervisor gives its CPU to others",
-        "use a machine with dedicated CPUs",
+        CLIENT_BOUND, 0.05, ALONE, "the client does not run while its CPU is given to others", "use a machine with dedicated CPUs"
     ),
     "core_busy": Limit(
         CLIENT_BOUND,

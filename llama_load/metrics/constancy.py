@@ -9,19 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.changes import MOST_SLICES, REQUESTS_A_SLICE, Change, find_change, is_confirmed, slices_of
+from llama_load.metrics.changes import MOST_SLICES, REQUESTS_A_SLICE, Change, find_change, find_trend, is_confirmed, slices_of
+from llama_load.metrics.equal_load import at_equal_load, in_flight_at, mean_in_flight
 from llama_load.metrics.slices import Instants, Slices, Values
 
 Flags = NDArray[np.bool_]
 
-TTFT, TPOT, E2EL, THROUGHPUT, FAILURES = "TTFT", "TPOT", "E2EL", "throughput", "failures"
+TTFT, TPOT, E2EL, THROUGHPUT = "TTFT", "TPOT", "E2EL", "throughput"
+# Of the latencies of an open loop (see `metrics.equal_load`).
+EQUAL = "at equal load"
 
 # A part whose failures are as unlikely as this (log likelihood ratio) is no chance: about 1 in 1000 for the most unlikely of 276.
 LEAST_LOG_RATIO = 12.5
 # A part of the time with another throughput has at least this many requests.
 FEWEST_REQUESTS = 4
-# Groups of requests that met about the same number of others in flight: at most this many, of at least this many requests.
-MOST_GROUPS, REQUESTS_A_GROUP = 40, 10
 # The first requests are a cold start if the slowest of them took this many times as long as the slowest later one.
 COLD = 3.0
 
@@ -81,10 +82,15 @@ class ColdStart:
 
 @dataclass(frozen=True, slots=True)
 class Constancy:
-    """What was looked at (`judged`: names of series with enough slices), and what changed, the largest change first."""
+    """What was looked at (`judged`: names of series with enough slices), what changed, the largest change first, and the part of
+    the time in which failures came together. `prompts`: the part with longer or shorter prompts; changes that it may explain, up
+    to its square, are `explained` instead."""
 
     judged: Sequence[str]
     changes: Sequence[Named]
+    prompts: Change | None = None
+    explained: Sequence[Named] = ()
+    failures: Change | None = None
     cold_start: ColdStart | None = None
 
 
@@ -94,35 +100,54 @@ def constancy(seen: Observed) -> Constancy:
     changes: list[Named] = []
     for series in _series(seen):
         judged.append(series.name)
-        if (change := find_change(series.slices, series.levels, has_waits=series.has_waits)) is not None and _is_confirmed(series, change):
+        found = (find(series.slices, series.levels, has_waits=series.has_waits) for find in (find_change, find_trend))
+        change = next((each for each in found if each is not None), None)
+        if change is not None and _is_confirmed(series, change):
             changes.append(Named(series.name, change))
-    if (failed := failure_change(seen)) is not None:
-        changes.append(Named(FAILURES, failed))
     changes.sort(key=lambda each: -each.change.size)
-    return Constancy(judged, changes, cold_start(seen))
+    prompts = _prompt_change(seen)
+    most = 1.0 if prompts is None else prompts.size**2
+    explained = [each for each in changes if each.change.size <= most]
+    return Constancy(
+        judged,
+        [each for each in changes if each.change.size > most],
+        prompts,
+        explained,
+        failure_change(seen),
+        cold_start(seen),
+    )
+
+
+def _prompt_change(seen: Observed) -> Change | None:
+    """The part of the time in which prompts were longer or shorter, as in a data set that is sorted by length."""
+    for series in _latency(seen, "prompt tokens", np.where(seen.prompt_tokens > 0, seen.prompt_tokens, np.nan), seen.started_ns):
+        found = (find(series.slices, series.levels) for find in (find_change, find_trend))
+        confirmed = [each for each in found if each is not None and is_confirmed(each, series.values, series.middle_ns)]
+        return max(confirmed, key=lambda each: each.size, default=None)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """A level per slice, and the requests that it comes from: value (None: it has none of its own) and middle of each.
+    """A level per slice, and the requests that it comes from: value (of throughput: none) and middle of each.
     `by_one`: the factor by which a single slow request changes the level while it lasts."""
 
     name: str
     slices: Slices
     levels: Values
-    values: Values | None
+    values: Values
     middle_ns: Instants
     by_one: float = 1.0
 
     @property
     def has_waits(self) -> bool:
         """Whether waits in a queue are part of it, so that neighbours are alike."""
-        return self.name in (TTFT, E2EL)
+        return self.name not in (TPOT, THROUGHPUT, f"{TPOT} {EQUAL}")
 
 
 def _is_confirmed(series: _Series, change: Change) -> bool:
     """Whether enough requests show it."""
-    if series.values is not None:
+    if len(series.values):
         return is_confirmed(change, series.values, series.middle_ns, has_waits=series.has_waits)
     inside = (series.middle_ns >= change.begin_ns) & (series.middle_ns < change.end_ns)
     return int(inside.sum()) >= FEWEST_REQUESTS and change.size > series.by_one**2
@@ -131,27 +156,40 @@ def _is_confirmed(series: _Series, change: Change) -> bool:
 def _series(seen: Observed) -> Iterator[_Series]:
     """Each series that has enough slices."""
     decoding = ~np.isnan(seen.tpot_ms) & (seen.first_ns >= 0)
-    yield from _latency(seen, TPOT, seen.tpot_ms, decoding, seen.first_ns)
     if seen.is_open:
+        tpot = np.where(decoding, seen.tpot_ms, np.nan)
+        load = mean_in_flight(seen.started_ns, seen.ended_ns, _answer_begun_ns(seen), seen.ended_ns)
+        yield from _latency(seen, f"{TPOT} {EQUAL}", at_equal_load(tpot, load), seen.first_ns)
         name, values = (E2EL, seen.e2el_ms) if np.isnan(seen.ttft_ms[seen.is_ok]).all() else (TTFT, seen.ttft_ms)
-        ok = seen.is_ok & (values > 0)
-        equal = _at_equal_load(seen, values, ok)
-        yield from _latency(seen, name, equal, ~np.isnan(equal), seen.started_ns)
+        load = in_flight_at(seen.started_ns, seen.ended_ns, seen.started_ns)
+        yield from _latency(seen, f"{name} {EQUAL}", at_equal_load(np.where(seen.is_ok, values, np.nan), load), seen.started_ns)
         return
+    yield from _latency(seen, TPOT, np.where(decoding, seen.tpot_ms, np.nan), seen.first_ns)
     later = seen.is_ok & ~_at_start(seen)
-    yield from _latency(seen, TTFT, seen.ttft_ms, later & ~np.isnan(seen.ttft_ms), seen.started_ns)
-    yield from _latency(seen, E2EL, seen.e2el_ms, later & ~np.isnan(seen.e2el_ms), seen.started_ns)
+    yield from _latency(seen, TTFT, np.where(later, seen.ttft_ms, np.nan), seen.started_ns)
+    yield from _latency(seen, E2EL, np.where(later, seen.e2el_ms, np.nan), seen.started_ns)
     if seen.is_even and (slices := slices_of(seen.begin_ns, seen.end_ns, seen.started_ns, seen.ended_ns)) is not None:
-        answered = ~seen.is_failed
-        since = np.where(seen.first_ns >= 0, seen.first_ns, seen.started_ns)[answered]
-        amounts = slices.amount(seen.tokens[answered], since, seen.ended_ns[answered])
-        levels = np.maximum(amounts, 0.01 * float(np.median(amounts)))
-        served = float((seen.ended_ns[answered] - since).sum()) / max(1, seen.end_ns - seen.begin_ns)  # at once, on average
+        levels = tokens_per_s(seen, slices)
+        levels = np.maximum(levels, 0.01 * float(np.median(levels)))
+        served_ns = float((seen.ended_ns - _answer_begun_ns(seen))[~seen.is_failed].sum())
+        served = served_ns / max(1, seen.end_ns - seen.begin_ns)  # at once, on average
         by_one = served / (served - 1) if served > 1 else math.inf
-        yield _Series(THROUGHPUT, slices, levels, None, (seen.started_ns + seen.ended_ns) // 2, by_one)
+        yield _Series(THROUGHPUT, slices, levels, np.zeros(0), (seen.started_ns + seen.ended_ns) // 2, by_one)
 
 
-def _latency(seen: Observed, name: str, values: Values, chosen: Flags, since_ns: Instants) -> Iterator[_Series]:
+def tokens_per_s(seen: Observed, slices: Slices) -> Values:
+    """Output tokens/s in each slice: those of an answer are spread evenly from its first token to its end."""
+    answered = ~seen.is_failed
+    return slices.amount(seen.tokens[answered], _answer_begun_ns(seen)[answered], seen.ended_ns[answered]) / slices.seconds
+
+
+def _answer_begun_ns(seen: Observed) -> Instants:
+    """The first token, or the start of a request without a stream."""
+    return np.asarray(np.where(seen.first_ns >= 0, seen.first_ns, seen.started_ns))
+
+
+def _latency(seen: Observed, name: str, values: Values, since_ns: Instants) -> Iterator[_Series]:
+    chosen = ~np.isnan(values)
     values, since_ns, ended_ns = values[chosen], since_ns[chosen], seen.ended_ns[chosen]
     slices = slices_of(seen.begin_ns, seen.end_ns, since_ns, ended_ns)
     if slices is not None:
@@ -165,25 +203,6 @@ def _at_start(seen: Observed) -> Flags:
         return np.zeros(len(seen.started_ns), dtype=np.bool_)
     early = np.asarray(seen.started_ns < seen.ended_ns[seen.is_ok].min())
     return early if int(early.sum()) > 1 else np.zeros_like(early)
-
-
-def _at_equal_load(seen: Observed, values: Values, ok: Flags) -> Values:
-    """The values, divided by the mean of the requests that met about as many others in flight, times the mean of all.
-
-    In a queue a latency is long where many are in flight, for long times on end, on a server that stays the same; what remains is
-    the server."""
-    in_flight = np.searchsorted(np.sort(seen.started_ns), seen.started_ns) - np.searchsorted(
-        np.sort(seen.ended_ns), seen.started_ns, side="right"
-    )
-    groups = min(MOST_GROUPS, int(ok.sum()) // REQUESTS_A_GROUP)
-    if groups < 2:
-        return np.full(len(values), np.nan)
-    edges = np.unique(np.quantile(in_flight[ok], np.linspace(0, 1, groups + 1)[1:-1]))
-    group = np.searchsorted(edges, in_flight, side="left")
-    logs = np.log(np.where(ok, values, 1.0))
-    means = np.bincount(group[ok], logs[ok], len(edges) + 1) / np.maximum(np.bincount(group[ok], minlength=len(edges) + 1), 1)
-    equal = np.exp(logs - means[group] + float(logs[ok].mean()))
-    return np.where(ok & (group < len(edges)), equal, np.nan)  # the most in flight are too different from each other
 
 
 def failure_change(seen: Observed) -> Change | None:

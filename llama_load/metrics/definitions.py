@@ -216,14 +216,16 @@ FIGURES = (
         "max_output_tokens_per_s",
         "Peak output token throughput (tok/s)",
         "max_output_tokens_per_s",
-        "most output tokens within any second; n/a for runs shorter than a second",
+        "most output tokens within a second, counted from the first start as vllm bench serve does; "
+        "llama_load.peak_output_tok_per_s: within any second",
         better=HIGHER,
     ),
     Figure(
         "max_concurrent_requests",
         "Peak concurrent requests",
         "max_concurrent_requests",
-        "most requests in flight at one instant",
+        "most requests that touch the same second, counted from the first start as vllm bench serve does; "
+        "llama_load.peak_in_flight: in flight at one instant",
     ),
     Figure(
         "total_token_throughput",

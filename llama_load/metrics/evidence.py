@@ -137,6 +137,7 @@ class Evidence:
     unexplained: tuple[float, float] | None = None  # ms of the mean E2EL that nothing explains, and that mean
     server_endings: Sequence[str] = ()  # the last words of servers that ended during the run
     unused_rpc_workers: Sequence[str] = ()  # that a server was to compute on
+    draft_models: Sequence[str] = ()  # servers that were started with one
     failure_context: FailureContext = field(default_factory=FailureContext)
 
     # the locustfile

@@ -1,6 +1,6 @@
 """Which GPUs are one: NVML, NVIDIA's DCGM exporter and our own exporter on another port may all report the same board.
 
-A board is known by its UUID. Several sources of one board are one GPU; the MIG instances of a board are GPUs of their own, unless a
+A board is known by its UUID. Several sources of one board are one GPU; the MIG instances of a board are separate GPUs, unless a
 source reports the whole board. Without a UUID nothing is known to be the same, and every source's GPUs count.
 """
 

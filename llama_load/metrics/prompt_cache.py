@@ -196,6 +196,8 @@ def _reported(prompts: PromptTable) -> list[Check]:
     if mostly.any():
         text += f" ({prompts.named(mostly)})"
     all_text = f"{int(found)} of {int(total)} prompt tokens came from the cache"
+    if (allowed := int(np.nansum(prompts.cached[rows])) - int(found)) > 0:
+        all_text += f", besides {allowed} of chat templates and shared prefixes, which may"
     if share is not None and share > LIMITS["cached_token_ratio"].limit:
         all_text += f" ({prompts.named(rows & (cached > 0))})"
     return [limited("cached_prompt_ratio", ratio, text), limited("cached_token_ratio", share, all_text)]

@@ -57,8 +57,7 @@ def peak_output_tok_per_s(answered: Records, window: Window) -> float | None:
     """Most output tokens within any second of the window, which may begin anywhere (in steps of 10 ms). None for a window shorter
     than a second, or where no answer was streamed.
 
-    Ten tokens between 0.9 and 1.0 s and ten between 1.0 and 1.1 s: 20. vLLM's bench counts events in whole seconds from the start,
-    which can be less than the mean.
+    Ten tokens between 0.9 and 1.0 s and ten between 1.0 and 1.1 s: 20.
     """
     streamed = answered.where(answered.has("first_token_mono_ns"))
     if window.seconds < 1 or not len(streamed):
@@ -72,16 +71,48 @@ def peak_output_tok_per_s(answered: Records, window: Window) -> float | None:
     return float((summed[BINS_PER_S:] - summed[:-BINS_PER_S]).max())
 
 
+def vllm_peak_output(ok: Records) -> float | None:
+    """Most output tokens within a second, as `vllm bench serve` counts: whole seconds from the first start. Of tokens, where it
+    counts events. None without a streamed answer.
+
+    Ten tokens between 0.9 and 1.0 s and ten between 1.0 and 1.1 s: 10.
+    """
+    streamed = ok.where(ok.has("first_token_mono_ns"))
+    if not len(streamed):
+        return None
+    begun_ns = int(ok.instants("started_mono_ns").min())
+    found: dict[int, float] = {}
+    for events_ns, weights in token_times_ns(streamed):
+        seconds, places = np.unique((events_ns - begun_ns) // NS_PER_S, return_inverse=True)
+        for second, tokens in zip(seconds.tolist(), np.bincount(places, weights=weights).tolist(), strict=True):
+            found[second] = found.get(second, 0.0) + tokens
+    return max(found.values())
+
+
+def vllm_peak_in_flight(ok: Records) -> int:
+    """Most requests that touch the same second, as `vllm bench serve` counts: whole seconds from the first start, each request from
+    its start to its last token.
+
+    0.1-0.2 s, 0.3-0.4 s, 0.5-1.2 s: 3, although never two were in flight at once.
+    """
+    if not len(ok):
+        return 0
+    starts = ok.instants("started_mono_ns")
+    lasted_ns = ok.numbers("e2el_ms") * NS_PER_MS
+    ends = np.where(np.isnan(lasted_ns), ok.instants("ended_mono_ns"), starts + np.nan_to_num(lasted_ns).astype(np.int64))
+    begun_ns = int(starts.min())
+    return _most_at_once((starts - begun_ns) // NS_PER_S, (ends - begun_ns) // NS_PER_S + 1)
+
+
 def peak_in_flight(records: Records) -> int:
     """Most requests in flight at one instant.
 
-    0-2 s, 1-3 s, 2.5-4 s: 2. A request that starts as another ends does not overlap it. vLLM's bench counts every request that
-    touches a whole second, which overstates short requests.
+    0-2 s, 1-3 s, 2.5-4 s: 2. A request that starts as another ends does not overlap it.
     """
-    if not len(records):
-        return 0
-    starts = records.instants("started_mono_ns")
-    ends = records.instants("ended_mono_ns")
+    return _most_at_once(records.instants("started_mono_ns"), records.instants("ended_mono_ns")) if len(records) else 0
+
+
+def _most_at_once(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
     instants = np.concatenate((ends, starts))
     steps = np.concatenate((np.full(len(ends), -1), np.full(len(starts), 1)))
     order = np.lexsort((steps, instants))  # at one instant, ends come before starts

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.units import ns_to_s
+
 Values = NDArray[np.float64]
 Instants = NDArray[np.int64]
 
@@ -23,6 +25,11 @@ class Slices:
     def edges(self) -> Values:
         """The count + 1 edges, ns after `begin_ns`: float64 is exact there for 104 days."""
         return np.linspace(0.0, float(self.end_ns - self.begin_ns), self.count + 1)
+
+    @property
+    def seconds(self) -> float:
+        """The length of a slice, s."""
+        return ns_to_s(self.end_ns - self.begin_ns) / self.count
 
     def edge_ns(self, number: int) -> int:
         """The instant at which slice `number` begins."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llama_load.metrics.definitions import BY_KEY, OBJECTIVE_KEYS
 from llama_load.metrics.records import Records
@@ -31,18 +32,31 @@ def parse_slo(text: str) -> Slo:
     return Slo(metric, value, text)
 
 
-def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:
-    """How many successful requests meet every objective; None if a metric was not measured (TTFT and TPOT without streaming).
+def met(ok: Records, slo: Slo) -> NDArray[np.bool_] | None:
+    """Whether each successful request meets the objective; None if the metric was not measured (TTFT and TPOT without streaming).
 
-    Goodput is this / duration, in req/s. A request without a second token has no TPOT and meets that objective, as in vLLM.
+    A request without a second token has no TPOT and meets that objective, as in vLLM.
     """
+    values = values_of(ok, slo)
+    needless = np.zeros(len(ok), dtype=np.bool_)
+    if slo.metric == "tpot":
+        needless = ok.has("first_token_mono_ns") & (ok.numbers("output_tokens") < 2)
+    if (np.isnan(values) & ~needless).any():
+        return None
+    return np.asarray(needless | (values <= slo.limit_ms))
+
+
+def values_of(ok: Records, slo: Slo) -> NDArray[np.float64]:
+    """The metric of each request, ms; NaN where it has none."""
+    return np.asarray(sum(map(ok.numbers, BY_KEY[slo.metric].columns), np.zeros(len(ok))))
+
+
+def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:
+    """How many successful requests meet every objective; None if a metric was not measured. Goodput is this / duration, in 1/s."""
     good = np.ones(len(ok), dtype=np.bool_)
     for slo in slos:
-        values = sum(map(ok.numbers, BY_KEY[slo.metric].columns), np.zeros(len(ok)))
-        needless = np.zeros(len(ok), dtype=np.bool_)
-        if slo.metric == "tpot":
-            needless = ok.has("first_token_mono_ns") & (ok.numbers("output_tokens") < 2)
-        if (np.isnan(values) & ~needless).any():
+        each = met(ok, slo)
+        if each is None:
             return None
-        good &= needless | (values <= slo.limit_ms)
+        good &= each
     return int(good.sum())

@@ -16,6 +16,7 @@ class Speculation:
     accepted_tokens: int
     drafts: int | None = None
     per_position: list[int] = field(default_factory=list)
+    tokens: int | None = None  # output tokens of the answers, where the counts come from answers
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -24,8 +25,14 @@ class Speculation:
 
     @property
     def acceptance_length(self) -> float | None:
-        """Mean tokens per step of the model: 1 + accepted tokens / drafts. 60 accepted in 30 drafts: 3.0."""
-        return 1 + self.accepted_tokens / self.drafts if self.drafts else None
+        """Mean tokens per step of the model: 1 + accepted tokens / drafts. 60 accepted in 30 drafts: 3.0.
+
+        Where drafts are not counted: tokens / (tokens - accepted tokens), because a step yields one token beside the accepted ones.
+        90 tokens of which 60 were drafted: 3.0. Steps without a draft are in it, so it is the smaller one of both."""
+        if self.drafts:
+            return 1 + self.accepted_tokens / self.drafts
+        steps = 0 if self.tokens is None else self.tokens - self.accepted_tokens
+        return self.tokens / steps if self.tokens is not None and steps > 0 else None
 
     @property
     def per_position_rates(self) -> list[float]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.backlog import backlog
 from llama_load.metrics.changes import find_change, is_confirmed, slices_of
+from llama_load.metrics.equal_load import at_equal_load, mean_in_flight
 from llama_load.metrics.trend import Values, autocorrelation_time, mann_kendall, pettitt
 
 STEADY, NONE, TOO_SHORT = "steady", "none", "too short"
@@ -72,7 +73,8 @@ def steady_part(
     `tpot_ms` is NaN where a request has none (failed, cancelled, one token); without any, E2EL is used. `concurrency`: None for
     the mean number in flight.
 
-    1. Open loop: a growing backlog (see `metrics.backlog`) means that there is none.
+    1. Open loop: a growing backlog (see `metrics.backlog`) means that there is none. TPOT is that at equal load
+       (`metrics.equal_load`).
     2. Closed loop: requests that started before the first one ended met an idle server, and are warm-up.
     3. 10 to 40 buckets of equal numbers of requests, at least 2 x concurrency each. Leading buckets whose median TPOT is outside
        median ± max(5 %, 3 MAD) of the back half are warm-up, but for a whole half. Tails decide nothing: a part chosen by its tail
@@ -95,6 +97,8 @@ def steady_part(
     e2el_ns = (ended_ns - started_ns).astype(np.float64)
     if np.isnan(values).all():
         values = e2el_ns
+    if scheduled_ns is not None:
+        values = at_equal_load(values, mean_in_flight(started_ns, ended_ns, started_ns, ended_ns))
     if concurrency is None:
         concurrency = math.ceil(e2el_ns.sum() / max(1, int(ended_ns.max()) - int(at_ns[0])))
     first = 0 if scheduled_ns is not None else int(np.searchsorted(at_ns, ended_ns.min()))

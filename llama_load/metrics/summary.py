@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.definitions import LATENCIES, Latency
 from llama_load.metrics.large_sample import describe_pieces
-from llama_load.metrics.rates import peak_in_flight, peak_output_tok_per_s, token_times_ns
+from llama_load.metrics.rates import (
+    peak_in_flight,
+    peak_output_tok_per_s,
+    token_times_ns,
+    vllm_peak_in_flight,
+    vllm_peak_output,
+)
 from llama_load.metrics.records import Records
 from llama_load.metrics.slo import Slo, meets
 from llama_load.metrics.speculative import Speculation
@@ -47,8 +53,10 @@ class Summary:
     good_requests: int | None
     output_throughput: float | None
     total_token_throughput: float | None
-    max_output_tokens_per_s: float | None
+    max_output_tokens_per_s: float | None  # this and the next as vLLM counts them, then as they were
     max_concurrent_requests: int
+    peak_output_tok_per_s: float | None
+    peak_in_flight: int
     output_chars_per_s: float | None
     total_inputs: int | None
     total_images: int | None
@@ -107,8 +115,10 @@ def summarize(
         good_requests=rates.good,
         output_throughput=rates.output_tokens,
         total_token_throughput=rates.total_tokens,
-        max_output_tokens_per_s=peak_output_tok_per_s(_answered(records), window),
-        max_concurrent_requests=peak_in_flight(records),
+        max_output_tokens_per_s=vllm_peak_output(ok),
+        max_concurrent_requests=vllm_peak_in_flight(ok),
+        peak_output_tok_per_s=peak_output_tok_per_s(_answered(records), window),
+        peak_in_flight=peak_in_flight(records),
         output_chars_per_s=rates.output_chars,
         total_inputs=_sum(ok.numbers("inputs")),
         total_images=_sum(ok.numbers("images")),
@@ -247,7 +257,7 @@ def _tokens_per_event(ok: Records, percentiles: Sequence[float]) -> Distribution
 def _speculation(ok: Records) -> Speculation | None:
     """Drafted tokens by llama-server's timings, over all requests; None if nothing was drafted."""
     drafted, accepted = _sum(ok.numbers("draft_tokens")), _sum(ok.numbers("draft_accepted"))
-    return Speculation(drafted, accepted or 0) if drafted else None
+    return Speculation(drafted, accepted or 0, tokens=_sum(ok.numbers("output_tokens"))) if drafted else None
 
 
 def _speed(tokens: NDArray[np.float64], took_ms: NDArray[np.float64]) -> float | None:

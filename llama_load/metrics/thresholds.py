@@ -18,8 +18,10 @@ from dataclasses import dataclass
 
 from llama_load.metrics.check import WORDS
 from llama_load.metrics.statistics import least_count
+from llama_load.units import quantity
 
-DEFAULT = "failure_ratio>0.01"
+FAILURES = "failure_ratio"
+DEFAULT = f"{FAILURES}>0.01"
 GROUPS = ("workload", "stage", "model", "host", "turn")
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
@@ -28,6 +30,9 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
+# Of each operator the one that holds where it does not; of a share of failures in words.
+_CONTRARY = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}
+_SHARES = {">": "at most", ">=": "less than"}
 _PATTERN = re.compile(
     r"""\s* (?P<key>[A-Za-z][\w.]*) \s*
     (?: \{ \s* (?P<group>\w+) \s* = \s*
@@ -54,6 +59,31 @@ class Threshold:
     member: str | None = None
     word: str | None = None  # a word of the verdict, instead of a limit
 
+    @property
+    def requirement(self) -> str:
+        """What has to hold for the run to pass, which is the contrary of the condition: `p99_ttft_ms <= 500`, `at most 1 % failed`,
+        `verdict is VALID`."""
+        if self.word is not None:
+            return f"{VERDICT} {'is' if self.sign == '!=' else 'is not'} {self.word}"
+        if self.is_share_of_failures and self.sign in _SHARES:
+            of = "" if self.group is None else f" of {self.group} {self.member}"
+            return f"{_SHARES[self.sign]} {100 * self.limit:.9g} % failed{of}"
+        group = "" if self.group is None else f"{{{self.group}={self.member}}}"
+        return f"{self.key}{group} {_CONTRARY[self.sign]} {self.limit:.9g}"
+
+    @property
+    def is_share_of_failures(self) -> bool:
+        """Whether it is shown in percent."""
+        return self.key == FAILURES
+
+    def shown(self, value: float) -> str:
+        """A value with six digits, or with as many as tell it from the limit; shares of failures in percent."""
+        scale, unit = (100.0, " %") if self.is_share_of_failures else (1.0, "")
+        for digits in (6, 9):
+            if (text := f"{value * scale:.{digits}g}") != f"{self.limit * scale:.{digits}g}" or value == self.limit:
+                return text + unit
+        return f"{value * scale!r}{unit}"
+
 
 @dataclass(frozen=True, slots=True)
 class ThresholdResult:
@@ -68,6 +98,13 @@ class ThresholdResult:
     def text(self) -> str:
         """The threshold as it was given."""
         return self.threshold.text
+
+    @property
+    def line(self) -> str:
+        """The requirement and what was measured: `p99_ttft_ms <= 500: 112`, `at most 1 % failed: 0 %`."""
+        if self.value is None:
+            return f"{self.threshold.requirement}: {self.why or 'not measured'}"
+        return f"{self.threshold.requirement}: {self.threshold.shown(self.value)}"
 
 
 def parse_threshold(text: str) -> Threshold:
@@ -119,7 +156,8 @@ def evaluate(
     """Compare with the run's `values`, or with those of a group's member: groups["workload"]["document"]["p99_ttft_ms"].
     `values[VERDICT]` are the words of the verdict.
 
-    A missing member, a missing key and a value that was not measured fail: a gate without data must not pass.
+    A missing member, a missing key, a value that was not measured and a percentile of too few values fail: a gate without data must
+    not pass.
     """
     if threshold.word is not None:
         words = values[VERDICT]
@@ -128,9 +166,16 @@ def evaluate(
     if threshold.group is not None and threshold.member is not None:
         values = groups.get(threshold.group, {}).get(threshold.member, {})
     value = values.get(threshold.key)
-    if not isinstance(value, int | float) or math.isnan(value):
-        return ThresholdResult(threshold, None, True, _too_few(threshold.key, values))
+    why = _too_few(threshold.key, values)
+    if why is not None or not isinstance(value, int | float) or math.isnan(value):
+        return ThresholdResult(threshold, None, True, why)
     return ThresholdResult(threshold, float(value), _OPERATORS[threshold.sign](value, threshold.limit))
+
+
+def percentile_of(key: str) -> float | None:
+    """The percentile of a key: `p99_ttft_ms`: 99; None for other keys."""
+    match = _PERCENTILE.fullmatch(key)
+    return float(match["p"]) if match else None
 
 
 def least_values(key: str) -> tuple[str, int] | None:
@@ -147,4 +192,4 @@ def _too_few(key: str, values: Mapping[str, object]) -> str | None:
         return None
     latency, least = needed
     count = values.get(f"count_{latency}")
-    return f"n/a ({count} values, {least} needed)" if isinstance(count, int) and 0 < count < least else None
+    return f"n/a ({quantity(count, 'value')}, {least} needed)" if isinstance(count, int) and 0 < count < least else None

@@ -91,7 +91,7 @@ class RequestParts:
 
     def where(self, mask: Mask) -> RequestParts:
         """The rows where `mask` (one bool per row) is true."""
-        return RequestParts({key: values[mask] for key, values in self.columns.items()})
+        return self if mask.all() else RequestParts({key: values[mask] for key, values in self.columns.items()})
 
 
 COLUMNS = (*KEYS, "total_ms", "gaps", "gap_ms", "shared_gaps", "shared_gap_ms", "from_sent")
@@ -100,8 +100,11 @@ COLUMNS = (*KEYS, "total_ms", "gaps", "gap_ms", "shared_gaps", "shared_gap_ms", 
 def request_parts(records: Records, slots: Mapping[str, int]) -> RequestParts:
     """The parts of each request. `records` are all of the run, warm-ups included, because all of them used the server; `slots` is
     the number of slots by host, where it is known."""
+    hosts = records.values_of("host")
+    if len(hosts) == 1:
+        return RequestParts(_of_host(records, slots.get(str(hosts[0]))))
     columns = {name: np.full(len(records), np.nan) for name in COLUMNS}
-    for host in records.values_of("host"):
+    for host in hosts:
         mask = records.equals("host", host)
         for name, values in _of_host(records.where(mask), slots.get(str(host))).items():
             columns[name][mask] = values
@@ -183,7 +186,9 @@ def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
     for key, (known, ns) in found.items():
         parts[key] = np.where(known & spans.counts, ns / NS_PER_MS, np.nan)
     total_ms = np.where(spans.counts, e2el_ms + np.nan_to_num(queue_ms), np.nan)
-    rest = total_ms - np.nansum(list(parts.values()), axis=0)
+    rest = total_ms.copy()
+    for values in parts.values():
+        rest -= np.nan_to_num(values)
     parts["unattributed"] = np.where(np.abs(rest) < ROUNDING_MS, 0.0, rest)
     from_sent = (spans.counts & spans.streamed & ~spans.knows_prompt).astype(np.float64)
     return parts | {"total_ms": total_ms, "from_sent": from_sent} | gaps

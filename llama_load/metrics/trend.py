@@ -104,10 +104,16 @@ def mann_kendall(y: Values) -> Trend:
     return Trend(change, (s - math.copysign(1, s)) / math.sqrt(variance) if s else 0.0, misfit)
 
 
-def variance_ratio(y: Values) -> float:
-    """By how much correlation widens the variance of Mann-Kendall's S (Hamed and Rao), at least 1."""
+def variance_ratio(y: Values, *, is_corrected: bool = True) -> float:
+    """By how much correlation widens the variance of Mann-Kendall's S (Hamed and Rao), at least 1.
+
+    In short series few correlations are significant alone. So it is also at least that of a series whose correlation falls as r^k,
+    with r that of neighbours, corrected for its bias: (n r + 2) / (n - 4). On AR(1) series with r = 0.6 and 10 to 40 values, 3 to
+    5 % are then called trends at a level of 1 %, without it 8 to 14 %.
+    `is_corrected` False: without that correction, for Pettitt's test, which would miss shifts of a short series.
+    """
     n = len(y)
-    if n < 4:
+    if n < 6:
         return 1.0
     ranks = ranked(y)
     ranks = ranks - ranks.mean()
@@ -116,9 +122,10 @@ def variance_ratio(y: Values) -> float:
         return 1.0
     lags = np.arange(1, n - 1)
     r = np.array([ranks[lag:] @ ranks[:-lag] for lag in lags]) / total
+    first = _corrected(float(r[0]), n) if is_corrected else max(0.0, float(r[0]))
     r[np.abs(r) <= 1.96 / math.sqrt(n)] = 0.0
-    weights = (n - lags) * (n - lags - 1.0) * (n - lags - 2)
-    return max(1.0, 1 + 2 / (n * (n - 1) * (n - 2)) * float(weights @ r))
+    weights = (n - lags) * (n - lags - 1.0) * (n - lags - 2) * 2 / (n * (n - 1) * (n - 2))
+    return max(1.0, 1 + float(weights @ r), 1 + float(weights @ first**lags))
 
 
 def pettitt(y: Values) -> Shift:
@@ -134,7 +141,7 @@ def pettitt(y: Values) -> Shift:
     at = int(np.argmax(np.abs(u))) + 1
     before, after = float(np.median(y[:at])), float(np.median(y[at:]))
     levelled = np.concatenate((y[:at] - before, y[at:] - after))
-    largest = abs(float(u[at - 1])) / math.sqrt(variance_ratio(levelled))
+    largest = abs(float(u[at - 1])) / math.sqrt(variance_ratio(levelled, is_corrected=False))
     is_significant = n >= PETTITT_FEWEST and largest >= _critical(n)
     return Shift(at, before, after, is_significant, float(np.abs(levelled).mean()))
 
@@ -171,27 +178,49 @@ def autocorrelation_time(y: Values) -> float:
     return max(1.0, float(summed[enough[0] if len(enough) else n - 1])) * group
 
 
-def slope_interval(x: Values, y: Values, *, resamples: int = 400, seed: int = 0) -> tuple[float, float]:
-    """95 % interval of Theil-Sen's slope: the residuals are drawn again in blocks of neighbours, so that their correlation stays.
+def slope_interval(x: Values, y: Values, *, resamples: int = 300, seed: int = 0) -> tuple[float, float]:
+    """95 % interval of Theil-Sen's slope: t x the scatter of the slopes of series whose residuals are drawn again in blocks.
 
-    Blocks of max(n^(1/3), twice the autocorrelation time) values, at most n / 4.
+    Blocks of neighbours keep their correlation: n^(1/3) (2 r / (1 - r²))^(2/3) values, with r that of neighbours, corrected for its
+    bias; what blocks of this length cut off of it is added for an AR(1) series, and t has n (1 - r) / (1 + r) - 2 degrees of
+    freedom. 1.15 is from simulations: on AR(1) noise with r = 0, 0.5, 0.8 and 24 to 96 values, the interval then holds the truth
+    in 88 to 97 % (benchmarks/steadiness.py).
+    Source: H. R. Künsch, "The Jackknife and the Bootstrap for General Stationary Observations", 1989.
     """
     x, y = _reduced(x), _reduced(y)
     n = len(y)
     slope, intercept = theil_sen(x, y)
-    fitted = intercept + slope * x
-    residuals = y - fitted
-    length = int(min(max(n ** (1 / 3), 2 * autocorrelation_time(residuals), 1), max(1, n / 4)))
-    rng = np.random.default_rng(seed)
-    begins = rng.integers(0, n - length + 1, (resamples, -(-n // length)))
-    drawn = residuals[(begins[:, :, None] + np.arange(length)).reshape(resamples, -1)[:, :n]]
+    residuals = y - intercept - slope * x
+    total = float(residuals @ residuals)
+    if n < 6 or total <= 0:
+        return slope, slope
+    r = _corrected(float(residuals[1:] @ residuals[:-1]) / total, n)
+    length = int(min(max(1.0, (2 * r / (1 - r * r)) ** (2 / 3)) * n ** (1 / 3), n / 4))
+    begins = np.random.default_rng(seed).integers(0, n, (resamples, -(-n // length)))
+    rows = (begins[:, :, None] + np.arange(length)).reshape(resamples, -1)[:, :n] % n
     first, second = np.triu_indices(n, 1)
     steps = x[second] - x[first]
-    apart = steps > 0
-    first, second, steps = first[apart], second[apart], steps[apart]
-    slopes = np.array([np.median((each[second] - each[first]) / steps) for each in fitted + drawn])
-    low, high = np.percentile(slopes, (2.5, 97.5))
-    return float(low), float(high)
+    drawn = [np.median((each[second] - each[first]) / steps) for each in residuals[rows]]
+    lags = np.arange(1, length)
+    kept, whole = 1 + 2 * float(((1 - lags / length) * r**lags).sum()), (1 + r) / (1 - r)
+    half = 1.15 * _t975(max(2.0, n / whole - 2)) * float(np.std(drawn)) * math.sqrt(whole / kept * n / (n - 2))
+    return slope - half, slope + half
+
+
+def _corrected(r: float, n: int) -> float:
+    """The correlation of neighbours of a series without its trend, without the bias of a short series; 0 to 0.9."""
+    return min(0.9, max(0.0, (n * r + 2) / (n - 4)))
+
+
+def _t975(freedom: float) -> float:
+    """The 97.5 % quantile of Student's t, by its expansion; 2 degrees of freedom: 4.2 (exact 4.3), 10: 2.228."""
+    z = 1.959964
+    parts = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(part / freedom**power for power, part in enumerate(parts, 1))
 
 
 def _reduced(y: Values) -> Values:

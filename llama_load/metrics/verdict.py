@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import VALID, WORDS, Check
-from llama_load.metrics.checks import alive, answers, client, completeness, lengths, load, server
+from llama_load.metrics.checks import alive, answers, client, completeness, lengths, load, same, server
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.stage_figures import StageFigures
 
@@ -26,7 +26,8 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     load.unanswered,
     load.cut,
     load.excess_in_flight,
-    load.drifted,
+    same.changes,
+    same.falling_behind,
     lengths.short_answers,
     lengths.long_answers,
     lengths.prompts_shortened,
@@ -34,6 +35,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     alive.equal_answers,
     alive.refusals,
     alive.abrupt_answers,
+    alive.early_first_tokens,
     answers.tokens_per_event,
     answers.prompt_cache,
     server.other_clients,
@@ -66,6 +68,9 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load.dropped(evidence),
         *load.users(evidence),
         *load.imbalance(evidence),
+        *server.replicas(evidence),
+        *server.models(evidence),
+        *server.unused_draft_model(evidence),
         *load.task_exceptions(evidence),
         *load.server_changes(evidence),
         *server.just_started(evidence),
@@ -81,6 +86,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         client.connections(evidence),
         answers.count_gap(evidence),
         *answers.counts(evidence),
+        *answers.blanks(evidence),
         *answers.intervals(evidence),
     ]
     bad = [check for check in checks if not check.ok]

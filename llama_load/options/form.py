@@ -1,6 +1,6 @@
 """The flags as fields of a form: in groups, those that matter for the run's workloads first.
 
-A flag that no group names is in the last one. The names are those of the parsed options.
+The group is that of the flag's row. The names are those of the parsed options.
 """
 
 from __future__ import annotations
@@ -9,23 +9,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from llama_load.options.flag import ADVANCED, GROUPS, LOAD, SERVER
 from llama_load.options.flags import FLAGS
-
-GROUPS = {
-    "Server": ("host", "model", "backend", "endpoint", "api_key", "balance"),
-    "Load": (
-        "num_users", "num_prompts", "run_time", "stages", "request_rate", "max_concurrency", "warmup", "arrival", "burstiness",
-        "trace", "speed",
-    ),
-    "Traffic": (
-        "dataset_path", "document", "document_tokens", "images", "image_size", "input_len", "batch_size", "weights", "prefix_len",
-        "num_prefixes", "output_len", "max_tokens", "ignore_eos", "bust_prefix_cache", "turns", "system_prompt", "question",
-        "document_cache", "images_per_request", "image_format", "range_ratio", "history", "think_time", "cache_prompt",
-        "temperature",
-    ),
-    "Limits and objectives": ("goodput", "fail_if", "abort_if", "label"),
-}  # fmt: skip
-ADVANCED = "Advanced"
 
 _CONVERSATIONS = {"dataset_path", "sharegpt_output_len", "turns", "history", "think_time", "system_prompt", "output_len"}
 _DOCUMENTS = {"document", "document_tokens", "document_cache", "question", "output_len"}
@@ -35,7 +20,7 @@ _TEXTS = {"document", "input_len", "batch_size"}
 # your own, may use any.)
 USED_BY = {
     "ShareGPT": _CONVERSATIONS,
-    "Custom": {"dataset_path", "system_prompt", "output_len"},
+    "Custom": {"dataset_path", "category", "system_prompt", "output_len"},
     "Documents": _DOCUMENTS,
     "Vision": _VISION,
     "TextBatches": _TEXTS,
@@ -60,6 +45,7 @@ class Field:
 
     name: str
     label: str
+    group: str
     help: str
     kind: str = TEXT
     choices: tuple[str, ...] = ()
@@ -68,20 +54,25 @@ class Field:
 
 # Locust's own flags that the form has.
 LOCUSTS = (
-    Field("host", "--host", "base URL of the server, such as http://127.0.0.1:8080; several for replicas, separated by spaces"),
     Field(
-        "num_users", "-u", "users, each with one request at a time: the maximum request concurrency of a closed loop", title="users"
+        "host", "--host", SERVER, "base URL of the server, such as http://127.0.0.1:8080; several for replicas, separated by spaces"
     ),
-    Field("spawn_rate", "-r", "users to start per second (default: all at once)", title="users per second"),
+    Field(
+        "num_users",
+        "-u",
+        LOAD,
+        "users, each with one request at a time: the maximum request concurrency of a closed loop",
+        title="users",
+    ),
+    Field("spawn_rate", "-r", ADVANCED, "users to start per second (default: all at once)", title="users per second"),
     Field(
         "run_time",
         "-t",
+        LOAD,
         "time limit, counted from the end of the warm-up, such as 90s, 10m or 1h30m (default: none)",
         title="time limit",
     ),
 )
-# The keys that can be typed into the page; others are set when the processes start.
-KEYS = frozenset(("api_key", "header"))
 
 
 def fields(workloads: Collection[str], given: Collection[str], *, keys: bool) -> dict[str, list[Field]]:
@@ -93,14 +84,14 @@ def fields(workloads: Collection[str], given: Collection[str], *, keys: bool) ->
         irrelevant |= _OF_ANSWERS
     shown = {field.name: field for field in LOCUSTS}
     for flag in FLAGS:
-        is_shown = (keys and flag.dest in KEYS) if flag.secret else flag.in_web_ui
-        if is_shown and (flag.dest not in irrelevant or flag.dest in given):
+        is_shown = flag.on_page and (keys or not flag.secret)
+        if is_shown and flag.group and (flag.dest not in irrelevant or flag.dest in given):
             kind = SECRET if flag.secret else TEXT
             kind = (SECRET_LINES if flag.secret else LINES) if flag.repeated else kind
             kind = SWITCH if flag.switch else CHOICE if flag.choices else kind
-            shown[flag.dest] = Field(flag.dest, flag.name, flag.help, kind, flag.choices or ())
-    grouped = {title: [shown.pop(name) for name in names if name in shown] for title, names in GROUPS.items()}
-    return {title: own for title, own in (grouped | {ADVANCED: list(shown.values())}).items() if own}
+            shown[flag.dest] = Field(flag.dest, flag.name, flag.group, flag.help, kind, flag.choices or ())
+    grouped = {title: [field for field in shown.values() if field.group == title] for title in GROUPS}
+    return {title: own for title, own in grouped.items() if own}
 
 
 _FLAG = re.compile(r"(?<![\w-])--?[a-z][\w-]*")

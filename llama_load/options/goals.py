@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llama_load.analysis.keys import threshold_keys
+from llama_load.errors import did_you_mean
 from llama_load.load.segments import LoadModel
 from llama_load.metrics.abort import parse_abort
 from llama_load.metrics.definitions import RATES, SECTION_KEYS
 from llama_load.metrics.slo import Slo, parse_slo
-from llama_load.metrics.thresholds import DEFAULT, VERDICT, Threshold, least_values, parse_threshold
+from llama_load.metrics.thresholds import DEFAULT, VERDICT, Threshold, least_values, parse_threshold, percentile_of
+from llama_load.metrics.until import Until, parse_until
 from llama_load.options.flag_reader import FlagReader
 
 
@@ -23,6 +25,7 @@ class Goals:
     percentiles: list[float]
     percentile_metrics: list[str]
     abort_if: tuple[Threshold, ...] = ()
+    until: Until | None = None
 
 
 def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
@@ -40,21 +43,35 @@ def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
     thresholds = given if replaced else [*given, default]
     if flags.switch("no_stream"):
         faults += _unmeasurable(slos, thresholds)
+    untils = flags.parsed("until", parse_until)
+    if untils and (load.stages or load.ramp):
+        faults.append("--until needs one constant load: leave out --stages and --ramp")
+    if untils and flags.switch("no_stream") and untils[0].latency in ("ttft", "tpot"):
+        faults.append(f"--until {untils[0].text}: whole answers (--no-stream) have only E2EL")
     num_prompts = flags.number("num_prompts", int, 1)
     for threshold in thresholds:
         faults += _too_few(threshold, num_prompts, load)
-    return Goals(tuple(slos), tuple(thresholds), percentiles, sections, tuple(flags.parsed("abort_if", parse_abort)))
+    return Goals(tuple(slos), tuple(thresholds), percentiles, sections, tuple(flags.parsed("abort_if", parse_abort)), *untils[:1])
 
 
 def _meaningless(threshold: Threshold, percentiles: list[float], stages: list[str]) -> Iterator[str]:
     """Keys that no result has, or that name an unknown stage."""
     text, key = threshold.text, threshold.key
     if key != VERDICT and key not in threshold_keys(percentiles):
-        yield f"--fail-if {text!r}: no result has the key {key!r} (for percentiles other than 99 give --metric-percentiles)"
+        yield f"--fail-if {text!r}: {_no_such_key(key, percentiles)}"
     if stages and threshold.group != "stage" and key in RATES:
         yield f"--fail-if {text!r} needs a stage: write {key}{{stage={stages[0]}}}"
     if threshold.group == "stage" and threshold.member not in stages:
         yield f"--fail-if {text!r}: there is no stage {threshold.member!r}; stages: {', '.join(stages) or 'none'}"
+
+
+def _no_such_key(key: str, percentiles: Sequence[float]) -> str:
+    """What is wrong with a key that no result of the run has."""
+    p = percentile_of(key)
+    if p is not None and key in threshold_keys([p]):
+        return f"p{p:g} is not reported; add --metric-percentiles {','.join(f'{each:g}' for each in (*percentiles, p))}"
+    near = did_you_mean(key, threshold_keys(percentiles)) or "; docs/metrics.md has all keys"
+    return f"there is no key {key!r}{near}"
 
 
 def _unmeasurable(slos: Sequence[Slo], thresholds: Sequence[Threshold]) -> Iterator[str]:

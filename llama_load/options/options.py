@@ -9,35 +9,36 @@ from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
-from llama_load.foreign_text import is_secret_name, keep_secret, secrets_in
+from llama_load.foreign_text import keep_secret, secrets_in
 from llama_load.load.segments import LONGEST_S, LoadModel
+from llama_load.options.flag import SECRETS, Kind
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
-    CANCEL,
     FLAGS,
     LONGEST_WAIT_S,
     LOOPBACK,
     MOST_REQUESTS,
     MOST_TOKENS,
     MOST_USERS,
-    WAIT,
     without_secret_values,
 )
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
+from llama_load.options.result_flags import CANCEL, WAIT
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.reports.translations import ENGLISH, LANGUAGES
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import CHAT, ENDPOINTS, PATHS, BodyOptions
 from llama_load.targets.target import BACKENDS
+from llama_load.users.request_headers import is_secret_header
 from llama_load.users.session import Dialogue
 from llama_load.wire.request import Timeouts
 from llama_load.wire.tls import TlsOptions
 from llama_load.workloads.prompt import Traffic
 
 LONGEST_FAULT = 300  # characters
-NOT_FOR_SERVERS = ("swarm_key", "scrape_token")
+HEADER = "header"
 MOST_RETRIES = 1000
 
 
@@ -79,6 +80,7 @@ class RunOptions:
     timeouts: Timeouts
     retries: int  # how often a request that was refused as overloaded is sent again
     wait_at_end_s: float
+    server_grace_s: float
     save_texts: bool
     telemetry: TelemetryOptions
     price_per_hour: float | None
@@ -86,7 +88,7 @@ class RunOptions:
     lang: str
     no_report_html: bool
     metrics_address: tuple[str, int] | None  # where to serve /metrics
-    given_flags: dict[str, Any] = field(default_factory=dict)  # every flag as given, without secrets, for the manifest
+    given_flags: dict[str, Any] = field(default_factory=dict)  # see `_given`; for the manifest
 
     @property
     def output_len(self) -> int | None:
@@ -144,7 +146,7 @@ def read_options(namespace: Any) -> RunOptions:
         kv_pool=number("kv_pool", int, 1),
         bust_prefix_cache=switch("bust_prefix_cache"),
         extra_body=_extra_body(text("extra_body"), faults),
-        headers=_headers(lines("header"), text("api_key"), faults),
+        headers=_headers(lines(HEADER), text("api_key"), faults),
         tls=TlsOptions(_readable(text("ca_file"), faults), switch("insecure")),
         run_dir=Path(run_dir) if run_dir else None,
         label=text("label"),
@@ -156,6 +158,7 @@ def read_options(namespace: Any) -> RunOptions:
             number("request_timeout", float, 0, above=True, most=LONGEST_S),
         ),
         retries=number("retry", int, 0, most=MOST_RETRIES),
+        server_grace_s=number("server_grace", float, 0, most=LONGEST_S),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
         save_texts=switch("save_texts"),
         telemetry=read_telemetry(flags),
@@ -177,17 +180,18 @@ def _short(fault: str) -> str:
 
 
 def secret_values(flags: FlagReader, *, for_servers: bool = False) -> list[str]:
-    """The values of keys: --api-key, --swarm-key and --scrape-token, and headers and JSON fields with names of secrets.
+    """The values of secret flags, of headers that are not harmless, and of JSON fields with names of secrets.
     `for_servers`: only those that go to the servers under test."""
-    names = [flag.dest for flag in FLAGS if flag.secret and not flag.repeated]
-    keys = [value for name in names if not (for_servers and name in NOT_FOR_SERVERS) and (value := flags.text(name))]
-    headers = [value for name, value in _headers(flags.lines("header"), None, []) if is_secret_name(name)]
+    kinds = {Kind.SERVER_KEY} if for_servers else SECRETS
+    names = [flag.dest for flag in FLAGS if flag.kind in kinds and flag.dest != HEADER]
+    keys = [value for name in names if (value := flags.text(name))]
+    headers = [value for name, value in _headers(flags.lines(HEADER), None, []) if is_secret_header(name, value)]
     return keys + headers + secrets_in(_extra_body(flags.text("extra_body"), []))
 
 
 def _given(flags: FlagReader) -> dict[str, Any]:
-    """Every flag as given, without secrets."""
-    given = {flag.dest: flags.raw[flag.dest] for flag in FLAGS if not flag.secret}
+    """Every flag that changes what is measured, as given, without secrets."""
+    given = {flag.dest: flags.raw[flag.dest] for flag in FLAGS if not (flag.secret or flag.reports_only)}
     body = flags.text("extra_body")
     return given if body is None else given | {"extra_body": without_secret_values(body)}
 

@@ -27,6 +27,7 @@ def read_traffic(flags: FlagReader) -> Traffic:
         image_format=chosen("image_format", FORMATS) or default.image_format,
         images_per_request=number("images_per_request", int, 1, most=MOST_PARTS) or 1,
         weights=_weights(text("weights") or "", flags.faults),
+        categories=tuple(filter(None, (name.strip() for name in (text("category") or "").split(",")))),
         batch_size=number("batch_size", int, 1, most=MOST_PARTS) or 1,
         input_len=number("input_len", int, 1, most=MOST_TOKENS),
         output_len=number("output_len", int, 1, most=MOST_TOKENS),

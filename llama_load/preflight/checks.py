@@ -26,8 +26,6 @@ OTHER_FILES = 64
 JUST_STARTED_S = 60.0
 # A way to the server and back that is longer than this is worth a note: within a data centre it takes under a millisecond.
 FAR_MS = 5.0
-# Flags that name a run but do not change it.
-_NAMES = ("run_dir", "label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +253,7 @@ def change_rows(before: Manifest, now: Manifest) -> list[PreflightRow]:
         found += differences(old, new)
     for name in sorted(set(before.options) | set(now.options)):
         old_value, new_value = before.options.get(name), now.options.get(name)
-        if name not in _NAMES and (old_value or None) != (new_value or None):
+        if (old_value or None) != (new_value or None):
             found.append(_change("--" + name.replace("_", "-"), old_value or "not given", new_value or "not given"))
     if before.users != now.users:
         found.append(_change("-u", before.users, now.users))

@@ -15,6 +15,7 @@ from llama_load.load.user_limit import most_users
 from llama_load.options.flags import DEFAULT_NUM_PROMPTS
 from llama_load.options.options import RunOptions
 from llama_load.preflight.trace import load_trace
+from llama_load.preflight.user_mix import sending_users
 
 # The users of an open loop are estimated from the requests scheduled within this time; warm-up uses this many too.
 USERS_AHEAD_S = 3.0
@@ -30,6 +31,7 @@ class PlannedLoad:
     run_time_s: float | None
     workers: int  # sending processes, as far as is known now
     users: int  # that Locust must start
+    sending: int  # those of them that send LLM requests
     busy: int  # those at the start; an open loop creates more on demand
 
     @property
@@ -46,7 +48,7 @@ class PlannedLoad:
     @property
     def concurrency(self) -> int | None:
         """Maximum requests in flight; None without a limit. (The users of an open loop are available users, not load.)"""
-        return self.model.max_in_flight if self.model.is_open else self.users
+        return self.model.max_in_flight if self.model.is_open else self.sending
 
 
 def planned_load(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> PlannedLoad:
@@ -60,15 +62,19 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
         of_each_stage = DEFAULT_NUM_PROMPTS
     segments = plan_segments(model, of_each_stage, run_time_s)
     num_users, workers = environment.parsed_options.num_users, _workers(environment)
+    users = max(num_users, *(segment.most_users or 0 for segment in segments))
     load = PlannedLoad(
         model=model,
         segments=segments,
         weights=_weights(environment),
         run_time_s=run_time_s,
         workers=workers,
-        users=max(num_users, *(segment.most_users or 0 for segment in segments)),
+        users=users,
+        sending=users if model.stages else sending_users(environment.user_classes, users),
         busy=max(num_users, *(min(segment.users_to_begin(USERS_AHEAD_S), most_users(workers)) for segment in segments)),
     )
+    if options.goals.until is not None and run_time_s is None and options.num_prompts is None:
+        raise UsageError(f"--until {options.goals.until.text} needs a limit: give -t or --num-prompts")
     _refuse_what_makes_no_schedule(environment, options, load)
     return load
 

@@ -102,6 +102,11 @@ def find_local_servers(targets: Sequence[Target]) -> list[LocalServer]:
     return [_find(target) for target in targets]
 
 
+def find_again(server: LocalServer) -> LocalServer:
+    """The server as it is now: after its end another process may listen on its port. (Blocks for some ms.)"""
+    return _find(server.target)
+
+
 def with_traffic(server: LocalServer, description: ServerDescription) -> LocalServer:
     """The server, counting the traffic to its RPC workers from now on."""
     return replace(server, traffic=traffic_to(worker.address for worker in description.rpc)) if description.rpc else server
@@ -113,7 +118,8 @@ def server_rows(servers: Sequence[LocalServer], descriptions: Sequence[ServerDes
     for server, description in zip(servers, descriptions, strict=True):
         if server.can_be_watched and server.process is not None:
             how = "started by llama-load serve" if server.entry is not None else server.process.name
-            text = f"{how}, process {server.process.pid}: the run ends if it does"
+            others = " and no other is left" if len(servers) > 1 else ""
+            text = f"{how}, process {server.process.pid}: the run ends if it does{others}"
             rows.append(PreflightRow("process", text if server.log is not None else f"{text}; its log is not known"))
         if description.context_shift:
             text = "--context-shift: an answer that fills its slot goes on without the oldest tokens; texts and speeds change"

@@ -48,7 +48,7 @@ def make_manifest(
         label=options.label,
         lang=options.lang,
         tokenizer=tokenizer,
-        users=load.users,
+        users=load.sending,
         num_prompts=load.num_prompts,
         run_time_s=load.run_time_s,
         seed=options.seed,

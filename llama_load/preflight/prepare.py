@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.cells import cell_len
+
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.load.segments import LoadModel, Segment
@@ -29,6 +31,7 @@ from llama_load.preflight.local_servers import LocalServer, find_local_servers, 
 from llama_load.preflight.manifest import make_manifest, run_dir, run_writer
 from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import budget_of, hosts_of, probe_targets, token_counter
+from llama_load.reports.layout import padded, wrapped
 from llama_load.runs import Manifest, PreflightRow, RunWriter, last_with_label
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import BodyOptions
@@ -167,12 +170,19 @@ def _shared_pool(servers: Sequence[ServerDescription]) -> int | None:
 def print_table(rows: list[PreflightRow]) -> None:
     """The preflight table on stderr."""
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     styles = {"ok": "green", "note": "yellow", "warning": "bold red"}
-    table = Table(title="Before the run", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-    for row in rows:
+    console = Console(stderr=True, highlight=False)
+    console.print("[italic]Before the run[/]")
+    names = [printable(row.name) for row in rows]
+    widest = max(map(cell_len, names), default=0)
+    for row, name in zip(rows, names, strict=True):
         mark = {"ok": "✓", "note": "·", "warning": "!"}[row.level]
-        table.add_row(Text(mark, styles[row.level]), Text(printable(row.name)), Text(printable(row.value, None)))
-    Console(stderr=True).print(table)
+        text = wrapped(printable(row.value, None), console.width, f"{mark}  {padded(name, widest)}  ")
+        for number, line in enumerate(text):
+            # Soft: a path that is longer than the line stays whole, so that it can be copied.
+            shown = Text(line)
+            if not number:
+                shown.stylize(styles[row.level], 0, 1)
+            console.print(shown, soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping
 
 from llama_load.analysis.keys import percentile_word
@@ -15,8 +14,9 @@ from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
 from llama_load.reports.check_lines import check_lines
 from llama_load.reports.failure_lines import end_lines
-from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole
+from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole, wrapped
 from llama_load.reports.other_requests import traffic_lines
+from llama_load.reports.over_time import soak_lines, steady_lines
 from llama_load.reports.request_table import request_lines, request_table
 from llama_load.reports.server_section import server_lines
 from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
@@ -76,11 +76,15 @@ def own_sections(results: Results) -> list[str]:
     lines: list[str] = []
     if notes_below := list(_notes(results)):
         lines.append(headline("Notes on the Above", "-"))
-        lines += [line for note in notes_below for line in textwrap.wrap(note, TEXT_WIDTH, subsequent_indent="  ")]
+        lines += [line for note in notes_below for line in wrapped(note, TEXT_WIDTH, indent="  ")]
     lines += end_lines(results)
     lines += _stages(results)
     lines += _more(figures)
     lines += _open_loop(manifest, figures)
+    if (until := manifest.until) is not None:
+        lines += wrapped(f"--until: {until.sentence}", TEXT_WIDTH, indent="  ")
+    lines += steady_lines(results)
+    lines += soak_lines(results)
     lines += time_lines(results.time_parts)
     lines += _server_side(figures)
     lines += side_lines(results.client_server)
@@ -119,6 +123,8 @@ def _more(figures: Summary) -> Iterable[str]:
     yield headline("More from the Client", "-")
     if figures.total_output_tokens:
         yield number("Output characters per second:", figures.output_chars_per_s)
+        yield number("Peak output in any second (tok/s):", figures.peak_output_tok_per_s)
+    yield whole("Peak requests in flight:", figures.peak_in_flight)
     yield from _details(figures, CONNECTION)
     if figures.total_images:
         yield whole("Images:", figures.total_images)
@@ -152,7 +158,7 @@ def _stages(results: Results) -> Iterable[str]:
     which = describe_prompts(results.repeated_prompts, same=results.run.manifest.same_prompts)
     yield f"(* best of its column; prompts: {which})"
     for note in notes(results.stages):
-        yield from textwrap.wrap(note, TEXT_WIDTH, subsequent_indent="  ")
+        yield from wrapped(note, TEXT_WIDTH, indent="  ")
     speeds = list(speed_lines(results.stages))
     if speeds:
         yield headline("Output Tokens per Second", "-")
@@ -233,7 +239,5 @@ def verdict_lines(results: Results) -> list[str]:
         lines.append(whole("", f"also {', '.join(others)}"))
     lines += check_lines(results.verdict.checks, TEXT_WIDTH)
     for threshold in results.thresholds:
-        value = threshold.why or "not measured" if threshold.value is None else f"{threshold.value:g}"
-        mark = "!" if threshold.failed else "+"
-        lines.append(f"{mark} threshold {threshold.text}: {value}, {'FAILED' if threshold.failed else 'passed'}")
+        lines += wrapped(f"✗ {threshold.line}, FAILED" if threshold.failed else f"✓ {threshold.line}", TEXT_WIDTH, indent="  ")
     return lines

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from llama_load.metrics.check import Check
 from llama_load.metrics.statements import Statement, arranged, limit_text, mark, remarks
+from llama_load.reports.layout import wrapped
 
 
 def check_lines(checks: Sequence[Check], width: int) -> Iterator[str]:
@@ -50,5 +50,6 @@ def _statement(statement: Statement) -> dict[str, object]:
 
 def _wrapped(line: str, width: int) -> list[str]:
     """A line wrapped with its own indentation and two columns more."""
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(line, width, subsequent_indent=indent)
+    text = line.lstrip()
+    own = line.removesuffix(text)
+    return list(wrapped(text, width, own, f"{own}  "))

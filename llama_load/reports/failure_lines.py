@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 
 from llama_load.analysis.results import Results
 from llama_load.metrics.failures import FailureClass
-from llama_load.reports.layout import TEXT_WIDTH, headline, number, whole
+from llama_load.reports.layout import TEXT_WIDTH, headline, number, whole, wrapped
 
 
 def end_lines(results: Results) -> Iterable[str]:
@@ -28,7 +27,7 @@ def end_lines(results: Results) -> Iterable[str]:
     for failure in results.failures:
         yield whole(f"{failure.kind}:", failure.count)
         text = f"{failure_times(failure)}: {explanation(failure)}"
-        yield from textwrap.wrap(text, TEXT_WIDTH, initial_indent="  ", subsequent_indent="  ")
+        yield from wrapped(text, TEXT_WIDTH, "  ")
     if figures.cancelled:
         yield whole("cancelled when the run was cut:", figures.cancelled)
 

@@ -87,8 +87,7 @@ def _verdict(results: Results) -> Iterator[Line]:
         yield Line(f"  and {len(bad) - MOST_CAUSES} more, see Verdict below")
     for threshold in results.thresholds:
         if threshold.failed and not (FAILED in verdict.words and threshold.text == DEFAULT):
-            value = threshold.why or "not measured" if threshold.value is None else f"{threshold.value:g}"
-            yield Line(f"  threshold {printable(threshold.text)}: {value}, FAILED", BAD)
+            yield Line(f"  {printable(threshold.line)}, FAILED", BAD)
 
 
 def _what_ran(results: Results) -> list[str]:
@@ -208,7 +207,7 @@ def _tables(results: Results) -> Iterator[Line]:
         for note in notes(results.stages):
             yield from _wrapped(note)
         return
-    heads = ["", "answered", "failed", "prompt", "output", "TTFT (ms)", "TPOT (ms)", "E2EL (ms)", "tok/s"]
+    heads = ["", "answered", "failed", "prompt", "output", "TTFT (ms)", "TPOT (ms)", "E2EL (ms)", "tok/s", "accepted", "tok/step"]
     rows = [[name, *_workload(part)] for name, part in results.by_workload.items()]
     columns = [column for column in zip(heads, *rows, strict=True) if not {"n/a"}.issuperset(column[1:])]
     for number, line in enumerate(in_columns(list(zip(*columns, strict=True)))):
@@ -225,6 +224,9 @@ def _workload(part: Summary) -> Iterator[str]:
     for key in ("ttft", "tpot", "e2el"):
         yield short(part.distributions[key].mean)
     yield short(part.output_throughput or None)
+    drafts = part.speculation
+    yield "n/a" if drafts is None or drafts.acceptance_rate is None else f"{drafts.acceptance_rate:.0%}"
+    yield short(None if drafts is None else drafts.acceptance_length)
 
 
 # ---------------------------------------------------------------------- text

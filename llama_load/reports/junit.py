@@ -58,7 +58,7 @@ def junit(results: Results) -> str:
     if incomplete:
         _add(complete, "error", INCOMPLETE, _missing(results.verdict.checks))
     for threshold in thresholds:
-        case_of_threshold = case(threshold.text)
+        case_of_threshold = case(threshold.threshold.requirement)
         if threshold.failed:
             _add(case_of_threshold, "failure", "threshold", _why(threshold))
     ElementTree.indent(root)

@@ -57,16 +57,20 @@ def cut_to_width(text: str, width: int) -> str:
     return text if cell_len(text) <= width else text[: _most_chars(text, width - 1)] + "…"
 
 
-def wrapped(text: str, width: int, bullet: str = "") -> Iterable[str]:
-    """The text in lines of at most `width` columns, the first after `bullet`, the others indented by as much. Longer words, such as
-    sentences in Chinese, are broken."""
-    indent = " " * len(bullet)
+def wrapped(text: str, width: int, bullet: str = "", indent: str | None = None) -> Iterable[str]:
+    """The text in lines of at most `width` columns, broken between words: the first after `bullet`, the others after `indent`
+    (None: as many spaces). A longer word, such as a sentence in Chinese, is broken; a path or an address is not, so that it can be
+    copied."""
+    indent = " " * len(bullet) if indent is None else indent
     line, is_empty = bullet, True
     for word in text.split():
         while True:
             space = "" if is_empty else " "
             if cell_len(line + space + word) <= width:
                 line, is_empty = line + space + word, False
+                break
+            if is_empty and "/" in word:
+                line, is_empty = line + word, False
                 break
             if is_empty:
                 end = _most_chars(word, width - cell_len(line))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 from typing import Any
 
 from llama_load.metrics.other_requests import OtherTraffic
-from llama_load.reports.layout import TEXT_WIDTH, in_columns
+from llama_load.reports.layout import TEXT_WIDTH, in_columns, wrapped
 
 
 def traffic_lines(traffic: OtherTraffic) -> Iterable[str]:
@@ -49,4 +48,4 @@ def _name(method: str, name: str) -> str:
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, TEXT_WIDTH, subsequent_indent="  ")
+    return list(wrapped(text, TEXT_WIDTH, indent="  "))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from llama_load.analysis.keys import flat_result, percentile_word
+from llama_load.analysis.keys import flat_result, percentile_word, uncertain
 from llama_load.analysis.results import Results
 from llama_load.metrics.definitions import DETAILS, of_group
 from llama_load.metrics.stage_figures import StageFigures
@@ -16,6 +16,7 @@ from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict
 from llama_load.reports.check_lines import statements_json
 from llama_load.reports.other_requests import traffic_json
+from llama_load.reports.over_time import soak_json, steady_json
 from llama_load.reports.server_section import server_json
 from llama_load.reports.telemetry import telemetry_json
 from llama_load.reports.time_table import time_parts_json
@@ -32,9 +33,13 @@ def result_json(results: Results) -> dict[str, Any]:
             "recovered": results.run.recovered,
             "verdict": _verdict(results.verdict),
             "thresholds": [_threshold(result) for result in results.thresholds],
+            "uncertain": uncertain(manifest, results.total),
             **_ours(results.total),
             "failures": [asdict(failure) for failure in results.failures],
             "answers": asdict(results.answers),
+            "steady": steady_json(results),
+            "until": None if manifest.until is None else asdict(manifest.until),
+            "soak": soak_json(results),
             **traffic_json(results.others),
             "telemetry": telemetry_json(results),
             "prompts": manifest.prompts,
@@ -67,6 +72,8 @@ def _ours(figures: Summary) -> dict[str, Any]:
         "cancelled": figures.cancelled,
         "success_ratio": figures.success_ratio,
         "good_requests": figures.good_requests,
+        "peak_output_tok_per_s": figures.peak_output_tok_per_s,
+        "peak_in_flight": figures.peak_in_flight,
         "known_input_tokens": figures.known_input_tokens,
         "known_output_tokens": figures.known_output_tokens,
         "tokens_per_event": {"mean": figures.tokens_per_event.mean, **_percentiles(figures.tokens_per_event)},
@@ -94,7 +101,8 @@ def _ours(figures: Summary) -> dict[str, Any]:
 
 
 def _threshold(result: ThresholdResult) -> dict[str, Any]:
-    return {"text": result.text, "value": result.value, "failed": result.failed, "why": result.why}
+    threshold = {"text": result.text, "requirement": result.threshold.requirement, "line": result.line}
+    return threshold | {"value": result.value, "failed": result.failed, "why": result.why}
 
 
 def _stage(manifest: Manifest, stage: StageFigures) -> dict[str, Any]:
@@ -114,4 +122,5 @@ def _parts(results: Results, parts: Mapping[Any, Summary]) -> dict[str, Any]:
 def _part(manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, Any]:
     flat = flat_result(manifest, figures, stage, is_part=is_part)
     measured = list(flat)[list(flat).index("duration") :]
-    return {key: flat[key] for key in measured} | _ours(figures)
+    about = {"uncertain": uncertain(manifest, figures, stage, is_part=is_part)}
+    return {key: flat[key] for key in measured} | about | _ours(figures)

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from rich.cells import cell_len
 
+from llama_load.analysis.keys import certain
+from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import printable
 from llama_load.reports.layout import in_columns
 from llama_load.runs import MANIFEST
@@ -53,6 +55,10 @@ def run_row(folder: Path) -> tuple[str, ...]:
         ended = manifest.get("end") != "running"
         why = f"broken: {SUMMARY} cannot be read" if ended else "still running, or killed: llama-load report writes its results"
         return (*about, "", "", "", "", why)
+    ours = summary.get("llama_load")
+    doubts = ours.get("uncertain") if isinstance(ours, dict) else None
+    if isinstance(doubts, dict):
+        summary = certain(summary, doubts)
     figures = ("completed", "output_throughput", "median_ttft_ms", "p99_ttft_ms")
     return (*about, *(_cell(summary.get(key)) for key in figures), _verdict(summary))
 
@@ -79,7 +85,7 @@ def _cell(value: object) -> str:
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(file.read_bytes())
+        found = msgspec.json.decode(read_foreign(file))
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

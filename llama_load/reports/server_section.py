@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from llama_load.metrics.server_description import DraftModel, RpcWorker, ServerDescription
-from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns
+from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns, wrapped
 from llama_load.units import quantity
 
 NAME_WIDTH = 16
@@ -22,10 +21,10 @@ def server_lines(servers: Sequence[ServerDescription]) -> Iterable[str]:
             yield headline("Server" if len(servers) == 1 else f"Server {server.url}", "-")
             for name, text in rows:
                 indent = " " * (NAME_WIDTH + 1)
-                yield from textwrap.wrap(text, TEXT_WIDTH, initial_indent=f"{name + ':':<{NAME_WIDTH}} ", subsequent_indent=indent)
+                yield from wrapped(text, TEXT_WIDTH, f"{name + ':':<{NAME_WIDTH}} ", indent)
             yield from buffer_lines(server)
         if server.ended:
-            yield from textwrap.wrap(f"It ended: {server.ended.partition(NEWLINE)[0]}", TEXT_WIDTH, subsequent_indent="  ")
+            yield from wrapped(f"It ended: {server.ended.partition(NEWLINE)[0]}", TEXT_WIDTH, indent="  ")
             yield from (f"  {line}" for line in server.ended.splitlines()[1:])
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from llama_load.foreign_text import markdown
 from llama_load.metrics.stage_figures import StageFigures
+from llama_load.metrics.statistics import Distribution
 from llama_load.reports.layout import in_columns, without_long_decimals
 from llama_load.units import quantity
 
 COLUMNS = ("Model", "Concurrency", "Duration (s)", "Req/s", "Output Tok/s", "Total Tok/s", "Mean TTFT (ms)", "Mean TPOT (ms)")
+# The latency whose scatter a column has: rates of a closed loop are as uncertain as the mean E2EL that they follow from.
+_SCATTER = ("e2el", "e2el", "e2el", "e2el", "ttft", "tpot")
+LEAST_ERRORS = 2.0  # beyond which a difference is not chance in 19 of 20 pairs
 FAILED = "†"
 BAR_CHARS = 30
 MOST_UNLIKE = 0.02  # longer prompts take longer: rows are not ranked if mean lengths differ by more
@@ -41,7 +46,8 @@ def stage_name(stage: StageFigures) -> str:
 
 def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
     """A row per stage: model, concurrency, and six figures. The best of each column is marked among the comparable rows, if their
-    prompts and answers have similar lengths; the duration only if all sent the same number of requests."""
+    prompts and answers have similar lengths and it is better than each other by more than the scatter of the requests explains;
+    the duration only if all sent the same number of requests."""
     names = ("duration_s", "request_throughput", "output_throughput", "total_token_throughput")
     figures = [
         [
@@ -55,10 +61,13 @@ def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
     alike = are_alike(stages)
     best: list[float | None] = []
     for column, choose in enumerate((min, max, max, max, min, min)):
-        values = [row[column] for row, stage in zip(figures, stages, strict=True) if stage.is_comparable]
-        known = [value for value in values if value is not None]
+        known = [
+            (value, _relative_error(stage.figures.distributions[_SCATTER[column]]))
+            for row, stage in zip(figures, stages, strict=True)
+            if stage.is_comparable and (value := row[column]) is not None
+        ]
         ranked = len(known) > 1 and (column > 0 or same_count) and alike
-        best.append(choose(known) if ranked else None)
+        best.append(_clearly(choose(known), known) if ranked else None)
     return [
         (
             Cell(model or "n/a"),
@@ -70,6 +79,22 @@ def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
         )
         for row, stage in zip(figures, stages, strict=True)
     ]
+
+
+def _relative_error(sample: Distribution) -> float:
+    """The standard error of a mean relative to it, by the scatter of the requests; infinite with a single one."""
+    if sample.count < 2 or not sample.mean or sample.std is None:
+        return math.inf
+    return sample.std / math.sqrt(sample.count - 1) / sample.mean
+
+
+def _clearly(top: tuple[float, float], known: Sequence[tuple[float, float]]) -> float | None:
+    """The best value, if it differs from each other by more than `LEAST_ERRORS` standard errors, else None. `top`, `known`: values
+    with their relative errors."""
+    best, error = top
+    others = [each for each in known if each[0] != best]
+    is_clear = all(abs(value - best) > LEAST_ERRORS * math.hypot(theirs * value, error * best) for value, theirs in others)
+    return best if is_clear else None
 
 
 def are_alike(stages: Sequence[StageFigures]) -> bool:

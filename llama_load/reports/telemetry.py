@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from llama_load.analysis.results import Results
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.telemetry_figures import FIGURES, GpuFigures, TelemetryFigures
-from llama_load.reports.layout import TEXT_WIDTH, in_columns, whole
+from llama_load.reports.layout import TEXT_WIDTH, in_columns, whole, wrapped
 
 GPU_COLUMNS = ("GPU", "idle", "mean", "peak MiB", "util %", "W", "limit", "°C", "throttled %")
 # The table with which users compare one GPU with several.
@@ -34,7 +33,7 @@ def telemetry_lines(results: Results) -> Iterable[str]:
     if figures.gpus:
         yield from in_columns([GPU_COLUMNS, *map(gpu_cells, figures.gpus)])
     for note in figures.notes:
-        yield from textwrap.wrap(f"! {note}", TEXT_WIDTH, subsequent_indent="  ")
+        yield from wrapped(note, TEXT_WIDTH, "! ")
 
 
 def telemetry_rows(results: Results) -> list[tuple[str, str]]:

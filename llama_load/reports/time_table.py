@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,7 +10,7 @@ from llama_load.analysis.time_parts import RunTimeParts
 from llama_load.metrics.client_server import SidePair
 from llama_load.metrics.time_parts import PARTS
 from llama_load.metrics.time_sums import SharedDecode, TimeParts
-from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns
+from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns, wrapped
 from llama_load.units import quantity
 
 # Below this share of the gaps' time, decode while others are prefilled is not worth a sentence.
@@ -34,7 +33,7 @@ def time_lines(parts: RunTimeParts) -> Iterable[str]:
     yield from in_columns(rows, gap="  ")
     yield f"(mean of {quantity(parts.total.requests, 'request')}; docs/where-the-time-went.md has the formulas)"
     if (decode := parts.total.decode) is not None and decode.shared_gaps and decode.time_share >= LEAST_SHARED:
-        yield from textwrap.wrap(shared_decode_text(decode), TEXT_WIDTH, subsequent_indent="  ")
+        yield from wrapped(shared_decode_text(decode), TEXT_WIDTH, indent="  ")
 
 
 def side_lines(pairs: Sequence[SidePair]) -> Iterable[str]:

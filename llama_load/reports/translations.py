@@ -34,7 +34,34 @@ ZH = {
     "How it was run": "运行方式",
     "Besides LLM requests": "LLM 请求之外",
     "The block as printed": "终端输出原文",
-    "Data": "数据文件",
+    "Files of the run folder": "结果文件夹中的文件",
+    "What these words mean": "术语说明",
+    "time to first token: from the start of a request, connecting included, to the first token of its answer": (
+        "首 token 延迟：从请求开始（含建立连接）到回答的第一个 token"
+    ),
+    "time per output token: (last token - first token) / (output tokens - 1), one mean per request": (
+        "每个输出 token 的时间：(最后一个 token - 第一个 token) / (输出 tokens - 1)，每个请求一个均值"
+    ),
+    "inter-token latency: every gap between two token events, of all requests together": (
+        "token 间延迟：所有请求中相邻两个 token 事件之间的每个间隔"
+    ),
+    "end-to-end latency: from the start of a request to the last token of its answer": (
+        "端到端延迟：从请求开始到回答的最后一个 token"
+    ),
+    "requests, stages or workers are missing from the records": "记录中缺少请求、阶段或 worker",
+    "over 1 % of the requests failed": "超过 1 % 的请求失败",
+    "something other than the configured load was measured": "测到的不是所配置的负载",
+    "the client was too slow: delays of its own are part of the figures": "客户端太慢：其自身的延迟混入了数据",
+    "tokens arrived together: gaps between single tokens cannot be told apart, TPOT can": (
+        "tokens 成批到达：单个间隔无法分辨，TPOT 仍可用"
+    ),
+    "none of the other verdicts applies: the figures can be used": "其他结论均不适用：数据可用",
+    "99 % of the values are at most this large; it needs 100 values, p99.9 needs 1,000": (
+        "99 % 的数值不超过它；需要 100 个数值，p99.9 需要 1,000 个"
+    ),
+    "8 requests in flight at any time: each user sends the next one when the last one is answered": (
+        "任何时刻都有 8 个请求在途：每个用户得到回答后才发送下一个"
+    ),
     "Settings": "设置",
     "seed": "随机种子",
     "endpoint": "接口",
@@ -52,8 +79,6 @@ ZH = {
     "INCOMPLETE": "INCOMPLETE（数据不完整）",
     "All checks are within their limits.": "所有检查都在限度之内。",
     "This report was rebuilt from the files of an interrupted run.": "本报告由一次中断的测试留下的文件重建。",
-    "threshold": "阈值",
-    "not measured": "未测得",
     "Check": "检查",
     "Limit": "限度",
     "Result": "结果",

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import gevent
 
@@ -21,7 +22,7 @@ from llama_load.metrics.abort import RunningFigures
 from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.preflight.prepare import Prepared
-from llama_load.record import OK
+from llama_load.record import OK, RequestRecord
 from llama_load.reports.write import try_to_write_reports
 from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
@@ -31,9 +32,13 @@ from llama_load.run.progress import Counts, Progress
 from llama_load.run.server_identity import changes_since
 from llama_load.run.server_watch import ServerWatch
 from llama_load.run.telemetry import TelemetryRun
+from llama_load.run.until_watch import UntilWatch, until_watch
 from llama_load.runs import Aborted, Run, StageRecord, write_manifest
 from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import read_counters
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # A run without a request after this time is aborted: its tasks do not call self.chat. With -t: this long after the run time.
 FIRST_REQUEST_WITHIN_S = 60.0
@@ -67,10 +72,11 @@ class RunController:
         self.dispatcher = Dispatcher(prepared.plans, host, balancer=balancer)
         self._phase_runner = PhaseRunner(prepared, self.dispatcher, host, self)
         self._progress = Progress(self.counts)
-        self._server_watch = ServerWatch(prepared.local_servers)
+        self._server_watch = ServerWatch(prepared.local_servers, prepared.options.server_grace_s)
         self._abort_if = prepared.options.goals.abort_if
         self._figures = RunningFigures()
         self.live = LiveFigures()
+        self._until = until_watch(prepared)
         self.telemetry = TelemetryRun(prepared)
 
     def open(self) -> None:
@@ -80,6 +86,8 @@ class RunController:
         self._greenlets.append(gevent.spawn(self._server_watch.watch, self._server_ended))
         if self._abort_if:
             self._greenlets.append(gevent.spawn(self._watch_thresholds))
+        if self._until is not None:
+            self._greenlets.append(gevent.spawn(self._watch_until, self._until))
         self.phase_over()
 
     def phase_over(self) -> None:
@@ -94,6 +102,18 @@ class RunController:
         self._failed += status != OK
         self._output_tokens += output_tokens or 0
 
+    def add_record(self, record: RequestRecord) -> None:
+        """Count a record of this process for the live figures and for --until."""
+        self.live.add(record)
+        if self._until is not None:
+            self._until.add(record)
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Count the records of a worker for the live figures and for --until."""
+        self.live.add_batch(batch)
+        if self._until is not None:
+            self._until.add_batch(batch)
+
     def end(self, reason: str) -> None:
         """End the run. Only the first reason counts."""
         if self.end_reason is None:
@@ -107,8 +127,8 @@ class RunController:
             self.end("stopped")
 
     def _server_ended(self) -> None:
-        """A server's process is gone: what is sent now can only fail."""
-        print("the server ended; the run ends", file=sys.stderr, flush=True)
+        """No server is left: what is sent now can only fail."""
+        print("no server is left; the run ends", file=sys.stderr, flush=True)
         self.end("server")
 
     def stopping(self, reason: str) -> None:
@@ -131,6 +151,7 @@ class RunController:
         writer.manifest.end = self.end_reason or "stopped"
         writer.manifest.workers = list(health)
         writer.manifest.lost = self.dispatcher.lost
+        writer.manifest.until = None if self._until is None else self._until.at_end()
         self._server_watch.record(writer)
         writer.manifest.server_changes += self._server_changes()
         self.telemetry.close()
@@ -247,6 +268,15 @@ class RunController:
                 text = f"--abort-if {result.text}: {result.value:g} after {so_far.ended} requests; the run ends"
                 print(text, file=sys.stderr, flush=True)
                 self.end("aborted")
+
+    def _watch_until(self, watch: UntilWatch) -> None:
+        """End the run as soon as the figure of --until is known."""
+        while self.end_reason is None:
+            gevent.sleep(JUDGE_EVERY_S)
+            ended = gevent.get_hub().threadpool.apply(watch.look, (watch.so_far(),))
+            if ended and self.end_reason is None:
+                print(f"--until: {watch.at_end().sentence}; the run ends", file=sys.stderr, flush=True)
+                self._phase_runner.end_early()
 
     def _watch(self) -> None:
         """End a run in which no user sends requests (any more), which would otherwise never end."""

@@ -196,6 +196,11 @@ class PhaseRunner:
             manifest.due = bisect_right(phase.scheduled_ns, now_ns - phase.begun_ns)
         self._listener.end("time")
 
+    def end_early(self) -> None:
+        """Enough is known: end the measurement as its time would."""
+        if self._measured is not None:
+            self._time_over(self._measured[1])
+
     def give_up_arrivals(self) -> None:
         """No user takes the remaining arrivals: if all were scheduled before now, end the run as its run time would."""
         phase = self._measured[1] if self._measured is not None else None

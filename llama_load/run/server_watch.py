@@ -1,4 +1,4 @@
-"""The servers of a run that are on this machine: their end is the run's end; their logs and facts go into the run folder."""
+"""The servers of a run that are on this machine: when none is left the run ends; their logs and facts go into the run folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import gevent
 
 from llama_load.foreign_text import printable_lines
 from llama_load.metrics.server_description import ServerDescription
-from llama_load.preflight.local_servers import LocalServer
+from llama_load.preflight.local_servers import LocalServer, find_again
 from llama_load.run.in_thread import in_thread
 from llama_load.runs import RunWriter, ServerFiles, write_server_files
 from llama_load.serving.describe import ends_of, read_log_file
@@ -24,19 +24,58 @@ LAST_WORDS_WITHIN_S, LAST_WORDS_EVERY_S = 2.5, 0.1
 MOST_WORDS = 4000
 
 
-class ServerWatch:
-    """Watches the servers' processes in a greenlet."""
+def _find_in_thread(server: LocalServer) -> LocalServer:
+    return in_thread(partial(find_again, server))
 
-    def __init__(self, servers: Sequence[LocalServer]) -> None:
+
+class ServerWatch:
+    """Watches the servers' processes in a greenlet. A server that is gone may come back: `find` looks for its process again."""
+
+    def __init__(
+        self,
+        servers: Sequence[LocalServer],
+        grace_s: float,
+        find: Callable[[LocalServer], LocalServer] = _find_in_thread,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._servers = list(servers)
+        self._grace_s = grace_s
+        self._find = find
+        self._clock_s = clock_s
+        self._begun_s = clock_s()
+        self._gone_s: dict[int, float] = {}  # since when, by the server's number
+        self._gaps: list[str] = []
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        """Return when a server has ended, after calling `on_end`; never if none can be watched."""
-        watched = [server for server in self._servers if server.can_be_watched]
-        while watched and not any(server.has_ended() for server in watched):
+        """Return when no server is left, after calling `on_end`; never if one of them cannot be watched."""
+        if not any(server.can_be_watched for server in self._servers):
+            return
+        while not self.look():
             gevent.sleep(LOOK_EVERY_S)
-        if watched:
-            on_end()
+        on_end()
+
+    def look(self) -> bool:
+        """Note which servers are gone and which are back; whether no server is left, and none came back in time."""
+        now_s = self._clock_s()
+        for number, server in enumerate(self._servers):
+            if not server.can_be_watched:
+                continue
+            if number in self._gone_s:
+                found = self._find(server)
+                if found.can_be_watched and not found.has_ended():
+                    self._servers[number] = found
+                    self._note(number, f"and was started again {now_s - self._gone_s.pop(number):.1f} s later")
+            elif server.has_ended():
+                self._gone_s[number] = now_s
+                print(f"{server.target.address.url}: the server's process ended", file=sys.stderr, flush=True)
+        is_last = len(self._gone_s) == len(self._servers) > 0
+        return is_last and now_s - max(self._gone_s.values()) >= self._grace_s
+
+    def _note(self, number: int, rest: str) -> None:
+        """Describe a gap that has ended, or lasts until the end of the run."""
+        url, at_s = self._servers[number].target.address.url, self._clock_s() - self._begun_s
+        where = f"{url}: " if len(self._servers) > 1 else ""
+        self._gaps.append(f"{where}its process ended during the run {rest} ({at_s:.0f} s after the start of the run)")
 
     def record(self, writer: RunWriter) -> None:
         """At the end of the run: describe the servers in the manifest, and copy their logs into the run folder.
@@ -49,7 +88,11 @@ class ServerWatch:
 
     def _record(self, writer: RunWriter) -> None:
         before = writer.manifest.servers
-        ended = [number for number, server in enumerate(self._servers) if server.has_ended()]
+        gone = [number for number, server in enumerate(self._servers) if server.has_ended()]
+        ended = gone if len(gone) == len(self._servers) else []  # else other servers went on: the gap is named, the run is whole
+        for number in gone if not ended else []:
+            self._note(number, "and was not started again until its end")
+        writer.manifest.server_changes += self._gaps
         deadline_s = time.monotonic() + LAST_WORDS_WITHIN_S
         while any(not self._servers[number].is_explained() for number in ended) and time.monotonic() < deadline_s:
             gevent.sleep(LAST_WORDS_EVERY_S)
@@ -58,9 +101,9 @@ class ServerWatch:
         found = [in_thread(partial(server.describe, traffic)) for server in self._servers]
         for number in ended:
             # What a process is made of is not known any more when it is gone.
-            gone = before[number]
+            known = before[number]
             words = printable_lines(in_thread(self._servers[number].last_words))[:MOST_WORDS]
-            found[number] = replace(found[number], process_threads=gone.process_threads, rss_mib=gone.rss_mib, ended=words)
+            found[number] = replace(found[number], process_threads=known.process_threads, rss_mib=known.rss_mib, ended=words)
         writer.manifest.servers = found
         files = [_files(server, facts) for server, facts in zip(self._servers, found, strict=True)]
         try:

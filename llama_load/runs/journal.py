@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
+from llama_load.foreign_files import TooLarge
 from llama_load.foreign_records import BadRecords, check_integers, unpacked
 from llama_load.record import aligned, schema
 from llama_load.runs.whole_file import new_file
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 SEARCH_BYTES = 1 << 20
 # Frames are at most this long, also unpacked: the master's queue of records and one batch more.
 MOST_FRAME_BYTES = 256 << 20
-# Small batches are joined up to this many rows: 60 columns of 4 rows each take as much memory as 40 rows.
-JOINED_ROWS = 1000
+MOST_PLAIN_BYTES = 256 << 20  # of a file without frames, which is read at once
+# Batches are joined up to this many rows: 60 columns of 4 rows each take as much memory as 40 rows.
+JOINED_ROWS = 5000
 MARKER, PACKED_MARKER = b"\xf5\0LLREC1", b"\xf5\0LLPAK1"
 _ANY_MARKER = MARKER[:4]  # both begin with it
 _HEADER = struct.Struct("<8sIII")
@@ -91,13 +93,14 @@ class JournalContents:
         return sum(end - begin for begin, end in self.gaps)
 
 
-def read_journal(path: Path) -> JournalContents:
-    """The contents of a journal on disk; empty if there is no file. Raises OSError if the file cannot be read at all."""
+def read_journal(path: Path, most_bytes: int | None = None) -> JournalContents:
+    """The contents of a journal on disk; empty if there is no file. `most_bytes`: of its batches, unpacked. Raises OSError
+    if the file cannot be read at all, TooLarge."""
     if not path.is_file():
         return parse(b"")
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return _contents(_file(fd))
+        return _contents(_file(fd), most_bytes)
     finally:
         os.close(fd)
 
@@ -138,11 +141,13 @@ def _file(fd: int) -> _Source:
     return _Source(os.fstat(fd).st_size, read)
 
 
-def _contents(source: _Source) -> JournalContents:
+def _contents(source: _Source, most_bytes: int | None = None) -> JournalContents:
     import pyarrow as pa
 
     is_framed = not source.size or source.find(_ANY_MARKER, 0) < source.size
-    by_schema, gaps = _framed(source) if is_framed else _unframed(source.read(0, source.size))
+    if not is_framed and source.size > MOST_PLAIN_BYTES:
+        return JournalContents(schema().empty_table(), [(0, source.size)])
+    by_schema, gaps = _framed(source, most_bytes) if is_framed else _unframed(source.read(0, source.size))
     tables = [schema().empty_table()]
     for found in by_schema:
         try:
@@ -196,7 +201,7 @@ class _Joined:
             self.join()
 
     def join(self) -> None:
-        """Join what is waiting. The check takes 0.5 ms whether it is for 4 rows or for 1000."""
+        """Join what is waiting. The check takes 0.5 ms whether it is for 4 rows or for all of them."""
         import pyarrow as pa
 
         waiting, self._waiting, self._rows = self._waiting, [], 0
@@ -216,17 +221,21 @@ class _Joined:
                     self.bad.append((begin, end))
 
 
-def _framed(source: _Source) -> tuple[list[list[pa.Table]], list[tuple[int, int]]]:
+def _framed(source: _Source, most_bytes: int | None) -> tuple[list[list[pa.Table]], list[tuple[int, int]]]:
     """The records by their schemas, and the gaps."""
     import pyarrow as pa
 
     schemas: dict[int, pa.Schema] = {crc32(_schema_message()): schema()}  # in case the schema's frame is damaged
     joined: dict[int, _Joined] = {}
     gaps: list[tuple[int, int]] = []
+    unpacked_bytes = 0
     for frame in _frames(source):
         if frame.message is not None:
             try:
                 message = _unpacked_message(frame.message) if frame.is_packed else frame.message
+                unpacked_bytes += len(message)
+                if most_bytes is not None and unpacked_bytes > most_bytes:
+                    raise TooLarge(f"its batches have more than {most_bytes >> 20:,} MiB")
                 read = pa.ipc.read_message(pa.py_buffer(message))
                 if read.type == "schema":
                     schemas[frame.schema] = pa.ipc.read_schema(read)
@@ -234,6 +243,8 @@ def _framed(source: _Source) -> tuple[list[list[pa.Table]], list[tuple[int, int]
                 batch = unpacked(read, schemas[frame.schema])
                 joined.setdefault(frame.schema, _Joined()).add(batch, frame.begin, frame.end)
                 continue
+            except TooLarge:
+                raise
             except (pa.ArrowException, OSError, ValueError, KeyError, BadRecords):
                 pass  # the checksum is right, but this is no batch of ours
         gaps.append((frame.begin, frame.end))

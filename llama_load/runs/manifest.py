@@ -9,12 +9,14 @@ from typing import Annotated, Any
 import msgspec
 
 from llama_load.errors import RunError, UsageError
+from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import redacted
 from llama_load.metrics.evidence import DamagedJournal, LostWorker, WorkerHealth
 from llama_load.metrics.prompt_cache import SentBefore
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.server_description import ServerDescription
 from llama_load.runs.whole_file import write_whole
+from llama_load.units import quantity
 
 MANIFEST = "run.json"
 JOURNAL, PACKED = "requests.arrows", "requests.packed.arrows"
@@ -70,6 +72,32 @@ class Aborted:
     value: float
 
 
+@dataclass(frozen=True, slots=True)
+class UntilEnd:
+    """What was known of the figure of --until at the end: its value (ms, or requests/s) after `count` requests, how far its 95 %
+    interval reaches as a share of it, whether that ended the run, and if not, why not."""
+
+    text: str
+    count: int
+    value: float | None
+    within: float | None
+    ended_early: bool
+    obstacle: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """`p99_ttft is 512 ms ± 4.8 % after 4437 requests`, or that it is not known, and why; without a full stop."""
+        figure, _, asked = self.text.partition(":")
+        unit = "requests/s" if figure == "throughput" else "ms"
+        value = "" if self.value is None else f"{self.value:.4g} {unit}"
+        reach = "" if self.within is None else f" ± {100 * self.within:.2g} %"
+        after = f"after {quantity(self.count, 'request')}"
+        if self.ended_early:
+            return f"{figure} is {value}{reach} (95 %) {after}"
+        known = f": {value}{reach} {after}" if value and reach else f" {after}"
+        return f"{figure} is not known to {asked.strip().replace('%', ' %')} within the limit{known} ({self.obstacle})"
+
+
 @dataclass(slots=True)
 class Manifest:
     """Everything needed to interpret the records: settings, server, data set, and how the run ended."""
@@ -109,6 +137,7 @@ class Manifest:
     goodput: list[str] = field(default_factory=list)
     fail_if: list[str] = field(default_factory=list)
     aborted_by: Aborted | None = None  # the --abort-if that ended the run
+    until: UntilEnd | None = None  # of --until
     exit_code_on_error: int = 1  # Locust's: where requests besides those of LLMs failed, or tasks raised exceptions
     cache_meant: bool = False  # caching is intended: --cache-prompt on
     cache_off: bool = False  # every request turned the prompt cache off
@@ -132,10 +161,12 @@ class Manifest:
 
 @dataclass(slots=True)
 class SpoolManifest:
-    """The worker whose records a spool holds, and the offset of its clock: master's clock = worker's + offset."""
+    """The worker whose records a spool holds, and the offset of its clock: master's clock = worker's + offset. `is_complete`: it
+    holds every record of this worker that the master has not acknowledged."""
 
     worker: str
     clock_offset_ns: int | None = None
+    is_complete: bool = False
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -150,10 +181,10 @@ def read_manifest(folder: Path) -> Manifest:
     if not file.is_file():
         raise UsageError(f"{folder} is no run folder: it has no {MANIFEST}")
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Manifest)
+        return msgspec.json.decode(read_foreign(file), type=Manifest)
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's exceptions are ValueErrors
         raise RunError(f"{file} cannot be read: {error}") from None
 
 
@@ -163,8 +194,8 @@ def last_with_label(folder: Path, label: str, before: tuple[Path, str] | None = 
     found = []
     for file in filter(Path.is_file, folder.glob(f"*/{MANIFEST}")):
         try:
-            manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            manifest = msgspec.json.decode(read_foreign(file), type=Manifest)
+        except (OSError, ValueError, RecursionError):
             continue  # another program's, or damaged
         if manifest.label == label and (before is None or (file.parent != before[0] and manifest.date <= before[1])):
             found.append((file.parent, manifest))

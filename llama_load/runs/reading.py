@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from llama_load.arrow import load_arrow, release_unused
 from llama_load.errors import RunError, UsageError
+from llama_load.foreign_files import TooLarge, open_foreign, read_foreign
 from llama_load.foreign_records import BadRecords, check_integers
 from llama_load.metrics.evidence import DamagedJournal
 from llama_load.metrics.records import Records
 from llama_load.metrics.telemetry import Telemetry
-from llama_load.record import CANCELLED, INSTANTS, aligned
+from llama_load.record import CANCELLED, INSTANTS, aligned, schema
+from llama_load.runs.foreign_tables import WHOLE_TABLE, TableLimits, open_table
 from llama_load.runs.journal import JournalContents, read_journal
 from llama_load.runs.manifest import (
     JOURNAL,
@@ -49,31 +52,42 @@ class Run:
     telemetry: Telemetry = field(default_factory=Telemetry)
 
 
-def load_run(path: Path) -> Run:
-    """Read a run folder, finished or not. Raises UsageError if it is not a run folder, RunError if it is damaged."""
+def load_run(path: Path, limits: TableLimits = WHOLE_TABLE) -> Run:
+    """Read a run folder, finished or not. Raises UsageError if it is not a run folder, RunError if it is damaged or too large."""
+    load_arrow()
     manifest = read_manifest(path)
     if not (path / TABLE).is_file():
         try:
-            contents = read_run_journal(path)
+            for name in (JOURNAL, PACKED):
+                if (path / name).is_file():
+                    open_foreign(path / name, limits.decoded_bytes).close()
+            contents = read_run_journal(path, limits.decoded_bytes)
         except OSError as error:
             raise RunError(f"{error.filename or path / JOURNAL} cannot be read: {error.strerror}") from None
+        except TooLarge as error:
+            raise RunError(f"{path} cannot be read: {error}") from None
         if not (path / TABLE).is_file():  # else the run ended while the journal was read
             for file, part in contents.by_file().items():
                 note_damage(manifest, file, part)
-            return Run(path, manifest, Records(contents.table()), recovered=True, telemetry=load_telemetry(path))
+            table = contents.table()
+            release_unused()
+            return Run(path, manifest, Records(table), recovered=True, telemetry=load_telemetry(path))
         manifest = read_manifest(path)
-    return Run(path, manifest, Records(_read_table(path / TABLE)), recovered=False, telemetry=load_telemetry(path))
+    return Run(path, manifest, Records(_read_table(path / TABLE, limits)), recovered=False, telemetry=load_telemetry(path))
 
 
-def _read_table(file: Path) -> pa.Table:
+def _read_table(file: Path, limits: TableLimits) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        table = aligned(pq.read_table(file, page_checksum_verification=True))
+        with open_table(file, schema(), limits) as found:
+            # Batch by batch, because columns without values then share their memory.
+            parts = [aligned(pa.Table.from_batches([batch])) for batch in found.batches]
+        table = pa.concat_tables([schema().empty_table(), *parts])
         check_integers(table.columns)
+        release_unused()
         return table
-    except (pa.ArrowException, OSError, ValueError, BadRecords) as error:
+    except (OSError, ValueError, BadRecords) as error:  # pyarrow's exceptions are such
         raise RunError(f"{file} cannot be read: {error}") from None
 
 
@@ -134,8 +148,9 @@ def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
         table = table.set_column(place, table.schema.field(place), pc.add_checked(table[name], about.clock_offset_ns))
     returned = set(zip(*(Records(table).strings(name) for name in ("warmup", "prompt_index")), strict=True))
     for gone in run.manifest.lost:
-        gone.possibly_sent = [index for index in gone.possibly_sent if (False, index) not in returned]
-        gone.possibly_sent_warmup = [index for index in gone.possibly_sent_warmup if (True, index) not in returned]
+        is_all = about.is_complete and gone.worker == about.worker and not contents.gaps  # what it sent is on record now
+        gone.possibly_sent = [index for index in gone.possibly_sent if not is_all and (False, index) not in returned]
+        gone.possibly_sent_warmup = [index for index in gone.possibly_sent_warmup if not is_all and (True, index) not in returned]
     if run.manifest.end == RUNNING:
         run.manifest.end = "interrupted"
     note_damage(run.manifest, f"{spool.name}/{JOURNAL}", contents)
@@ -147,9 +162,9 @@ def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
 def _read_spool(spool: Path) -> tuple[SpoolManifest, JournalContents]:
     file = spool / MANIFEST
     try:
-        about = msgspec.json.decode(file.read_bytes() if file.is_file() else b"", type=SpoolManifest)
+        about = msgspec.json.decode(read_foreign(file) if file.is_file() else b"", type=SpoolManifest)
         contents = read_journal(spool / JOURNAL)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (OSError, ValueError, RecursionError):  # msgspec's exceptions are ValueErrors
         raise UsageError(f"{spool} is not a worker's spool: its {MANIFEST} is missing or names no worker") from None
     if about.clock_offset_ns is None:
         raise UsageError(

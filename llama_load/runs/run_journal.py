@@ -96,7 +96,7 @@ class RunJournal:
             self._packed.close()
 
 
-def read_run_journal(folder: Path) -> RunContents:
+def read_run_journal(folder: Path, most_bytes: int | None = None) -> RunContents:
     """The contents of both files on disk, also while another process writes them. Raises OSError if one cannot be read at all."""
-    recent = read_journal(folder / JOURNAL)  # first: what is packed meanwhile is in both, not in none
-    return RunContents(read_journal(folder / PACKED), recent)
+    recent = read_journal(folder / JOURNAL, most_bytes)  # first: what is packed meanwhile is in both, not in none
+    return RunContents(read_journal(folder / PACKED, most_bytes), recent)

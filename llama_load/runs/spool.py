@@ -39,6 +39,12 @@ class Spool:
         self._journal.append(batch)
         self.records += batch.num_rows
 
+    def complete(self) -> None:
+        """Note that nothing is missing: no request was sent whose record is neither here nor with the master. Raises OSError."""
+        if self._journal is not None:
+            self.about.is_complete = True
+            write_whole(self.path / MANIFEST, msgspec.json.encode(self.about))
+
     def read(self) -> JournalContents:
         """Its contents. Only after `append`."""
         assert self._journal is not None

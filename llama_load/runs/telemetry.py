@@ -23,6 +23,7 @@ import numpy as np
 
 from llama_load.foreign_text import printable
 from llama_load.metrics.telemetry import Series, Telemetry
+from llama_load.runs.foreign_tables import TableLimits, open_table
 from llama_load.runs.whole_file import whole_file
 
 if TYPE_CHECKING:
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 SAMPLES, TELEMETRY = "telemetry.jsonl", "telemetry.parquet"
 METADATA = b"llama_load"
 # The sampler stops writing far below these.
-MOST_FILE_BYTES = 512 << 20
-MOST_BYTES = 1 << 30  # uncompressed
 MOST_LINE_BYTES = 4 << 20
 MOST_SAMPLES = 16_000_000
+LIMITS = TableLimits(cells=5 * MOST_SAMPLES, decoded_bytes=2 << 30)
 MOST_SERIES = 20_000
 MOST_NOTES, MOST_LABELS, MOST_CHARS = 200, 32, 300
 MOST_INSTANT = 2**62
@@ -176,26 +176,19 @@ def _table(telemetry: Telemetry) -> pa.Table:
 def _read_table(file: Path) -> Telemetry:
     """Raises OSError and ValueError (pyarrow's too) for a file that is not ours, or too large."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    if file.stat().st_size > MOST_FILE_BYTES:
-        raise ValueError(f"{file.name} is larger than {MOST_FILE_BYTES >> 20} MiB")
-    with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-        about = parquet.metadata
-        size = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
-        if about.num_rows > MOST_SAMPLES or size > MOST_BYTES:
-            raise ValueError(f"{file.name} has more than {MOST_SAMPLES} samples or {MOST_BYTES >> 20} MiB")
-        try:
-            table = parquet.read(["source", "metric", "labels", "t", "value"])
-            columns = [table[name].cast(pa.string()).combine_chunks() for name in ("source", "metric", "labels")]
-            t_ns = table["t"].cast(pa.int64()).to_numpy()
-            values = table["value"].cast(pa.float64()).to_numpy()
-        except (KeyError, pa.ArrowException) as error:
-            raise ValueError(f"{file.name} has other columns: {error}") from None
-        said = (table.schema.metadata or {}).get(METADATA, b"{}")
+    text = pa.string()
+    columns = pa.schema([("source", text), ("metric", text), ("labels", text), ("t", pa.int64()), ("value", pa.float64())])
+    with open_table(file, columns, LIMITS) as opened:
+        if opened.columns.names != columns.names:
+            raise ValueError(f"{file.name} has other columns")
+        table = pa.Table.from_batches(opened.batches, columns)
+        said = (opened.metadata or {}).get(METADATA, b"{}")
+    names = [table[name].combine_chunks() for name in ("source", "metric", "labels")]
+    t_ns, values = table["t"].to_numpy(), table["value"].to_numpy()
     if t_ns.dtype != np.int64 or (np.abs(t_ns) >= MOST_INSTANT).any():
         raise ValueError(f"{file.name} has instants beyond all clocks")
-    return Telemetry(_grouped(columns, t_ns, values), _notes(said))
+    return Telemetry(_grouped(names, t_ns, values), _notes(said))
 
 
 def _notes(said: bytes) -> list[str]:

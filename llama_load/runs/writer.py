@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from llama_load.arrow import release_unused
 from llama_load.errors import UsageError
 from llama_load.metrics.evidence import DamagedJournal
 from llama_load.metrics.records import Records
@@ -139,6 +140,7 @@ class RunWriter:
             missing = max(0, spooled - in_spool.table.num_rows)
             note_damage(self.manifest, str(self._spool.path / JOURNAL), in_spool, missing)
             tables.append(in_spool.table)
+        release_unused()
         return pa.concat_tables(tables)
 
     def _finish_elsewhere(self, table: pa.Table, why: str) -> Run:

@@ -6,11 +6,13 @@ its process are ours, the process is the one that was started, and it listens on
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import socket
 import stat
+import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -59,16 +61,26 @@ class Entry:
 
 
 def folder() -> Path:
-    """The folder of the files, per machine, because a home folder may be shared. Mode 0700."""
-    path = cache_folder() / "servers" / socket.gethostname()
+    """The folder of the files, per machine, because a home folder may be shared. Mode 0700.
+
+    Raises OSError where it cannot be created: in a container the user often has no home folder, or one that is read-only."""
+    try:
+        path = cache_folder() / "servers" / socket.gethostname()
+    except RuntimeError as error:  # the user has no home folder
+        raise FileNotFoundError(errno.ENOENT, str(error)) from None
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
 
 
 def log_folder(port: int) -> Path:
-    """Where the logs of the server on this port are kept until the next one takes it. Logs of a day ago and older are removed."""
-    logs = folder() / "logs"
+    """Where the logs of the server on this port are kept until the next one takes it. Logs of a day ago and older are removed.
+
+    Without a folder of ours: a new one below the system's temporary folder."""
+    try:
+        logs = folder() / "logs"
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="llama-load-logs-")) / str(port)
     for old in logs.glob("*"):
         with suppress(OSError):
             if time.time() - max(file.stat().st_mtime for file in (old, *old.iterdir())) > LOGS_KEPT_S:
@@ -93,19 +105,20 @@ def write(entry: Entry) -> None:
 def mark_ended(port: int, why: str) -> None:
     """Note why the server on this port ended, for a load test that is under way."""
     with suppress(OSError):
-        entry = _read(_path(port))
+        entry = _entry_on(port)
         if entry is not None:
             write(replace(entry, ended=why))
 
 
 def remove(port: int) -> None:
     """The server was stopped."""
-    _path(port).unlink(missing_ok=True)
+    with suppress(OSError):
+        _path(port).unlink(missing_ok=True)
 
 
 def find(port: int) -> Entry | None:
     """The server of ours that listens on this port now, if any."""
-    entry = _read(_path(port))
+    entry = _entry_on(port)
     if entry is None or entry.port != port or not _is_alive(entry) or not listens(entry.pid, port):
         return None
     return entry
@@ -113,12 +126,19 @@ def find(port: int) -> Entry | None:
 
 def ending_of(entry: Entry) -> str:
     """Why this server, found earlier, has ended, as its supervisor saw it; "" if that is unknown or it has not."""
-    now = _read(_path(entry.port))
+    now = _entry_on(entry.port)
     return now.ended if now is not None and (now.pid, now.created_s) == (entry.pid, entry.created_s) else ""
 
 
 def _path(port: int) -> Path:
     return folder() / f"{port}.json"
+
+
+def _entry_on(port: int) -> Entry | None:
+    try:
+        return _read(_path(port))
+    except OSError:
+        return None
 
 
 def _read(path: Path) -> Entry | None:

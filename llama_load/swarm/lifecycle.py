@@ -29,17 +29,20 @@ from locust.runners import MasterRunner, WorkerRunner
 from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable_lines
+from llama_load.load.segments import total_requests
 from llama_load.options.flags import declare
 from llama_load.options.locust_flags import refuse_conflicts, users_of
 from llama_load.options.options import RunOptions, read_options
 from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
+from llama_load.preflight.user_mix import sending_users
 from llama_load.reports.formats import write_csv
 from llama_load.reports.result_json import result_json
 from llama_load.reports.show import show
 from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
 from llama_load.swarm import messages, rpc
+from llama_load.swarm.alive_file import keep_alive_file
 from llama_load.swarm.clean_logs import clean_logs
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
@@ -54,6 +57,7 @@ from llama_load.swarm.web.metrics import RunMetrics, add_metrics_page, serve_met
 from llama_load.swarm.web.pages import add_pages
 from llama_load.swarm.web_guard import WebGuard
 from llama_load.swarm.worker import WorkerLifecycle
+from llama_load.units import quantity
 
 # Locust writes its CSV files once a second, and not again at the end.
 CSV_LAST_WRITE_S = 1.2
@@ -92,6 +96,7 @@ def _on_parser(parser: Any, **_: Any) -> None:
 
 def _begin(environment: Any) -> Lifecycle | WorkerLifecycle:
     clean_logs()
+    keep_alive_file()
     return WorkerLifecycle(environment) if isinstance(environment.runner, WorkerRunner) else Lifecycle(environment)
 
 
@@ -111,6 +116,7 @@ class Lifecycle:
         self._junit: Path | None = None
         self._has_html = True
         self._is_interrupted = self._is_quitting = False
+        self._autostarts = bool(self.options.autostart) and not self.headless
         self._user_scaler = UserScaler(environment)
         self._reported = Event()
         self._reported.set()
@@ -135,6 +141,7 @@ class Lifecycle:
             if self.headless:
                 self.prepared = self._prepare(options)
                 self.options.num_users = self.prepared.users
+                self._announce_end(self.prepared)
         except LlamaLoadError as error:
             _say(error)
             sys.exit(error.exit_code)
@@ -179,6 +186,12 @@ class Lifecycle:
             logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
             logger.info("Run time limit set to %g seconds, counted from the end of the warm-up", self.run_time_s)
 
+    def _announce_end(self, prepared: Prepared) -> None:
+        """Where a number of requests ends the run: log it, instead of Locust's message that there is no limit."""
+        if not self.run_time_s and (count := total_requests(prepared.segments)) is not None:
+            logging.getLogger("locust.main").addFilter(lambda record: record.msg != NO_RUN_TIME)
+            logger.info("The run ends after %s", quantity(count, "request"))
+
     def _prepare(self, options: RunOptions) -> Prepared:
         return self._adopted(prepare(self.environment, options, self.run_time_s, headless=self.headless))
 
@@ -215,9 +228,11 @@ class Lifecycle:
             raise GreenletExit
         try:
             if self.prepared is None:
-                # Locust's web UI starts its timer right after this event: wait for that.
-                gevent.sleep(0)
-                self._take_over_run_time()
+                if self._autostarts:  # its -t was taken over when the flags were read
+                    self._autostarts = False
+                else:  # Locust's web UI starts its timer right after this event: wait for that
+                    gevent.sleep(0)
+                    self._take_over_run_time()
                 self.outcome = None
                 self.prepared = self._prepare(self.read(self.options, self.environment.host))
             prepared, self.prepared = self.prepared, None
@@ -225,8 +240,10 @@ class Lifecycle:
                 prepared.writer.manifest.users = prepared.users
             else:
                 users = self.environment.runner.target_user_count or self.options.num_users
-                prepared.writer.manifest.users = users
-                prepared.writer.manifest.ramp_s = None if prepared.is_open else ramp_s(users, self.options.spawn_rate)
+                prepared.writer.manifest.users = sending_users(self.environment.user_classes, users)
+                is_shaped = self.environment.shape_class is not None  # which starts users at rates of its choice, without -r
+                spawn_rate = None if prepared.is_open or is_shaped else self.options.spawn_rate
+                prepared.writer.manifest.ramp_s = ramp_s(users, spawn_rate)
             self._junit = prepared.options.junit
             self._has_html = not prepared.options.no_report_html
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
@@ -332,8 +349,8 @@ class Lifecycle:
             _say(NOTHING_SENT)
             self.exit_code = EXIT_CODE
         self._reported.wait(REPORTED_WITHIN_S)
-        if self._is_interrupted:
-            self.exit_code = max(self.exit_code or 0, EXIT_CODE)
+        if self._is_interrupted and self.exit_code is None:  # else the verdict decides: the last answer may have come before
+            self.exit_code = EXIT_CODE
         if self.exit_code is not None:
             environment.process_exit_code = self.exit_code
 

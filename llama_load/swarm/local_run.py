@@ -112,7 +112,7 @@ class LocalRun(LocustHost):
         else:
             latencies_ms = (record.ttft_ms, record.tpot_ms, record.e2el_ms)
             self._controller.heard(record.status, record.output_tokens, latencies_ms, warmup=record.warmup)
-            self._controller.live.add(record)
+            self._controller.add_record(record)
             self._controller.dispatcher.end(WORKER, lease.key, refused=was_refused(record))
 
     def abort(self, sentence: str) -> None:

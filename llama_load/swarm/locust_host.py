@@ -6,6 +6,7 @@ from typing import Any
 
 import gevent
 
+from llama_load.preflight.user_mix import sending_users
 from llama_load.swarm.user_scaler import UserScaler
 
 
@@ -18,7 +19,7 @@ class LocustHost:
 
     def users_asked(self) -> int:
         """See `RunHost.users_asked`."""
-        return int(self._environment.runner.target_user_count)
+        return sending_users(self._environment.user_classes, int(self._environment.runner.target_user_count))
 
     def workers(self) -> int:
         """See `RunHost.workers`."""

@@ -16,7 +16,7 @@ from locust.runners import STATE_MISSING
 
 from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Key, Lease
-from llama_load.foreign_text import is_secret_name, masked, printable
+from llama_load.foreign_text import masked, printable
 from llama_load.live import LiveFigures
 from llama_load.live.exposition import MASTER_LAG
 from llama_load.metrics.evidence import WorkerHealth
@@ -35,6 +35,7 @@ from llama_load.swarm.sockets import Turns
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
+from llama_load.users.request_headers import is_secret_header
 from llama_load.version import __version__
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class MasterRun(LocustHost):
             prepared.prefix_nonce,
             prepared.ends_matter,
             [user.__name__ for user in environment.user_classes],
-            sorted({name.lower() for target in prepared.targets for name, _ in target.headers if is_secret_name(name)}),
+            sorted({name for target in prepared.targets for name in _secret_names(target)}),
         )
         self._config = messages.pack(config)
         self._workers: dict[str, _WorkerState] = {}
@@ -262,7 +263,7 @@ class MasterRun(LocustHost):
 
     def stored(self, batch: pa.RecordBatch, rows: Sequence[Row]) -> None:
         """See `Receiver.stored`: these requests have ended."""
-        self._controller.live.add_batch(batch)
+        self._controller.add_batch(batch)
         dispatcher = self._controller.dispatcher
         for worker, key, status, output_tokens, latencies_ms in rows:
             self._turns.take()
@@ -369,9 +370,15 @@ class MasterRun(LocustHost):
         self._runner.send_message(kind, data | {"run": self._name}, client_id)
 
 
+def _secret_names(target: Target) -> set[str]:
+    """The names of the headers that hold a key, in lower case."""
+    return {name.lower() for name, value in target.headers if is_secret_header(name, value)}
+
+
 def _without_keys(target: Target) -> Target:
     """The target without the headers that hold a key: keys are not sent."""
-    return replace(target, headers=tuple((name, value) for name, value in target.headers if not is_secret_name(name)))
+    names = _secret_names(target)
+    return replace(target, headers=tuple((name, value) for name, value in target.headers if name.lower() not in names))
 
 
 def _keys(pairs: Iterable[Sequence[int]]) -> list[Key]:

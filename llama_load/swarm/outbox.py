@@ -118,9 +118,10 @@ class Outbox:
         disk refuses, the records stay in memory."""
         since = self._now_s() - older_than_s
         try:
-            for batch in [batch for batch in self._unacknowledged.values() if not batch.spooled and batch.made_s <= since]:
-                self._write(batch)
-                batch.spooled = True
+            for batch in list(self._unacknowledged.values()):  # copied at once: the event loop adds and removes meanwhile
+                if batch.number in self._unacknowledged and not batch.spooled and batch.made_s <= since:
+                    self._write(batch)
+                    batch.spooled = True
         except OSError as error:
             if not self._reported:
                 logger.warning("cannot spool to %s: %s; records are kept only in memory", self.path, error.strerror)
@@ -137,6 +138,14 @@ class Outbox:
                 raise
             self._spools.append(Spool.in_temp_folder(self.about))
             self._spools[-1].append(columns)
+
+    def close_spool(self) -> None:
+        """Note in the spools that they have every record of this worker that the master has not acknowledged."""
+        for spool in self._spools:
+            try:
+                spool.complete()
+            except OSError as error:
+                logger.warning("cannot write to %s: %s", spool.path, error.strerror)
 
     @property
     def spooled_to(self) -> list[Path]:

@@ -215,7 +215,7 @@ class Server(_Socket):
 
     def closed_for_s(self, worker: str) -> float:
         """For how long both connections of this worker have been closed, by its side or by what is in between; 0: they are not.
-        (A network that is cut closes nothing for 15 s.)"""
+        (A network that is cut closes nothing for a minute.)"""
         since_s = self._closed_s.get(worker)
         return 0.0 if since_s is None else time.monotonic() - since_s
 

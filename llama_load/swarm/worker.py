@@ -336,6 +336,7 @@ class WorkerRun:
             return
         self._write_spool(older_than_s=0)
         if self._outbox.all_spooled:
+            in_thread(self._outbox.close_spool)
             spools = " ".join(f"--add {path}" for path in self._outbox.spooled_to)
             logger.error("the master did not receive all records: 'llama-load report RUN %s' adds them", spools)
         else:

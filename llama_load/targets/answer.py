@@ -47,6 +47,8 @@ class _Choice(msgspec.Struct, gc=False):
 
 class _Event(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
+    model: str | None = None
+    system_fingerprint: str | None = None
     usage: Usage | None = None
     timings: Timings | None = None
     error: msgspec.Raw = _NULL
@@ -100,6 +102,7 @@ class AnswerReader(Said):
         "done",
         "error",
         "first_answer_ns",
+        "model",
         "others",
         "timings",
         "token_ns",
@@ -115,6 +118,7 @@ class AnswerReader(Said):
         self.counted: list[int | None] = []  # completion tokens so far, of token events that carry usage (vLLM's continuous one)
         self.others: dict[int, Said] = {}
         self.first_answer_ns: int | None = None
+        self.model: str | None = None  # that answered, with its fingerprint, by the first event that names it
         self.usage: Usage | None = None
         self.timings: Timings | None = None
         self.error: str | None = None
@@ -139,6 +143,8 @@ class AnswerReader(Said):
         usage = event.usage
         if usage is not None:
             self.usage = usage
+        if self.model is None and event.model is not None:
+            self.model = f"{event.model} ({event.system_fingerprint})" if event.system_fingerprint else event.model
         if event.timings is not None:
             self.timings = event.timings
         if event.error is not _NULL and is_something(event.error):

@@ -16,6 +16,8 @@ from llama_load.targets.usage import Timings, Usage
 TEMPLATE_ALLOWANCE = 4096
 # Hidden reasoning has no bytes in the answer; its bound is the largest context.
 LONGEST_REASONING = 2**20
+# Events beyond the tokens: the last piece of a text that was held back, the parts of a tool call, one in fifty.
+EXTRA_EVENTS, EVENTS_PER_EXTRA = 2, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,14 @@ class Bounds:
     """Upper bounds for the counts of one request; None where unknown.
 
     `asked_tokens`: requested output tokens of all choices (max_tokens times n). `sent_bytes`: the request's body (rerank: once
-    per document), where a token takes at least a byte; None with images. `received_bytes`: the answer's body.
+    per document), where a token takes at least a byte; None with images. `received_bytes`: the answer's body. `merged_events`:
+    token events that arrived together with a later one, as do those of a gateway that cuts tokens into pieces.
     """
 
     asked_tokens: int | None = None
     sent_bytes: int | None = None
     received_bytes: int | None = None
+    merged_events: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +170,8 @@ def _output(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int 
     """Output tokens and their source: "usage", else "timings", else the counted "events".
 
     The bound is max_tokens, or the number of events if that is larger; without max_tokens a token takes at least a byte of the
-    answer, except hidden reasoning. 0 is rejected where there is an answer.
+    answer, except hidden reasoning. 0 is rejected where there is an answer, and a count clearly below the events, each of which
+    carries a token or more.
     """
     events = len(answer.token_ns)
     least = 1 if events or any(said.pieces or said.thoughts for said in answer.choices) else 0
@@ -186,11 +191,29 @@ def _output(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int 
         ("timings", timings.predicted_n if timings is not None else None),
     ]
     # With several choices llama-server counts only one of them, in both sources.
-    for source, reported in [] if several and timings is not None else sources:
+    seen = 0 if several else events - bounds.merged_events - EXTRA_EVENTS - events // EVENTS_PER_EXTRA
+    if several and timings is not None:
+        sources = []
+    elif _differ(sources):
+        (_, used), (_, timed) = sources
+        possible.found.append(f"usage: {used} output tokens where the server's timings have {timed}")
+        if events and used is not None and timed is not None and abs(timed - events) < abs(used - events):
+            sources.reverse()
+    for source, reported in sources:
         known = possible(source, "output tokens", reported, most, why)
-        if known is not None and known >= least:
-            return known, source
+        if known is None or known < least:
+            continue
+        if known < seen:
+            possible.found.append(f"{source}: {known} output tokens where {events} events carried text")
+            continue
+        return known, source
     return (events, "events") if events else (None, None)
+
+
+def _differ(sources: Sequence[tuple[str, int | None]]) -> bool:
+    """Whether both counts are given and differ by more than the token that ends an answer. (0 stands for unknown.)"""
+    (_, one), (_, other) = sources
+    return bool(one and other) and abs((one or 0) - (other or 0)) > 1
 
 
 def _reasoning(answer: ReadAnswer) -> int | None:

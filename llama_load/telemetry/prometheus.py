@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TextIO, cast
 
 from llama_load.foreign_text import printable
 from llama_load.metrics.telemetry_names import GPU, MIG, UUID
@@ -15,6 +18,8 @@ PREFIX = "llama_load_"
 # Of servers under test only these are kept: vLLM has hundreds of others, of its web framework and of Python.
 OF_SERVERS = ("llamacpp:", "vllm:", "process_")
 MOST_CHARS, MOST_LABELS = 200, 16
+# The parser takes the square of a line's length, and 30 µs a line: 300 kB in one line take 6 s, 8 MiB of short lines 40 s.
+MOST_LINE_CHARS, PARSED_WITHIN_S = 16_000, 5.0
 # NVIDIA's DCGM exporter: its names, ours, and the factor to our unit.
 DCGM = {
     "DCGM_FI_DEV_FB_USED": ("gpu_memory_used_bytes", float(1 << 20)),
@@ -47,12 +52,23 @@ class Scrape(Source):
         return parse(text, self._only)
 
 
+def _lines(text: str) -> Iterator[str]:
+    """The lines of a page, one after the other as long as there is time."""
+    until_s = time.monotonic() + PARSED_WITHIN_S
+    for line in io.StringIO(text):
+        if len(line) > MOST_LINE_CHARS:
+            raise SourceError(f"sends a line of more than {MOST_LINE_CHARS:,} characters")
+        if time.monotonic() > until_s:
+            raise SourceError(f"sends metrics that take more than {PARSED_WITHIN_S:g} s to read")
+        yield line
+
+
 def parse(text: str, only: tuple[str, ...] = ()) -> Iterator[Value]:
-    """The values in a page. Raises SourceError for what is no such page."""
-    from prometheus_client.parser import text_string_to_metric_families
+    """The values in a page. Raises SourceError for what is no such page, or takes too long."""
+    from prometheus_client.parser import text_fd_to_metric_families
 
     try:
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        samples = [sample for family in text_fd_to_metric_families(cast("TextIO", _lines(text))) for sample in family.samples]
     except (ValueError, KeyError, IndexError) as error:
         raise SourceError(f"sends no metrics in Prometheus' text format: {printable(str(error), MOST_CHARS)}") from None
     # A page that holds several machines' GPUs, as a federating Prometheus does, has a GPU 0 of each.

@@ -37,6 +37,7 @@ class SourceThread:
         self._asked = threading.Event()
         self._done = threading.Event()
         self._is_up = True
+        self._asked_s: float | None = None  # when the sample under way was begun
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -52,14 +53,22 @@ class SourceThread:
         """Wait until the sample that was asked for, or the first one, is written."""
         self._done.wait(max(0.0, until_s - time.monotonic()))
 
+    def note_silence(self) -> None:
+        """Note a source whose answer the run did not wait for: without a note its absence would look like a lack of meters."""
+        asked_s = self._asked_s
+        if asked_s is not None and (waited_s := time.monotonic() - asked_s) > self._interval_s:
+            self._file.note(f"{self._source.name}: no answer for {waited_s:.0f} s when the run ended")
+
     def _run(self) -> None:
         while True:
             began_s = time.monotonic()
             self._asked.clear()
+            self._asked_s = began_s
             try:
                 self._sample()
             except OSError:  # the disk refuses: later samples may fit
                 pass
+            self._asked_s = None
             if not self._asked.is_set():
                 self._done.set()
             took_s = time.monotonic() - began_s
@@ -95,6 +104,8 @@ def run(config: SamplerConfig, commands: IO[bytes], answers: IO[bytes]) -> None:
             for thread in threads:
                 thread.ask()
             _answer(threads, answers, b"sampled\n")
+    for thread in threads:
+        thread.note_silence()
     file.complete()
     for source in sources:
         source.close()

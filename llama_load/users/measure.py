@@ -23,6 +23,7 @@ from llama_load.workloads.prompt import Prompt
 
 # "stop", "length", "tool_calls" and similar.
 MOST_REASON_CHARS = 60
+MOST_MODEL_CHARS = 200
 # An error quotes the prompt if it shares this many consecutive letters and digits with it, however they are escaped.
 QUOTE_CHARS = 24
 _BETWEEN = re.compile(r"[\W_]+")
@@ -107,6 +108,7 @@ def _end(
         "error": printable(_error_text(failure[1], exchange, sent, keeps_texts=settings.save_texts)) if failure else None,
         "finish_reason": None if answer.finish_reason is None else printable(answer.finish_reason, MOST_REASON_CHARS),
         "answered_by": _answered_by(exchange),
+        "answered_model": None if answer.model is None else printable(answer.model, MOST_MODEL_CHARS),
     }
 
 
@@ -263,7 +265,7 @@ def _planned(sent: SentRequest, prompt: Prompt, target: Target) -> tuple[int | N
 def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:
     # For llama-cpp-python, 0 means no limit but the context.
     most = sent.max_tokens * sent.choices if sent.max_tokens else None
-    return Bounds(most, sent.sent_bytes, exchange.counts.received_bytes)
+    return Bounds(most, sent.sent_bytes, exchange.counts.received_bytes, exchange.counts.merged)
 
 
 def _image_tokens(prompt: Prompt | None, prompt_tokens: int | None, target: Target) -> int | None:

@@ -17,8 +17,32 @@ from urllib.parse import quote
 
 Headers = tuple[tuple[str, str], ...]
 
+# Headers whose values hold no secret. The value of every other header is treated as a key, whatever its name: services take
+# keys in X-Jwt, X-Team or Ocp-Apim-Subscription-Id as well.
+HARMLESS = frozenset(
+    (
+        *("accept", "accept-charset", "accept-encoding", "accept-language", "anthropic-beta", "anthropic-version", "cache-control"),
+        *(
+            "connection",
+            "content-encoding",
+            "content-language",
+            "content-type",
+            "date",
+            "expect",
+            "openai-beta",
+            "origin",
+            "pragma",
+        ),
+        *("priority", "te", "traceparent", "tracestate", "user-agent", "via", "x-correlation-id", "x-request-id"),
+    )
+)
 _FIELD = re.compile(r"\{(conversation|prompt|user|worker)\}")
 _SAFE = "/:@!$&'()*+,;="
+
+
+def is_secret_header(name: str, value: str) -> bool:
+    """Whether the value must be treated as a key: it has letters or digits of its own, and no harmless name."""
+    return name.strip().lower() not in HARMLESS and re.search(r"[^\W_]", _FIELD.sub("", value)) is not None
 
 
 @lru_cache

@@ -10,7 +10,9 @@ from typing import Annotated
 
 import msgspec
 
+from llama_load.bundled import bundled
 from llama_load.errors import UsageError
+from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, joined
 from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import batches
@@ -18,11 +20,17 @@ from llama_load.workloads.huggingface import HUB
 from llama_load.workloads.prompt import ANSWER_TOKENS, Message, Plan, PlanRequest, Prompt
 from llama_load.workloads.sharegpt import TextCounts, made_up
 
-LAYOUT = 'a prompt, {"prompt": "…"} or {"messages": [{"role", "content"}, …]}, with "output_tokens" (1 or more) if needed'
+LAYOUT = (
+    'a prompt, {"prompt": "…"}, {"messages": [{"role", "content"}, …]} or {"turns": ["…", …]}, with "output_tokens" (1 or more) '
+    'and "category" if needed'
+)
+MOST_CATEGORY_CHARS = 60
 
 
 class _Line(msgspec.Struct):
     prompt: str | None = None
+    turns: list[str] | None = None
+    category: str | None = None
     messages: list[Turn] | None = None
     output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
@@ -38,30 +46,38 @@ class PromptFileFacts(DataFacts):
 
 
 class Custom:
-    """The prompts of a JSONL file, unchanged: `{"prompt": …}` or `{"messages": …}`, and `"output_tokens"`.
+    """The prompts of a JSONL file, unchanged: `{"prompt": …}`, `{"messages": …}` or `{"turns": …}`, with `"output_tokens"` and
+    `"category"`.
 
-    The answer's length is --sharegpt-output-len, else the line's `output_tokens`, else 128 tokens.
+    The answer's length is --sharegpt-output-len, else the line's `output_tokens`, else 128 tokens. Of `turns`, the user's texts
+    in the layout of SPEED-Bench and Spec-Bench, the first is sent. A category is the name of the request in reports; --category
+    sends only the lines of some.
     """
 
     name = "custom"
 
+    def __init__(self, sample: str = "") -> None:
+        """`sample`: a bundled file, by its name in datasets/, that is sent without --dataset-path; "": a file must be given."""
+        self._sample = sample
+
     def plan(self, wanted: PlanRequest) -> Plan:
         """Take the lines in order, warm-up prompts after the measured ones. UsageError names an invalid line."""
+        if wanted.dataset_path is None and self._sample:
+            wanted = replace(wanted, dataset_path=str(bundled(f"datasets/{self._sample}")))
         if wanted.dataset_path is None:
             raise UsageError(f"custom.py needs a JSONL file: give it with --dataset-path, each line {LAYOUT}")
         if wanted.dataset_path.startswith(HUB):
             raise UsageError("custom.py reads a JSON Lines file; use sharegpt_chat.py for a Hugging Face data set")
         path = Path(wanted.dataset_path)
         file = DataFile(path, LAYOUT)
-        for place in range(len(file)):
-            _prompt(file, place, wanted)
         if not len(file):
             raise UsageError(f"the data set {path} is empty; each line must be {LAYOUT}")
+        places = _chosen(file, wanted)
         measured: list[Prompt] = []
         warmup: list[Prompt] = []
         used: set[tuple[str, tuple[Message, ...]]] = set()
         too_long = 0
-        for prompt in _counted(file, wanted):
+        for prompt in _counted(file, places, wanted):
             missing = len(measured) < wanted.num_prompts
             if wanted.fits is not None and not wanted.fits(prompt.prompt_tokens or 0, prompt.max_tokens or 0):
                 too_long += missing
@@ -92,10 +108,20 @@ class Custom:
         return Plan(measured, warmup + made_up(wanted.warmup - len(warmup)), facts)
 
 
-def _counted(file: DataFile, wanted: PlanRequest) -> Iterator[Prompt]:
+def _chosen(file: DataFile, wanted: PlanRequest) -> list[int]:
+    """The lines of --category, or all. UsageError names a line that is no prompt, and the categories if one is unknown."""
+    categories = [_prompt(file, place, wanted).task for place in range(len(file))]
+    unknown = [name for name in wanted.traffic.categories if name not in categories]
+    if unknown:
+        known = ", ".join(dict.fromkeys(filter(None, categories))) or "none"
+        raise UsageError(f"--category: no line of {wanted.dataset_path} has the category {unknown[0]!r}; it has {known}")
+    return [place for place, name in enumerate(categories) if not wanted.traffic.categories or name in wanted.traffic.categories]
+
+
+def _counted(file: DataFile, places: list[int], wanted: PlanRequest) -> Iterator[Prompt]:
     """The prompts with their token counts, counted in batches."""
     counts = TextCounts(wanted.counter)
-    for batch in batches(_prompt(file, place, wanted) for place in range(len(file))):
+    for batch in batches(_prompt(file, place, wanted) for place in places):
         said = [[*(message.text for message in prompt.history), prompt.text] for prompt in batch]
         counts.ask([text for texts in said for text in texts])
         for prompt, texts in zip(batch, said, strict=True):
@@ -105,7 +131,8 @@ def _counted(file: DataFile, wanted: PlanRequest) -> Iterator[Prompt]:
 def _prompt(file: DataFile, place: int, wanted: PlanRequest) -> Prompt:
     """The prompt in a line. UsageError names the line if it has none."""
     line = file.decode(place, _LINE)
-    *before, question = [Message(USER, line.prompt or "")] if line.messages is None else _up_to_question(line.messages)
+    text = line.prompt or next(iter(line.turns or []), "")
+    *before, question = [Message(USER, text)] if line.messages is None else _up_to_question(line.messages)
     system = wanted.traffic.system_prompt
     if system and before and before[0].role == SYSTEM:
         system = joined(system, before.pop(0).text)
@@ -115,7 +142,8 @@ def _prompt(file: DataFile, place: int, wanted: PlanRequest) -> Prompt:
         raise UsageError(f"{file.where(place)} has no question; it must be {LAYOUT}")
     output = wanted.output_len or line.output_tokens or ANSWER_TOKENS
     answer = line.messages[-1].text if line.messages and line.messages[-1].role == ASSISTANT else None
-    return Prompt(question.text, max_tokens=output, history=tuple(before), answer=answer)
+    category = printable(line.category, MOST_CATEGORY_CHARS) if line.category else None
+    return Prompt(question.text, max_tokens=output, history=tuple(before), answer=answer, task=category)
 
 
 def _up_to_question(turns: list[Turn]) -> list[Message]:

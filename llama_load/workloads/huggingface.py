@@ -87,9 +87,13 @@ class DataSet:
                 kind = _FORMATS.get(local.suffix.lower())
                 if kind is None:
                     raise UsageError(f"the data set {local} is not a Parquet, JSON or JSONL file (.parquet, .json, .jsonl)")
-                found = datasets.load_dataset(kind, data_files=str(local), split=split, streaming=True)
+                builder = datasets.load_dataset_builder(kind, data_files=str(local))
             else:
-                found = datasets.load_dataset(self._source, split=split, streaming=True)
+                builder = datasets.load_dataset_builder(self._source)
+            # What is checked is what is opened: the README of a folder or repository may name any file or URL.
+            for file in _files_of(builder.config.data_files):
+                self._check_place(file, "file")
+            found = builder.as_streaming_dataset(split=split)
             # Keep images encoded; only data sets with declared columns can have any.
             return found.decode(False) if found.features else found
         except UsageError:
@@ -120,7 +124,7 @@ class DataSet:
     def _file(self, image: bytes | str) -> bytes:
         if isinstance(image, bytes):
             return image
-        self._check_place(image)
+        self._check_place(image, "image")
         import fsspec
 
         try:
@@ -132,18 +136,20 @@ class DataSet:
             raise UsageError(f"an image of the data set {self.spec} is larger than {MOST_IMAGE_BYTES // 2**20} MiB")
         return data
 
-    def _check_place(self, path: str) -> None:
-        """A cell may name a file: one of the data set's own, on this machine or in its repository on the Hub, and no other."""
+    def _check_place(self, path: str, what: str) -> None:
+        """A README or cell may name a file: one of the data set's own, on this machine or in its repository on the Hub, and no
+        other. A link is where it leads to."""
         own = Path(self._source)
         if own.exists():
             folder = own.resolve() if own.is_dir() else own.resolve().parent
-            file = Path(path.removeprefix("file://"))
-            good = Path(folder, file).resolve().is_relative_to(folder) and Path(folder, file).is_file() and "::" not in path
+            file = Path(folder, path.removeprefix("file://"))
+            is_own = file.resolve().is_relative_to(folder) or (own.is_file() and file.samefile(own))
+            good = "::" not in path and file.is_file() and is_own
         else:
             good = path.startswith(f"hf://datasets/{self._source}@") or path.startswith(f"hf://datasets/{self._source}/")
             good = good and "::" not in path and ".." not in path
         if not good:
-            raise UsageError(f"the data set {self.spec} names the image {printable(path, 200)}, which is not a file")
+            raise UsageError(f"the data set {self.spec} names the {what} {printable(path, 200)}, which is not a file of its own")
 
     def _refused(self, error: Exception) -> UsageError:
         said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
@@ -166,6 +172,11 @@ def _source_and_split(spec: str) -> tuple[str, str]:
     if not colon or Path(source).exists():
         return source, DEFAULT_SPLIT
     return name, split or DEFAULT_SPLIT
+
+
+def _files_of(found: Any) -> list[str]:
+    """The files of a builder: lists by split. A data set that the package has prepared in its cache has none."""
+    return [str(file) for files in (found or {}).values() for file in files]
 
 
 def _pictures(value: Any) -> list[bytes | str]:

@@ -107,6 +107,8 @@ class Traffic:
     images_per_request: int = 1
     # a mixture: weight by task
     weights: Mapping[str, float] = field(default_factory=dict)
+    # prompts of a file: only those of these categories; () is all
+    categories: tuple[str, ...] = ()
     # embeddings, reranking
     batch_size: int = 1
     # synthetic

@@ -255,8 +255,9 @@ def test_a_gate_without_repeats_or_on_sides_that_do_not_compare_is_not_judged() 
         ("p99_ttft_ms:-5%", "lower is better for p99_ttft_ms: write --gate 'p99_ttft_ms:\\+5%'"),
         ("output_throughput:+5%", "higher is better for output_throughput: write --gate 'output_throughput:-5%'"),
         ("output_throughput:-100%", "cannot fall by 100 %"),
-        ("total_input_tokens:+5%", "takes a metric of summary.json"),
-        ("p99_nothing_ms:+5%", "takes a metric of summary.json"),
+        ("total_input_tokens:+5%", "there is no metric 'total_input_tokens'"),
+        ("ttft:+5%", "no metric 'ttft'; did you mean p99_ttft_ms, median_ttft_ms or mean_ttft_ms"),
+        ("zzz:+5%", "there is no metric 'zzz'; use one of summary.json"),
     ],
 )
 def test_a_wrong_gate_says_what_to_write(text: str, message: str) -> None:

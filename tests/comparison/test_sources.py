@@ -94,13 +94,11 @@ def test_labels_commas_and_patterns(tmp_path: Path) -> None:
 
 
 def test_a_run_brings_its_prompts_set_up_and_values(tmp_path: Path) -> None:
-    about = manifest(
-        num_prompts=3, options={"cache_prompt": "off", "label": "x", "seed": "0"}, targets=[{"build": "b1", "url": "u"}]
-    )
+    about = manifest(num_prompts=3, options={"cache_prompt": "off", "seed": "0"}, targets=[{"build": "b1", "url": "u"}])
     warm = record(9, warmup=True, prompt_sha256="f" * 64)
     run = folder_run(write_run(tmp_path / "run", *requests(100, 110, 120), warm, about=about), with_samples=True)
     assert run.prompts == {f"{index:064}"[:16] for index in range(3)}
-    assert run.setup["build"] == "b1" and run.setup["--cache-prompt"] == "off" and "--label" not in run.setup
+    assert run.setup["build"] == "b1" and run.setup["--cache-prompt"] == "off"
     assert list(run.samples["ttft"]) == [100, 110, 120] and list(run.samples["itl"]) == [20] * 6
     assert run.value("mean_ttft_ms") == 110 and run.reused_ratio == 0 and run.connect_ms == 1 and run.cached_ratio == 0
 

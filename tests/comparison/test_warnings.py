@@ -83,6 +83,14 @@ def test_the_commands_that_make_sides_comparable() -> None:
     ]
 
 
+def test_the_commands_give_both_sides_the_load_of_the_first() -> None:
+    sides = [
+        side(name, run(load={"concurrency": users}, endpoint=endpoint, command=f"locust -f x.py -u {users} --endpoint {endpoint}"))
+        for name, users, endpoint in (("a", "4", "chat"), ("b", "8", "completions"))
+    ]
+    assert [line.split(" --bust")[0] for line in compare(sides).next_commands[1:3]] == ["  locust -f x.py --endpoint chat -u 4"] * 2
+
+
 def test_nothing_is_to_be_run_again_where_repeats_are_comparable() -> None:
     both = [side("a", run(date="1"), run(date="3")), side("b", run(date="2"), run(date="4"))]
     assert compare(both).next_commands == [] and compare(both[:1]).next_commands == []

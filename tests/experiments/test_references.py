@@ -191,8 +191,9 @@ def test_sharegpt_under_schedulers() -> None:
         "params": "1.10 B",
         "backend": "CPU",
         "scheduler": "scx_rusty",
+        "server_threads": "2",
     }
-    plan = read_plan(bundled("plans") / "sharegpt-schedulers.yaml", {"threads": "2"})
+    plan = plan_of("sharegpt-schedulers")
     rows = [row(0, facts, figures)]
     for name, mean, deviation in (("pp512", 58.31, 1.75), ("tg1", 27.86, 1.62)):
         rows.append(row(1, tests | {"server": "server", "load": name, "test": name}, samples={"ts": spread(mean, deviation)}))

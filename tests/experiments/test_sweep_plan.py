@@ -216,7 +216,7 @@ def test_values_of_the_short_form_are_checked() -> None:
         ("a: [1", "not YAML"),
         ("\x00", "not YAML"),
         ("servers: !!python/object/apply:os.system [ls]\nload: {u: 1}", "servers must be names with values, got a list"),
-        ("servers: !!python/name:os.system x\nload: {u: 1}", "cannot be read"),
+        ("servers: !!python/name:os.system x\nload: {u: 1}", "the tag !!python/name:os.system is not allowed"),
         ("servers: {a: {}}\nload: {u: 1}", "give exactly one of url"),
         ("servers: {a: {url: 'http://x', vllm: {model: m}}}\nload: {u: 1}", "it has url and vllm"),
         ("servers: {a: {vllm: {}}}\nload: {u: 1}", "model is missing"),

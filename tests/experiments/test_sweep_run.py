@@ -192,11 +192,11 @@ def test_a_cell_beyond_its_time_is_ended(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_locust_gets_the_flags_of_the_cell() -> None:
-    more = "num-prompts: 2, metric-percentiles: [50, 99], ignore-eos: true, header: ['A: a', 'B: b']"
+    more = "num-prompts: 2, metric-percentiles: [50, 99], ignore-eos: true, header: ['Accept: a', 'Via: b']"
     (cell, *_) = plan_and_cells(PLAN.replace("num-prompts: 2", more))[1]
     words = locust_command(cell, "http://h", Path("run"))
     text = " ".join(words)
-    assert "--metric-percentiles 50,99 --ignore-eos --header A: a --header B: b" in text
+    assert "--metric-percentiles 50,99 --ignore-eos --header Accept: a --header Via: b" in text
     for expected in ("--host http://h", "--run-dir run", "-u 1", "--seed 0"):
         assert expected in text
     assert "--ignore-eos True" not in text

@@ -98,6 +98,13 @@ def test_a_loss_against_a_row_that_may_not_be_ranked_is_marked() -> None:
     assert cells(rows, column)[0] == ["10.00 †"]
 
 
+def test_what_a_server_adds_to_each_token() -> None:
+    """Per token 1000 / 200 = 5 ms instead of 1000 / 250 = 4 ms."""
+    rows = [row("4", 250.0), row("8", 200.0)]
+    column = "{value: output_throughput, where: {threads: 8}, cost-against: {threads: 4}}"
+    assert cells(rows, column)[0] == ["1.000"]
+
+
 def test_a_figure_that_is_missing_says_why() -> None:
     rows = [row("4", 10.0, reasons={"vram_mib": "telemetry saw no GPU in use"})]
     assert cells(rows, "threads, vram_mib")[-1] == ["NA: a, u=1, threads=4: VRAM (MiB): telemetry saw no GPU in use"]

@@ -71,7 +71,16 @@ def engine() -> Engine:
 def build(engine: Engine) -> Callable[[str, str], str]:
     def make(tag: str, extras: str) -> str:
         """Build docker/Dockerfile, on the network of this machine, where the package index is reached."""
-        arguments = ["--build-arg", f"EXTRAS={extras}", "--build-arg", f"VERSION={__version__}", "--tag", tag]
+        arguments = [
+            "--build-arg",
+            f"BASE={BASE}",
+            "--build-arg",
+            f"EXTRAS={extras}",
+            "--build-arg",
+            f"VERSION={__version__}",
+            "--tag",
+            tag,
+        ]
         if engine.command == "podman":  # its own format has no health checks
             arguments += ["--format", "docker"]
         command = [engine.command, "build", "--network", "host", "--file", str(DOCKER / "Dockerfile"), *arguments, "."]
@@ -81,7 +90,10 @@ def build(engine: Engine) -> Callable[[str, str], str]:
     # Machines differ in what they let containers do: where not even an empty one runs, these tests say nothing of ours.
     base = str(REPOSITORY / "scripts" / "base_image.sh")
     for attempt in ([base, engine.command, BASE], [engine.command, "run", "--rm", "--network", "none", BASE, "true"]):
-        done = execute(attempt, 500, False, {})
+        try:
+            done = execute(attempt, 500, False, {})
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"NOT TESTED: containers, because {' '.join(attempt)} takes over 500 s here")
         if done.returncode:
             pytest.skip(f"NOT TESTED: containers, because {' '.join(attempt)} fails here: {done.stderr[-500:]}")
     return make
@@ -214,8 +226,10 @@ def test_the_swarm_runs_with_a_key_and_two_workers(
 ) -> None:
     compose("swarm", "up", "--detach", "server")
     wait_for_server(engine)
-    up = ["up", "--abort-on-container-exit", "--exit-code-from", "master", "master", "worker"]
-    done = compose("swarm", *up, LOAD="-u 4 --num-prompts 32 --max-tokens 32", WORKERS="2")
+    load = {"LOAD": "-u 4 --num-prompts 32 --max-tokens 32", "WORKERS": "2"}
+    compose("swarm", "up", "--detach", "master", "worker", **load)
+    compose("swarm", "wait", "master", **load)
+    done = compose("swarm", "logs", "master", **load)
     summary, manifest = the_run(runs)
     print(done.stdout[done.stdout.find("Before the run") :])
     assert summary["completed"] == 32

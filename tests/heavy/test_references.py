@@ -138,6 +138,28 @@ def test_llama_bench_local_and_rpc(sweep: Callable[..., Swept], program: Path, t
     assert summary["llama_load"]["total_cached_tokens"] == 3 * 256
 
 
+def test_speculation_by_category(sweep: Callable[..., Swept], program: Path, tiny_model: Path) -> None:
+    """A model that drafts for itself is accepted nearly always; the bundled questions of two categories."""
+    done = sweep(
+        "speculation",
+        program=program,
+        model=tiny_model,
+        args="-c 4096 -np 2 -t 1",
+        draft=f"-md {tiny_model} --spec-type draft-simple",
+        categories="[code, lists]",
+        stages='"1,2"',
+        requests=4,
+        max_tokens=24,
+        repeats=1,
+    )
+    assert done.code in (0, 1), done.err
+    head, *rows = done.table("")
+    assert head[:4] == ["Category", "Concurrency", "Accepted (%)", "Tokens/step"]
+    assert [row[:2] for row in rows] == [[kind, level] for kind in ("code", "lists") for level in ("c=1", "c=2")]
+    assert all(float(row[2]) > 90 and 2 < float(row[3]) <= 4 for row in rows)
+    assert all(row[4].startswith(("1.00 / ", "0.9")) for row in rows)
+
+
 def test_cold_starts(sweep: Callable[..., Swept], program: Path, tiny_model: Path) -> None:
     """Each is a new process, and takes longer than its request alone."""
     done = sweep(

@@ -11,6 +11,7 @@ import pytest
 
 from llama_load.serving.process import Running
 from tests.heavy.browser import Log, chromium, opened, until
+from tests.json_server import json_server
 from tests.swarm.web_pages import LlmPage, llm_page
 
 pytestmark = pytest.mark.heavy
@@ -158,12 +159,36 @@ def test_a_report_opens_in_its_sandbox(browser: Any, page: LlmPage) -> None:
     run = page.start(num_users="2", num_prompts="10", max_tokens="10", no_report_html=False)
     page.wait_for("idle", timeout_s=60)
     with opened(browser, f"{page.url}/runs/{run}/report.html", offline=False) as (tab, log):
-        until(tab, "document.documentElement.dataset.charts !== undefined")
-        assert tab.evaluate("document.documentElement.dataset.charts") == "drawn"
-        assert tab.evaluate("self.origin") == "null"
+        tab.locator("iframe").wait_for()
+        report = tab.frames[1]
+        report.wait_for_function("document.documentElement.dataset.charts !== undefined")
+        assert report.evaluate("document.documentElement.dataset.charts") == "drawn"
+        assert report.evaluate("self.origin") == "null"
         reached = "fetch('/llm/api/live').then(() => 'reached', () => 'refused')"
-        assert tab.evaluate(reached) == "refused"
+        assert report.evaluate(reached) == "refused"
         del log.faults[:]
+
+
+def test_a_foreign_report_cannot_call_another_server(browser: Any, page: LlmPage) -> None:
+    """Neither by `location`, a link or a refresh, nor by a new window."""
+    folder = page.folder / "runs" / "foreign"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text("{}")
+    with json_server({"/": {}}) as other:
+        ways = (
+            f"<script>location = '{other.url}/location'</script>",
+            f"<meta http-equiv=refresh content='0;url={other.url}/refresh'>",
+            f"<a id=out href='{other.url}/link' target=_blank>x</a><script>document.getElementById('out').click()</script>",
+            f"<script>open('{other.url}/open')</script>",
+            f"<script>top.location = '{other.url}/top'</script>",
+            f"<script>open('report.html?framed').location = '{other.url}/opened'</script>",
+        )
+        for text in ways:
+            (folder / "report.html").write_text(text)
+            with opened(browser, f"{page.url}/runs/foreign/report.html", offline=False) as (tab, log):
+                tab.wait_for_timeout(700)
+                del log.faults[:], log.requests[:]
+            assert other.headers == [], text
 
 
 def test_a_server_that_is_gone_is_shown_and_the_page_recovers(browser: Any, page: LlmPage) -> None:

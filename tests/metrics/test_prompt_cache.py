@@ -55,6 +55,15 @@ def test_fresh_prompts_are_clean() -> None:
     assert bad(checked([prompt(number) for number in range(50)])) == []
 
 
+def test_the_tokens_that_may_be_cached_are_named_beside_the_others() -> None:
+    """5 of each of 20 prompts, of the chat template: the block's sum is 100, the share that counts 0."""
+    rows = [prompt(number, cached_tokens=5) for number in range(20)]
+    text = checked(rows, CacheEvidence(head_tokens={"http://h": 25}))["cached_token_ratio"].text
+    assert text.startswith("0 of ") and text.endswith(
+        "came from the cache, besides 100 of chat templates and shared prefixes, which may"
+    )
+
+
 def test_a_prompt_that_was_cached_for_the_most_part_is_named() -> None:
     """2 of 100 are over the limit of 1 %; the sentence says which, and what helps."""
     found = checked([prompt(number, cached_tokens=99 * (number in (3, 17))) for number in range(100)])

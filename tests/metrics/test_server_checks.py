@@ -53,6 +53,17 @@ def test_what_was_not_ours_is_named(counted: dict[str, int], words: str) -> None
     assert words in found.text
 
 
+def test_rounded_counters_are_compared_within_their_error() -> None:
+    """30 tokens are ours; a counter of 1.2 million is rounded to 10, so that 40 may be 30, and 60 may not."""
+    assert others(output_tokens=37, errors={"output_tokens": 7}).ok
+    beyond = others(output_tokens=45, errors={"output_tokens": 7})
+    assert not beyond.ok
+    assert "the server counted 45 ± 7 output tokens during the measurement, ours were 30" in beyond.text
+    unknown = others(output_tokens=1030, errors={"output_tokens": 1000})
+    assert (unknown.value, unknown.ok) == (None, True)
+    assert "rounded to ± 1000 output tokens" in unknown.text
+
+
 def test_requests_that_failed_or_were_cut_may_or_may_not_count() -> None:
     """8 succeeded, one was cut after 3 of at most 64 tokens, one was refused twice before it failed: 8 to 12 requests."""
     cut = record(8, status="cancelled", max_tokens=64)
@@ -86,7 +97,8 @@ def test_preemptions_and_a_server_that_was_just_started_are_named() -> None:
     assert "preempted requests 3 times" in next(server.preemptions(evidence)).text
     assert "started 12 s before" in next(server.just_started(evidence)).text
     calm = Evidence(records=rows, figures=summarize(rows), counters=ServerCounters(preemptions=0), uptime_s=3600.0)
-    assert [*server.preemptions(calm), *server.just_started(calm)] == []
+    assert [check.ok for check in server.preemptions(calm)] == [True]
+    assert list(server.just_started(calm)) == []
 
 
 @pytest.mark.parametrize(

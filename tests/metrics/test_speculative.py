@@ -31,6 +31,9 @@ def test_rates() -> None:
     assert (found.acceptance_rate, found.acceptance_length) == (0.5, 3.0)
     assert found.per_position_rates == [0.9, 0.6, 0.3, 0.2]
     assert Speculation(0, 0, 0).acceptance_rate is None
+    # 90 tokens, 60 of them drafted: 30 steps.
+    assert Speculation(120, 60, tokens=90).acceptance_length == 3.0
+    assert Speculation(120, 60).acceptance_length is None
 
 
 def test_counters_are_subtracted_and_added() -> None:

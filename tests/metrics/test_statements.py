@@ -9,7 +9,7 @@ from llama_load.reports.check_lines import check_lines, statements_json
 CHECKS = [
     limited("short_answer_ratio", 0.5, "1 of 2 answers ended before the requested length"),
     limited("dropped_ratio", 0.0, "none was dropped"),
-    limited("drift_ratio", None, "too few requests to see whether latencies grow"),
+    limited("changed_ratio", None, "too few requests to see whether latencies grow"),
     limited("core_busy", 0.1, "busiest client process: 10% of a core"),
     limited("loop_lag_p99_ms", None, "the client's event loop lag was not measured"),
     information("retries", 3, "3 requests were sent again"),

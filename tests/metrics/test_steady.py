@@ -39,6 +39,14 @@ def test_a_slow_start_is_warm_up() -> None:
     assert part.shift_ns is None
 
 
+def test_a_warm_up_shorter_than_two_slices_is_left_out() -> None:
+    """The first 20 of 400 requests, two buckets, at 30 ms a token instead of 20."""
+    started = np.arange(400) * S
+    tpot = np.where(np.arange(400) < 20, 30.0, 20.0) * rng().lognormal(0, 0.01, 400)
+    part = steady_part(started, started + S, tpot, concurrency=1)
+    assert (part.reason, part.begin_ns, part.requests) == (STEADY, 20 * S, 380)
+
+
 @pytest.mark.parametrize(("factor", "at_s"), [(10, 80), (1.5, 80), (0.5, 120)])
 def test_a_change_of_the_server_ends_the_part(factor: float, at_s: float) -> None:
     """In the second half of the time; twice as fast for the last quarter, which has 40 % of the requests."""

@@ -18,7 +18,12 @@ from llama_load.foreign_text import printable
 from llama_load.metrics.check import Check
 from llama_load.metrics.thresholds import GROUPS, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.verdict import Verdict
+from llama_load.reports.block import block
+from llama_load.reports.first_screen import first_screen
+from llama_load.reports.html.page import html_page
 from llama_load.reports.junit import COMPLETE, junit
+from llama_load.reports.result_json import result_json
+from llama_load.reports.write import markdown
 from llama_load.runs import Run
 from tests.make_records import manifest, record, table
 
@@ -164,6 +169,44 @@ def test_a_gate_that_saw_nothing_does_not_let_through(text: str) -> None:
     assert evaluate(parse_threshold(text), values).failed
 
 
+# As people read it
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "line"),
+    [
+        ("p99_ttft_ms>500", 112.0, "p99_ttft_ms <= 500: 112"),
+        ("output_throughput{stage=8}<100", 96.789123, "output_throughput{stage=8} >= 100: 96.7891"),
+        ("completed<=5", 6.0, "completed > 5: 6"),
+        ("failed>=2", 1.0, "failed < 2: 1"),
+        ("failure_ratio>0.01", 0.0, "at most 1 % failed: 0 %"),
+        ("failure_ratio{workload=chat}>=0.5", 0.25, "less than 50 % failed of workload chat: 25 %"),
+        ("failure_ratio<0.5", 0.25, "failure_ratio >= 0.5: 25 %"),
+        ("p99_ttft_ms>500", None, "p99_ttft_ms <= 500: not measured"),
+        ("p99_ttft_ms>500", 500.0000001, "p99_ttft_ms <= 500: 500.0000001"),
+        ("p99_ttft_ms>500", 500.001, "p99_ttft_ms <= 500: 500.001"),
+        ("p99_ttft_ms>500", 500.0, "p99_ttft_ms <= 500: 500"),
+    ],
+)
+def test_a_threshold_reads_as_what_is_required(text: str, value: float | None, line: str) -> None:
+    """Also where the run passes: nobody has to turn a condition round to see that it is well."""
+    assert ThresholdResult(parse_threshold(text), value, failed=False).line == line
+
+
+def test_every_report_shows_the_requirement() -> None:
+    """Block, first screen, Markdown, HTML, JSON; a threshold that passes has no word of failure."""
+    found = results(fail_if=["mean_ttft_ms>50", "p99_e2el_ms>500", "verdict!=VALID", "failure_ratio>0.01"])
+    text = block(found)
+    assert "✗ mean_ttft_ms <= 50: 100, FAILED\n" in text
+    assert "✗ p99_e2el_ms <= 500: n/a (1 value, 100 needed), FAILED\n" in text
+    assert "✓ verdict is VALID: VALID\n✓ at most 1 % failed: 0 %\n" in text
+    assert any(line.text == "  mean_ttft_ms <= 50: 100, FAILED" for line in first_screen(found))
+    assert "| ✓ | at most 1 % failed: 0 % | |" in markdown(found, text)
+    assert "✓ at most 1 % failed: 0 %" in html_page(found, text, "en")
+    thresholds = result_json(found)["llama_load"]["thresholds"]
+    assert [each["line"] for each in thresholds][2:] == ["verdict is VALID: VALID", "at most 1 % failed: 0 %"]
+
+
 # JUnit
 
 
@@ -206,10 +249,10 @@ def test_junit_has_a_case_a_threshold_and_one_for_completeness() -> None:
     assert {prop.get("name"): prop.get("value") for prop in suite[0]} == {"verdict": "VALID", "run": "nightly"}
     assert {case.get("classname") for case in root.iter("testcase")} == {"llama-load.nightly tiny"}
     assert {case.get("time") for case in root.iter("testcase")} == {"0.141"}
-    assert len(cases(root)[COMPLETE]) == len(cases(root)["failed>0"]) == 0
-    assert message(root, "mean_ttft_ms>50") == "mean_ttft_ms was 100, over the limit of 50"
+    assert len(cases(root)[COMPLETE]) == len(cases(root)["failed <= 0"]) == 0
+    assert message(root, "mean_ttft_ms <= 50") == "mean_ttft_ms was 100, over the limit of 50"
     sentence = "p99_tpot_ms of stage 16 was not measured, so the limit of 80 cannot be checked"
-    assert message(root, "p99_tpot_ms{stage=16}>80") == sentence
+    assert message(root, "p99_tpot_ms{stage=16} <= 80") == sentence
 
 
 def test_without_a_label_the_class_is_the_workload() -> None:
@@ -231,7 +274,9 @@ def test_without_a_label_the_class_is_the_workload() -> None:
 )
 def test_a_failure_says_which_way_the_limit_was_passed(text: str, value: float, sentence: str) -> None:
     """With as many digits as tell the value from the limit."""
-    assert message(read(replace(results(), thresholds=[ThresholdResult(parse_threshold(text), value, True)])), text) == sentence
+    threshold = parse_threshold(text)
+    root = read(replace(results(), thresholds=[ThresholdResult(threshold, value, True)]))
+    assert message(root, threshold.requirement) == sentence
 
 
 def test_an_incomplete_run_is_an_error_that_names_what_is_missing() -> None:
@@ -260,7 +305,7 @@ def test_characters_that_xml_cannot_hold_do_not_break_junit(label: str, member: 
     complete, gate = root.iter("testcase")
     assert complete.get("classname") == "llama-load." + held(label or "sharegpt")
     assert complete[0].get("message") == held(text)
-    assert gate.get("name") == held(odd)
+    assert gate.get("name") == held(f"failed{{model={member}}} <= 0")
     assert root[0][0][1].get("value") == held(folder)
 
 

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from llama_load.metrics.check import LIMITS, STATEMENTS, limited
+from llama_load.metrics.checks.same import observed
 from llama_load.metrics.evidence import NO_ANSWER, Evidence, LostWorker, WorkerHealth, within
 from llama_load.metrics.prompt_cache import CacheEvidence
+from llama_load.metrics.server_counters import ServerCounters
+from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
 from llama_load.record import RequestRecord
@@ -169,9 +172,18 @@ def test_a_server_that_slows_down_is_named() -> None:
     rising = [record(i, start_ms=1000 + 200 * i, first_ms=100 + 3 * i) for i in range(100)]
     assert verdict(*begun, *even).word == "VALID"
     found = verdict(*begun, *rising)
-    assert (found.word, bad(found)) == ("NOT COMPARABLE", ["drift_ratio"])
-    assert "TTFT rose 2.7 x, first to last quarter of the time (136 to 361 ms): the server slows down" in found.headline
+    assert (found.word, bad(found)) == ("NOT COMPARABLE", ["changed_ratio"])
+    assert "TTFT rose from 104 to 387 ms, evenly over the time" in found.headline
     assert verdict(*begun, *rising, is_steady=False).word == "VALID"
+
+
+def test_requests_that_were_cut_show_their_speed_up_to_there() -> None:
+    """First token at 1 s, the 11th at 3 s, then cut: 200 ms per token, although the record has no TPOT."""
+    cut = record(1, first_ms=1000, status="cancelled", tpot_ms=None, last_token_mono_ns=3000 * MS, token_events=11)
+    rows = table(record(0), cut)
+    seen = observed(Evidence(records=rows, figures=summarize(rows)))
+    assert seen.tpot_ms.tolist() == [20.0, 200.0]
+    assert seen.tokens.tolist() == [3.0, 11.0]
 
 
 def test_later_turns_of_a_conversation_are_slower_by_nature() -> None:
@@ -179,10 +191,10 @@ def test_later_turns_of_a_conversation_are_slower_by_nature() -> None:
     assert verdict(*turns).word == "VALID"
 
 
-def test_a_queue_without_end_is_drift_although_the_server_is_as_fast_as_ever() -> None:
+def test_a_queue_without_end_exceeds_the_capacity_although_the_server_is_as_fast_as_ever() -> None:
     """An open loop of 100/s that the server takes at 80/s: it waits at the client."""
     sent = [record(i, start_ms=12.5 * i, scheduled_mono_ns=10 * i * MS, client_queue_ms=2.5 * i, late_ms=0.0) for i in range(200)]
-    assert bad(verdict(*sent, gap_ms=10.0)) == ["drift_ratio"]
+    assert bad(verdict(*sent, gap_ms=10.0)) == ["backlog_ratio"]
 
 
 def cancelled(index: int, *, start_ms: float, end_ms: float, first_ms: float | None = None) -> RequestRecord:
@@ -271,6 +283,54 @@ def test_client_bound_says_who_took_the_cpu() -> None:
     assert checks["core_busy"].text.endswith("its machine: 97% busy (client 20%, server 50%, others 27%)")
     found = judge(Evidence(records=table(record()), figures=summarize(table(record())), health=own))
     assert {check.name: check for check in found.checks}["core_busy"].text.endswith("(client 40%, server 50%, others 7%)")
+
+
+def test_a_starved_client_is_named_before_a_proxy() -> None:
+    """Streams came in bursts and time is unexplained, while others used 91 % of the machine: their fault, and no proxy's."""
+    starved = WorkerHealth("box_1", 60.0, 90.0, 0.3, machine_busy=0.99, own_share=0.08)
+    lumpy = [record(number, gaps_ms=(0,) * 15, merged_events=15) for number in range(3)]
+    found = verdict(*lumpy, health=starved, unexplained=(500.0, 1000.0))
+    assert found.word == "CLIENT-BOUND"
+    assert found.headline.startswith("CLIENT-BOUND: client event loop lag: p99 60.00 ms, max 90.0 ms; its machine: 99% busy")
+    assert "other programs took 91% of the client's machine: stop them" in found.headline
+    unknown = {check.name for check in found.checks if check.limit is not None and check.value is None}
+    assert {"buffered_ratio", "unexplained_ratio"} <= unknown
+    quiet = verdict(*lumpy, unexplained=(500.0, 1000.0))
+    assert {"buffered_ratio", "unexplained_ratio"} <= set(bad(quiet))
+
+
+def test_servers_on_the_clients_machine_are_named_and_a_busy_client_gets_the_usual_advice() -> None:
+    taken = WorkerHealth("box_1", 60.0, 90.0, 0.3, machine_busy=0.99, own_share=0.1, server_share=0.8)
+    assert "the servers under test took 80% of the client's machine" in verdict(record(), health=taken).headline
+    own = WorkerHealth("box_1", 60.0, 90.0, 0.9, machine_busy=0.99, own_share=0.9)
+    assert "use more workers" in verdict(record(), health=own).headline
+
+
+def speculative(merged: int, **changed: Any) -> RequestRecord:
+    """90 tokens, accepted 9 at a time."""
+    gaps = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 90.0) * 9 + (0.0,) * 8
+    return record(gaps_ms=gaps, merged_events=merged, draft_tokens=100, draft_accepted=80, server_predict_ms=1.0, **changed)
+
+
+def test_bursts_of_speculative_decoding_are_no_proxy() -> None:
+    """Acceptance length 9: 1 - 1/9 = 0.89 of the events are expected with another. All of them are not."""
+    found = verdict(speculative(80))
+    assert "buffered_ratio" not in bad(found)
+    (check,) = [check for check in found.checks if check.name == "merged_ratio"]
+    assert "speculative decoding makes that 88.9%" in check.text
+    assert "buffered_ratio" in bad(verdict(speculative(89)))
+    plain = {"draft_tokens": None, "draft_accepted": None}
+    assert "buffered_ratio" in bad(verdict(replace(speculative(80), **plain)))
+    counted = ServerCounters(Speculation(100, 80, 10))
+    assert "buffered_ratio" not in bad(verdict(replace(speculative(80), **plain), counters=counted))
+
+
+def test_a_draft_model_that_never_drafts_is_noted() -> None:
+    """llama-server loads one with -md alone, and needs --spec-type to use it."""
+    checks = {check.name: check for check in verdict(record(), draft_models=["http://h"]).checks}
+    assert "never drafted a token; add --spec-type draft-simple" in checks["unused_draft_model"].text
+    drafting = verdict(record(), draft_models=["http://h"], counters=ServerCounters(Speculation(100, 80, 10)))
+    assert "unused_draft_model" not in {check.name for check in drafting.checks}
 
 
 def test_a_suspended_machine_is_named() -> None:

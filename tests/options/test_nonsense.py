@@ -9,20 +9,16 @@ import pytest
 
 from llama_load.cli import command_parser, main
 from llama_load.errors import UsageError
+from llama_load.options.flag import Kind
 from llama_load.options.flags import FLAGS
 from llama_load.options.options import read_options
 
 HUGE = "9" * 30
 NUMBERS = ("nonsense", "-1", "nan", "inf", "-inf", "1e999", HUGE, "9" * 5000, "0x10", "1 2", "--")
 WORDS = ("nonsense", "\udcff", "=", "{", "1:")
-# What these flags hold is text of any kind, a file, or is looked at when the run is prepared. (inf is no rate: a closed loop.)
-TEXTS = {
-    *("dataset_path", "system_prompt", "document", "question", "images", "tokenizer", "model", "run_dir", "label", "junit"),
-    *("trace", "api_key", "header", "swarm_key", "ui_folder", "scrape", "scrape_token", "power_command"),
-}
-# What else a number may be.
+# What else a number may be. (inf is no rate: a closed loop.)
 FINE = {("request_rate", "inf"), ("stages", "nonsense")}
-NUMERIC = [flag for flag in FLAGS if not flag.switch and not flag.choices and flag.dest not in TEXTS]
+NUMERIC = [flag for flag in FLAGS if flag.kind in (Kind.NUMBER, Kind.EXPRESSION) or flag.dest in ("ca_file", "metrics_port")]
 
 
 @pytest.mark.parametrize("flag", NUMERIC, ids=lambda flag: flag.dest)

@@ -98,7 +98,11 @@ def test_a_latency_threshold_does_not_switch_off_the_one_on_failures() -> None:
         ({"weights": "document=0"}, "--weights must give at least one task more than 0"),
         ({"document_cache": "warm"}, "--document-cache must be one of different, shared, as-is"),
         ({"model": "a,,b"}, "--model must be one or more names"),
-        ({"fail_if": ["p42_ttft_ms>1"]}, "no result has the key 'p42_ttft_ms'"),
+        ({"fail_if": ["ttft>500"]}, "there is no key 'ttft'; did you mean p99_ttft_ms, median_ttft_ms or mean_ttft_ms?"),
+        ({"fail_if": ["p99_tftt_ms>500"]}, "there is no key 'p99_tftt_ms'; did you mean p99_ttft_ms"),
+        ({"fail_if": ["throughput>5"]}, "did you mean request_throughput, output_throughput or total_token_throughput?"),
+        ({"fail_if": ["zzz>5"]}, "there is no key 'zzz'; docs/metrics.md has all keys"),
+        ({"fail_if": ["p42_ttft_ms>1"]}, "p42 is not reported; add --metric-percentiles 99,42"),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(given: dict, sentence: str) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from llama_load.errors import UsageError
 from llama_load.preflight.checks import Budget, change_rows, machine_rows, plan_rows, pool_rows, slot_budget, target_rows
-from llama_load.runs import RunWriter, last_with_label
+from llama_load.preflight.prepare import print_table
+from llama_load.preflight.user_mix import sending_users
+from llama_load.runs import PreflightRow, RunWriter, last_with_label
 from llama_load.serving.process import EmbeddedServer, embedded_llama_server
 from llama_load.targets.target import LLAMA_SERVER, VLLM, ServerFacts, Target
 from llama_load.wire import parse_url
@@ -82,7 +84,7 @@ def test_limits_of_this_process_are_raised_and_read() -> None:
 
 def test_what_changed_since_the_last_run_with_this_label_is_reported(tmp_path: Path) -> None:
     about = {"build": "b1", "slots": 4, "ctx_per_slot": 4096, "url": "http://a"}
-    before = manifest(label="nightly", targets=[about], options={"seed": "0", "run_dir": "x"}, date="20261120-120000")
+    before = manifest(label="nightly", targets=[about], options={"seed": "0"}, date="20261120-120000")
     older = manifest(label="nightly", targets=[about], date="20261119-120000")
     for name, each in (("a", older), ("b", before), ("c", manifest(label="other", date="20261121-120000"))):
         RunWriter(tmp_path / name, each).finish()
@@ -94,7 +96,7 @@ def test_what_changed_since_the_last_run_with_this_label_is_reported(tmp_path: P
     earlier = last_with_label(tmp_path, "nightly", (tmp_path / "b", before.date))
     assert earlier is not None and earlier[0].name == "a"
     assert last_with_label(tmp_path, "nightly", (tmp_path / "a", older.date)) is None
-    now = manifest(label="nightly", targets=[about | {"build": "b2", "slots": 8}], options={"seed": "1", "run_dir": "y"}, users=8)
+    now = manifest(label="nightly", targets=[about | {"build": "b2", "slots": 8}], options={"seed": "1"}, users=8)
     (row,) = change_rows(found[1], now)
     assert row.value == ("since the run of 20261120-120000 with this label: build b1 -> b2; slots 4 -> 8; --seed 0 -> 1; -u 4 -> 8")
     assert change_rows(before, before)[0].value.endswith("nothing")
@@ -184,3 +186,33 @@ def test_what_the_server_is_goes_into_the_manifest(run_locust: Callable[..., Fin
     )
     text = " ".join(again.err.split())
     assert "with this label: --max-tokens 4 -> 5" in text
+
+
+def test_the_table_breaks_no_path(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 80 columns sentences are wrapped below their beginning; a long path is one word, to be copied."""
+    monkeypatch.setenv("COLUMNS", "80")
+    path = f"/data/{'a-long-folder/' * 8}model.gguf"
+    print_table(
+        [
+            PreflightRow("model", f"the file {path} of a server, with a sentence after it that is longer than a line"),
+            PreflightRow("key", "none", "note"),
+        ]
+    )
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Before the run" and lines[1] == "✓  model  the file" and lines[-1] == "·  key    none"
+    assert path in " ".join(lines).split() and all(line.startswith("          ") for line in lines[2:-1])
+    assert max(len(line) for line in lines if path not in line) <= 80
+
+
+def test_only_our_users_count_as_concurrency_beside_others() -> None:
+    """As Locust shares them out: by weight, a fixed count first."""
+
+    def user(name: str, *, ours: bool, **settings: int) -> type:
+        fields = {"weight": 1, "fixed_count": 0} | settings | ({"workload_name": "chat"} if ours else {})
+        return type(name, (), fields)
+
+    chat, web = user("Chat", ours=True), user("Web", ours=False)
+    assert [sending_users([chat, web], total) for total in (0, 1, 2, 4, 100)] == [0, 1, 1, 2, 50]
+    assert sending_users([user("Chat", ours=True, weight=3), web], 100) == 75
+    assert sending_users([chat, user("Web", ours=False, fixed_count=1)], 3) == 2
+    assert sending_users([chat], 7) == sending_users([web], 7) == 7

@@ -169,17 +169,21 @@ def test_a_run_with_a_label_is_held_against_the_last_one(tmp_path: Path) -> None
 def test_the_next_command_answers_the_next_question() -> None:
     command = ["locust", "-f", "my chat.py", "-u", "4", "--run-dir", "runs/one"]
     few = next_step(results(*one_after_the_other(10), users=4, command=[*command, "--num-prompts=10"]))
-    assert few == ("What is p99? It needs 100 requests:", "locust -f 'my chat.py' -u 4 --num-prompts 100")
+    assert few == ("p99 is n/a with 10 requests; for p99:", "locust -f 'my chat.py' -u 4 --num-prompts 100")
     enough = next_step(results(*one_after_the_other(100), users=4, command=command))
-    assert enough == ("How does it scale?", "locust -f 'my chat.py' --stages 1,2,4,8")
+    assert enough == ("To see how it scales:", "locust -f 'my chat.py' --stages 1,2,4,8")
     stages = [StageRecord("1", users=1, begun_mono_ns=0, ended_mono_ns=500 * MS)]
     staged = next_step(results(record(0), stages=stages, command=command))
-    assert staged == ("Is another set-up better?", "llama-load compare runs/one OTHER_RUN")
+    assert staged == ("To compare it with another set-up:", "llama-load compare runs/one OTHER_RUN")
     slow = [record(index, start_ms=200 * index, own_delay_ms=60.0) for index in range(100)]
-    assert next_step(results(*slow, users=1)) == ("How many workers does this load need?", "llama-load calibrate")
+    assert next_step(results(*slow, users=1)) == ("To measure how many workers this load needs:", "llama-load calibrate")
 
 
 def test_where_a_check_says_what_to_do_no_other_command_is_given() -> None:
+    taken = WorkerHealth("w_1", 60.0, 90.0, 0.3, machine_busy=0.99, own_share=0.08)
+    assert (
+        next_step(results(*one_after_the_other(10), users=1, workers=[taken])) is None
+    )  # more workers do not help where others took the machine
     assert next_step(results(record(0), failed(1))) is None
     assert next_step(results(record(0), num_prompts=2)) is None
 

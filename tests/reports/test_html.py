@@ -15,16 +15,20 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results, analyze
+from llama_load.metrics.definitions import EVERY, of_group
+from llama_load.metrics.ecdf import ecdf
+from llama_load.metrics.summary import summarize
 from llama_load.metrics.telemetry import Series, Telemetry
 from llama_load.metrics.time_parts import KEYS, PARTS
 from llama_load.record import RequestRecord
 from llama_load.reports.first_screen import TIME_PARTS
+from llama_load.reports.html.charts_latency import ecdf_chart, values_of
 from llama_load.reports.html.charts_telemetry import telemetry_charts
 from llama_load.reports.html.charts_time import shared_range
 from llama_load.reports.html.page import html_page
 from llama_load.reports.html.series import bars, in_flight, output_tokens_per_s, percentiles_by_bin, time_axis
 from llama_load.reports.html.time_bars import COLOURS
-from llama_load.reports.translations import ZH
+from llama_load.reports.translations import ZH, translator
 from llama_load.reports.write import markdown, write_html, write_reports
 from llama_load.runs import Manifest, PreflightRow, Run, StageRecord
 from tests.conftest import REPOSITORY, environment
@@ -172,7 +176,7 @@ def test_a_page_that_cannot_be_made_spoils_no_other_report(tmp_path: Path, monke
     assert sorted(file.name for file in tmp_path.iterdir()) == ["report.md", "summary.json", "summary.txt"]
 
 
-def test_links_lead_to_the_files_that_are_there(tmp_path: Path) -> None:
+def test_the_page_sent_alone_has_no_dead_link_and_names_the_files_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "a b#<i>.log").touch()
     found = results(record(0), path=tmp_path)
@@ -181,12 +185,61 @@ def test_links_lead_to_the_files_that_are_there(tmp_path: Path) -> None:
     links = [value for tag, name, value in page.attributes if (tag, name) == ("a", "href")]
     ids = {value for _, name, value in page.attributes if name == "id"}
     assert {link[1:] for link in links if link.startswith("#")} <= ids
-    assert [link for link in links if not link.startswith("#")] == [
-        "summary.json",
-        "summary.txt",
-        "report.md",
-        "server/a%20b%23%3Ci%3E.log",
-    ]
+    assert all(link.startswith("#") for link in links)
+    assert "summary.json · summary.txt · report.md · server/a b#<i>.log" in page.text
+
+
+def test_the_page_has_no_path_and_no_user_name_of_this_machine(tmp_path: Path) -> None:
+    """In the command, the data set, the table before the run, the servers and the block; addresses and ratios stay."""
+    home = "/home/jane.doe/models"
+    about = manifest(
+        command=["locust", "-f", f"{home}/chat.py", f"--run-dir={home}/runs/1", "--host", "http://10.0.0.1:8080/v1"],
+        prompts={"dataset": {"path": f"{home}/data/x.json", "sha256": "f" * 64}},
+        targets=[{"url": "http://10.0.0.1:8080", "model_path": f"{home}/a.gguf"}],
+        preflight=[PreflightRow("model", f"the file {home}/a.gguf, 5/6 tok/s, POST /v1/chat/completions")],
+    )
+    found = results(record(0), about=about, path=tmp_path)
+    text = write_reports(found)
+    write_html(found, text + f"Run folder: {home}/runs/1\n~jane/x/y\n")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "jane" not in page and str(tmp_path) not in page
+    for kept in (
+        "…/chat.py",
+        "--run-dir=…/1",
+        "http://10.0.0.1:8080/v1",
+        "…/a.gguf, 5/6 tok/s, POST /v1/chat/completions",
+        "…/x.json",
+    ):
+        assert kept in page, kept
+
+
+def test_words_are_explained_where_they_stand(tmp_path: Path) -> None:
+    """The latencies, and the verdict of this run, in a part that opens and that is printed."""
+    found = results(record(0), path=tmp_path)
+    text = write_reports(found)
+    page = html_page(found, text, "en")
+    for word in ("TTFT", "TPOT", "ITL", "E2EL", "VALID"):
+        assert f"<dt>{word}</dt>" in page
+    assert "<dt>BLURRED</dt>" not in page and "details.words::details-content" in page
+    assert "<dt>TTFT</dt><dd>首 token 延迟" in html_page(found, text, "zh")
+
+
+def test_the_gaps_between_tokens_have_a_log_axis() -> None:
+    """Also where all are within a factor of 20, or some tokens arrived together; a latency of requests then has a linear one."""
+    records = table(*(record(number, gaps_ms=(20, 25, 30, 0)) for number in range(30)))
+    total = summarize(records)
+    scales = {}
+    for latency in of_group(EVERY):
+        curve = ecdf(values_of(latency, records))
+        assert curve is not None
+        chart = ecdf_chart(latency, {"all": curve}, total.distributions[latency.key], translator("en"))
+        assert chart is not None
+        scales[latency.key] = type(chart.figure.x_scale).__name__
+        if latency.key == "itl":
+            assert chart.figure.x_range.start > 0
+            drawn = chart.figure.renderers[0].data_source.data
+            assert min(drawn["x"]) >= chart.figure.x_range.start and max(drawn["y"]) == 1
+    assert scales == {"ttft": "LinearScale", "tpot": "LinearScale", "itl": "LogScale", "e2el": "LinearScale"}
 
 
 def test_bokeh_is_imported_for_a_page_only() -> None:

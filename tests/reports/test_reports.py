@@ -7,15 +7,17 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.record import RequestRecord
 from llama_load.reports.block import block
+from llama_load.reports.run_list import run_row
 from llama_load.reports.vllm_block import vllm_block
 from llama_load.reports.write import write_reports
-from llama_load.runs import Manifest, PreflightRow, Run, RunWriter, load_run
-from tests.make_records import failed, manifest, record, table
+from llama_load.runs import MANIFEST, Manifest, PreflightRow, Run, RunWriter, StageRecord, load_run
+from tests.make_records import MS, failed, manifest, record, table
 
 # Laid out by hand from the format strings of vllm bench serve 0.33: names in 40 columns, a space, values in 10.
 GOLDEN = """\
@@ -118,6 +120,36 @@ def test_summary_json_has_vllms_keys_and_ours_apart(tmp_path: Path) -> None:
     assert summary["request_rate"] == "inf"
     assert set(summary["llama_load"]["by_workload"]) == {"sharegpt", "other"}
     assert summary["llama_load"]["verdict"]["word"] == "VALID"
+
+
+def test_vllms_keys_have_the_numbers_of_vllms_formulas_and_ours_say_which_to_doubt(tmp_path: Path) -> None:
+    """numpy's linear percentile of four values, as vLLM prints it; a threshold on it has too few values all the same."""
+    records = [record(number, start_ms=1000 * number, first_ms=100 + number) for number in range(4)]
+    found = results(*records, about=manifest(num_prompts=4, fail_if=["p99_ttft_ms>500"]), path=tmp_path)
+    write_reports(found)
+    summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
+    assert summary["p99_ttft_ms"] == pytest.approx(np.percentile([100, 101, 102, 103], 99))
+    assert summary["llama_load"]["uncertain"]["p99_ttft_ms"] == "4 values, 100 needed"
+    assert set(summary["llama_load"]["uncertain"]) == {f"p99_{key}_ms" for key in ("ttft", "tpot", "itl", "e2el")}
+    assert found.thresholds[0].failed and found.thresholds[0].why == "n/a (4 values, 100 needed)"
+    (tmp_path / MANIFEST).write_text("{}")
+    assert run_row(tmp_path)[-2] == "n/a", "nor does the list of runs show it"
+
+
+def test_rates_of_a_run_in_stages_are_numbers_and_named_as_uncertain(tmp_path: Path) -> None:
+    """Two requests a stage, 2 s between the stages: 4 / 3.171 s by vLLM's formula."""
+    records = [record(number, start_ms=at, stage=number // 2) for number, at in enumerate((0, 30, 3000, 3030))]
+    stages = [
+        StageRecord(str(users), users, begun_mono_ns=at * MS, ended_mono_ns=(at + 500) * MS) for users, at in ((1, 0), (2, 3000))
+    ]
+    write_reports(results(*records, about=manifest(num_prompts=2, stages=stages), path=tmp_path))
+    summary = msgspec.json.decode((tmp_path / "summary.json").read_bytes())
+    assert summary["request_throughput"] == pytest.approx(4 / 3.171)
+    ours = summary["llama_load"]
+    assert ours["uncertain"]["output_throughput"] == "the pauses and warm-ups between the stages are in it"
+    assert "output_throughput" not in ours["by_stage"]["1"]["uncertain"]
+    (tmp_path / MANIFEST).write_text("{}")
+    assert run_row(tmp_path)[-4] == "n/a"
 
 
 def test_report_md_holds_everything_and_survives_any_text(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_full_run_is_consistent_in_block_json_and_parquet(llama_server: Runnin
     assert done.out.count(f"{np.percentile(measured.numbers('tpot_ms'), 99):<10.2f} *") == 1
     assert "* too few values, close to their maximum: p99 needs 100" in done.out
     assert summary["median_itl_ms"] == pytest.approx(np.median(measured.gaps_ms()))
-    assert summary["max_concurrent_requests"] == 8
+    assert summary["llama_load"]["peak_in_flight"] == 8
     assert f"{'Mean TTFT (ms):':<40} {summary['mean_ttft_ms']:<10.2f}" in done.out
     assert (done.folder / "summary.txt").read_text(encoding="utf-8") in done.out
     assert measured.values_of("clock_source") == ["user" if PORTABLE else "kernel"]
@@ -349,3 +349,54 @@ def test_a_run_folder_is_never_overwritten(simulate: Callable[..., Simulated], r
     assert second.code == 2
     assert "already holds a run" in second.err
     assert (first.folder / "summary.txt").read_bytes() == before
+
+
+def test_the_event_loop_runs_while_the_report_is_computed(
+    simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path
+) -> None:
+    """The report of a long run takes a minute: signals, workers and the page are answered meanwhile. (Here reading and analysis
+    take 0.5 s each, and a greenlet counts how often it comes to run.)"""
+    (tmp_path / "busy.py").write_text(
+        """
+import time
+import gevent
+from locust import events, task
+from llama_load import LlamaUser, ShareGPT
+from llama_load.run import controller
+from llama_load.runs import RunWriter
+
+turns = {"finish": 0, "analyze": 0}
+
+def slow(name, real):
+    def called(*arguments):
+        before, until = ticks[0], time.perf_counter() + 0.5
+        while time.perf_counter() < until:
+            pass
+        turns[name] = ticks[0] - before
+        return real(*arguments)
+    return called
+
+ticks = [0]
+def tick():
+    while True:
+        ticks[0] += 1
+        gevent.sleep(0.01)
+
+gevent.spawn(tick)
+controller.analyze = slow("analyze", controller.analyze)
+RunWriter.finish = slow("finish", RunWriter.finish)
+
+@events.quitting.add_listener
+def show(**_):
+    print("TURNS", turns["finish"], turns["analyze"])
+
+class Chat(LlamaUser):
+    workload = ShareGPT()
+    @task
+    def ask(self):
+        self.chat(max_tokens=2)
+"""
+    )
+    done = run_locust(simulate().url, "-u", "1", "--num-prompts", "2", locustfile=tmp_path / "busy.py")
+    (line,) = (line for line in done.out.splitlines() if line.startswith("TURNS"))
+    assert min(map(int, line.split()[1:])) > 2, line

@@ -10,10 +10,14 @@ from pathlib import Path
 
 from llama_load.serving import registry
 from llama_load.serving.launch import serving
+from llama_load.serving.local_process import listening_process
 from llama_load.serving.process import Running
 from llama_load.serving.spec import ServerSpec
-from tests.conftest import Finished
+from llama_load.wire.address import parse_url
+from tests.conftest import Finished, Simulated
 from tests.swarms import wait_until
+
+Run = Callable[..., Finished]
 
 
 def test_a_run_keeps_what_the_server_says_of_itself(run_locust: Callable[..., Finished], tiny_model: Path, tmp_path: Path) -> None:
@@ -67,12 +71,39 @@ def test_a_server_that_dies_ends_the_run_with_its_last_words(
 
         killer = threading.Thread(target=kill)
         killer.start()
-        done = run_locust(server.url, "--num-prompts", "3000", "--max-tokens", "100", "-t", "90s", folder=folder)
+        done = run_locust(
+            server.url, "--num-prompts", "3000", "--max-tokens", "100", "-t", "90s", "--server-grace", "1", folder=folder
+        )
         killer.join()
     assert done.code == 3, done.err
     assert done.manifest["end"] == "server"
     check = next(check for check in done.summary["llama_load"]["verdict"]["checks"] if check["name"] == "server_endings")
     assert check["text"] == "the companion sleep ended (killed by SIGKILL), so the server was stopped"
     assert done.summary["llama_load"]["verdict"]["word"] == "INCOMPLETE"
-    assert "the server ended; the run ends" in done.err
+    assert "no server is left; the run ends" in done.err
     assert "It ended: the companion sleep" in done.out
+
+
+def test_a_replica_that_dies_does_not_end_the_run(simulate: Callable[..., Simulated], tmp_path: Path, run_locust: Run) -> None:
+    """Its requests fail and are counted, the gap is named, and the other one's figures are there."""
+    lost, kept = (simulate("--first-token-ms", "20", "--interval-ms", "5") for _ in range(2))
+    process = listening_process(parse_url(lost.url).resolved())
+    assert process is not None
+
+    def kill() -> None:
+        wait_until(kept.has_answered(10))
+        os.kill(process.pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    flags = ("-u", "4", "--num-prompts", "80", "--max-tokens", "4", "--server-grace", "0")
+    done = run_locust(f"{lost.url},{kept.url}", *flags)
+    killer.join()
+    assert done.manifest["end"] == "complete", done.err
+    ok = done.records.measured().ok()
+    assert int(ok.equals("host", kept.url).sum()) >= 40
+    assert done.summary["completed"] + done.summary["failed"] == 80
+    assert done.summary["failed"] > 0
+    checks = done.summary["llama_load"]["verdict"]["checks"]
+    (change,) = (check["text"] for check in checks if check["name"] == "server_changes")
+    assert f"{lost.url}: its process ended during the run and was not started again until its end" in change

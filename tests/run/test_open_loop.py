@@ -380,7 +380,7 @@ def test_a_rate_from_the_web_page(simulate: Callable[..., Simulated], tmp_path: 
         out = process.communicate(timeout=20)[0].decode()
     done = Finished(0, out, "", tmp_path / "ui")
     assert done.summary["completed"] == 60
-    assert done.summary["max_concurrent_requests"] > 4  # 20 a second for 0.4 s each
+    assert done.summary["llama_load"]["peak_in_flight"] > 4  # 20 a second for 0.4 s each
     assert "Traceback" not in out
 
 

@@ -57,7 +57,7 @@ def test_levels_on_the_real_server(llama_server: Running, run_locust: Run, tmp_p
         ended = int(own.instants("ended_mono_ns").max())
         figures = done.summary["llama_load"]["by_stage"][str(level)]
         assert figures["completed"] == count
-        assert figures["users"] == figures["max_concurrent_requests"] == level
+        assert figures["users"] == figures["peak_in_flight"] == level
         assert figures["mean_ttft_ms"] == pytest.approx(own.numbers("ttft_ms").mean())
         # A dagger is there where the machine was too busy for a stage's figures to be the server's.
         assert re.search(rf"\| tiny \| c={level} († )?\| ", (done.folder / "report.md").read_text().replace("**", ""))
@@ -68,7 +68,7 @@ def test_levels_on_the_real_server(llama_server: Running, run_locust: Run, tmp_p
     assert all(len(line.rstrip()) <= 80 for line in done.report_lines)
     suite = ET.parse(junit).getroot()
     failed = [case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None]
-    assert failed == ["mean_ttft_ms{stage=4}>0.001"]
+    assert failed == ["mean_ttft_ms{stage=4} <= 0.001"]
 
 
 def test_the_same_prompts_in_every_stage(llama_server: Running, run_locust: Run) -> None:

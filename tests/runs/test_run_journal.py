@@ -71,8 +71,8 @@ def test_a_report_that_reads_while_records_are_packed_misses_none(tmp_path: Path
     journal = filled(tmp_path, 36)
     real = module.read_journal
 
-    def slow(path: Path) -> object:
-        found = real(path)
+    def slow(path: Path, *limits: object) -> object:
+        found = real(path, *limits)
         if not (tmp_path / PACKED).exists():
             journal.append(batch(36))
         return found
@@ -168,8 +168,8 @@ def test_the_report_of_a_killed_run_reads_its_records_once(tmp_path: Path, monke
     writer.release()
     reads: list[Path] = []
     real = reading.read_run_journal
-    monkeypatch.setattr(reading, "read_run_journal", lambda folder: reads.append(folder) or real(folder))
-    monkeypatch.setattr(reading, "_read_table", lambda file: pytest.fail("the table that was just written is read again"))
+    monkeypatch.setattr(reading, "read_run_journal", lambda folder, *limits: reads.append(folder) or real(folder, *limits))
+    monkeypatch.setattr(reading, "_read_table", lambda *_: pytest.fail("the table that was just written is read again"))
     monkeypatch.setattr(again, "write_html", lambda *_: None)
     assert again.report_again(tmp_path / "run") == 0
     assert len(reads) == 1

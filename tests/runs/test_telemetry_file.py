@@ -11,6 +11,7 @@ import pytest
 
 from llama_load.runs import SAMPLES, TELEMETRY
 from llama_load.runs import telemetry as reader
+from llama_load.runs.foreign_tables import TableLimits
 from llama_load.runs.telemetry import load_telemetry, write_telemetry
 from llama_load.telemetry.sample_file import SampleFile
 from llama_load.telemetry.source import Value
@@ -115,8 +116,8 @@ def test_a_table_of_another_program_is_cleaned(tmp_path: Path) -> None:
 
 def test_a_table_with_too_many_rows_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(table(), tmp_path / TELEMETRY)
-    monkeypatch.setattr(reader, "MOST_SAMPLES", 1)
-    assert "more than 1 samples" in load_telemetry(tmp_path).notes[0]
+    monkeypatch.setattr(reader, "LIMITS", TableLimits(cells=1, decoded_bytes=1000))
+    assert "over the limit of 1 cells" in load_telemetry(tmp_path).notes[0]
 
 
 def test_a_cut_off_file_is_a_note(tmp_path: Path) -> None:

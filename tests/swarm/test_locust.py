@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from llama_load.serving.process import Running, free_port
-from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment
+from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment, run_to_the_end
 from tests.swarms import wait_until, web_ui
 
 Run = Callable[..., Finished]
@@ -148,12 +148,25 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
     assert "Traceback" not in out
 
 
+@pytest.mark.parametrize("load", [("-u", "2"), ("--request-rate", "20")], ids=["closed", "open"])
+def test_autostart_keeps_the_run_time(simulate: Callable[..., Simulated], tmp_path: Path, load: tuple[str, ...]) -> None:
+    """With -t 1 it ends after a second, and with --autoquit Locust too. It never ended, and a rate was refused for having no end."""
+    server = simulate("--first-token-ms", "20", "--interval-ms", "5")
+    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), *web_ui(free_port()), "--run-dir", str(tmp_path / "run")]
+    command += ["--host", server.url, "--autostart", "--autoquit", "0", "-t", "1s", "--max-tokens", "2", *load]
+    ended = run_to_the_end(command, 60, env=environment(), cwd=tmp_path)
+    done = Finished(ended.returncode, ended.stdout, ended.stderr, tmp_path / "run")
+    assert done.manifest["run_time_s"] == 1.0, done.err
+    assert done.manifest["end"] in ("time", "complete")
+    assert done.summary["completed"] > 0
+
+
 def test_a_ramp_of_locusts_is_obeyed(simulate: Callable[..., Simulated], run_locust: Callable[..., Finished]) -> None:
     """-r 2: after six seconds there are some 12 users, not the 40 of -u; the manifest has how long all of them take."""
     server = simulate("--first-token-ms", "90", "--interval-ms", "10")
     done = run_locust(server.url, "-u", "40", "-r", "2", "-t", "6s", "--max-tokens", "2")
     assert done.code == 0, done.err
-    assert 4 <= done.summary["max_concurrent_requests"] <= 20
+    assert 4 <= done.summary["llama_load"]["peak_in_flight"] <= 20
     assert done.manifest["ramp_s"] == 20.0
     assert [asked["users"] for asked in done.manifest["users_asked"]] == [40]
 
@@ -179,7 +192,7 @@ def test_edit_in_the_web_ui_changes_the_limit(simulate: Callable[..., Simulated]
         out = process.communicate(timeout=20)[0].decode()
     done = Finished(0, out, "", tmp_path / "ui")
     assert [asked["users"] for asked in done.manifest["users_asked"]] == [2, 5]
-    assert (done.manifest["users"], done.summary["max_concurrency"], done.summary["max_concurrent_requests"]) == (5, 5, 5)
+    assert (done.manifest["users"], done.summary["max_concurrency"], done.summary["llama_load"]["peak_in_flight"]) == (5, 5, 5)
 
 
 AWKWARD = """

@@ -43,6 +43,23 @@ class Two(LoadTestShape):
         return (2, 2) if self.get_run_time() < 2 else None
 """
 
+BESIDE = """
+from locust import HttpUser, constant, task
+from llama_load import LlamaUser, ShareGPT
+
+class Chat(LlamaUser):
+    workload = ShareGPT()
+    @task
+    def ask(self):
+        self.chat(max_tokens=20)
+
+class Web(HttpUser):
+    wait_time = constant(0.1)
+    @task
+    def look(self):
+        self.client.get("/health")
+"""
+
 SELDOM = """
 import gevent
 from locust import task
@@ -102,7 +119,20 @@ def test_a_shape_that_comes_to_its_end_ends_the_run(simulate: Callable[..., Simu
     assert done.code == 0, done.out
     assert done.manifest["end"] == "time"
     assert done.manifest["num_prompts"] is None
+    assert done.manifest["ramp_s"] is None and "a ramp of" not in done.out, "the shape starts its users, no -r does"
     assert done.summary["completed"] > 5
+
+
+def test_users_beside_ours_are_no_concurrency(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
+    """Four users, two of which send LLM requests: c=2, which is kept. The number of requests ends the run: Locust does not say that
+    nothing does."""
+    (tmp_path / "beside.py").write_text(BESIDE)
+    arguments = ("-u", "4", "--num-prompts", "12", "--loglevel", "INFO")
+    done = run_locust(simulate("--interval-ms", "5").url, *arguments, locustfile=tmp_path / "beside.py")
+    assert done.code == 0, done.err
+    assert " · c=2 · " in done.out and done.summary["max_concurrency"] == done.summary["llama_load"]["peak_in_flight"] == 2
+    assert done.manifest["users"] == 2 and [each["users"] for each in done.manifest["users_asked"]] == [2]
+    assert "No run time limit" not in done.err and "The run ends after 12 requests" in done.err
 
 
 def test_a_time_ends_a_run_in_which_nobody_sends(simulate: Callable[..., Simulated], tmp_path: Path) -> None:

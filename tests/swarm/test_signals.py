@@ -102,6 +102,7 @@ def check(case: Case, done: Finished) -> None:
     if list(done.folder.glob("requests.*")):
         assert done.manifest["end"] in ("interrupted", "complete"), case
         assert (done.folder / "summary.json").exists(), (case, done.err)
+        assert (done.code == 3) == ("INCOMPLETE" in done.summary["llama_load"]["verdict"]["words"]), (case, done.code)
 
 
 @pytest.mark.parametrize(

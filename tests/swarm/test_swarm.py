@@ -57,7 +57,7 @@ def test_the_same_prompts_at_any_number_of_workers(
     warmup = records.where(records.equals("warmup", True))
     uncertainty = max(worker["clock_uncertainty_ms"] for worker in done.manifest["workers"]) * 2e6
     assert measured.instants("started_mono_ns").min() >= warmup.instants("ended_mono_ns").max() - uncertainty
-    assert done.summary["max_concurrent_requests"] <= 10
+    assert done.summary["llama_load"]["peak_in_flight"] <= 10
     assert not list((tmp_path / str(workers)).glob("worker-*/runs/spool-*"))
 
 

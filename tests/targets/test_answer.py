@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.counts import Bounds
 from llama_load.targets.failures import describe_error, http_failure
-from tests.answer_pipeline import output_of, prompt_of
+from tests.answer_pipeline import output_of, prompt_of, record_of
 
 
 def read(*events: str | bytes) -> AnswerReader:
@@ -44,6 +44,57 @@ def test_reasoning_counts_as_tokens_and_the_answer_begins_after_it() -> None:
     assert reader.first_answer_ns == 4
     assert (reader.reasoning, reader.text, reader.generated) == ("hmso", "42", "hmso42")
     assert reader.failure(complete()) is None
+
+
+@pytest.mark.parametrize("blank", [" ", "\\n\\n", "\\u200b", "\\ufeff \\t"])
+def test_the_first_token_is_the_first_that_a_reader_could_see(blank: str) -> None:
+    """Blanks and zero-width characters before it are kept in the text, and their first instant beside it."""
+    reader = read(
+        f'{{"choices":[{{"delta":{{"content":"{blank}"}}}}]}}',
+        f'{{"choices":[{{"index":0,"delta":{{"content":"{blank}"}}}},{{"index":0,"delta":{{}}}}]}}',
+        '{"choices":[{"delta":{"content":"a"}}]}',
+        f'{{"choices":[{{"delta":{{"content":"{blank}"}}}}]}}',
+        '{"choices":[{"delta":{},"finish_reason":"stop"}]}',
+    )
+    assert (reader.blank_ns, reader.token_ns, reader.first_answer_ns) == ([1, 2], [3, 4], 3)
+    assert len(reader.text) == 1 + 3 * len(json.loads(f'"{blank}"'))
+
+
+def test_a_record_has_both_instants() -> None:
+    """A blank 1 ns after the start, text 2 ns after it."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+    events = [b'data: {"choices":[{"delta":{"content":"' + text + b'"}}]}\n\n' for text in (b" ", b"a", b"b")]
+    found = record_of([head, *events, b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'])
+    started = found.started_mono_ns
+    assert (found.first_blank_mono_ns, found.first_token_mono_ns) == (started + 1, started + 2)
+    assert (found.blank_events, found.token_events, found.output_chars, found.output_bytes) == (1, 2, 3, 3)
+
+
+def test_blanks_before_reasoning_and_between_it_and_the_answer() -> None:
+    """Reasoning is the first token; the answer begins with its first visible text."""
+    reader = read(
+        '{"choices":[{"delta":{"reasoning_content":"\\n"}}]}',
+        '{"choices":[{"delta":{"reasoning_content":"hm"}}]}',
+        '{"choices":[{"delta":{"content":"\\n\\n"}}]}',
+        '{"choices":[{"delta":{"content":"42"}}]}',
+    )
+    assert (reader.blank_ns, reader.token_ns, reader.first_answer_ns) == ([1], [2, 3, 4], 4)
+
+
+def test_an_answer_of_blanks_alone_begins_with_its_first_event() -> None:
+    reader = read('{"choices":[{"delta":{"content":" "}}]}', '{"choices":[{"delta":{"content":"\\n"},"finish_reason":"length"}]}')
+    reader.settle(complete())
+    assert (reader.blank_ns, reader.token_ns, reader.first_answer_ns) == ([], [1, 2], 1)
+    assert reader.failure(complete()) is None
+
+
+def test_the_model_is_that_of_the_first_event_that_names_it() -> None:
+    reader = read(
+        '{"choices":[{"delta":{"content":"a"}}]}',
+        '{"model":"m","system_fingerprint":"b11434","choices":[{"delta":{"content":"a"}}]}',
+        '{"model":"other","choices":[{"delta":{"content":"b"}}]}',
+    )
+    assert reader.model == "m (b11434)"
 
 
 def test_tool_calls_are_tokens() -> None:
@@ -284,6 +335,30 @@ def test_hidden_reasoning_came_before_the_first_event() -> None:
     assert (counts.output_tokens, counts.reasoning_tokens, counts.first_event_tokens) == (50, 40, 41)
     shown = read('{"choices":[{"delta":{"reasoning":"hm"}}]}', choice(0, "b", "stop"), usage).counts()
     assert (shown.reasoning_tokens, shown.first_event_tokens) == (40, None)
+
+
+def streamed(tokens: int, *last: str) -> AnswerReader:
+    """An answer of this many token events, and events after them."""
+    return read(*(['{"choices":[{"delta":{"content":" a"}}]}'] * tokens), *last)
+
+
+def test_a_count_clearly_below_the_events_is_not_believed() -> None:
+    """1600 events and usage 800. Pieces that came together (a gateway that cuts tokens) are no tokens of their own."""
+    answer = streamed(100, '{"choices":[],"usage":{"completion_tokens":50}}')
+    found = answer.counts()
+    assert (found.output_tokens, found.token_source) == (100, "events")
+    assert found.doubt == "usage: 50 output tokens where 100 events carried text"
+    assert answer.counts(Bounds(merged_events=50)).output_tokens == 50
+    close = streamed(100, '{"choices":[],"usage":{"completion_tokens":97}}').counts()
+    assert (close.output_tokens, close.doubt) == (97, None)
+
+
+def test_usage_and_timings_that_differ_are_named_and_the_nearer_to_the_events_counts() -> None:
+    both = '{"choices":[],"usage":{"completion_tokens":%d},"timings":{"predicted_n":%d}}'
+    found = streamed(100, both % (107, 100)).counts()
+    assert (found.output_tokens, found.token_source) == (100, "timings")
+    assert found.doubt == "usage: 107 output tokens where the server's timings have 100"
+    assert streamed(100, both % (101, 100)).counts().doubt is None
 
 
 BOUNDS = Bounds(asked_tokens=64, sent_bytes=300, received_bytes=2000)

@@ -86,3 +86,30 @@ def test_a_restart_is_seen_by_the_start_time_or_by_a_counter_that_shrank() -> No
     assert replace(before, started_s=None, requests=2).since(before) is None
     assert ServerCounters(Speculation(5, 1)).is_restart_of(ServerCounters(Speculation(55, 41)))
     assert not before.is_restart_of(before)
+
+
+@pytest.mark.parametrize(
+    ("printed", "error"),
+    [
+        ("123456", 0),  # whole
+        ("999999", 0),
+        ("1.23457e+06", 5),  # 1,234,565 to 1,234,575
+        ("1.2e+06", 5),  # %g leaves out zeros at the end
+        ("4.56789e+08", 500),
+        ("1.234567e+06", 0),  # of a client that prints every digit
+    ],
+)
+def test_the_resolution_of_a_counter_is_read_off_its_text(printed: str, error: int) -> None:
+    found = parse_counters(f"llamacpp:prompt_tokens_total 10\nllamacpp:tokens_predicted_total {printed}\n")
+    assert found is not None
+    assert (found.error("output_tokens"), found.error("prompt_tokens")) == (error, 0)
+
+
+def test_the_errors_of_both_readings_add_up() -> None:
+    before, after = (parse_counters(f"llamacpp:tokens_predicted_total {text}\n") for text in ("9.99998e+05", "1.00412e+06"))
+    assert before is not None
+    assert after is not None
+    grown = after.since(before)
+    assert grown is not None
+    assert (grown.output_tokens, grown.error("output_tokens")) == (4122, 5)
+    assert after.plus(after).error("output_tokens") == 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -24,10 +25,11 @@ from llama_load.runs import SAMPLES, TELEMETRY, load_run
 from llama_load.runs.telemetry import load_telemetry, read_samples
 from llama_load.serving.process import Running
 from llama_load.telemetry.sample_file import SampleFile
-from llama_load.telemetry.sampler import SourceThread
-from llama_load.telemetry.source import Source, SourceError, Value
+from llama_load.telemetry.sampler import SourceThread, run
+from llama_load.telemetry.source import Endpoint, SamplerConfig, Source, SourceError, Value
 from tests.conftest import Finished, locust_command
 from tests.json_server import json_server
+from tests.scripted_server import ScriptedServer
 
 
 @contextmanager
@@ -233,6 +235,14 @@ def test_pages_without_a_path_are_at_metrics() -> None:
 def test_a_meter_that_is_no_program_is_refused_before_the_run(run_locust: Callable[..., Finished]) -> None:
     done = run_locust("http://127.0.0.1:9", "--power-command", "no-such-meter-here")
     assert done.code == 2 and "is no program on this machine" in done.err
+
+
+def test_a_page_that_never_answers_is_noted_at_the_end(tmp_path: Path) -> None:
+    """Its thread still waited when the run ended, and nothing told it from a server without metrics."""
+    with ScriptedServer([b"HTTP/1.1 200 OK\r\n", "hold"]) as server:
+        config = SamplerConfig(file=str(tmp_path / SAMPLES), interval_s=0.1, exporters=[Endpoint(name="meter", url=server.url)])
+        run(config, io.BytesIO(), io.BytesIO())
+    assert any(note.startswith("meter: no answer for") for note in read_samples(tmp_path / SAMPLES).notes)
 
 
 def test_the_sampler_imports_nothing_heavy() -> None:

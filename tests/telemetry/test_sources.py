@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import pynvml
 import pytest
 
 from llama_load.serving.process import Running
-from llama_load.telemetry import http_get
+from llama_load.telemetry import http_get, prometheus
 from llama_load.telemetry.amd import AmdGpus
 from llama_load.telemetry.host import Host
 from llama_load.telemetry.nvml import NvidiaGpus
@@ -182,7 +183,7 @@ def page(body: bytes, *fields: str) -> bytes:
         ([page(b"5\r\nx_tot", "Transfer-Encoding: chunked")], "middle of its answer"),
         ([page(b"<html>not metrics</html>\n")], "no metrics"),
         ([b"HTTP/1.1 500 Oops \x1b[2J\r\n\r\n"], "answers 500 Oops"),
-        ([b"nonsense\r\n\r\n"], "answers"),
+        ([b"nonsense\r\n\r\n"], "no HTTP answer"),
         ([b""], "no HTTP answer"),
         (["reset"], "does not answer|middle"),
         ([page(b""), b"x" * (9 << 20)], "sends more than 8 MiB"),
@@ -199,6 +200,49 @@ def test_a_page_that_never_ends_is_given_up_in_time(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(http_get, "WITHIN_S", 0.3)
     with ScriptedServer([page(b"x 1\n", "Content-Length: 99"), "hold"]) as server, pytest.raises(SourceError, match="within"):
         scrape(server.url)
+
+
+def test_the_deadline_holds_for_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for a peer that sends a byte now and then, and in a TLS handshake, where each byte began a new timeout."""
+    monkeypatch.setattr(http_get, "WITHIN_S", 0.5)
+    drip = [step for _ in range(40) for step in (b"x", 0.1)]
+    for scheme, steps in (
+        ("http", [page(b"x 1\n", "Content-Length: 99"), *drip]),
+        ("http", [page(b"x 1\n"), *drip]),
+        ("http", [b"HTTP/1.1 200 OK\r\nX: ", *drip]),
+        ("https", [b"\x16\x03\x03\x3f\xff", *drip]),
+    ):
+        since = time.monotonic()
+        with ScriptedServer(steps, read_request=scheme == "http") as server, pytest.raises(SourceError, match=r"within 0\.5 s"):
+            scrape(server.url.replace("http", scheme))
+        assert time.monotonic() - since < 3
+
+
+def test_a_page_in_small_chunks_is_read_in_linear_time() -> None:
+    """400,000 chunks of a byte: each was cut off the rest of the page, 40 minutes for a page within the limits."""
+    text = b"x 1\n" * 100_000
+    body = b"".join(b"1\r\n%c\r\n" % byte for byte in text) + b"0\r\n\r\n"
+    since = time.monotonic()
+    with ScriptedServer([page(body, "Transfer-Encoding: chunked")]) as server:
+        assert http_get.get(server.url) == text
+    assert time.monotonic() - since < 8
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("x{" + ",".join(f'l{n}="v"' for n in range(30_000)) + "} 1\n", "a line of more than 16,000 characters"),
+        ("x 1\n" * 1_000_000, "take more than 0.2 s"),
+    ],
+    ids=["one line", "many lines"],
+)
+def test_metrics_that_take_long_to_read_are_given_up(text: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser takes the square of a line's length."""
+    monkeypatch.setattr(prometheus, "PARSED_WITHIN_S", 0.2)
+    since = time.monotonic()
+    with pytest.raises(SourceError, match=sentence):
+        list(parse(text))
+    assert time.monotonic() - since < 3
 
 
 def test_a_page_that_is_gone_is_an_error() -> None:

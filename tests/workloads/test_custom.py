@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -111,3 +112,21 @@ def test_without_a_file_the_sentence_says_what_to_give(tmp_path: Path) -> None:
         (tmp_path / "empty.jsonl").write_text(nothing)
         with pytest.raises(UsageError, match="is empty"):
             plan(tmp_path / "empty.jsonl", 1)
+
+
+def test_categories_name_the_requests_and_choose_the_lines(tmp_path: Path) -> None:
+    """The layout of SPEED-Bench: of several turns the first is sent."""
+    path = write(
+        tmp_path, [{"question_id": n, "category": "code" if n % 2 else "prose", "turns": [f"say {n}", "more"]} for n in range(6)]
+    )
+    assert [(prompt.task, prompt.text) for prompt in plan(path, 2).measured] == [("prose", "say 0"), ("code", "say 1")]
+    chosen = plan(path, 3, traffic=Traffic(categories=("code",)))
+    assert [prompt.text for prompt in chosen.measured] == ["say 1", "say 3", "say 5"]
+    with pytest.raises(UsageError, match=r"no line of .* has the category 'math'; it has prose, code"):
+        plan(path, 3, traffic=Traffic(categories=("math",)))
+
+
+def test_the_bundled_questions_have_four_categories_of_eight() -> None:
+    found = Custom("speculation_prompts.jsonl").plan(PlanRequest(num_prompts=32, fill=False, warmup=0, seed=0, counter=Words()))
+    assert Counter(prompt.task for prompt in found.measured) == dict.fromkeys(("code", "prose", "lists", "translation"), 8)
+    assert len({prompt.text for prompt in found.measured}) == 32

@@ -195,3 +195,34 @@ def test_the_package_is_loaded_only_when_it_is_asked_for() -> None:
     code = "import sys, llama_load.workloads.sharegpt; print('datasets' in sys.modules, 'pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout.strip() == "False False"
+
+
+@pytest.mark.parametrize(
+    "named",
+    ["{secret}", "../secret.txt", "../*.txt", "link.txt", "**/link.txt", "https://127.0.0.1:1/x.json", "zip://a.txt::{secret}"],
+)
+def test_the_readme_of_a_data_set_names_no_files_outside_of_it(tmp_path: Path, named: str) -> None:
+    """`data_files: /etc/passwd` in the README of a folder was read into prompts."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("a secret line\n")
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "link.txt").symlink_to(secret)
+    (folder / "README.md").write_text(
+        f"---\nconfigs:\n- config_name: default\n  data_files: '{named.format(secret=secret)}'\n---\n"
+    )
+    with pytest.raises(UsageError) as raised:
+        list(DataSet(str(folder)).rows())
+    assert "a secret line" not in str(raised.value)
+    assert "not a file of its own" in str(raised.value) or "cannot be read" in str(raised.value), raised.value
+
+
+def test_a_link_to_a_data_set_and_a_readme_that_names_its_own_files_are_read(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text('{"x": 1}\n')
+    (folder / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_files: 'a.jsonl'\n---\n")
+    (tmp_path / "elsewhere").symlink_to(folder)
+    (tmp_path / "one.jsonl").symlink_to(folder / "a.jsonl")
+    for place in (folder, tmp_path / "elsewhere", tmp_path / "one.jsonl"):
+        assert list(DataSet(str(place)).rows()) == [{"x": 1}]

@@ -1,8 +1,9 @@
 """Perplexity from llama.cpp's `llama-perplexity` program: `Final estimate: PPL = 9.6754 +/- 0.06790`.
 
 It cuts the text into windows of `context` tokens that do not overlap and scores the second half of each; a text needs two windows
-at least. It prints no number of bytes: bits per byte = log2(perplexity) * tokens of the text / its bytes, with the tokens counted
-by a server of the same model.
+at least. Its error is the standard error of the mean of -log p over the scored tokens, taken as independent, times the perplexity.
+It prints no number of bytes: bits per byte = log2(perplexity) * tokens of the text / its bytes, with the tokens counted by a server
+of the same model, or by `llama-tokenize` beside the program.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from llama_load.errors import RunError, UsageError
@@ -21,15 +24,39 @@ from llama_load.foreign_text import printable
 
 ENDS_WITHIN_S = 3600.0
 MOST_BYTES = 1 << 20
-_FINAL = re.compile(r"Final estimate: PPL = ([0-9.eE+]+|nan|inf)")
+_FINAL = re.compile(r"Final estimate: PPL = ([0-9.eE+]+|nan|inf)(?: \+/- ([0-9.eE+]+|nan|inf))?")
+_COUNT = re.compile(r"Total number of tokens: (\d{1,12})")
+TOKENIZE = "llama-tokenize"
 
 
-def perplexity_of(binary: str, model: Path, text: Path, context: int) -> float:
-    """Run the program. UsageError: there is none. RunError: it ended without an estimate."""
+@dataclass(frozen=True, slots=True)
+class Perplexity:
+    """The program's estimate and its standard error (None where it prints none)."""
+
+    estimate: float
+    error: float | None
+
+
+def perplexity_of(binary: str, model: Path, text: Path, context: int, args: Sequence[str] = ()) -> Perplexity:
+    """Run the program, with these further flags. UsageError: there is none. RunError: it ended without an estimate."""
     program = shutil.which(binary)
     if program is None:
         raise UsageError(f"there is no program {binary!r} that can be run; build llama.cpp's llama-perplexity and give its path")
-    command = [program, "-m", str(model), "-f", str(text), "-c", str(context)]
+    return read_estimate(_printed([program, "-m", str(model), "-f", str(text), "-c", str(context), *args]))
+
+
+def tokens_of(binary: str, model: Path, text: Path) -> int | None:
+    """The tokens of a text by `llama-tokenize`, beside `binary` or in PATH; None: there is none, or it failed."""
+    beside = Path(shutil.which(binary) or binary).with_name(TOKENIZE)
+    program = shutil.which(str(beside)) or shutil.which(TOKENIZE)
+    if program is None:
+        return None
+    found = _COUNT.findall(_printed([program, "-m", str(model), "-f", str(text), "--show-count", "--log-disable"]))
+    return int(found[-1]) if found else None
+
+
+def _printed(command: Sequence[str]) -> str:
+    """The end of what a command prints. RunError: it does not end in time."""
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -37,21 +64,22 @@ def perplexity_of(binary: str, model: Path, text: Path, context: int) -> float:
         try:
             process.wait(ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
-            raise RunError(f"{binary} did not end within {ENDS_WITHIN_S:g} s") from None
+            raise RunError(f"{command[0]} did not end within {ENDS_WITHIN_S:g} s") from None
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         output.seek(max(0, output.seek(0, os.SEEK_END) - MOST_BYTES))
-        return read_estimate(output.read().decode("utf-8", "replace"))
+        return output.read().decode("utf-8", "replace")
 
 
-def read_estimate(printed: str) -> float:
+def read_estimate(printed: str) -> Perplexity:
     """The final estimate in what the program printed. RunError: there is none, with its last line."""
     found = _FINAL.findall(printed)
-    if not found or found[-1] in ("nan", "inf"):
+    if not found or found[-1][0] in ("nan", "inf"):
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
         raise RunError(
             f"llama-perplexity ended without an estimate: {printable(lines[-1], 300) if lines else 'it printed nothing'}"
         )
-    return float(found[-1])
+    estimate, error = found[-1]
+    return Perplexity(float(estimate), float(error) if error not in ("", "nan", "inf") else None)

@@ -50,7 +50,9 @@ class _Found:
 def effects(plan: Plan, rows: Sequence[Row]) -> list[Effect]:
     """An effect per setting (and server, where there are several) and figure. Rows that may not be ranked are left out."""
     names = [setting.name for setting in plan.settings if len(setting.labels) > 1] + (["server"] if len(plan.servers) > 1 else [])
-    figures = plan.effects or (("ts",) if any(load.test for load in plan.loads) else ("output_throughput",))
+    of_tests = ("ts",) if any(load.test for load in plan.loads) else ()
+    of_runs = ("output_throughput", "mean_ttft_ms") if any(not load.test for load in plan.loads) else ()
+    figures = plan.effects or tuple(name for name in (*of_runs, *of_tests) if any(row.number(name) is not None for row in rows))
     ranked = [row for row in rows if row.is_ranked and not row.reason]
     found: list[_Found | Effect] = []
     for name, figure in itertools.product(names, figures):

@@ -13,10 +13,11 @@ from llama_load.experiments.sweep.located import Node
 from llama_load.experiments.sweep.locust_flags import SWITCHES
 from llama_load.experiments.sweep.plan import FlagValues
 from llama_load.experiments.sweep.time_needed import time_s
+from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import FLAGS
 from llama_load.options.form import Field, fields_of
 from llama_load.options.locust_flags import refuse_conflicts
-from llama_load.options.options import read_options
+from llama_load.options.options import HEADER, read_options, secret_values
 
 # Not {{name}}, and not {2} of a regular expression.
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^\W\d][\w.-]*)\}(?!\})")
@@ -52,7 +53,7 @@ def flag_faults(flags: FlagValues) -> list[tuple[str, str]]:
     faults = [(name, fault) for name, values in given.items() if name not in unknown and (fault := _kind_fault(name, values))]
     left_out = unknown | {name for name, _ in faults}
     read = {name: values for name, values in given.items() if name not in left_out}
-    shown = {name: Field(name, _LETTERS.get(name, f"--{name}"), "") for name in given}
+    shown = {name: Field(name, _LETTERS.get(name, f"--{name}"), "", "") for name in given}
     for sentence in _read_faults(read):
         if not left_out or _OF_A_VALUE.match(sentence):  # without all flags, conflicts cannot be told
             faults.append((next(iter(fields_of(sentence, shown)), ""), sentence))
@@ -63,6 +64,8 @@ def _kind_fault(name: str, values: list[Any]) -> str:
     """A value that would not reach Locust: of a switch that is neither on nor off, or none of another flag."""
     if name in SWITCHES:
         return "" if isinstance(values[-1], bool) else f"must be true or false, got {values[-1]!r}"
+    if name == HEADER and secret_values(FlagReader(SimpleNamespace(header=list(map(str, values))))):
+        return "may hold a key, and plans are stored: set LLAMA_LOAD_HEADER in the environment instead"
     is_known = name in _OURS or name in _LETTERS
     if is_known and any(isinstance(value, bool) for value in values):
         return "needs a value; YAML reads on, off, yes and no as true and false unless they are quoted"

@@ -18,6 +18,7 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.experiments.sweep.cells import Cell
+from llama_load.foreign_files import read_foreign
 from llama_load.runs import FolderLock, lock_folder, write_whole
 
 PLAN, CELLS, ABOUT = "plan.yaml", "cells.jsonl", "about.json"
@@ -120,7 +121,7 @@ def read_journal(path: Path) -> dict[str, Ended]:
     for line in lines:
         try:
             entry = msgspec.json.decode(line, type=Ended)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (ValueError, RecursionError):
             continue
         ended[entry.key] = entry
     return ended
@@ -128,8 +129,8 @@ def read_journal(path: Path) -> dict[str, Ended]:
 
 def _about(path: Path) -> About | None:
     try:
-        return msgspec.json.decode((path / ABOUT).read_bytes(), type=About)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(read_foreign(path / ABOUT), type=About)
+    except (OSError, ValueError, RecursionError):  # msgspec's exceptions are ValueErrors
         return None
 
 

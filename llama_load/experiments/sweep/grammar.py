@@ -85,6 +85,7 @@ COLUMN = Object(
         "labels": Key(MapOf(Text()), "texts to show instead of these values"),
         "where": Key(MapOf(_TEXTS), "take it from the cells with these settings (or repeat); puts several cells into one row"),
         "loss-against": Key(MapOf(_TEXTS), "show the loss in per cent against the cells with these settings"),
+        "cost-against": Key(MapOf(_TEXTS), "of tokens/s: show the ms that a token takes longer than in these cells"),
     },
     or_text="value",
 )
@@ -169,12 +170,15 @@ PLAN = Object({
             "context": Key(Number(8, 10**6, is_whole=True), "tokens of a window (default 512)"),
             "stride": Key(Number(1, 10**6, is_whole=True), "tokens scored per window (default: half of it)"),
             "binary": Key(Text(), "a `llama-perplexity` program, for .gguf models of servers that report no log-probabilities"),
+            "args": Key(Text(), "further flags of that program, such as -ngl 99 -fa on"),
         }),
         "measure perplexity and bits per byte of every server setting",
     ),
     "rows-from": Key(Object({"llama-bench": Key(_TEXTS, "files of `llama-bench -o json`")}), "results of other tools as rows"),
     "tables": Key(ListOf(TABLE), "the tables (default: one with all settings and the main figures)"),
-    "effects": Key(_TEXTS, "figures in which effects of settings are looked for (default: output tokens/s, or t/s of tests)"),
+    "effects": Key(
+        _TEXTS, "figures in which effects of settings are looked for (default: output tokens/s and TTFT of runs, t/s of tests)"
+    ),
     "title": Key(Text(), "heading of the comparison"),
     "language": Key(Text(LANGUAGES), "language of headings: en or zh"),
     "set": Key(MapOf(ListOf(Scalar(), least=0, or_one=True)), "values for ${name} in this file; `--set name=value` replaces them"),

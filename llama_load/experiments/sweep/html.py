@@ -22,10 +22,11 @@ def page(
     texts: Sequence[tuple[str, Sequence[str]]],
     memory: Mapping[str, str],
     language: str,
+    drawn: Sequence[Chart] | None = None,
 ) -> str:
-    """The whole page: tables, charts, sections of sentences (`texts`), memory breakdowns by server."""
+    """The whole page: tables, charts (`drawn`, or bars of each column), sections of sentences (`texts`), memory by server."""
     charts = ChartPage()
-    numbered = [(charts.add(chart), chart) for chart in _charts(tables)[:MOST_CHARTS]]
+    numbered = [(charts.add(chart), chart) for chart in (_charts(tables)[:MOST_CHARTS] if drawn is None else drawn)]
     scripts = [bokeh_script(), page_script()] if numbered else []
     return (
         environment()

@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llama_load.errors import UsageError
+from llama_load.foreign_files import TooLarge, read_foreign
 from llama_load.foreign_text import printable
 
 if TYPE_CHECKING:
     import yaml
 
-MOST_BYTES = 1 << 20
-MOST_NODES = 100_000  # aliases may repeat parts of a small file very often
+MOST_BYTES = 128 << 10  # PyYAML reads 60 kB a second; the bundled plans have 2 to 4 kB
+MOST_NODES = 100_000  # aliases may repeat parts of a small file very often, and so may ${name}
+MOST_CHARS = 1 << 20  # of all texts, likewise
+_TAG = "tag:yaml.org,2002:"
+_UNUSABLE = re.compile("[\0\ud800-\udfff]")
+_BOOLS = {"yes": True, "no": False, "true": True, "false": False, "on": True, "off": False}
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]{0,100}|0[0-7_]{1,100}|0b[01_]{1,100}|0x[0-9a-fA-F_]{1,100})")
+_FLOAT = re.compile(r"[-+]?(?:\.inf|\.nan|(?=\.?[0-9])[0-9_]{0,100}\.?[0-9_]{0,100}(?:e[-+]?[0-9]{1,5})?)", re.IGNORECASE)
 _SUBSTITUTION = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -75,16 +82,15 @@ class Faults:
 
 
 def read_yaml(path: Path, faults: Faults) -> Node:
-    """Read a file of at most 1 MiB with PyYAML's safe loader. UsageError: it cannot be read or is not YAML."""
+    """Read a file with PyYAML's parser. UsageError: it cannot be read or is not YAML."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+        data = read_foreign(path, MOST_BYTES)
+    except TooLarge:
+        raise UsageError(f"{path} is larger than a plan may be ({MOST_BYTES >> 10} KiB)") from None
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}; give the path of a plan, or the name of a bundled one"
         ) from None
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"{path} is larger than a plan may be (1 MiB)")
     return parse_yaml(data, str(path), faults)
 
 
@@ -92,22 +98,31 @@ def parse_yaml(data: bytes | str, source: str, faults: Faults) -> Node:
     """The document as nodes. UsageError: not YAML, or too deep or too large once its aliases are followed."""
     import yaml
 
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"{source} is larger than a plan may be ({MOST_BYTES >> 10} KiB)")
+    reader = _Reader(faults)
     try:
         loader = yaml.SafeLoader(data)
         try:
-            root = loader.get_single_node()
-            return _Reader(loader, faults).node(root) if root is not None else Node(None, 1)
+            try:
+                root = loader.get_single_node()
+            except RecursionError:
+                raise UsageError(f"{source}, line {loader.line + 1}: nested too deeply") from None
+            return reader.node(root) if root is not None else Node(None, 1)
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise UsageError(f"{source}, line {line}: not YAML: {printable(str(error.problem or error.context))}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeError) as error:
         raise UsageError(f"{source} is not YAML: {printable(str(error), 200)}") from None
     except RecursionError:
-        raise UsageError(f"{source} is nested too deeply") from None
+        raise UsageError(f"{source}, line {reader.line}: nested too deeply") from None
     except _TooMany:
-        raise UsageError(f"{source} has over {MOST_NODES} values once its aliases are followed") from None
+        raise UsageError(
+            f"{source}, line {reader.line}: the plan has over {MOST_NODES:,} values or {MOST_CHARS:,} characters once its aliases "
+            "are followed"
+        ) from None
 
 
 class _TooMany(Exception):
@@ -115,60 +130,142 @@ class _TooMany(Exception):
 
 
 class _Reader:
-    """Turns PyYAML's nodes into ours, with the types of YAML's safe schema."""
+    """Turns PyYAML's nodes into ours. None of PyYAML's constructors run: they follow aliases in keys and merges without bound, and
+    raise what their authors did not foresee. Sexagesimals (1:30) and dates are texts."""
 
-    def __init__(self, loader: yaml.SafeLoader, faults: Faults) -> None:
-        self._loader, self._faults, self._count = loader, faults, 0
+    def __init__(self, faults: Faults) -> None:
+        self.line = 1  # where it is
+        self._faults, self._count, self._chars = faults, 0, 0
 
     def node(self, node: yaml.Node) -> Node:
         """A node and all below it."""
         import yaml
 
+        line = self._next(node)
+        if isinstance(node, yaml.MappingNode):
+            self._check_tag(node, "map")
+            return Node({key: self.node(value) for key, value in self._members(node).items()}, line)
+        if isinstance(node, yaml.SequenceNode):
+            self._check_tag(node, "seq")
+            return Node([self.node(each) for each in node.value], line)
+        return Node(self._scalar(node), line)
+
+    def _next(self, node: yaml.Node) -> int:
+        """The node's line. Each node counts as often as aliases and merges lead to it."""
+        self.line = int(node.start_mark.line) + 1
         self._count += 1
         if self._count > MOST_NODES:
             raise _TooMany
-        line = node.start_mark.line + 1
-        if isinstance(node, yaml.MappingNode):
-            first: dict[str, int] = {}
-            for key_node, _ in node.value:
-                key, place = self._key(key_node), key_node.start_mark.line + 1
-                if key in first:
-                    self._faults.add(Node(None, place), f"{key} is given twice, first in line {first[key]}")
-                first.setdefault(key, place)
-            self._loader.flatten_mapping(node)  # what `<<` merges in comes first, so that the node's own keys replace it
-            members: dict[str, Node] = {}
-            for key_node, value_node in node.value:
-                members[self._key(key_node)] = self.node(value_node)
-            return Node(members, line)
-        if isinstance(node, yaml.SequenceNode):
-            return Node([self.node(each) for each in node.value], line)
-        try:
-            return Node(self._loader.construct_object(node), line)
-        except (yaml.YAMLError, ValueError) as error:
-            self._faults.add(Node(None, line), f"{printable(str(node.value), 60)!r} cannot be read: {printable(str(error), 100)}")
-            return Node(None, line)
+        return self.line
 
-    def _key(self, node: yaml.Node) -> str:
-        return printable(str(node.value), 200)
+    def _check_tag(self, node: yaml.Node, *tags: str) -> None:
+        if node.tag not in {_TAG + tag for tag in tags}:
+            self._fault(node, f"the tag {printable(str(node.tag).replace(_TAG, '!!'), 100)} is not allowed; leave it out")
+
+    def _fault(self, node: yaml.Node, sentence: str) -> None:
+        self._faults.add(Node(None, int(node.start_mark.line) + 1), sentence)
+
+    def _members(self, node: yaml.MappingNode) -> dict[str, yaml.Node]:
+        """The nodes by key. What `<<` merges in comes first, so that the node's own keys replace it."""
+        import yaml
+
+        merged: dict[str, yaml.Node] = {}
+        own: dict[str, yaml.Node] = {}
+        first: dict[str, int] = {}
+        for key_node, value in node.value:
+            place = self._next(key_node)
+            if key_node.tag == f"{_TAG}merge":
+                for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if isinstance(source, yaml.MappingNode):
+                        merged = self._members(source) | merged  # the first of several wins
+                    else:
+                        self._fault(value, "<< needs a mapping, or a list of mappings")
+            elif not isinstance(key_node, yaml.ScalarNode):
+                self._fault(key_node, "a key must be a word, not a list or a mapping")
+            else:
+                key = printable(str(key_node.value), 200)
+                if key in first:
+                    self._fault(key_node, f"{key} is given twice, first in line {first[key]}")
+                first.setdefault(key, place)
+                own[key] = value
+        return merged | own
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        text, kind = str(node.value), str(node.tag).removeprefix(_TAG)
+        self._chars += len(text)
+        if self._chars > MOST_CHARS:
+            raise _TooMany
+        if _UNUSABLE.search(text):
+            self._fault(node, f"{printable(text, 60)!r} has characters that no file name or flag can hold")
+            return None
+        word = text.lower()
+        if kind in ("str", "value", "timestamp"):
+            return text
+        if kind == "null" and word in ("", "~", "null"):
+            return None
+        if kind == "bool" and word in _BOOLS:
+            return _BOOLS[word]
+        if kind in ("int", "float"):
+            if ":" in text:
+                return text
+            if (number := _number(word, kind)) is not None:
+                return number
+        if kind in ("null", "bool", "int", "float"):
+            self._fault(node, f"{printable(text, 60)!r} cannot be read as {kind}")
+        else:
+            self._check_tag(node)
+        return None
+
+
+def _number(text: str, kind: str) -> int | float | None:
+    """A number as YAML 1.1 writes it; None if it is none, or has hundreds of digits."""
+    plain = text.replace("_", "")
+    if kind == "int":
+        if _INTEGER.fullmatch(text) is None:
+            return None
+        digits = plain.lstrip("+-")
+        base = {"0b": 2, "0x": 16}.get(digits[:2], 8 if digits.startswith("0") and len(digits) > 1 else 10)
+        try:
+            return int(plain, base)
+        except ValueError:  # 0x_
+            return None
+    if _FLOAT.fullmatch(text) is None:
+        return None
+    try:
+        return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
+    except ValueError:  # ._
+        return None
 
 
 def substituted(node: Node, values: Mapping[str, str], faults: Faults) -> Node:
     """The nodes with every ${name} replaced. A scalar that is one ${name} takes the type that YAML gives the value."""
-    if isinstance(node.value, dict):
-        return Node({key: substituted(each, values, faults) for key, each in node.value.items()}, node.line)
-    if isinstance(node.value, list):
-        return Node([substituted(each, values, faults) for each in node.value], node.line)
-    if not isinstance(node.value, str) or "${" not in node.value:
-        return node
-    for name in _SUBSTITUTION.findall(node.value):
-        if name not in values:
-            known = ", ".join(sorted(values)) or "none"
-            faults.add(node, f"${{{name}}} is not defined under set (defined: {known})")
+    return _Substitution(values, faults).node(node)
+
+
+class _Substitution:
+    def __init__(self, values: Mapping[str, str], faults: Faults) -> None:
+        self._values, self._faults, self._chars = values, faults, 0
+
+    def node(self, node: Node) -> Node:
+        if isinstance(node.value, dict):
+            return Node({key: self.node(each) for key, each in node.value.items()}, node.line)
+        if isinstance(node.value, list):
+            return Node([self.node(each) for each in node.value], node.line)
+        if not isinstance(node.value, str) or "${" not in node.value:
+            return node
+        names = _SUBSTITUTION.findall(node.value)
+        for name in names:
+            if name not in self._values:
+                known = ", ".join(sorted(self._values)) or "none"
+                self._faults.add(node, f"${{{name}}} is not defined under set (defined: {known})")
+                return Node(None, node.line)
+        self._chars += len(node.value) + sum(len(self._values[name]) for name in names)
+        if self._chars > MOST_CHARS:
+            self._faults.add(Node(None, node.line), f"the plan has over {MOST_CHARS:,} characters once every ${{name}} is replaced")
             return Node(None, node.line)
-    if _SUBSTITUTION.fullmatch(node.value):
-        text = values[_SUBSTITUTION.findall(node.value)[0]]
-        return _at(parse_yaml(text, f"the value of {node.value}", faults), node.line)
-    return Node(_SUBSTITUTION.sub(lambda match: values[match[1]], node.value), node.line)
+        if _SUBSTITUTION.fullmatch(node.value):
+            return _at(parse_yaml(self._values[names[0]], f"the value of {node.value}", self._faults), node.line)
+        return Node(_SUBSTITUTION.sub(lambda match: self._values[match[1]], node.value), node.line)
 
 
 def _at(node: Node, line: int) -> Node:

@@ -30,7 +30,7 @@ LOCUSTS = (
 OURS = ("host", "H", "run-dir", "headless", "f", "locustfile", "web-port", "autostart", "master", "worker")
 SWITCHES = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.switch)
 _REPEATED = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.repeated)
-_SECRET = ("api-key", "swarm-key")
+_SECRET = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.secret and not flag.repeated)
 _KNOWN = frozenset(flag.name.removeprefix("--") for flag in FLAGS) | frozenset(LOCUSTS)
 MOST_BYTES = 1 << 20  # of a locustfile
 

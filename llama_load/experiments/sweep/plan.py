@@ -78,6 +78,12 @@ class Column:
     labels: Mapping[str, str] = field(default_factory=dict)
     where: Mapping[str, list[str]] = field(default_factory=dict)
     loss_against: Mapping[str, list[str]] = field(default_factory=dict)
+    cost_against: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def against(self) -> Mapping[str, list[str]]:
+        """The settings of the cells that it is compared with; empty: none."""
+        return self.loss_against or self.cost_against
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,7 @@ class PerplexityPlan:
     context: int = 512
     stride: int | None = None
     binary: str = ""
+    args: str = ""  # further flags of the program
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
 from llama_load.bundled import bundled
 from llama_load.errors import LlamaLoadError, RunError, UsageError
-from llama_load.experiments.perplexity.binary import perplexity_of
+from llama_load.experiments.perplexity.binary import perplexity_of, tokens_of
 from llama_load.experiments.perplexity.servers import score_text
 from llama_load.experiments.sweep.cells import Cell
 from llama_load.experiments.sweep.folder import PERPLEXITY, Ended, SweepFolder
@@ -92,14 +93,22 @@ def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
 
 
 def by_binary(plan: PerplexityPlan, model: Path, url: str) -> Found:
-    """Perplexity by llama-perplexity; bits per byte where the server at `url` counts tokens."""
+    """Perplexity by llama-perplexity; bits per byte where llama-tokenize or the server at `url` ("": none) counts tokens."""
     file, text = read_text(plan.text)
-    found = perplexity_of(plan.binary, model, file, plan.context)
+    found = perplexity_of(plan.binary, model, file, plan.context, shlex.split(plan.args))
+    figures = {"perplexity": found.estimate} | ({} if found.error is None else {"perplexity_error": found.error})
     try:
-        counter = tokenization(control_session(headers_from_environment(), TlsOptions()), url.rstrip("/"), None)
-        if counter is None:
-            raise NotCounted("the server counts no tokens")
-        (tokens,) = counter.count([text])
+        tokens = tokens_of(plan.binary, model, file) or _counted_by_server(url, text)
     except (NotCounted, RunError) as error:
-        return {"perplexity": found}, {"bits_per_byte": printable(str(error), 300)}
-    return {"perplexity": found, "bits_per_byte": math.log2(found) * tokens / len(text.encode())}, {}
+        return figures, {"bits_per_byte": printable(str(error), 300)}
+    return figures | {"bits_per_byte": math.log2(found.estimate) * tokens / len(text.encode())}, {}
+
+
+def _counted_by_server(url: str, text: str) -> int:
+    """NotCounted: there is no server, or it counts none."""
+    if not url:
+        raise NotCounted("no llama-tokenize beside the program, and no server (--host) that counts the tokens of the text")
+    counter = tokenization(control_session(headers_from_environment(), TlsOptions()), url.rstrip("/"), None)
+    if counter is None:
+        raise NotCounted("the server counts no tokens")
+    return counter.count([text])[0]

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from llama_load.analysis.keys import certain
 from llama_load.errors import LlamaLoadError
 from llama_load.experiments.sweep.cells import Cell
 from llama_load.experiments.sweep.gguf_facts import gguf_facts, size_text
@@ -106,6 +107,9 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
     if cell.server.kind == URL:
         base["model"] = str(summary.get("model_id") or "")
         base["backend"] = cell.server.backend or backend_name(str(summary.get("backend") or ""))
+    described = next(iter(ours.get("servers") or []), None) or {}
+    if isinstance(threads := described.get("threads"), int):
+        base["server_threads"] = str(threads)
     verdict = ours.get("verdict") or {}
     common = {"verdict": str(verdict.get("word", ""))}
     # The server's own timings of a test are not blurred by how its answers arrive.
@@ -114,7 +118,8 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
     stages = ours.get("by_stage") or {}
     rows: list[Row] = []
     for name, figures in stages.items() or [("", summary | ours)]:
-        flat = dict(figures) | dict(outcome.extra)
+        doubts = figures.get("uncertain") or {}
+        flat = certain(figures, doubts) | dict(outcome.extra)
         ended = (flat.get("completed") or 0) + (flat.get("failed") or 0)
         facts = base | common | {"concurrency": _concurrency(name, flat, summary), **_failures(flat)}
         flat |= {
@@ -122,9 +127,13 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
             "chars_per_s": flat.get("output_chars_per_s"),
             "vram_mib": _telemetry(ours, name).get("vram_peak_mib"),
         }
+        peaks = [gpu.get("vram_peak_mib") for gpu in _telemetry(ours, name).get("by_gpu") or [] if isinstance(gpu, Mapping)]
+        facts["vram_by_gpu"] = " / ".join(f"{peak:.0f}" for peak in peaks if isinstance(peak, int | float))
+        rates = flat.get("spec_decode_per_position_acceptance_rates") or []
+        facts["accepted_by_position"] = " / ".join(f"{rate:.2f}" for rate in rates if isinstance(rate, int | float))
         if not facts["gpus"] and isinstance(count := _telemetry(ours, name).get("gpus"), int | float):
             facts["gpus"] = f"{count:.0f}"
-        reasons = dict(outcome.extra_reasons) | {"vram_mib": "telemetry saw no GPU in use"}
+        reasons = dict(outcome.extra_reasons) | doubts | {"vram_mib": "telemetry saw no GPU in use"}
         rows.append(
             row(facts=facts, stage=len(rows), figures=flat, reasons=reasons, is_ranked=is_ranked and bool(flat.get("completed")))
         )

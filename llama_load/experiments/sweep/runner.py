@@ -63,7 +63,7 @@ def run_cells(sweep: Sweep, watcher: Watcher, *, retry_failed: bool = False) -> 
     try:
         for cell in sweep.pending(retry_failed=retry_failed):
             folder.put_aside(cell)
-            entry = _run(cell, sweep, server, quality, watcher)
+            entry = run_one(cell, plan, folder, server=server, quality=quality, watcher=watcher)
             server.cell_over()
             folder.note(entry)
             watcher.ended(cell, entry)
@@ -71,8 +71,9 @@ def run_cells(sweep: Sweep, watcher: Watcher, *, retry_failed: bool = False) -> 
         server.stop()
 
 
-def _run(cell: Cell, sweep: Sweep, server: RunningServer, quality: QualityOf, watcher: Watcher) -> Ended:
-    plan, folder, began = sweep.plan, sweep.folder, time.monotonic()
+def run_one(cell: Cell, plan: Plan, folder: SweepFolder, *, server: RunningServer, quality: QualityOf, watcher: Watcher) -> Ended:
+    """Run a cell on its server, started or kept: how it ended."""
+    began = time.monotonic()
 
     def entry(status: str, **rest: object) -> Ended:
         return Ended(cell.key, status, cell.title, took_s=time.monotonic() - began, **rest)  # type: ignore[arg-type]

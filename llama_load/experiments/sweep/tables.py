@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llama_load.experiments.sweep.grammar import REQUESTS
 from llama_load.experiments.sweep.plan import Column, Plan, Table
@@ -131,7 +131,7 @@ def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> M
 
 def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> MadeTable:
     """A row per combination of settings, with repeats merged; settings that a column fixes by `where` are merged too."""
-    fixed = {name for column in table.columns for where in (column.where, column.loss_against) for name in where} | {"repeat"}
+    fixed = {name for column in table.columns for where in (column.where, column.against) for name in where} | {"repeat"}
     names = [name for name in (*DIMENSIONS, *(setting.name for setting in plan.settings)) if name not in fixed]
     merged: dict[tuple[str, ...], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.place):
@@ -188,8 +188,8 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
             notes.append(f"{MISSING}: {_name((own or group)[0])}: {column.name or value.heading(plan.language)}: {why}"
                          if own and not own[0].reason else f"{MISSING}: {_name((own or group)[0])}: {why}")  # fmt: skip
             continue
-        if column.loss_against:
-            own += [row for row in group if _is_in(row, column.loss_against)]
+        if column.against:
+            own += [row for row in group if _is_in(row, column.against)]
         mark = next((row.marks[column.value] for row in own if column.value in row.marks), "")
         if mark == CLIENT_TIMES:
             notes.append(_CLIENT_NOTE)
@@ -215,10 +215,13 @@ def _fact(column: Column, rows: Sequence[Row]) -> str:
 
 def _figure(column: Column, group: Sequence[Row]) -> Estimate | None:
     here = _estimate_of(column, group, column.where)
-    if not column.loss_against or here is None:
+    if not column.against or here is None:
         return here
-    there = _estimate_of(column, group, column.loss_against)
-    return None if there is None or not there.mean else Estimate(100 * (1 - here.mean / there.mean), None, here.count)
+    there = _estimate_of(column, group, column.against)
+    if there is None or not there.mean or not here.mean:
+        return None
+    mean = 100 * (1 - here.mean / there.mean) if column.loss_against else 1e3 / here.mean - 1e3 / there.mean
+    return Estimate(mean, None, here.count)
 
 
 def _estimate_of(column: Column, group: Sequence[Row], where: Mapping[str, list[str]]) -> Estimate | None:
@@ -227,12 +230,15 @@ def _estimate_of(column: Column, group: Sequence[Row], where: Mapping[str, list[
     values = [value for row in rows for value in row.samples.get(column.value, [])]
     if not values:
         values = [value for row in rows if (value := row.number(column.value)) is not None]
-    return estimate([value * column.scale for value in values])
+    found = estimate([value * column.scale for value in values])
+    # A figure that is measured once may have an error by itself: `perplexity_error` of perplexity.
+    own = next((error for row in rows if (error := row.number(f"{column.value}_error")) is not None), None)
+    return found if found is None or own is None or found.std else replace(found, std=own * column.scale)
 
 
 def _best(column: Column, value: Value, groups: Sequence[Sequence[Row]], found: Sequence[Estimate | None]) -> float | None:
     """The best figure as it is printed, among at least two that may be ranked."""
-    choose = column.best or ("none" if column.loss_against else value.best)
+    choose = column.best or ("none" if column.against else value.best)
     if choose not in (HIGHER, LOWER):
         return None
     ranked = [
@@ -252,13 +258,13 @@ def _may_be_ranked(rows: Sequence[Row], column: Column) -> bool:
 
 
 def _decimals(column: Column, value: Value) -> int:
-    return (2 if column.loss_against else value.decimals) if column.decimals is None else column.decimals
+    return ((2 if column.loss_against else 3) if column.against else value.decimals) if column.decimals is None else column.decimals
 
 
 def _text(column: Column, value: Value, found: Estimate) -> str:
     decimals = _decimals(column, value)
     text = f"{found.mean:.{decimals}f}"
-    if column.spread is not False and found.std is not None and not column.loss_against:
+    if column.spread is not False and found.std is not None and not column.against:
         text += f" ± {found.std:.{decimals}f}"
     return text + column.unit
 

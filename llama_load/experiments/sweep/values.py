@@ -51,6 +51,11 @@ FACTS = (
     _text("params", "Params", "参数量", "number of parameters, in billions, as llama-bench prints it"),
     _text("quantization", "Quantization", "量化", "quantization of the .gguf file, such as Q4_K - Medium"),
     _text("gpus", "GPUs", "显卡数量", "number of devices in CUDA_VISIBLE_DEVICES, else of GPUs found"),
+    _text("server_threads", "Threads", "线程数", "threads that llama.cpp computes with, by the server's log"),
+    _text("vram_by_gpu", "VRAM by GPU (MiB)", "各卡显存 (MiB)", "memory of each GPU in use, the peak of the run, MiB"),
+    _text(
+        "accepted_by_position", "Accepted by position", "各位置接受率", "share of drafts whose first, second, … token was accepted"
+    ),
     _text("workload", "Workload", "负载类型", "the workload's label"),
     _text("load", "Load", "负载", "the load's label"),
     _text(

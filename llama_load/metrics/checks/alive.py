@@ -19,6 +19,8 @@ REFUSALS = frozenset(("content_filter", "refusal", "safety", "blocklist", "prohi
 LEAST_ASKED, LEAST_ASKED_ABRUPT = 16, 32
 # An answer that ended on its own account after this many tokens is abrupt.
 ABRUPT_TOKENS = 4
+# Gaps of an answer that show its pace; a first token is early where the first gap exceeds TTFT and long gaps by these factors.
+LEAST_GAPS, EARLY_BY_TTFT, EARLY_BY_GAP = 8, 2, 3
 # Fewer answers than this show no pattern.
 LEAST_ANSWERS = 10
 
@@ -76,6 +78,37 @@ def abrupt_answers(evidence: Evidence) -> Iterator[Check]:
     abrupt = (tokens <= ABRUPT_TOKENS) & ~judged.equals("finish_reason", "length") & ~calls
     text = f"{int(abrupt.sum())} of {quantity(len(judged), 'answer')} ended after {ABRUPT_TOKENS} tokens or less"
     yield limited(name, float(abrupt.mean()), text)
+
+
+def early_first_tokens(evidence: Evidence) -> Iterator[Check]:
+    """First tokens that came before anything was generated: from a proxy or a template, so that TTFT measures nothing.
+
+    Evidence: the server's own time for the prompt (the first token cannot come in half of it), else the gaps: the second token came
+    after more than twice the TTFT and three of the answer's long gaps (90th percentile: those between the steps of speculative
+    decoding). One such answer may be chance (another prompt between its tokens); half of them cannot be, because requests whose own
+    prompt waits have a long TTFT too.
+    """
+    name, ok = "early_first_ratio", evidence.records.ok()
+    judged = ok.where((ok.numbers("token_events") > LEAST_GAPS) & ok.has("ttft_ms"))
+    if len(judged) < LEAST_ANSWERS:
+        yield limited(name, None, f"fewer than {LEAST_ANSWERS} streamed answers have {LEAST_GAPS} gaps or more")
+        return
+    ttft_ms, (first_ms, long_ms) = judged.numbers("ttft_ms"), _gaps_ms(judged)
+    by_gap = (first_ms > EARLY_BY_TTFT * ttft_ms) & (first_ms > EARLY_BY_GAP * long_ms)
+    early = by_gap | (ttft_ms < judged.numbers("server_prompt_ms") / 2)
+    text = f"{int(early.sum())} of {quantity(len(judged), 'answer')} got their first token long before the others"
+    if early.any():
+        text += f" (after {np.median(ttft_ms[early]):.0f} ms; the next {np.median(first_ms[early]):.0f} ms later)"
+    yield limited(name, float(early.mean()), text)
+
+
+def _gaps_ms(judged: Records) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The first gap of each answer, and the 90th percentile of its other gaps."""
+    gaps = judged.table["itl_ms"].combine_chunks()
+    sizes = np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+    pieces = np.split(np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64), np.cumsum(sizes)[:-1])
+    known = [piece if len(piece) > 1 else np.zeros(2) for piece in pieces]
+    return np.array([piece[0] for piece in known]), np.array([np.percentile(piece[1:], 90) for piece in known])
 
 
 def _asked_at_least(ok: Records, tokens: int) -> NDArray[np.bool_]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llama_load.metrics.check import LIMITS, Check, information, limited
+from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
+from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import least_count
-from llama_load.units import quantity
+from llama_load.units import NS_PER_MS, quantity
 
 # The Server header of LLM servers; any other name is a proxy's.
 LLM_SERVERS = ("llama.cpp", "uvicorn")
@@ -19,13 +22,17 @@ LUMPED_SHARE, LEAST_EVENTS = 0.75, 8
 
 
 def prompt_cache(evidence: Evidence) -> list[Check]:
-    """Whether prompts came from a cache unintentionally (see `metrics.prompt_cache`)."""
+    """Whether prompts came from a cache unintentionally. Evidence and error rate: see `metrics.prompt_cache`."""
     prompts = PromptTable(evidence.records, evidence.cache) if evidence.prompts is None else evidence.prompts
     return cache_checks(prompts, evidence.cache, evidence.stage_number)
 
 
 def merged(evidence: Evidence) -> Iterator[Check]:
-    """Token events that arrived together with a later one, and streams that were buffered."""
+    """Token events that arrived together with a later one, and streams that were buffered.
+
+    Evidence: the kernel's arrival times, the accepted draft tokens (which are sent together), the lag of the client's event loop
+    (a late client merges events itself: then it is not known whether a proxy did). Counts: no error.
+    """
     ok = evidence.records.ok()
     merged, events = ok.numbers("merged_events"), ok.numbers("token_events")
     total = float(events.sum())
@@ -34,8 +41,15 @@ def merged(evidence: Evidence) -> Iterator[Check]:
         return
     ratio = float(merged.sum()) / total
     text = f"{int(merged.sum())} of {quantity(int(total), 'token event')} arrived together with a later one"
-    lumps = float(((events >= LEAST_EVENTS) & (merged >= LUMPED_SHARE * events)).sum()) / len(ok)
-    if lumps > LIMITS["buffered_ratio"].limit:
+    expected = _expected_merged(evidence, ok)
+    lumped = np.maximum(LUMPED_SHARE, (1 + expected) / 2)
+    lumps = float(((events >= LEAST_EVENTS) & (merged >= lumped * events)).sum()) / len(ok)
+    if (share := float((expected * events).sum()) / total) > 0:
+        text += f"; speculative decoding makes that {share:.1%}, because accepted tokens are sent together"
+    if lumps > LIMITS["buffered_ratio"].limit and loop_is_late(evidence):
+        lumpy = f"{lumps:.0%} of the streams arrived in bursts; whether a proxy buffers them is not known"
+        yield limited("buffered_ratio", None, f"{lumpy}, because the client's event loop was late to read them")
+    elif lumps > LIMITS["buffered_ratio"].limit:
         proxies = [name for name in ok.values_of("answered_by") if not name.startswith(LLM_SERVERS) or ", via " in name]
         who = f"a proxy ({', '.join(proxies)})" if proxies else "a proxy (or the server)"
         lumpy = f"{lumps:.0%} of the streams arrived in bursts: {who} buffers them, so TTFT and ITL measure its buffering"
@@ -45,8 +59,21 @@ def merged(evidence: Evidence) -> Iterator[Check]:
     yield limited("merged_ratio", ratio, text)
 
 
+def _expected_merged(evidence: Evidence, ok: Records) -> NDArray[np.float64]:
+    """The share of each answer's events that speculative decoding merges: accepted draft tokens / tokens, which is
+    1 - 1 / acceptance length. Where answers do not report them, of the server's counters: length 9 gives 0.89."""
+    accepted, tokens = ok.numbers("draft_accepted"), ok.numbers("output_tokens")
+    counters = evidence.counters
+    length = None if counters is None or counters.speculation is None else counters.speculation.acceptance_length
+    of_all = 0.0 if not length else max(0.0, 1 - 1 / length)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own = np.clip(accepted / tokens, 0.0, 1.0)
+    return np.where(np.isnan(own), of_all, own)
+
+
 def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
-    """Tokens per stream event. The end-of-answer token, which has no text, is not counted."""
+    """Tokens per stream event. The end-of-answer token, which has no text, is not counted. Evidence: the server's token counts and
+    the events. Counts: no error."""
     ok = evidence.records.ok()
     tokens, events = ok.numbers("output_tokens"), ok.numbers("token_events")
     counted = (events > 0) & ~np.isnan(tokens) & ~ok.equals("token_source", "events")
@@ -67,7 +94,8 @@ def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
 
 
 def count_gap(evidence: Evidence) -> Check:
-    """Output tokens by the server's counts against the events of the streams (see `metrics.token_counts`)."""
+    """Output tokens by the server's counts against the events of the streams. Evidence: usage, timings, events and their text, the
+    server's counters (see `metrics.token_counts`). Counts: no error."""
     if not evidence.count_gaps:
         return limited("count_gap_ratio", None, "output tokens are not known from two sources (the server's counts, stream events)")
     worst = max(evidence.count_gaps, key=lambda gap: gap.ratio)
@@ -83,7 +111,8 @@ def count_gap(evidence: Evidence) -> Check:
 
 
 def counts(evidence: Evidence) -> Iterator[Check]:
-    """Impossible counts from the server, and the source of token counts that are not the server's."""
+    """Impossible counts from the server, and the source of token counts that are not the server's. Evidence: each answer's counts
+    against its bounds (see `targets.counts`), which no honest count exceeds."""
     figures = evidence.figures
     doubts = [text for text in evidence.records.ok().strings("count_doubt") if text]
     if doubts:
@@ -95,6 +124,18 @@ def counts(evidence: Evidence) -> Iterator[Check]:
     if planned := figures.prompt_token_sources.get("plan", 0):
         text = f"prompt tokens of {quantity(planned, 'request')} were counted before the run, without the chat template"
         yield information("counted_prompt_requests", planned, text)
+
+
+def blanks(evidence: Evidence) -> Iterator[Check]:
+    """Answers whose first event had blanks alone: TTFT is that of the first event with text that a reader could see."""
+    ok = evidence.records.ok()
+    began = ok.where(ok.has("first_blank_mono_ns"))
+    if not len(began):
+        return
+    blank_ms = (began.instants("first_blank_mono_ns") - began.instants("started_mono_ns")) / NS_PER_MS
+    text = f"{quantity(len(began), 'answer')} began with blanks, {np.median(blank_ms):.1f} ms after the start in the median"
+    text += f"; their TTFT is that of the first visible text, {np.nanmedian(began.numbers('ttft_ms')):.1f} ms"
+    yield information("blank_first_events", len(began), text)
 
 
 def intervals(evidence: Evidence) -> Iterator[Check]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.check import LIMITS, OWN_SHARE, Check, information, limited
-from llama_load.metrics.evidence import Evidence, WorkerHealth
+from llama_load.metrics.cpu_shares import cpu_shares
+from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import is_enough
 from llama_load.units import quantity
@@ -25,22 +26,26 @@ def late(evidence: Evidence) -> Iterator[Check]:
         return
     value, which = _high(values)
     text = f"scheduled requests were sent late: {which} {value:.2f} ms, max {values.max():.2f} ms"
-    yield limited("late_p99_ms", value, text, limit=OWN_SHARE * (evidence.gap_ms or 0.0))
+    limit = OWN_SHARE * (evidence.gap_ms or 0.0)
+    yield limited("late_p99_ms", value, text, limit=limit, advice=_advice(evidence))
 
 
 def own_delay(evidence: Evidence) -> Check:
-    """The client's own delay before a request was sent. Limit: 1 % of the median TTFT (E2EL without streaming)."""
+    """The client's own delay before a request was sent. Evidence: the kernel's time of the TCP handshake against the client's.
+    Limit: 1 % of the median TTFT (E2EL without streaming)."""
     values = _known(evidence.records, "own_delay_ms")
     if not len(values):
         return limited("own_delay_p99_ms", None, "the client's own delay before sending is not known")
     value, which = _high(values)
     text = f"the client's own delay before sending: {which} {value:.2f} ms"
-    return limited("own_delay_p99_ms", value, text, limit=OWN_SHARE * (_median(evidence, "ttft") or _median(evidence, "e2el")))
+    limit = OWN_SHARE * (_median(evidence, "ttft") or _median(evidence, "e2el"))
+    return limited("own_delay_p99_ms", value, text, limit=limit, advice=_advice(evidence))
 
 
 def event_loop(evidence: Evidence) -> Iterator[Check]:
-    """The lag of the client's event loop and its longest pause. Limit of the lag: 1 % of the median E2EL (in an open loop: of the
-    mean gap between arrivals)."""
+    """The lag of the client's event loop, its longest pause, and who took the machine. Evidence: a timer every 20 ms; CPU times of
+    the client, the servers and the machine. Limit of the lag: 1 % of the median E2EL (in an open loop: of the mean gap between
+    arrivals)."""
     health = evidence.health
     p99 = _worst([worker.loop_lag_p99_ms for worker in health])
     longest = _worst([worker.longest_pause_ms or worker.loop_lag_max_ms for worker in health])
@@ -48,19 +53,32 @@ def event_loop(evidence: Evidence) -> Iterator[Check]:
     text = "the client's event loop lag was not measured"
     if p99 is not None and longest is not None:
         text = f"client event loop lag: p99 {p99:.2f} ms, max {longest:.1f} ms"
-    base_ms = _median(evidence, "e2el") if evidence.gap_ms is None else evidence.gap_ms
-    yield limited("loop_lag_p99_ms", p99, text, limit=OWN_SHARE * base_ms)
+    is_late, shares = loop_is_late(evidence), cpu_shares(health)
+    if is_late and shares is not None:
+        text += f"; {shares.text}"
+    yield limited("loop_lag_p99_ms", p99, text, limit=_loop_limit_ms(evidence), advice=_advice(evidence))
     pause = max(longest or 0.0, asleep)
     if pause > LIMITS["client_pause_ms"].limit:  # else the lag's maximum shows it
         why = "the machine was suspended" if asleep >= pause else "nothing was sent or read then"
         yield limited("client_pause_ms", pause, f"the client was paused for {pause / 1000:.1f} s: {why}")
 
 
+def loop_is_late(evidence: Evidence) -> bool:
+    """Whether the event loop's lag exceeds its limit. Then bursts and unexplained time may be the client's, not a proxy's."""
+    p99 = _worst([worker.loop_lag_p99_ms for worker in evidence.health])
+    return p99 is not None and p99 > max(LIMITS["loop_lag_p99_ms"].limit, _loop_limit_ms(evidence))
+
+
+def _loop_limit_ms(evidence: Evidence) -> float:
+    return OWN_SHARE * (_median(evidence, "e2el") if evidence.gap_ms is None else evidence.gap_ms)
+
+
 def cpu(evidence: Evidence) -> Iterator[Check]:
     """How busy the client's core was, and how much CPU time the hypervisor gave to others."""
     busy = _worst([worker.core_busy for worker in evidence.health])
     text = "the client's CPU use was not measured" if busy is None else f"busiest client process: {busy:.0%} of a core"
-    text += _who_took_the_cpu(evidence.health)
+    shares = cpu_shares(evidence.health)
+    text += "" if shares is None else f"; {shares.text}"
     yield limited("core_busy", busy, text)
     stolen = _worst([worker.stolen_ratio for worker in evidence.health])
     if stolen:
@@ -72,26 +90,6 @@ def master_lag(evidence: Evidence) -> Iterator[Check]:
     if evidence.master_lag_s is not None:
         text = f"90 % of the records were on the master's disk within {evidence.master_lag_s:.1f} s of their request's end"
         yield limited("master_lag_s", evidence.master_lag_s, text)
-
-
-def _who_took_the_cpu(health: Sequence[WorkerHealth]) -> str:
-    """CPU use of the busiest client machine, of all cores: by the client, the servers under test, and other processes."""
-    known = [worker for worker in health if worker.machine_busy is not None]
-    if not known:
-        return ""
-    busiest = max(known, key=lambda worker: worker.machine_busy or 0.0)
-    here = [worker for worker in known if _machine_of(worker) == _machine_of(busiest)]
-    machine, client = busiest.machine_busy or 0.0, sum(worker.own_share or 0.0 for worker in here)
-    parts = [f"client {client:.0%}"]
-    if busiest.server_share is not None:
-        parts.append(f"server {busiest.server_share:.0%}")
-    others = max(0.0, machine - client - (busiest.server_share or 0.0))
-    return f"; its machine: {machine:.0%} busy ({', '.join([*parts, f'others {others:.0%}'])})"
-
-
-def _machine_of(worker: WorkerHealth) -> str:
-    """The host in a worker's name, host_12345678."""
-    return worker.worker.rpartition("_")[0]
 
 
 def clock(evidence: Evidence) -> Check:
@@ -128,6 +126,12 @@ def connections(evidence: Evidence) -> Check:
         if reopened:
             text += f"; {reopened} found it closed by the server and were sent again on a new one"
     return information("reused_connection_ratio", reused / requests if requests else None, text)
+
+
+def _advice(evidence: Evidence) -> str | None:
+    """What to do where another program or the servers took the client's machine; None: the usual remedy."""
+    shares = cpu_shares(evidence.health)
+    return None if shares is None else shares.advice
 
 
 def _known(records: Records, column: str) -> NDArray[np.float64]:

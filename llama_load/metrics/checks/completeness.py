@@ -72,7 +72,8 @@ def damaged_records(evidence: Evidence) -> Iterator[Check]:
             text += f", {quantity(records, 'record')} {verb} missing" if damaged.records is not None else ""
         else:
             text = f"{quantity(records, 'record')} could not be written to disk and {verb} missing from {damaged.file}"
-        yield limited("damaged_records", max(damaged.places, records), text)
+        advice = None if damaged.places else "make room on the disk, then run again"
+        yield limited("damaged_records", max(damaged.places, records), text, advice=advice)
 
 
 def retried(evidence: Evidence) -> Iterator[Check]:
@@ -85,7 +86,8 @@ def retried(evidence: Evidence) -> Iterator[Check]:
 
 
 def failures(evidence: Evidence) -> Check:
-    """Failed / (successful + failed) requests, with the most frequent failure classes and what to change."""
+    """Failed / (successful + failed) requests, with the most frequent failure classes and what to change. Evidence: how each
+    exchange ended, on the wire and by the server's word. Counts: no error."""
     figures = evidence.figures
     ended = figures.completed + figures.failed
     text = f"{figures.failed} of {quantity(ended, 'request')} failed"

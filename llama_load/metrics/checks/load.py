@@ -1,4 +1,4 @@
-"""Checks of the load: was it the configured one, was it steady, and did all of it end?"""
+"""Checks of the load: was it the configured one, and did all of it end?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import cut_shift
-from llama_load.metrics.check import LIMITS, Check, information, limited
-from llama_load.metrics.drift import drift
+from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.evidence import NO_ANSWER, Evidence
 from llama_load.metrics.rates import in_flight_imbalance
 from llama_load.metrics.records import Records
@@ -69,7 +68,7 @@ def task_exceptions(evidence: Evidence) -> Iterator[Check]:
 
 def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
     """Requests in flight at one instant beyond the configured concurrency."""
-    most, users = evidence.figures.max_concurrent_requests, evidence.users
+    most, users = evidence.figures.peak_in_flight, evidence.users
     if users is not None and most > users:
         yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, configured were {users}")
 
@@ -118,48 +117,6 @@ def _cut(records: Records, is_cut: NDArray[np.bool_], cut_ns: int, percentiles: 
         yield limited("cut_shift", shifts[name], f"{text}: percentiles of {name} are unknown")
         return
     yield limited("cut_shift", shifts[name], f"{text}; counting them moves {name} by {shifts[name]:.1%}")
-
-
-def drifted(evidence: Evidence) -> Iterator[Check]:
-    """Whether a latency grew from the first to the last quarter of the run (or stage) under constant load.
-
-    Left out: requests that began before the first answer had ended (an idle server answers them at once), and later turns of
-    conversations, whose prompts grow.
-    """
-    if not evidence.is_steady:
-        return
-    ok = evidence.records.ok()
-    ok = ok.where(~(ok.numbers("turn") > 1))
-    if not len(ok):
-        return
-    steady = ok
-    if evidence.gap_ms is None:
-        steady = ok.where(ok.instants("started_mono_ns") >= ok.instants("ended_mono_ns").min())
-    begun = steady.instants("started_mono_ns")
-    found = {name: drift(values, begun) for name, values in _trends(steady, is_open=evidence.gap_ms is not None).items()}
-    if all(each is None for each in found.values()):
-        yield limited("drift_ratio", None, "too few requests to see whether latencies grow during the run")
-        return
-    grown = {name: each for name, each in found.items() if each is not None and each.grew}
-    name = max(grown, key=lambda name: grown[name].ratio, default=None)
-    if name is None:
-        yield limited("drift_ratio", 1.0, "no latency grew from the first to the last quarter of the time")
-        return
-    worst = grown[name]
-    text = f"{name} rose {worst.ratio:.1f} x, first to last quarter of the time ({worst.first:.0f} to {worst.last:.0f} ms)"
-    if worst.ratio > LIMITS["drift_ratio"].limit:
-        is_open = evidence.gap_ms is not None
-        text += ": the rate exceeds the server's capacity" if is_open else ": the server slows down"
-    yield limited("drift_ratio", worst.ratio, text)
-
-
-def _trends(ok: Records, *, is_open: bool) -> dict[str, NDArray[np.float64]]:
-    waited = ok.numbers("client_queue_ms") if is_open else np.zeros(len(ok))
-    per_token = ok.numbers("tpot_ms")
-    trends = {"TTFT": ok.numbers("ttft_ms") + waited, "TPOT": per_token}
-    if np.isnan(trends["TTFT"]).all():
-        trends["E2EL"] = ok.numbers("e2el_ms") + waited
-    return trends
 
 
 def imbalance(evidence: Evidence) -> Iterator[Check]:

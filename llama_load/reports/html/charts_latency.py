@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +41,10 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
     if not known:
         return None
     longest = max(float(curve.x[-1]) for curve in known.values())
-    is_log = bool(whole.median and longest > WIDE * whole.median and min(float(curve.x[0]) for curve in known.values()) > 0)
+    # Most gaps between tokens are alike and a few are a hundred times as long, also where there are too few to see it.
+    is_log = longest > 0 and (latency.is_pooled or bool(whole.median and longest > WIDE * whole.median))
+    # A log axis has no 0, which gaps between tokens that arrived together have: smaller values are drawn at its beginning.
+    least = _least_shown(known.values(), whole) if is_log else 0.0
     plot = figure(
         f"{latency.name} (ms)",
         t("share of values"),
@@ -49,7 +52,9 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
         y_range=_range(0, 1.03),
         height=220,
     )
-    if not is_log and longest > 0:
+    if is_log:
+        plot.x_range = _range(least, longest * 1.1)
+    elif longest > 0:
         shortest = min(float(curve.x[0]) for curve in known.values())
         margin = (longest - shortest) * 0.04
         is_narrow = longest / 2 < shortest < longest
@@ -60,12 +65,11 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
     colours = series_colours(len(known))
     lines = []
     for role, curve in zip(colours, known.values(), strict=True):
-        data = source(x=np.concatenate((curve.x[:1], curve.x)), y=np.concatenate(([0.0], curve.share)))
+        x = np.maximum(curve.x, least)
+        data = source(x=np.concatenate((x[:1], x)), y=np.concatenate(([0.0], curve.share)))
         lines.append(plot.step("x", "y", source=data, mode="after", line_width=2, line_color=colour(role)))
         if curve.counted <= 20:  # a few values: each is a dot
-            plot.scatter(
-                "x", "y", source=source(x=curve.x, y=curve.share), size=6, fill_color=colour(role), line_color=colour(role)
-            )
+            plot.scatter("x", "y", source=source(x=x, y=curve.share), size=6, fill_color=colour(role), line_color=colour(role))
     hover(plot, lines, [(latency.name, "@x{0,0.00} ms"), (t("share of values"), "@y{0.0 %}")])
     for place, (p, value) in enumerate({50.0: whole.median, **whole.percentiles}.items()):
         if value is not None and len(known) == 1 and (p == 50.0 or whole.percentile(p) is not None):
@@ -79,6 +83,12 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
     )
     keys = [Key(role, name) for role, name in zip(colours, known, strict=True)] if len(known) > 1 else []
     return Chart(plot, f"{t(latency.title)} ({latency.name})", summary, keys)
+
+
+def _least_shown(curves: Iterable[Ecdf], whole: Distribution) -> float:
+    """Where a log axis begins: just below the smallest value, at a hundredth of the median at the least."""
+    smallest = min(float(curve.x[0]) for curve in curves)
+    return max(0.9 * smallest, (whole.median or 0.0) / 100, 1e-3)
 
 
 def _mark(plot: Any, value: float, p: float, above: int) -> None:

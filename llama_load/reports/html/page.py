@@ -19,6 +19,7 @@ from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.records import Records
 from llama_load.metrics.statements import arranged, limit_text, mark, remarks
 from llama_load.reports.failure_lines import explanation, failure_times
+from llama_load.reports.glossary import glossary
 from llama_load.reports.html import tables
 from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, page_script, style_sheet
 from llama_load.reports.html.charts_latency import ecdf_chart, over_time_chart, prompt_chart, values_of
@@ -28,6 +29,7 @@ from llama_load.reports.html.charts_time import gantt_chart, load_chart, mark_st
 from llama_load.reports.html.series import TimeAxis, time_axis
 from llama_load.reports.html.time_bars import time_bars
 from llama_load.reports.next_step import next_step
+from llama_load.reports.private_paths import without_paths
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_name, stage_rows
 from llama_load.reports.titles import title_of, when
@@ -65,7 +67,7 @@ def html_page(results: Results, text: str, language: str) -> str:
     begun_ns = int(measured.instants("started_mono_ns").min()) if len(measured) else 0
     scripts = [bokeh_script(), page_script()] if page.charts else []
     rendered = (
-        environment()
+        environment(has_paths=False)
         .get_template("report.html.j2")
         .render(
             t=t,
@@ -87,7 +89,6 @@ def html_page(results: Results, text: str, language: str) -> str:
             stages=stage_rows(results.stages, manifest.model),
             stage_columns=STAGE_COLUMNS,
             stage_notes=list(notes(results.stages)),
-            stage_grid=tables.stage_grid(results, t),
             prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
             parts=list(tables.part_grids(results, t)),
             time_bars=time_bars(results, t),
@@ -101,7 +102,8 @@ def html_page(results: Results, text: str, language: str) -> str:
             limit_text=limit_text,
             slowest=tables.slowest_grid(measured, begun_ns, t),
             sections={section.key: section for section in sections},
-            links=tables.links(results),
+            files=tables.files(results),
+            words=glossary(results.verdict.words),
             block=redacted(text),
             command=printable(shlex.join(manifest.command), None),
         )
@@ -144,7 +146,7 @@ def _distributions(results: Results, measured: Records, curves: dict[str, Ecdf],
 
 def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate) -> list[Chart]:
     x_range = shared_range(axis)
-    charts = [load_chart(measured, axis, x_range, t, peak=results.total.max_concurrent_requests)]
+    charts = [load_chart(measured, axis, x_range, t, peak=results.total.peak_in_flight)]
     charts += [*throughput_charts(measured, axis, x_range, t), gantt_chart(measured, axis, x_range, t)]
     latencies = tables.shown_of(of_group(EVERY), results.total)
     charts += [chart for each in latencies if (chart := over_time_chart(each, measured, axis, x_range, t)) is not None]
@@ -164,13 +166,17 @@ def policy(scripts: Sequence[str]) -> str:
 
 
 @cache
-def environment() -> jinja2.Environment:
-    """Templates of pages: every value is escaped, and text has no control characters."""
+def environment(*, has_paths: bool = True) -> jinja2.Environment:
+    """Templates of pages: every value is escaped, and text has no control characters; without `has_paths` no folders of this
+    machine either."""
     import jinja2
     from markupsafe import Markup
 
     def clean(value: Any) -> Any:
-        return printable(value, None) if isinstance(value, str) and not isinstance(value, Markup) else value
+        if not isinstance(value, str) or isinstance(value, Markup):
+            return value
+        text = printable(value, None)
+        return text if has_paths else without_paths(text)
 
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("llama_load.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=clean

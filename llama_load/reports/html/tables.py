@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
-from llama_load.analysis.keys import flat_result
+from llama_load.analysis.keys import certain, flat_result, uncertain
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.definitions import EVERY, Latency, of_group
@@ -19,7 +18,6 @@ from llama_load.metrics.stage_figures import tok_per_s_per_user
 from llama_load.metrics.statistics import is_enough, least_count
 from llama_load.metrics.summary import Summary, distribution
 from llama_load.reports.html.numbers import NONE, brief, milliseconds
-from llama_load.reports.stage_table import stage_name
 from llama_load.reports.telemetry import GPU_COLUMNS, gpu_cells, telemetry_rows
 from llama_load.reports.translations import Translate
 from llama_load.runs import TABLE, Manifest
@@ -27,7 +25,7 @@ from llama_load.runs import TABLE, Manifest
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 MOST_SLOW = 10
 MOST_PARTS = 50
-MOST_LINKS = 20
+MOST_FILES = 20
 FILES = ("summary.json", "summary.txt", "report.md", TABLE, "telemetry.parquet", "run.json")
 
 
@@ -54,7 +52,8 @@ class Grid:
 
 def cards(results: Results, t: Translate) -> list[Card]:
     """The figures of the whole run; those that were not measured are left out."""
-    figures, flat = results.total, flat_result(results.run.manifest, results.total)
+    figures = results.total
+    flat = certain(flat_result(results.run.manifest, figures), uncertain(results.run.manifest, figures))
     ended = figures.completed + figures.failed
     below = t("{count} failed").format(count=f"{figures.failed:,}") if figures.failed else t("none failed")
     if figures.cancelled:
@@ -75,7 +74,7 @@ def cards(results: Results, t: Translate) -> list[Card]:
         good = flat["request_goodput"]
         goodput = "" if good is None else t("{count} within the objectives").format(count=brief(good))
         found.append(Card(t("Requests"), brief(flat["request_throughput"]), t("req/s"), goodput))
-    peak = t("at most {count} in flight").format(count=f"{figures.max_concurrent_requests:,}")
+    peak = t("at most {count} in flight").format(count=f"{figures.peak_in_flight:,}")
     found.append(Card(t("Duration"), brief(figures.duration_s), "s", peak))
     return found + _telemetry_cards(results, t)
 
@@ -156,11 +155,6 @@ def latency_grid(ok: Records, curves: Mapping[str, Ecdf], total: Summary, t: Tra
     return Grid(t("Latencies"), columns, rows, note=note)
 
 
-def stage_grid(results: Results, t: Translate) -> Grid | None:
-    """Median and p99 of each stage, beside the table of means in `stage_table`; None without stages."""
-    return _part_grid(t("Stages"), {stage_name(stage): stage.figures for stage in results.stages}, t) if results.stages else None
-
-
 def part_grids(results: Results, t: Translate) -> Iterable[Grid]:
     """A table per way in which the requests can be grouped and in which there are several groups; without stages."""
     groups: list[tuple[str, Mapping[str, Summary]]] = [
@@ -223,11 +217,11 @@ def shown_of(latencies: Iterable[Latency], total: Summary) -> list[Latency]:
     return [latency for latency in latencies if total.distributions[latency.key].count]
 
 
-def links(results: Results) -> list[tuple[str, str]]:
-    """(address, name) of the files of the run folder that are there, and of what its server said; relative to the page."""
+def files(results: Results) -> list[str]:
+    """Names of the files of the run folder that are there, and of what its server said. (No links: the page is also sent alone.)"""
     folder = results.run.path
     found = [name for name in FILES if (folder / name).is_file()]
     server = folder / "server"
     if server.is_dir() and not server.is_symlink():
-        found += [f"server/{path.name}" for path in sorted(server.iterdir())[:MOST_LINKS] if path.is_file()]
-    return [(quote(name), printable(name)) for name in found]
+        found += [f"server/{path.name}" for path in sorted(server.iterdir())[:MOST_FILES] if path.is_file()]
+    return [printable(name) for name in found]

@@ -372,7 +372,7 @@ def _own_fields(options: Any) -> list[Field]:
             continue
         kind = SWITCH if isinstance(value, bool) else CHOICE if action.choices else TEXT
         label = next(iter(action.option_strings), name)
-        found.append(Field(name, label, action.help or "", kind, tuple(map(str, action.choices or ()))))
+        found.append(Field(name, label, OF_LOCUSTFILE, action.help or "", kind, tuple(map(str, action.choices or ()))))
     return found
 
 

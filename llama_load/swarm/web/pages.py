@@ -18,28 +18,31 @@ from llama_load.foreign_text import printable
 from llama_load.live.view import live_view
 from llama_load.run.in_thread import in_thread
 from llama_load.run.progress import Counts
+from llama_load.runs.foreign_tables import TableLimits
 from llama_load.swarm.outcome import Outcome
 from llama_load.swarm.web.assets import asset
 from llama_load.swarm.web.compare_view import MOST_RUNS, CompareView, compare_views
 from llama_load.swarm.web.control import RunControl
-from llama_load.swarm.web.run_files import FILES, RunFiles
+from llama_load.swarm.web.run_files import FILES, REPORT, RunFiles
 from llama_load.swarm.web.run_view import listed_runs, run_view
 
 if TYPE_CHECKING:
-    from flask import Blueprint, Response
+    from flask import Blueprint, Request, Response
 
 # Our pages run our scripts and nothing else. (Bokeh writes style attributes and elements.)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
     "font-src 'self' data:; frame-ancestors 'self'; form-action 'self'; base-uri 'none'"
 )
-# A report is a file with scripts in it: it runs them in an origin of its own, without access to our routes or to other places.
+# A report is a file with scripts, perhaps a stranger's: it runs them in a frame with a separate origin. The policy of the
+# file cannot forbid `location = …`; that of the page around it can: its frame loads nothing from other places.
+VIEW_POLICY = f"{POLICY}; frame-src 'self'"
 REPORT_POLICY = (
-    "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; "
+    "sandbox allow-scripts allow-downloads; webrtc 'block'; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
 )
-# The largest body of a start.
-MOST_BYTES = 1 << 20
+# Of the CSV of a run, which is made in memory: 100 000 requests with 100 gaps. `llama-load report --format csv` writes more.
+CSV_LIMITS = TableLimits(cells=20_000_000, decoded_bytes=256 << 20)
 ASSET_AGE_S = 365 * 24 * 3600
 # Shown on each of Locust's pages, in a corner that its own buttons leave free.
 LINK = (
@@ -101,25 +104,22 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
     def json(value: Any, status: int = 200) -> Response:
         return Response(msgspec.json.encode(value), status, content_type="application/json", headers={"Cache-Control": "no-store"})
 
-    def page(template: str, here: str, **values: Any) -> Response:
+    def page(template: str, here: str, policy: str = POLICY, **values: Any) -> Response:
         def url(name: str) -> str:
             found = asset(name)
             return f"{root}/assets/{name}?{found.version if found else ''}"
 
         root = request.path[: request.path.index("/llm") + len("/llm")]
         text = render_template(f"llm_{template}.html", root=root, here=here, asset=url, **values)
-        headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
+        headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
         return Response(text, content_type="text/html; charset=utf-8", headers=headers)
 
     def posted() -> dict[str, Any]:
         """The body of a POST: JSON, which no form of another page can send."""
         if request.mimetype != "application/json":
             abort(415, "send JSON")
-        data = request.stream.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            abort(413, "that is too long")
         try:
-            found = msgspec.json.decode(data or b"{}")
+            found = msgspec.json.decode(request.get_data() or b"{}")  # WebGuard limits its length
         except (ValueError, RecursionError):
             abort(400, "that is not JSON")
         if not isinstance(found, dict):
@@ -212,19 +212,33 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
             abort(404, "there is no such run")
         return page("run", "runs", run=in_thread(lambda: run_view(files, name)))
 
+    @route("/runs/<name>/report")
+    def report(name: str) -> Response:
+        if REPORT not in files.present(name):
+            abort(404, "there is no such file")
+        return page("report", "runs", VIEW_POLICY, name=name)
+
     @route("/runs/<name>/<file>")
-    def file(name: str, file: str) -> Response:
+    def file(name: str, file: str) -> Any:
         if file == "requests.csv":
             return _csv(files, name)
+        is_download = "download" in request.args or file.endswith(".parquet")
+        if file == REPORT and not is_download and not _is_for_frame(request):
+            return redirect("report")
         opened = files.open(name, file)
         if opened is None:
             abort(404, "there is no such file")
-        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store"}
-        if "download" in request.args or file.endswith(".parquet"):
+        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store", "X-DNS-Prefetch-Control": "off"}
+        if is_download:
             headers["Content-Disposition"] = f"attachment; filename={file}"
         return Response(_chunks(opened), content_type=FILES[file], headers=headers, direct_passthrough=True)
 
     return pages
+
+
+def _is_for_frame(request: Request) -> bool:
+    """Whether a request for a report comes from the frame of our page: a tab would let its scripts go to other places."""
+    return "framed" in request.args and request.headers.get("Sec-Fetch-Dest", "iframe") == "iframe"
 
 
 def _progress(counts: Counts) -> dict[str, Any]:
@@ -254,7 +268,7 @@ def _csv(files: RunFiles, name: str) -> Response:
         abort(404, "there is no such run")
     out = io.BytesIO()
     try:
-        in_thread(lambda: write_requests(load_run(folder).records, CSV, out))
+        in_thread(lambda: write_requests(load_run(folder, CSV_LIMITS).records, CSV, out))
     except (LlamaLoadError, OSError) as error:
         abort(404, printable(str(error)))
     headers = {"Content-Disposition": "attachment; filename=requests.csv", "Cache-Control": "no-store"}

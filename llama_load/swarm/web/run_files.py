@@ -13,9 +13,10 @@ import msgspec
 
 from llama_load.runs import MANIFEST
 
+REPORT = "report.html"
 # Files that can be fetched, and their types. Text is sent as plain text: a browser must not take it for a page.
 FILES = {
-    "report.html": "text/html; charset=utf-8",
+    REPORT: "text/html; charset=utf-8",
     "report.md": "text/plain; charset=utf-8",
     "summary.txt": "text/plain; charset=utf-8",
     "summary.json": "application/json",

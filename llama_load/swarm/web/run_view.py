@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from llama_load.analysis.keys import certain
 from llama_load.foreign_text import printable
 from llama_load.metrics.check import FAILED, INCOMPLETE, VALID
 from llama_load.reports.run_list import COLUMNS, SUMMARY, run_row
@@ -61,7 +62,7 @@ class RunView:
     error: str
     figures: list[tuple[str, str, str]]
     bad_checks: list[tuple[str, str]]
-    thresholds: list[tuple[str, str, bool]]
+    thresholds: list[tuple[str, bool]]
     parts: list[tuple[str, list[str], list[list[str]]]]
     failures: list[tuple[str, str]]
     preflight: list[tuple[str, str, str]]
@@ -109,7 +110,7 @@ def run_view(files: RunFiles, name: str) -> RunView:
         style=style_of(words),
         headline=_text(verdict, "headline") or _headline(words, bad),
         error=error,
-        figures=list(_figures(_dict(summary))),
+        figures=list(_figures(certain(_dict(summary), _dict(ours.get("uncertain"))))),
         bad_checks=[(_text(check, "stage"), _sentence(check)) for check in bad],
         thresholds=[_threshold(_dict(each)) for each in _list(ours.get("thresholds"))],
         parts=list(_parts(ours)),
@@ -141,15 +142,15 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             yield title, _number(value), unit
 
 
-def _threshold(each: Mapping[str, Any]) -> tuple[str, str, bool]:
-    value = each.get("value")
-    return _text(each, "text"), _number(value) if isinstance(value, int | float) else "n/a", each.get("failed") is True
+def _threshold(each: Mapping[str, Any]) -> tuple[str, bool]:
+    return _text(each, "line"), each.get("failed") is True
 
 
 def _parts(ours: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Tables of the run's parts: where a run has several stages, workloads, models, servers."""
     for key, title in (("by_stage", "Stage"), ("by_workload", "Workload"), ("by_model", "Model"), ("by_host", "Server")):
-        parts = {name: _dict(part) for name, part in _dict(ours.get(key)).items()}
+        known = {name: _dict(part) for name, part in _dict(ours.get(key)).items()}
+        parts = {name: certain(part, _dict(part.get("uncertain"))) for name, part in known.items()}
         if len(parts) < (1 if key == "by_stage" else 2):
             continue
         columns = [

@@ -1,0 +1,217 @@
+"""Whether searches and stopping rules keep their word, on queues whose truth is known.
+
+- 50 searches of the most users, in closed loops of 8 and 32 slots (capacities of 10, 20 and 43 users)
+- 50 searches of the most requests/s, on M/M/8 and M/M/32 (90 % within a wait; the truth by Erlang C)
+- 200 runs of --until on M/M/8, M/M/32 at loads of 0.5 to 0.9, and in closed loops of 16, 32 and 64 users on 8 slots; beside it the
+  usual rule, intervals for independent values, looked at every 100 requests
+
+.venv/bin/python -m benchmarks.search
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.queues import (
+    Times,
+    closed_capacity,
+    closed_latency_quantile,
+    closed_share,
+    closed_waits,
+    open_capacity,
+    open_latency_quantile,
+    open_waits,
+)
+from llama_load.experiments.search.closed import UserGoal, search_users
+from llama_load.experiments.search.open_loop import LATENCY, RateGoal, search_rate
+from llama_load.experiments.search.probe import Capacity, ProbeResult
+from llama_load.metrics.statistics import percentile_interval
+from llama_load.metrics.until import Requests, Until, UntilRule
+
+SEARCHES, RUNS = 50, 200
+SHARE = 0.9
+USERS = ((10, 8), (20, 8), (43, 32))  # capacity, slots
+RATES = ((8, 0.5), (8, 0.05), (8, 1.5), (32, 0.2), (1, 3.0))  # slots, wait
+MOST_REQUESTS = 40_000  # the cap of --until
+LOADS = (0.5, 0.7, 0.8, 0.85, 0.9)
+IN_FLIGHT = (16, 32, 64)
+FIGURES = ((99.0, 0.10), (50.0, 0.05))  # percentile, precision
+PEEK = 100  # requests between the looks of the usual rule
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Of several searches: the share whose interval held the truth, the share that was close, requests, mean width."""
+
+    covered: float
+    close: float
+    median_sent: float
+    most_sent: int
+    width: float
+
+
+def wait_for_capacity(users: int, slots: int) -> float:
+    """A wait that `users` keep for 90 % of their requests and one user more does not: between the waits of both."""
+
+    def least(count: int) -> float:
+        low, high = 1e-9, 100.0
+        for _ in range(80):
+            middle = (low + high) / 2
+            low, high = (low, middle) if closed_share(middle, count, slots) >= SHARE else (middle, high)
+        return high
+
+    return (least(users) + least(users + 1)) / 2
+
+
+def search_of_users(users: int, slots: int, seed: int) -> Capacity:
+    """One search in a simulated closed loop."""
+    limit, draw = wait_for_capacity(users, slots), np.random.default_rng(seed)
+    assert closed_capacity(limit, slots, SHARE) == users
+
+    def probe(level: float, count: int) -> ProbeResult:
+        first = int(level)
+        _, waits, _ = closed_waits(first, slots, count + first, 1, draw)
+        return ProbeResult(level, waits[0, first:] <= limit, count + first)
+
+    return search_users(probe, UserGoal(SHARE), seed)
+
+
+def search_of_rate(slots: int, limit: float, seed: int) -> Capacity:
+    """One search on a simulated M/M/k queue; rates are requests per mean service time."""
+    draw = np.random.default_rng(seed)
+
+    def probe(rate: float, count: int) -> ProbeResult:
+        _, waits, _ = open_waits(rate / slots, slots, count, 1, draw)
+        return ProbeResult(rate, waits[0] <= limit, count)
+
+    def ladder(level: float, count: int) -> ProbeResult:
+        first = int(level)
+        _, waits, services = closed_waits(first, slots, count + first, 1, draw)
+        latency_ms = 1e3 * float((waits + services)[0, first:].mean())
+        return ProbeResult(level, waits[0, first:] <= limit, count + first, figures={LATENCY: latency_ms})
+
+    return search_rate(probe, ladder, RateGoal(SHARE), seed)
+
+
+def tally(found: list[Capacity], truth: float, least: float) -> Tally:
+    """`least`: an answer within this of the truth is close, as one within 5 % is."""
+    held = [each.low is not None and each.high is not None and each.low <= truth <= each.high for each in found]
+    near = [each.value is not None and abs(each.value - truth) <= max(least, 0.05 * truth) for each in found]
+    widths = [(each.high - each.low) / truth for each in found if each.high is not None and each.low is not None]
+    sent = [each.sent for each in found]
+    return Tally(float(np.mean(held)), float(np.mean(near)), float(np.median(sent)), max(sent), float(np.median(widths)))
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Of several runs: the share that ended early, of these the share whose interval held the truth, and the requests at the end."""
+
+    ended: float
+    covered: float | None
+    median_sent: float | None
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Simulated runs: instants of start, latencies, the true percentiles."""
+
+    starts: Times
+    latencies: Times
+    truths: dict[float, float]
+    is_open: bool
+    users: int
+    slots: int
+
+
+def open_queue(load: float, slots: int, count: int, runs: int, draw: np.random.Generator) -> Queue:
+    """Runs of M/M/k."""
+    starts, waits, services = open_waits(load, slots, count, runs, draw)
+    truths = {p: open_latency_quantile(p / 100, load, slots) for p, _ in FIGURES}
+    return Queue(starts, waits + services, truths, True, 0, slots)
+
+
+def closed_queue(users: int, slots: int, count: int, runs: int, draw: np.random.Generator) -> Queue:
+    """Runs of a closed loop."""
+    starts, waits, services = closed_waits(users, slots, count, runs, draw)
+    truths = {p: closed_latency_quantile(p / 100, users, slots, draw) for p, _ in FIGURES}
+    return Queue(starts, waits + services, truths, False, users, slots)
+
+
+def until_runs(queue: Queue, percentile: float, within: float) -> Stopped:
+    """Each run until the rule ends it."""
+    until = Until(f"p{percentile:g}_e2el:{within:.0%}", within, "e2el", percentile)
+
+    def run(starts: Times, latencies: Times) -> tuple[int, float, float] | None:
+        rule = UntilRule(until, is_open=queue.is_open, users=queue.users, slots=queue.slots)
+        while (count := rule.next_at) <= len(starts):
+            look = rule.look(Requests(latencies[:count], starts[:count], (starts + latencies)[:count]))
+            if look is not None and look.may_end and look.value is not None and look.within is not None:
+                return count, look.value * (1 - look.within), look.value * (1 + look.within)
+        return None
+
+    return _stopped(queue, percentile, run)
+
+
+def independent_runs(queue: Queue, percentile: float, within: float) -> Stopped:
+    """The same with intervals for independent values (order statistics), looked at every 100 requests."""
+
+    def run(_: Times, latencies: Times) -> tuple[int, float, float] | None:
+        for count in range(PEEK, len(latencies) + 1, PEEK):
+            ordered = np.sort(latencies[:count])
+            low, high = percentile_interval(ordered, percentile)
+            if low is not None and high is not None and high - low <= 2 * within * float(np.percentile(ordered, percentile)):
+                return count, low, high
+        return None
+
+    return _stopped(queue, percentile, run)
+
+
+def _stopped(queue: Queue, percentile: float, run: Callable[[Times, Times], tuple[int, float, float] | None]) -> Stopped:
+    found = [run(starts, latencies) for starts, latencies in zip(queue.starts, queue.latencies, strict=True)]
+    ended = [each for each in found if each is not None]
+    if not ended:
+        return Stopped(0.0, None, None)
+    held = [low <= queue.truths[percentile] <= high for _, low, high in ended]
+    return Stopped(len(ended) / len(found), float(np.mean(held)), float(np.median([count for count, _, _ in ended])))
+
+
+def main() -> None:
+    """Print the tables."""
+    print("| search | truth | interval holds it | answer close | requests, median | most | width, median |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for users, slots in USERS:
+        row = tally([search_of_users(users, slots, seed) for seed in range(SEARCHES)], users, 1.0)
+        print(_row(f"users, {slots} slots", f"{users} users", row), flush=True)
+    for slots, limit in RATES:
+        truth = open_capacity(limit, slots, SHARE) * slots
+        row = tally([search_of_rate(slots, limit, seed) for seed in range(SEARCHES)], truth, 0.0)
+        print(_row(f"rate, M/M/{slots}, 90 % within {limit:g}", f"load {truth / slots:.2f}", row), flush=True)
+    print("\n| queue | figure | ended early | interval holds the truth | requests, median | independent: holds the truth |")
+    print("|---|---|---:|---:|---:|---:|")
+    draw = np.random.default_rng(1)
+    queues = [(f"M/M/{slots} at {load:g}", lambda load=load, slots=slots: open_queue(load, slots, MOST_REQUESTS, RUNS, draw))
+              for slots in (8, 32) for load in LOADS]  # fmt: skip
+    queues += [(f"closed, {users} users on 8 slots", lambda users=users: closed_queue(users, 8, MOST_REQUESTS, RUNS, draw))
+               for users in IN_FLIGHT]  # fmt: skip
+    for name, make in queues:
+        queue = make()
+        for percentile, within in FIGURES:
+            ours, usual = until_runs(queue, percentile, within), independent_runs(queue, percentile, within)
+            figure = f"p{percentile:g} ± {100 * within:g} %"
+            print(f"| {name} | {figure} | {_share(ours.ended)} | {_share(ours.covered)} | "
+                  f"{'' if ours.median_sent is None else f'{ours.median_sent:.0f}'} | {_share(usual.covered)} |", flush=True)  # fmt: skip
+
+
+def _row(name: str, truth: str, row: Tally) -> str:
+    return f"| {name} | {truth} | {_share(row.covered)} | {_share(row.close)} | {row.median_sent:.0f} | {row.most_sent} | {_share(row.width)} |"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}".replace("%", " %")
+
+
+if __name__ == "__main__":
+    main()

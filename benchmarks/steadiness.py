@@ -1,0 +1,179 @@
+"""How often the verdict over time is wrong on queues with a constant server, and how often it sees a server that changes.
+
+Simulated queues with four slots and services of 1 s: open loops (Poisson arrivals) and closed ones whose users all start at once on an
+idle server. Beside it a rank-sum test of the first against the last quarter of the requests (TTFT, z > 3.1, medians 1.5 x apart), which
+takes neighbours in a queue as independent. Then the steady part on the same runs, and how often the interval of a drift holds the truth.
+
+.venv/bin/python -m benchmarks.steadiness [SEEDS] [alarms] [power] [coverage]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from benchmarks.harness import heading
+from llama_load.metrics.backlog import backlog
+from llama_load.metrics.check import LIMITS
+from llama_load.metrics.constancy import constancy
+from llama_load.metrics.steady import NONE, STEADY, steady_part
+from llama_load.metrics.trend import ranked, slope_interval
+from tests.queue_runs import LAWS, SLOTS, QueueRun, Slowdown, closed_loop, observed, open_loop, shared_loop
+
+Make = Callable[[np.random.Generator], QueueRun]
+
+COUNTS = (100, 300, 1000)
+END = 1e7
+
+
+def changed(run: QueueRun, cut_s: float | None = None) -> bool:
+    """Whether the verdict calls the server changed, cold at the start, or the rate too high."""
+    found = constancy(observed(run, cut_s))
+    sizes = [each.change.size for each in found.changes]
+    return max(sizes, default=1.0) > LIMITS["changed_ratio"].limit or found.cold_start is not None or behind(run)
+
+
+def behind(run: QueueRun) -> bool:
+    """Whether the rate is called too high."""
+    grown = None if run.scheduled_ns is None else backlog(run.scheduled_ns, run.ended_ns)
+    return grown is not None and grown.deficit > max(grown.limit, LIMITS["backlog_ratio"].limit)
+
+
+def quarters(run: QueueRun) -> bool:
+    """The rank-sum test that takes neighbours as independent."""
+    begun = run.started_ns >= (0 if run.scheduled_ns is not None else run.ended_ns.min())
+    ttft = run.ttft_ms[begun]
+    size = len(ttft) // 4
+    first, last = ttft[:size], ttft[-size:]
+    above = float(ranked(np.concatenate((first, last)))[size:].sum()) - size * (size + 1) / 2
+    z = (above - size * size / 2) / (size * size * (2 * size + 1) / 12) ** 0.5
+    return bool(z > 3.1 and np.median(last) > 1.5 * np.median(first))
+
+
+def share(seeds: int, make: Make, test: Callable[[QueueRun], bool]) -> float:
+    """The share of runs that a test calls out."""
+    return sum(test(make(np.random.default_rng(seed))) for seed in range(seeds)) / seeds
+
+
+def false_alarms(seeds: int) -> None:
+    """Constant servers."""
+    print(f"False alarms, {seeds} runs each (n requests):\n")
+    print("| loop | n | verdict | of it capacity | rank sum of quarters | steady part: steady / none / too short |")
+    print("|---|---:|---:|---:|---:|---:|")
+    rows: list[tuple[str, int, Make]] = [
+        (f"open, M/M/4 at {load:.0%}", n, lambda rng, n=n, load=load: open_loop(rng, n, load))
+        for load in (0.5, 0.7, 0.8, 0.9, 1.0)
+        for n in COUNTS
+    ]
+    rows += [
+        (f"open, shared by all at {load:.0%}", n, lambda rng, n=n, load=load: shared_loop(rng, n, load))
+        for load in (0.5, 0.8)
+        for n in COUNTS
+    ]
+    rows += [
+        (
+            f"closed, {users} users, {law} {varies}",
+            n,
+            lambda rng, n=n, users=users, law=law, varies=varies: closed_loop(rng, n, users, law, varies=varies),
+        )
+        for users in (SLOTS, 2 * SLOTS, 4 * SLOTS)
+        for law, varies in (*((law, "tokens") for law in LAWS), ("lognormal", "speed"))
+        for n in COUNTS
+    ]
+    for name, n, make in rows:
+        runs = [make(np.random.default_rng(seed)) for seed in range(seeds)]
+        rates = [sum(map(test, runs)) / seeds for test in (changed, behind, quarters)]
+        parts = [part(run) for run in runs]
+        reasons = [parts.count(reason) / seeds for reason in (STEADY, NONE, "too short")]
+        cells = [*(f"{rate:.1%}" for rate in rates), " / ".join(f"{each:.0%}" for each in reasons)]
+        print(f"| {name} | {n} | {' | '.join(cells)} |", flush=True)
+
+
+def part(run: QueueRun) -> str:
+    """The reason of the steady part."""
+    return steady_part(run.started_ns, run.ended_ns, run.tpot_ms, scheduled_ns=run.scheduled_ns).reason
+
+
+def power(seeds: int) -> None:
+    """Servers that change. Closed loops of four users; the run is cut by its time."""
+    print(f"\nFound, {seeds} runs each:\n")
+    print(f"| change | {' | '.join(LAWS)} |\n|---|---:|---:|---:|")
+    cases: list[tuple[str, list[Slowdown], float | None, int]] = [
+        ("10 x as slow from 20 s of 40 s", [Slowdown(20, END, 10)], 40, 2000),
+        ("4 x from 40 s of 60 s", [Slowdown(40, END, 4)], 60, 2000),
+        ("10 x from 30 s of 60 s", [Slowdown(30, END, 10)], 60, 2000),
+        ("1.5 x from 60 s of 120 s", [Slowdown(60, END, 1.5)], 120, 2000),
+        ("1.3 x from 60 s of 120 s", [Slowdown(60, END, 1.3)], 120, 2000),
+        ("2 x from 20 s to 40 s of 60 s", [Slowdown(20, 40, 2)], 60, 2000),
+        ("6 x for the first third of 100 requests", [Slowdown(0, 66, 6)], None, 100),
+        ("twice as fast from 60 s of 90 s", [Slowdown(60, END, 0.5)], 90, 2000),
+        ("nothing for 10 s of 60 s", [Slowdown(25, 35, 1e4)], 60, 2000),
+    ]
+    for name, changes, until_s, n in cases:
+        cells = []
+        for law in LAWS:
+
+            def make(
+                rng: np.random.Generator,
+                n: int = n,
+                law: str = law,
+                changes: list[Slowdown] = changes,
+                until: float | None = until_s,
+            ) -> QueueRun:
+                return closed_loop(rng, n, SLOTS, law, changes=changes, until_s=until or END)
+
+            cells.append(f"{share(seeds, make, lambda run, until=until_s: changed(run, until)):.0%}")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    cells = [f"{share(seeds, lambda rng, law=law: closed_loop(rng, 100, SLOTS, law, slow_first=60), changed):.0%}" for law in LAWS]
+    print(f"| the first prefill 60 x | {' | '.join(cells)} |")
+    shared = [
+        ("open loop shared by all, 40 % load, 2 x in the middle third", 0.4, lambda s: [Slowdown(s / 3, 2 * s / 3, 2)]),
+        ("open loop shared by all, 50 % load, 1.5 x in the second half", 0.5, lambda s: [Slowdown(s / 2, END, 1.5)]),
+    ]
+    print("\n| change | 300 requests | 1000 |\n|---|---:|---:|")
+    for name, load, changes_of in shared:
+        cells = []
+        for n in (300, 1000):
+            changes = changes_of(n / (SLOTS * load))
+            cells.append(
+                f"{share(seeds, lambda rng, n=n, load=load, c=changes: shared_loop(rng, n, load, changes=c), changed):.0%}"
+            )
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    print("\n| arrivals, of the capacity | 200 | 1000 |\n|---|---:|---:|")
+    for load in (1.05, 1.1, 1.25, 1.5):
+        cells = [f"{share(seeds, lambda rng, n=n, load=load: open_loop(rng, n, load), behind):.0%}" for n in (200, 1000)]
+        print(f"| {load:.0%} | {' | '.join(cells)} |", flush=True)
+
+
+def coverage(seeds: int) -> None:
+    """The 95 % interval of a drift on AR(1) noise."""
+    print(f"\nIntervals of a drift (95 %) that hold the truth, {seeds} series each:\n")
+    print("| slices | r = 0 | r = 0.5 | r = 0.8 |\n|---:|---:|---:|---:|")
+    for n in (24, 48, 96):
+        cells = []
+        for r in (0.0, 0.5, 0.8):
+            rng, held = np.random.default_rng(n), 0
+            for _ in range(seeds):
+                noise = rng.standard_normal(n)
+                for at in range(1, n):
+                    noise[at] = r * noise[at - 1] + (1 - r * r) ** 0.5 * noise[at]
+                low, high = slope_interval(np.arange(float(n)), noise + 0.02 * np.arange(n))
+                held += low < 0.02 < high
+            cells.append(f"{held / seeds:.0%}")
+        print(f"| {n} | {' | '.join(cells)} |", flush=True)
+
+
+TABLES = {"alarms": false_alarms, "power": power, "coverage": coverage}
+
+
+def main(seeds: int, tables: Sequence[str]) -> None:
+    """Print these tables."""
+    print(heading())
+    for name in tables:
+        TABLES[name](seeds)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 300, sys.argv[2:] or list(TABLES))

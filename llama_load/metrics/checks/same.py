@@ -1,0 +1,155 @@
+"""Checks that the server was the same all the time: latencies, throughput, failures, and the backlog of an open loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from llama_load.metrics.backlog import backlog
+from llama_load.metrics.changes import Change
+from llama_load.metrics.check import LIMITS, Check, limited
+from llama_load.metrics.constancy import THROUGHPUT, Constancy, Named, Observed, constancy
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.records import Records
+from llama_load.metrics.summary import output_counts
+from llama_load.record import OK
+from llama_load.units import NS_PER_MS, ns_to_s
+
+
+def changes(evidence: Evidence) -> Iterator[Check]:
+    """Whether a latency or the throughput differed in a part of the time, in either direction; whether the first requests met a
+    cold server; whether failures came together.
+
+    Evidence: TPOT, TTFT, E2EL and output tokens/s by up to 24 slices of the run's time (`metrics.constancy`). False alarms: below
+    1 % of runs on queues with a constant server, closed and open, n = 100 to 1000; the table with the power is in docs/verdict.md,
+    made by benchmarks/steadiness.py. Unknown below 8 slices of two request lengths and four requests each.
+    """
+    if not evidence.is_steady or not len(evidence.records):
+        return
+    seen = observed(evidence)
+    found = constancy(seen)
+    yield _changed(found, seen)
+    if (cold := found.cold_start) is not None:
+        text = f"the first token came after {cold.first_ms:.0f} ms at the start, later after {cold.median_ms:.0f} ms (median) "
+        yield limited("cold_start_ratio", cold.ratio, text + f"and {cold.slowest_ms:.0f} ms at most")
+    if (burst := found.failures) is not None and (evidence.figures.failure_ratio or 0) <= LIMITS["failure_ratio"].limit:
+        text = f"{burst.inside:.0%} of the requests failed {_when(burst, seen)}, otherwise {burst.outside:.1%}"
+        yield limited("failure_burst_ratio", burst.inside, text)
+
+
+def falling_behind(evidence: Evidence) -> Iterator[Check]:
+    """Whether the requests of an open loop arrived faster than the server completed them.
+
+    Evidence: arrivals and completions from when the first requests had been answered to the last arrival (`metrics.backlog`). False
+    alarms: below 0.5 % up to 90 % load, about 2 % at exactly 100 %. Power: docs/verdict.md.
+    """
+    if not evidence.is_steady or evidence.gap_ms is None:
+        return
+    records = evidence.records.where(evidence.records.has("scheduled_mono_ns"))
+    scheduled_ns, ended_ns = records.instants("scheduled_mono_ns"), records.instants("ended_mono_ns")
+    grown = backlog(scheduled_ns, ended_ns, unsent=evidence.unsent or 0)
+    if grown is None:
+        yield limited("backlog_ratio", None, "too few arrivals to see whether the server keeps up with the rate")
+        return
+    seconds = ns_to_s(grown.until_ns - grown.since_ns)
+    text = f"{grown.arrivals} requests arrived in the last {seconds:.0f} s and {grown.completions} were completed"
+    check = limited("backlog_ratio", grown.deficit, text, limit=grown.limit)
+    if not check.ok:
+        text = f"the rate exceeds the server's capacity: {text}; in the system were {grown.before}, at the end {grown.after}"
+        check = limited("backlog_ratio", grown.deficit, text, limit=grown.limit)
+    yield check
+
+
+def _changed(found: Constancy, seen: Observed) -> Check:
+    if not found.judged:
+        return limited("changed_ratio", None, "too few requests to see whether the server was the same all the time")
+    names = ", ".join(found.judged)
+    if not found.changes and found.explained and found.prompts is not None:
+        text = f"the length of prompts changed from {_figure(found.prompts.outside)} to {_figure(found.prompts.inside)} tokens "
+        text += f"{_when(found.prompts, seen)}: whether the server was the same all the time is unknown; shuffle the data set"
+        return limited("changed_ratio", None, text)
+    if not found.changes:
+        return limited("changed_ratio", 1.0, f"{names}: the same all the time")
+    largest, *others = found.changes
+    advice = _advice(largest, seen)
+    change, unit = largest.change, "tok/s" if largest.name == THROUGHPUT else "ms"
+    if change.at_begin and change.at_end:
+        how = "rose" if change.factor > 1 else "fell"
+        text = f"{largest.name} {how} from {_figure(change.outside)} to {_figure(change.inside)} {unit}, {_when(change, seen)}"
+        return limited("changed_ratio", change.size, text, advice=advice)
+    how = "as high" if change.factor > 1 else "lower"
+    text = f"{largest.name} was {change.size:.1f} x {how} {_when(change, seen)}: "
+    text += f"{_figure(change.inside)} {unit}, otherwise {_figure(change.outside)}"
+    also = ", ".join(each.name for each in others)
+    return limited("changed_ratio", change.size, f"{text} (also: {also})" if also else text, advice=advice)
+
+
+def _advice(named: Named, seen: Observed) -> str:
+    """What to do about a change, by when and in which direction it was."""
+    change = named.change
+    is_slower = (change.factor > 1) != (named.name == THROUGHPUT)
+    if change.at_begin and not change.at_end and is_slower:
+        return f"raise --warmup, so that the first {ns_to_s(change.end_ns - seen.begin_ns):.0f} s are not measured"
+    if change.at_end and not is_slower:
+        return "the server became faster: raise --warmup, or run longer"
+    if change.at_begin and not change.at_end:
+        return "the server slowed down after a start with boosted clocks or an empty cache: run longer, or raise --warmup"
+    if change.at_end:
+        return "the server slowed down: look for throttling, full memory, other load; then run again"
+    return "look for what else used the server or the machine at that time; then run again"
+
+
+def _when(change: Change, seen: Observed) -> str:
+    """The part of the time, in seconds of the run (or stage)."""
+    since, until, whole = (ns_to_s(at - seen.begin_ns) for at in (change.begin_ns, change.end_ns, seen.end_ns))
+    if change.at_begin and change.at_end:
+        return "evenly over the time"
+    if change.at_begin:
+        return f"in the first {until:.0f} s of {whole:.0f} s"
+    return f"from {since:.0f} s to the end at {whole:.0f} s" if change.at_end else f"from {since:.0f} s to {until:.0f} s"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def observed(evidence: Evidence) -> Observed:
+    """The requests as columns. Of later turns of conversations, whose prompts grow, only the failures count."""
+    records = evidence.records
+    is_open = evidence.gap_ms is not None and bool(records.has("scheduled_mono_ns").all())
+    started_ns = records.instants("scheduled_mono_ns" if is_open else "started_mono_ns")
+    ended_ns, is_ok, is_failed = records.instants("ended_mono_ns"), records.equals("status", OK), records.is_failed()
+    waited = np.nan_to_num(records.numbers("client_queue_ms")) if is_open else 0.0
+    later = records.numbers("turn") > 1
+
+    def latency(name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        return np.where(later | ~is_ok, np.nan, records.numbers(name))
+
+    tokens = np.where(is_ok, output_counts(records), records.numbers("token_events"))
+    if np.isnan(tokens[is_ok]).any() or not tokens[is_ok].any():
+        tokens = np.ones(len(records))
+    return Observed(
+        started_ns=started_ns,
+        first_ns=records.optional_instants("first_token_mono_ns"),
+        ended_ns=ended_ns,
+        is_ok=is_ok,
+        is_failed=is_failed,
+        ttft_ms=latency("ttft_ms") + waited,
+        tpot_ms=np.where(is_ok | later, latency("tpot_ms"), _cut_tpot_ms(records)),
+        e2el_ms=latency("e2el_ms") + waited,
+        tokens=np.nan_to_num(tokens),
+        prompt_tokens=records.numbers("prompt_tokens"),
+        begin_ns=int(started_ns.min()),
+        end_ns=max(int(started_ns.min()) + 1, int(started_ns.max()) if evidence.cut_ns is None else evidence.cut_ns),
+        scheduled_ns=started_ns if is_open else None,
+        is_even=not later.any(),
+    )
+
+
+def _cut_tpot_ms(records: Records) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The time per token event of requests that were cut, up to there: a server that slows down leaves many of them."""
+    first, last = records.optional_instants("first_token_mono_ns"), records.optional_instants("last_token_mono_ns")
+    steps = records.numbers("token_events") - 1
+    known = records.equals("status", "cancelled") & (first >= 0) & (last > first) & (steps > 0)
+    return np.where(known, (last - first) / NS_PER_MS / np.where(known, steps, 1.0), np.nan)

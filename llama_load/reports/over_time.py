@@ -1,0 +1,128 @@
+"""The steady part and the drift of a long run: lines of the block, and in summary.json."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from llama_load.analysis.keys import percentile_word
+from llama_load.analysis.over_time import SteadyFigures
+from llama_load.analysis.results import Results
+from llama_load.metrics.definitions import EVERY, of_group
+from llama_load.metrics.soak import Drift, Soak
+from llama_load.metrics.steady import NONE, SteadyPart
+from llama_load.metrics.summary import Summary
+from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns
+from llama_load.units import ns_to_s, quantity
+
+# A part that is nearly all of the run says nothing new.
+WHOLE = 0.98
+
+
+def steady_lines(results: Results) -> Iterable[str]:
+    """The figures of the steady part beside those of the whole; why there is none. Nothing where too few requests were sent, or
+    where nearly all of the run is steady."""
+    found = results.steady
+    if found is None or (found.figures is None and found.part.reason != NONE and found.part.shift_ns is None):
+        return
+    if found.part.requests >= WHOLE * len(results.run.records.measured()):
+        return
+    yield headline("Steady Part", "-")
+    yield from textwrap.wrap(steady_text(found), TEXT_WIDTH, subsequent_indent="  ")
+    if found.figures is not None:
+        yield from in_columns([("", "steady part", "whole run"), *_rows(found.figures, results.total)], gap="  ")
+
+
+def steady_text(found: SteadyFigures) -> str:
+    """Where it begins and ends, or why there is none."""
+    part = found.part
+    shift = found.seconds(part.shift_ns)
+    changed = "" if shift is None else f"; the server changed at {shift:.0f} s"
+    if part.begin_ns is None:
+        return f"{part.reason}: {part.text}{changed}"
+    begin, end = found.seconds(part.begin_ns) or 0.0, found.seconds(part.end_ns) or 0.0
+    text = f"{begin:.1f} s to {end:.1f} s of the run: {quantity(part.requests, 'request')}"
+    return f"{text}; {part.warmup_share:.1%} before it are warm-up{changed}"
+
+
+def _rows(steady: Summary, whole: Summary) -> Iterable[tuple[str, str, str]]:
+    """Throughputs, and mean and percentiles of the latencies."""
+    for name, attribute in (("Request throughput (req/s)", "request_throughput"), ("Output tok/s", "output_throughput")):
+        yield name, _cell(getattr(steady, attribute)), _cell(getattr(whole, attribute))
+    for latency in of_group(EVERY):
+        one, all_ = steady.distributions[latency.key], whole.distributions[latency.key]
+        if one.count:
+            yield f"Mean {latency.name} (ms)", _cell(one.mean), _cell(all_.mean)
+            for p in one.percentiles:
+                yield f"P{p:g} {latency.name} (ms)", _cell(one.percentile(p)), _cell(all_.percentile(p))
+
+
+def _cell(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.2f}"
+
+
+def steady_json(results: Results) -> dict[str, Any] | None:
+    """The part in seconds of the run, and its figures under vLLM's keys."""
+    found = results.steady
+    if found is None:
+        return None
+    part: SteadyPart = found.part
+    plain: dict[str, Any] = {
+        "reason": part.reason,
+        "text": part.text,
+        "begin_s": found.seconds(part.begin_ns),
+        "end_s": found.seconds(part.end_ns),
+        "requests": part.requests,
+        "warmup_share": part.warmup_share,
+        "shift_s": found.seconds(part.shift_ns),
+    }
+    figures = found.figures
+    if figures is not None:
+        plain |= {"request_throughput": figures.request_throughput, "output_throughput": figures.output_throughput}
+        for latency in of_group(EVERY):
+            sample = figures.distributions[latency.key]
+            plain |= {f"mean_{latency.key}_ms": sample.mean, f"median_{latency.key}_ms": sample.median}
+            plain |= {f"{percentile_word(p)}_{latency.key}_ms": sample.percentile(p) for p in sample.percentiles}
+    return plain
+
+
+def soak_lines(results: Results) -> Iterable[str]:
+    """A row per figure of a long run: change per hour with its interval; when failures came together."""
+    found = results.soak
+    if found is None:
+        return
+    yield headline(f"Drift over {found.hours:.1f} Hours", "-")
+    rows = [("", "median", "per hour", "95 % interval", ""), *map(_drift_row, found.drifts)]
+    yield from in_columns(rows, gap="  ")
+    yield "(* the interval leaves out zero: it drifts)"
+    yield from textwrap.wrap(failure_text(found, results), TEXT_WIDTH, subsequent_indent="  ")
+
+
+def _drift_row(drift: Drift) -> tuple[str, str, str, str, str]:
+    low, high = (each / drift.level if drift.level else 0.0 for each in (drift.low, drift.high))
+    mark = "*" if drift.is_certain else ""
+    return f"{drift.name} ({drift.unit})", f"{drift.level:.2f}", f"{drift.share:+.2%}", f"{low:+.2%} to {high:+.2%}", mark
+
+
+def failure_text(found: Soak, results: Results) -> str:
+    """When failures came together."""
+    burst = found.failures
+    if burst is None:
+        return "failures: none came together"
+    origin_ns = int(results.run.records.measured().instants("started_mono_ns").min())
+    since, until = (ns_to_s(at - origin_ns) / 3600 for at in (burst.begin_ns, burst.end_ns))
+    return f"failures: {burst.inside:.1%} from {since:.2f} h to {until:.2f} h, otherwise {burst.outside:.2%}"
+
+
+def soak_json(results: Results) -> dict[str, Any] | None:
+    """The drifts, per hour in their units."""
+    found = results.soak
+    if found is None:
+        return None
+    return {
+        "hours": found.hours,
+        "drifts": [asdict(drift) | {"share": drift.share, "is_certain": drift.is_certain} for drift in found.drifts],
+        "failures": None if found.failures is None else asdict(found.failures),
+    }

@@ -1,0 +1,12 @@
+#!/bin/sh
+# lock.sh BIN    writes docker/requirements*.txt: every package of the image with its version and hashes, from the index of PyPI.
+set -eu
+cd "$(dirname "$0")/.."
+lock() {
+    "$1/uv" pip compile --no-config --generate-hashes --universal --python-version 3.11 --no-header --no-annotate --quiet \
+        --upgrade --output-file "docker/requirements$2.txt" "$3" ${4:+--extra "$4"}
+}
+lock "$1" "" pyproject.toml ""
+lock "$1" -demo pyproject.toml demo
+echo "hatchling>=1.26" | "$1/uv" pip compile --no-config --generate-hashes --universal --python-version 3.11 --no-header \
+    --no-annotate --quiet --upgrade --output-file docker/requirements-build.txt -

@@ -1,0 +1,189 @@
+"""Whether a server was the same all the time: planted changes are named with their time, and constant servers are not accused.
+
+The rates of `benchmarks/steadiness.py`, with fewer seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from llama_load.metrics.backlog import backlog
+from llama_load.metrics.changes import Change, is_confirmed
+from llama_load.metrics.check import LIMITS
+from llama_load.metrics.constancy import TPOT, Constancy, Observed, constancy
+from llama_load.metrics.steady import steady_part
+from tests.queue_runs import LAWS, QueueRun, Slowdown, closed_loop, observed, open_loop, shared_loop
+
+S = 1_000_000_000
+END = 1e7
+SEEDS = 15
+
+
+def alarms(run: QueueRun, cut_s: float | None = None) -> list[str]:
+    """What the verdict would call changed."""
+    found = constancy(observed(run, cut_s))
+    names = [each.name for each in found.changes if each.change.size > LIMITS["changed_ratio"].limit]
+    grown = None if run.scheduled_ns is None else backlog(run.scheduled_ns, run.ended_ns)
+    if grown is not None and grown.deficit > max(grown.limit, LIMITS["backlog_ratio"].limit):
+        names.append("backlog")
+    return names + ["cold start"] * (found.cold_start is not None)
+
+
+def rate(make: Callable[[np.random.Generator], QueueRun], cut_s: float | None = None, seeds: int = SEEDS) -> float:
+    return sum(bool(alarms(make(np.random.default_rng(seed)), cut_s)) for seed in range(seeds)) / seeds
+
+
+def test_constant_servers_are_seldom_accused() -> None:
+    """At most 2 % of open loops at 50 to 80 % load and closed loops of 1 to 4 x slots; 345 runs here, thousands in the benchmark."""
+    runs = [lambda rng, n=n, load=load: open_loop(rng, n, load) for n in (100, 300) for load in (0.5, 0.7, 0.8)]
+    runs += [lambda rng, n=n, u=u, law=law: closed_loop(rng, n, u, law) for n in (100, 300) for u in (4, 16) for law in LAWS]
+    runs += [lambda rng, law=law: closed_loop(rng, 300, 8, law, varies="speed") for law in LAWS]
+    runs += [lambda rng, load=load: shared_loop(rng, 300, load) for load in (0.5, 0.8)]
+    rates = [rate(make) for make in runs]
+    assert np.mean(rates) <= 0.02
+    assert max(rates) <= 2 / SEEDS
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(
+    ("changes", "until_s", "begin_s"),
+    [
+        ([Slowdown(20, END, 10)], 40, 20),  # TPOT 20 -> 200 ms
+        ([Slowdown(40, END, 4)], 60, 40),
+        ([Slowdown(30, END, 10)], 60, 30),
+        ([Slowdown(20, 40, 2)], 60, 20),  # a slow middle third
+        ([Slowdown(60, END, 0.5)], 90, 60),  # faster
+    ],
+)
+def test_a_change_is_seen_and_dated(law: str, changes: list[Slowdown], until_s: float, begin_s: float) -> None:
+    """Closed loops of four users, cut by their time: in all of the seeds but one, and the time of the change is right to 5 s."""
+    factor = changes[0].factor
+    seen = 0
+    for seed in range(10):
+        run = closed_loop(np.random.default_rng(seed), 2000, 4, law, changes=changes, until_s=until_s)
+        found = constancy(observed(run, until_s)).changes
+        if not found:
+            continue
+        change = next((each.change for each in found if each.name == TPOT), found[0].change)
+        seen += (change.factor > 1) == (factor > 1) and abs(change.begin_ns / S - begin_s) < 5
+    assert seen >= 9
+
+
+def test_a_slow_start_is_seen() -> None:
+    """The first third of the requests takes six times as long; so does the first third of the time."""
+    for begin, end in ((0, 66), (0, 30)):
+        run = closed_loop(np.random.default_rng(0), 100, 4, changes=[Slowdown(begin, end, 6)])
+        change = constancy(observed(run)).changes[0].change
+        assert abs(change.end_ns / S - end) < 0.15 * end if change.at_begin else abs(change.begin_ns / S - end) < 0.15 * end
+
+
+def test_one_cold_first_request_is_seen_and_one_long_prompt_is_not() -> None:
+    run = closed_loop(np.random.default_rng(0), 100, 4, slow_first=60)
+    seen = observed(run)
+    cold = constancy(seen).cold_start
+    assert cold is not None
+    assert (5000 < cold.first_ms < 7000, cold.requests) == (True, 4)
+    prompt_tokens = np.full(100, 100.0)
+    prompt_tokens[0] = 6000
+    assert constancy(replace(seen, prompt_tokens=prompt_tokens)).cold_start is None
+
+
+def test_a_change_is_seen_in_an_open_loop_whose_latencies_depend_on_the_load() -> None:
+    """Continuous batching at 40 % load, twice as slow in the middle third of 188 s: at equal load the latencies differ."""
+
+    def slow(rng: np.random.Generator) -> QueueRun:
+        return shared_loop(rng, 300, 0.4, changes=[Slowdown(63, 125, 2)])
+
+    assert rate(slow) >= 0.6
+
+
+def test_a_data_set_that_is_sorted_by_length_is_no_change_of_the_server() -> None:
+    """Prompts of 100 to 400 tokens, in this order, and TTFT in proportion; the same TTFT without such prompts is a change."""
+    seen = observed(closed_loop(np.random.default_rng(0), 400, 4))
+    longer = np.linspace(1, 4, 400)
+    slower = replace(seen, ttft_ms=100 * longer)
+    assert [each.name for each in constancy(slower).changes] == ["TTFT"]
+    explained = constancy(replace(slower, prompt_tokens=100 * longer))
+    assert (explained.changes, [each.name for each in explained.explained]) == ([], ["TTFT"])
+
+
+def test_one_slow_request_is_no_change_and_four_are() -> None:
+    """A part of the time with one slow request among 80 others, or with four; and the wrong direction."""
+    change = Change(0, 10 * S, inside=200.0, outside=20.0, at_begin=True, at_end=False)
+    middle = np.concatenate((np.full(4, 5 * S), np.full(80, 50 * S)))
+    values = np.concatenate((np.full(4, 200.0), np.linspace(19, 21, 80)))
+    assert is_confirmed(change, values, middle)
+    assert not is_confirmed(change, values[3:], middle[3:])
+    assert not is_confirmed(replace(change, inside=2.0), values, middle)
+
+
+def test_a_stall_is_seen_in_the_throughput() -> None:
+    """10 s of nothing in the middle of a minute."""
+    assert rate(lambda rng: closed_loop(rng, 2000, 4, changes=[Slowdown(25, 35, 1e4)], until_s=60), 60) >= 0.9
+
+
+def test_a_stable_open_loop_has_no_growing_backlog_and_an_overloaded_one_has() -> None:
+    """1000 arrivals at 80 % of the capacity: never; at 150 %: always."""
+
+    def grows(load: float) -> float:
+        runs = [open_loop(np.random.default_rng(seed), 1000, load) for seed in range(20)]
+        return float(np.mean(["backlog" in alarms(run) for run in runs]))
+
+    assert (grows(0.8), grows(1.5)) == (0.0, 1.0)
+
+
+def test_a_backlog_counts_arrivals_and_completions() -> None:
+    """100/s arrive, 80/s are completed, for 2 s: from 1 s on 80 of 100 arrivals are completed."""
+    arrivals = (np.arange(200) * 0.01 * S).astype(np.int64)
+    grown = backlog(arrivals, ((np.arange(200) + 1) * 0.0125 * S).astype(np.int64))
+    assert grown is not None
+    assert grown.growth == grown.arrivals - grown.completions
+    assert grown.deficit == pytest.approx(0.2, abs=0.03)
+    assert grown.deficit > grown.limit
+    assert backlog(arrivals[:20], arrivals[:20]) is None
+
+
+def test_arrivals_that_were_never_sent_are_backlog() -> None:
+    arrivals = (np.arange(200) * 0.01 * S).astype(np.int64)
+    kept_up = backlog(arrivals, arrivals + S // 100)
+    behind = backlog(arrivals, arrivals + S // 100, unsent=100)
+    assert kept_up is not None
+    assert behind is not None
+    assert kept_up.deficit <= kept_up.limit
+    assert behind.deficit > behind.limit
+
+
+def failing(is_failed: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Constancy:
+    """A run of 400 requests in which these fail."""
+    seen: Observed = observed(closed_loop(np.random.default_rng(0), 400, 4))
+    return constancy(replace(seen, is_ok=~is_failed, is_failed=is_failed))
+
+
+def test_failures_that_come_together_are_named_and_scattered_ones_are_not() -> None:
+    together = np.zeros(400, dtype=np.bool_)
+    together[200:206] = True
+    ended_s = closed_loop(np.random.default_rng(0), 400, 4).ended_ns[200:206] / S
+    burst = failing(together).failures
+    assert burst is not None
+    assert burst.begin_ns / S < np.median(ended_s) < burst.end_ns / S < burst.begin_ns / S + 15
+    assert (burst.inside > 0.2, burst.outside) == (True, 0.0)
+    scattered = np.zeros(400, dtype=np.bool_)
+    scattered[np.arange(10, 400, 70)] = True
+    assert failing(scattered).failures is None
+
+
+def test_few_requests_leave_it_unknown() -> None:
+    assert constancy(observed(closed_loop(np.random.default_rng(0), 20, 4))).judged == []
+
+
+def test_nothing_is_quadratic_in_the_requests() -> None:
+    """100,000 requests: a square of them would not fit into memory."""
+    n = 100_000
+    started = np.sort(np.random.default_rng(0).integers(0, 10_000 * S, n))
+    run = QueueRun(started, started, started + S // 10, started + 2 * S, np.full(n, 46))
+    assert alarms(run) == []
+    assert steady_part(started, run.ended_ns, run.tpot_ms, scheduled_ns=started).is_steady

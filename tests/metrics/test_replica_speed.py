@@ -1,0 +1,42 @@
+"""Replicas of equal speed behind queues are rarely called different; a slow one nearly always is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from llama_load.metrics.replica_speed import replica_difference
+from tests.make_records import record, table
+from tests.queueing import waits_s
+
+HOSTS = ["http://a", "http://b", "http://c"]
+SLOTS = 4
+
+
+def is_found(seed: int, load: float, slow: float, count: int = 240) -> bool:
+    """An open loop over three replicas of four slots, in turns; service times exponential with mean 1 s, the third's `slow` s. The
+    time per token is proportional to the number of busy slots when the request gets one."""
+    draws = np.random.default_rng(seed)
+    arrivals = np.cumsum(draws.exponential(1 / (len(HOSTS) * SLOTS * load), count))
+    rows = []
+    for number, host in enumerate(HOSTS):
+        own = arrivals[number::3]
+        service = draws.exponential(slow if number == 2 else 1.0, len(own))
+        waits = waits_s(own, service, SLOTS)
+        begun = own + waits
+        for arrival, wait, at in zip(own, waits, begun, strict=True):
+            busy = int(((begun <= at) & (begun + service > at)).sum())
+            tpot = 10 * busy * draws.lognormal(sigma=0.2) * (slow if number == 2 else 1)
+            rows.append(record(start_ms=1000 * arrival, host=host, ttft_ms=1000 * wait + 100, tpot_ms=tpot, itl_ms=[]))
+    found = replica_difference(table(*rows).ok(), HOSTS)
+    return found is not None and found.is_sure and found.size > 1.5
+
+
+@pytest.mark.parametrize("runs", [10, pytest.param(100, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("load", [0.5, 0.7, 0.9])
+def test_equal_replicas_are_called_different_in_at_most_one_run_of_a_hundred(load: float, runs: int) -> None:
+    assert sum(is_found(seed, load, 1.0) for seed in range(runs)) <= runs // 100
+
+
+def test_a_replica_of_half_the_speed_is_found() -> None:
+    assert sum(is_found(seed, 0.4, 2.0) for seed in range(10)) >= 9

@@ -1,0 +1,219 @@
+"""Counts that do not fit each other, lengths that were not configured, answers that nobody generated: each flaw in records whose
+truth is known is named, and the clean run beside it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llama_load.analysis.results import Results, analyze
+from llama_load.metrics.server_counters import ServerCounters
+from llama_load.record import RequestRecord
+from llama_load.runs import Run
+from tests.make_records import MS, manifest, record, table
+
+REQUESTS, TOKENS, GAP_MS = 20, 80, 25.0
+
+
+def answers(count: int = REQUESTS, *, tokens: int = TOKENS, **changed: Any) -> list[RequestRecord]:
+    """Answers of 80 tokens, one every 25 ms, 4 characters each; different prompts of 50 tokens and different answers."""
+    fields = {
+        "max_tokens": tokens,
+        "output_chars": 4 * tokens,
+        "output_bytes": 4 * tokens,
+        "prompt_chars": 200,
+        "prompt_tokens": 50,
+        "prompt_token_source": "usage",
+        "planned_prompt_tokens": 50,
+    }
+    return [
+        replace(
+            record(number, start_ms=2500.0 * number, gaps_ms=(GAP_MS,) * (tokens - 1)),
+            **fields | {"prompt_sha256": f"p{number}", "output_sha256": f"o{number}"} | changed,
+        )
+        for number in range(count)
+    ]
+
+
+def of(records: list[RequestRecord], **about: Any) -> Results:
+    return analyze(Run(Path("run"), manifest(num_prompts=len(records), **about), table(*records), recovered=False))
+
+
+def bad(found: Results) -> dict[str, str]:
+    return {check.name: check.text for check in found.verdict.checks if not check.ok}
+
+
+def reporting(share: float, *, events: float = 1.0, **changed: Any) -> list[RequestRecord]:
+    """Answers whose usage is `share` of the tokens that the server generated, and whose events are `events` of them."""
+    reported = round(TOKENS * share)
+    seen = round(TOKENS * events)
+    fields = {"output_tokens": reported, "token_events": seen, "max_tokens": 2 * TOKENS, "finish_reason": "stop"}
+    fields["tpot_ms"] = GAP_MS * (TOKENS - 1) / (reported - 1)
+    return answers(**fields | changed)
+
+
+def test_a_clean_run_has_nothing_to_say() -> None:
+    found = of(answers())
+    assert bad(found) == {}
+    assert {check.name: check.value for check in found.verdict.checks}["count_gap_ratio"] == 0.0
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 1.05, 1.09, 2.0])
+def test_usage_that_does_not_fit_the_events_is_named_and_the_figures_count_the_events(share: float) -> None:
+    """20 x 80 tokens one by one, 25 ms apart: TPOT 25 ms, whatever usage says."""
+    found = of(reporting(share))
+    assert "the figures count the events" in bad(found)["count_gap_ratio"]
+    assert found.total.total_output_tokens == REQUESTS * TOKENS
+    assert found.total.distributions["tpot"].mean == pytest.approx(GAP_MS)
+
+
+def test_events_that_were_lost_are_named() -> None:
+    """8 % of the events are missing. The server's counters confirm its usage, so that the figures keep it."""
+    lost = reporting(1.0, events=0.92)
+    assert "count_gap_ratio" in bad(of(lost))
+    found = of(lost, counters=ServerCounters(output_tokens=REQUESTS * TOKENS))
+    assert "events were lost or merged on the way" in bad(found)["count_gap_ratio"]
+    assert found.total.total_output_tokens == REQUESTS * TOKENS
+
+
+@pytest.mark.parametrize(
+    "explained",
+    [
+        reporting(1.0, events=79 / 80),  # the end of the answer has no text
+        reporting(1.0, events=0.75, blank_events=20),  # blanks before the first token
+        reporting(1.0, events=0.75, output_chars=240, output_bytes=320),  # characters of several tokens
+        reporting(1.0, events=0.2, draft_tokens=80, draft_accepted=64, server_predict_ms=1.0),  # accepted drafts
+        reporting(1.0, events=0.25, event_tokens=(4,) * 20),  # events report their tokens
+        reporting(1.0, events=0.2),  # five tokens an event, by their text: 20 characters
+        reporting(1.0, events=0.2, max_tokens=2 * TOKENS, choices=2),  # several answers
+        reporting(1.0, events=1.5, merged_events=40),  # a gateway that cuts tokens into pieces
+        reporting(1.0, events=0.85, reasoning_tokens=30),  # the markup of reasoning
+    ],
+)
+def test_tokens_without_an_event_of_their_own_are_explained(explained: list[RequestRecord]) -> None:
+    found = of(explained)
+    assert "count_gap_ratio" not in bad(found)
+    assert found.total.total_output_tokens == REQUESTS * TOKENS
+
+
+def test_one_server_of_two_that_miscounts_is_named_alone() -> None:
+    wrong = [replace(each, host="http://b") for each in reporting(2.0)[:10]]
+    found = of([*reporting(1.0)[10:], *wrong])
+    assert "http://b" in bad(found)["count_gap_ratio"]
+    assert found.total.total_output_tokens == REQUESTS * TOKENS
+
+
+def test_answers_longer_than_requested_are_named() -> None:
+    """80 tokens for 40, with fixed lengths as well; with n = 2 that is what was requested."""
+    for fixed in (False, True):
+        assert "the server ignores max_tokens" in bad(of(answers(max_tokens=40), fixed_lengths=fixed))["long_answer_ratio"]
+    assert "long_answer_ratio" not in bad(of(answers(max_tokens=40, choices=2), fixed_lengths=True))
+    assert "short_answer_ratio" in bad(of(answers(max_tokens=80, choices=2), fixed_lengths=True))
+
+
+@pytest.mark.parametrize(
+    ("changed", "estimated"),
+    [
+        ({"prompt_tokens": 6, "planned_prompt_tokens": 400}, False),
+        ({"prompt_tokens": 6, "planned_prompt_tokens": 400}, True),
+        ({"prompt_tokens": 360, "planned_prompt_tokens": 400}, False),  # 10 % are missing
+    ],
+)
+def test_prompts_that_the_server_cut_are_named(changed: dict[str, int], estimated: bool) -> None:
+    about = {"tokenizer": "estimate"} if estimated else {}
+    assert bad(of(answers(**changed), **about))["shortened_prompt_ratio"].startswith("20 of 20 prompts have fewer tokens")
+
+
+def test_prompts_that_were_all_cut_at_one_length_are_named_although_an_estimate_is_coarse() -> None:
+    rows = [
+        replace(each, planned_prompt_tokens=300 + 40 * n, prompt_tokens=min(512, 300 + 40 * n)) for n, each in enumerate(answers())
+    ]
+    assert "shortened_prompt_ratio" in bad(of(rows, tokenizer="estimate"))
+    whole = [replace(each, prompt_tokens=each.planned_prompt_tokens) for each in rows]
+    assert "shortened_prompt_ratio" not in bad(of(whole, tokenizer="estimate"))
+
+
+@pytest.mark.parametrize(("estimated", "factor"), [(False, 1.0), (True, 0.6), (True, 2.0)])
+def test_prompts_of_their_planned_length_are_fine(estimated: bool, factor: float) -> None:
+    """With a chat template on top; an estimate is wrong by a factor."""
+    rows = answers(prompt_tokens=round(400 * factor) + 30, planned_prompt_tokens=400)
+    assert bad(of(rows, **({"tokenizer": "estimate"} if estimated else {}))) == {}
+
+
+@pytest.mark.parametrize("different", [1, 4])
+def test_one_answer_for_everybody_is_named(different: int) -> None:
+    """A cache or a stub in front: one answer for all prompts, or one for each of four users."""
+    rows = [replace(each, output_sha256=f"o{number % different}") for number, each in enumerate(answers())]
+    assert bad(of(rows))["equal_answer_ratio"].startswith(f"{REQUESTS - different} of 20 answers are equal")
+    same = [replace(each, prompt_sha256="p", planned_prompt_tokens=None, cached_tokens=0) for each in rows]
+    assert "equal_answer_ratio" not in bad(of(same))  # the same prompt may have the same answer
+
+
+def test_refusals_are_named() -> None:
+    """30 % content_filter; 10 % of four tokens; all of three tokens. Short answers to a request for eight are fine."""
+    filtered = [replace(each, finish_reason="content_filter" if n < 6 else "length") for n, each in enumerate(answers())]
+    assert "6 of 20 answers were refused or filtered" in bad(of(filtered))["refused_ratio"]
+    short = answers(2, tokens=4, finish_reason="stop", max_tokens=TOKENS, output_sha256="no")
+    assert "2 of 20 answers ended after 4 tokens or less" in bad(of([*short, *answers()[2:]]))["abrupt_answer_ratio"]
+    three = answers(tokens=3, finish_reason="stop", max_tokens=TOKENS)
+    assert "abrupt_answer_ratio" in bad(of(three))
+    assert bad(of(answers(tokens=3, finish_reason="stop", max_tokens=8))) == {}
+
+
+def test_both_instants_are_reported_where_an_answer_begins_with_blanks() -> None:
+    rows = [replace(each, first_blank_mono_ns=each.started_mono_ns + 4 * MS, blank_events=1) for each in answers()]
+    (note,) = [check.text for check in of(rows).verdict.checks if check.name == "blank_first_events"]
+    assert note == (
+        "20 answers began with blanks, 4.0 ms after the start in the median; their TTFT is that of the first visible text, 100.0 ms"
+    )
+
+
+def test_a_first_token_that_was_not_generated_is_named() -> None:
+    """4 ms, then 300 ms, then one every 25 ms; or before half of the server's own time for the prompt. A long prompt of others
+    between two tokens of some answers is no such thing."""
+    early = {"ttft_ms": 4.0, "itl_ms": [300.0, *[GAP_MS] * (TOKENS - 2)]}
+    assert "20 of 20 answers got their first token long before the others" in bad(of(answers(**early)))["early_first_ratio"]
+    assert "early_first_ratio" in bad(of(answers(ttft_ms=40.0, server_prompt_ms=95.0, server_predict_ms=2000.0)))
+    speculative = {"ttft_ms": 40.0, "itl_ms": [90.0, *[0.0, 0.0, 0.0, 90.0] * 19, 0.0, 0.0]}
+    assert "early_first_ratio" not in bad(of(answers(**speculative)))
+    some = [replace(each, **early) if number % 3 == 0 else each for number, each in enumerate(answers())]
+    assert "early_first_ratio" not in bad(of(some))
+
+
+def test_preempted_requests_are_named() -> None:
+    counted = ServerCounters(requests=REQUESTS, preemptions=5)
+    assert "preempted requests 5 times" in bad(of(answers(), counters=counted))["preemption_ratio"]
+    assert bad(of(answers(), counters=replace(counted, preemptions=0))) == {}
+
+
+def test_a_model_that_changes_during_the_run_is_named() -> None:
+    """Two models that were requested are no change."""
+    rows = [replace(each, answered_model="a (f1)" if n < 15 else "a (f2)") for n, each in enumerate(answers())]
+    assert bad(of(rows))["answer_models"] == "the answers of one server name 2 models: 15 × a (f1), 5 × a (f2)"
+    requested = [replace(each, model=f"m{n % 2}", answered_model=f"m{n % 2}") for n, each in enumerate(answers())]
+    assert bad(of(requested)) == {}
+
+
+def replicas(slow: float, seed: int = 0) -> list[RequestRecord]:
+    """Three replicas in turns, the third with `slow` times the TPOT; noise of 20 %."""
+    draws = np.random.default_rng(seed)
+    rows = answers(90)
+    return [
+        replace(
+            each,
+            host=f"http://{number % 3}",
+            tpot_ms=GAP_MS * draws.lognormal(sigma=0.2) * (slow if number % 3 == 2 else 1),
+        )
+        for number, each in enumerate(rows)
+    ]
+
+
+def test_one_slow_replica_of_three_is_named() -> None:
+    about = {"targets": [{"url": f"http://{number}"} for number in range(3)]}
+    assert "replica http://2 is" in bad(of(replicas(2.0), **about))["replica_difference"]
+    assert "faster" in bad(of(replicas(0.4), **about))["replica_difference"]
+    assert bad(of(replicas(1.0), **about)) == {}

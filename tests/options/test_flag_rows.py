@@ -1,0 +1,121 @@
+"""Each flag's row: a path or a secret cannot slip onto the page, into a manifest or past the guard."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from locust.argument_parser import get_empty_argument_parser
+
+from llama_load.errors import UsageError
+from llama_load.foreign_text import MASK, is_secret_name, redacted
+from llama_load.options.flag import GROUPS, LOAD, PAGE_PATHS, Flag, Kind
+from llama_load.options.flag_reader import FlagReader
+from llama_load.options.flags import FLAGS, declare, without_keys, without_secrets
+from llama_load.options.form import LOCUSTS, USED_BY, fields
+from llama_load.options.options import read_options, secret_values
+from llama_load.users.request_headers import is_secret_header
+
+PATHS = {*PAGE_PATHS, Kind.FOLDER}
+# Flags that take no file although their help names one.
+SPEAK_OF_FILES = {"--fail-if"}
+SENTINEL = "sentinel-0123456789"
+
+
+def paths_in(value: Any) -> Iterator[Path]:
+    if isinstance(value, Path):
+        yield value
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from paths_in(getattr(value, field.name))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            yield from paths_in(each)
+    elif isinstance(value, dict):
+        yield from paths_in(list(value.values()))
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.dest)
+def test_what_becomes_a_path_has_the_kind_of_a_path(flag: Flag) -> None:
+    try:
+        options = read_options(SimpleNamespace(**{flag.dest: [SENTINEL] if flag.repeated else SENTINEL}))
+    except UsageError:
+        return  # a flag that refuses a file name takes none, or is --ca-file
+    if any(SENTINEL in str(path) for path in paths_in(options)):
+        assert flag.kind in PATHS
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.dest)
+def test_a_flag_with_the_name_or_help_of_a_path_or_secret_has_its_kind(flag: Flag) -> None:
+    assert flag.secret or not is_secret_name(flag.dest)
+    names_file = (
+        re.search(r"\b(file|folder|path|[Cc]ertificates)\b|\.(json|xml|pem)\b", flag.help) and flag.name not in SPEAK_OF_FILES
+    )
+    assert flag.kind in PATHS or not (names_file or re.search(r"_(dir|path|file|folder)$", flag.dest)) or flag.switch
+
+
+@pytest.mark.parametrize("kind", [*(kind for kind in Kind if kind not in PAGE_PATHS), None], ids=str)
+def test_a_kind_without_a_check_is_not_on_the_page(kind: Any) -> None:
+    """Fail closed: also a kind that nobody knows."""
+    may = {Kind.TEXT, Kind.NUMBER, Kind.EXPRESSION, Kind.CHOICE, Kind.SWITCH, Kind.SERVER_KEY}
+    assert Flag("--new", kind, LOAD, "", "x").on_page is (kind in may)
+    assert Flag("--new", kind, None, "", "x").on_page is False
+
+
+def test_the_page_shows_what_the_rows_allow_and_no_key() -> None:
+    parser = get_empty_argument_parser()
+    declare(parser)
+    ours = {flag.dest for flag in FLAGS}
+    assert parser.args_included_in_web_ui.keys() & ours == {flag.dest for flag in FLAGS if flag.on_page and not flag.secret}
+    for keys in (False, True):
+        shown = {field.name for group in fields([], [], keys=keys).values() for field in group} - {each.name for each in LOCUSTS}
+        assert shown == {flag.dest for flag in FLAGS if flag.on_page and (keys or not flag.secret)}
+    assert all(flag.group in GROUPS for flag in FLAGS if flag.on_page)
+    assert set().union(*USED_BY.values()) <= ours
+
+
+@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.secret], ids=lambda flag: flag.dest)
+def test_a_secret_is_masked_everywhere(flag: Flag) -> None:
+    secret = f"canary-{flag.dest}-0123456789"
+    text = f"X-Anything: {secret}" if flag.repeated else secret
+    given = SimpleNamespace(**{flag.dest: [text] if flag.repeated else text})
+    options = read_options(given)
+    assert secret in secret_values(FlagReader(given))
+    assert (secret in secret_values(FlagReader(given), for_servers=True)) is (flag.kind is Kind.SERVER_KEY)
+    assert secret not in str(options.given_flags) and secret not in str(without_keys(vars(given)))
+    assert secret not in str(without_secrets(["locust", flag.name, text, f"{flag.name}={text}"]))
+    assert redacted(f"the server answers: {secret}!") == f"the server answers: {MASK}!"
+
+
+@pytest.mark.parametrize(
+    "name", ["X-Jwt", "X-Team", "Ocp-Apim-Subscription", "Ocp-Apim-Subscription-Id", "X-Api-Key", "Host", "New"]
+)
+def test_the_value_of_a_header_is_a_key_whatever_its_name(name: str) -> None:
+    """Only some names were keys: X-Jwt went to a host typed into the page, to workers, and into reports."""
+    assert is_secret_header(name, "abcdef0123")
+    given = SimpleNamespace(header=[f"{name}: canary-{name}-0123"])
+    assert secret_values(FlagReader(given), for_servers=True) == [f"canary-{name}-0123"]
+    read_options(given)
+    assert redacted(f"canary-{name}-0123") == MASK
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("Content-Type", "application/json"), ("user-agent", "curl/8"), ("ACCEPT", "text/event-stream")),
+        *(("X-Session", "{conversation}"), ("X-User", "{worker}/{user}-{prompt}"), ("X-Empty", "")),
+    ],
+)
+def test_harmless_headers_are_no_keys(name: str, value: str) -> None:
+    """Those of a short list, and values made of fields alone."""
+    assert not is_secret_header(name, value)
+
+
+def test_what_is_only_reported_is_not_among_the_settings_of_a_run() -> None:
+    options = read_options(SimpleNamespace(label="a", lang="zh", fail_if=["failed>3"], seed="3")).given_flags
+    assert options["seed"] == "3" and not {"label", "lang", "fail_if", "run_dir"} & options.keys()
