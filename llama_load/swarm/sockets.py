@@ -50,6 +50,8 @@ HANDSHAKE_MS, CONNECT_MS = 5_000, 3_000
 YIELD_S = 0.005
 BACKLOG = 1024  # connections that the kernel keeps until the master accepts them: 500 workers come at once
 LOOK_AGAIN_S = 1.0
+# A worker's first message on a new connection, so that the master knows at once who has come back.
+HERE_I_AM = [b""]
 POLLIN = int(zmq.POLLIN)  # as an enum it would cost 3 us to compare
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
@@ -193,6 +195,8 @@ class Server(_Socket):
                 if printable(peer) != peer or not frames:
                     raise ValueError("it has no proper name")
                 self._note_connection(peer, first.get(zmq.SRCFD))
+                if frames == HERE_I_AM:
+                    continue
                 if peer.endswith(RECORDS_SUFFIX):
                     worker = peer.removesuffix(RECORDS_SUFFIX)
                     return worker, Message(messages.RECORDS, messages.unpack_batch(frames), worker)
@@ -344,6 +348,7 @@ class Client(_Socket):
                 self.is_connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 if self.is_connected:
                     self.closed_since_s, self.connections = None, self.connections + 1
+                    self._send(self.socket, HERE_I_AM)
                 elif event == zmq.EVENT_DISCONNECTED and self.connections:
                     self.closed_since_s = self.closed_since_s or time.monotonic()
                 elif event & _FAILED:
