@@ -53,7 +53,9 @@ LOOK_AGAIN_S = 1.0
 # A worker's first message on a new connection, so that the master knows at once who has come back.
 HERE_I_AM = [b""]
 POLLIN = int(zmq.POLLIN)  # as an enum it would cost 3 us to compare
-_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+# A master with another key only closes the connection. So does a network that breaks, but not so often in a row.
+_CUT_OFF, MOST_CUT_OFF = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, 5
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -158,11 +160,12 @@ class Server(_Socket):
         if keys is not None:
             keys.on_master(self.socket)
         self._inbox = _Inbox(self.socket)
-        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | _FAILED)
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED)
         self._events = _Inbox(self._monitor)
         self._connections: dict[str, int] = {}  # of each peer: the file descriptor of its connection
         self._peers: dict[int, str] = {}
         self._closed_s: dict[str, float] = {}
+        self._accepted_s = 0.0
         self._named: set[str] = set()
         try:
             if port == 0:
@@ -221,7 +224,8 @@ class Server(_Socket):
         """For how long both connections of this worker have been closed, by its side or by what is in between; 0: they are not.
         (A network that is cut closes nothing for a minute.)"""
         since_s = self._closed_s.get(worker)
-        return 0.0 if since_s is None else time.monotonic() - since_s
+        # Whoever has connected since then may be this worker: it says so after a few round trips.
+        return 0.0 if since_s is None else time.monotonic() - max(since_s, self._accepted_s)
 
     def _note_connection(self, peer: str, connection: int) -> None:
         if self._connections.get(peer) != connection:
@@ -245,6 +249,8 @@ class Server(_Socket):
         if event["event"] & _FAILED and "" not in self._named:
             self._named.add("")
             logger.error("a connection was refused: the peer has no swarm key or another one; %s", SAME_KEY)
+        if event["event"] == zmq.EVENT_ACCEPTED:
+            self._accepted_s = time.monotonic()
         if event["event"] != zmq.EVENT_DISCONNECTED:
             return
         peer = self._peers.pop(event["value"], None)
@@ -288,7 +294,7 @@ class Client(_Socket):
         self.closed_since_s: float | None = None
         self.connections = 0
         self._inbox = _Inbox(self.socket)
-        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED)
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED | _CUT_OFF)
         self._events = _Inbox(self._monitor)
         for socket, name in ((self.socket, identity), (self._records, identity + RECORDS_SUFFIX)):
             if keys is not None:
@@ -342,16 +348,19 @@ class Client(_Socket):
                 self._report(f"a message of the master is ignored: {error}")
 
     def _listen(self) -> None:
+        cut_off = 0
         with suppress(zmq.ZMQError):  # closed
             while True:
                 event = self._events.receive(lambda flags: recv_monitor_message(self._monitor, flags))["event"]
                 self.is_connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 if self.is_connected:
+                    cut_off = 0
                     self.closed_since_s, self.connections = None, self.connections + 1
                     self._send(self.socket, HERE_I_AM)
                 elif event == zmq.EVENT_DISCONNECTED and self.connections:
                     self.closed_since_s = self.closed_since_s or time.monotonic()
-                elif event & _FAILED:
+                cut_off += bool(event & _CUT_OFF)
+                if event & _FAILED or cut_off == MOST_CUT_OFF:
                     self._report(f"the master refuses this worker, or it is no master of this swarm: {SAME_KEY}")
 
     def _report(self, fault: str) -> None:
