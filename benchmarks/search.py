@@ -2,6 +2,7 @@
 
 - 50 searches of the most users, in closed loops of 8 and 32 slots (capacities of 10, 20 and 43 users)
 - 50 searches of the most requests/s, on M/M/8 and M/M/32 (90 % within a wait; the truth by Erlang C)
+- 50 tunings of a server with a known best setting, whose speed drifts by 5 % from block to block and scatters by 2 %
 - 200 runs of --until on M/M/8, M/M/32 at loads of 0.5 to 0.9, and in closed loops of 16, 32 and 64 users on 8 slots; beside it the
   usual rule, intervals for independent values, looked at every 100 requests
 
@@ -10,6 +11,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,6 +31,7 @@ from benchmarks.queues import (
 from llama_load.experiments.search.closed import UserGoal, search_users
 from llama_load.experiments.search.open_loop import LATENCY, RateGoal, search_rate
 from llama_load.experiments.search.probe import Capacity, ProbeResult
+from llama_load.experiments.tune.race import race
 from llama_load.metrics.statistics import percentile_interval
 from llama_load.metrics.until import Requests, Until, UntilRule
 
@@ -178,6 +182,61 @@ def _stopped(queue: Queue, percentile: float, run: Callable[[Times, Times], tupl
     return Stopped(len(ended) / len(found), float(np.mean(held)), float(np.median([count for count, _, _ in ended])))
 
 
+# A server by its flags: slots, type of the cache; batch, threads, flash attention; draft tokens. The default comes first.
+SPEEDS = (
+    ((1, 0.5), (2, 0.8), (4, 1.0), (8, 0.9)),
+    ((1, 1.0), (2, 1.05)),
+    ((512, 0.9), (1024, 1.0), (2048, 1.0)),
+    ((4, 0.85), (8, 1.0)),
+    ((0, 0.9), (1, 1.0)),
+    ((0, 1.0), (8, 1.12)),
+)
+STAGED = ((0, 1), (2, 3, 4), (5,))  # settings of each stage
+DRIFT, SCATTER = 0.05, 0.02
+BEST_WITHIN = 0.03
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The speed that a tuning found, as a share of the best, and its runs; beside it the best of one run of every combination."""
+
+    found: float
+    runs: int
+    found_by_grid: float
+
+
+def tuning(seed: int) -> Tuning:
+    """One tuning of the simulated server."""
+    draw = np.random.default_rng(seed)
+    places = [0] * len(SPEEDS)
+    runs = 0
+
+    def speed(chosen: list[int]) -> float:
+        return float(np.prod([values[place][1] for values, place in zip(SPEEDS, chosen, strict=True)]))
+
+    for number, settings in enumerate(STAGED):
+        combinations = list(itertools.product(*(range(len(SPEEDS[setting])) for setting in settings)))
+        drifts: dict[int, float] = {}
+
+        def run(place: int, block: int, combinations: list[tuple[int, ...]] = combinations, settings: tuple[int, ...] = settings,
+                drifts: dict[int, float] = drifts) -> float:  # fmt: skip
+            nonlocal runs
+            runs += 1
+            drift = drifts.setdefault(block, float(draw.normal(0, DRIFT)))
+            chosen = list(places)
+            for setting, each in zip(settings, combinations[place], strict=True):
+                chosen[setting] = each
+            return speed(chosen) * math.exp(drift + float(draw.normal(0, SCATTER)))
+
+        winner = race(len(combinations), run, seed + number).winner
+        for setting, each in zip(settings, combinations[winner], strict=True):
+            places[setting] = each
+    every = list(itertools.product(*(range(len(values)) for values in SPEEDS)))
+    once = [speed(list(each)) * math.exp(float(draw.normal(0, math.hypot(DRIFT, SCATTER)))) for each in every]
+    best = max(speed(list(each)) for each in every)
+    return Tuning(speed(places) / best, runs, speed(list(every[int(np.argmax(once))])) / best)
+
+
 def main() -> None:
     """Print the tables."""
     print("| search | truth | interval holds it | answer close | requests, median | most | width, median |")
@@ -189,6 +248,11 @@ def main() -> None:
         truth = open_capacity(limit, slots, SHARE) * slots
         row = tally([search_of_rate(slots, limit, seed) for seed in range(SEARCHES)], truth, 0.0)
         print(_row(f"rate, M/M/{slots}, 90 % within {limit:g}", f"load {truth / slots:.2f}", row), flush=True)
+    tunings = [tuning(seed) for seed in range(SEARCHES)]
+    combinations = math.prod(map(len, SPEEDS))
+    print(f"\nTuning: within {BEST_WITHIN:.0%} of the best in {sum(each.found >= 1 - BEST_WITHIN for each in tunings)} of {SEARCHES}, with "
+          f"{np.median([each.runs for each in tunings]):.0f} runs (most {max(each.runs for each in tunings)}); one run of each of the "
+          f"{combinations} combinations: in {sum(each.found_by_grid >= 1 - BEST_WITHIN for each in tunings)}")  # fmt: skip
     print("\n| queue | figure | ended early | interval holds the truth | requests, median | independent: holds the truth |")
     print("|---|---|---:|---:|---:|---:|")
     draw = np.random.default_rng(1)

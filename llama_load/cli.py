@@ -23,6 +23,7 @@ from llama_load.cli_search import add_search
 from llama_load.cli_serve import add_serve, split_server_flags
 from llama_load.cli_sweep import add_sweep
 from llama_load.cli_telemetry import add_telemetry
+from llama_load.cli_tune import add_tune
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.foreign_text import printable_lines
 from llama_load.reports.formats import FORMATS, export
@@ -155,6 +156,7 @@ def command_parser() -> Parser:
     add_compare(commands)
     add_search(commands)
     add_sweep(commands)
+    add_tune(commands)
     add_datasets(commands)
     add_files(commands)
     return parser

@@ -33,7 +33,7 @@ llama_cpp)
         -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=OFF -DGGML_RPC=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_TESTS=OFF \
         -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_NUMBER=11434 >"$folder/cmake.log"
     "$folder/bin/ninja" -C "$folder/build" llama-server llama-bench llama-quantize ggml-rpc-server llama-perplexity \
-        llama-fit-params >"$folder/ninja.log" || { tail -n 30 "$folder/ninja.log"; exit 1; }
+        llama-fit-params llama-tokenize >"$folder/ninja.log" || { tail -n 30 "$folder/ninja.log"; exit 1; }
     rm -rf "$folder/source"
     find "$folder/build" -name '*.o' -delete
     ;;

@@ -52,8 +52,7 @@ class Swarm:
 
     def records_on_disk(self) -> int:
         """How many bytes of records the master has written."""
-        journal = self.run_dir / "requests.arrows"
-        return journal.stat().st_size if journal.exists() else 0
+        return sum(journal.stat().st_size for journal in self.run_dir.glob("requests*.arrows"))
 
     def has_records(self) -> bool:
         return self.records_on_disk() > 0

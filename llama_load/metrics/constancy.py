@@ -150,7 +150,7 @@ def _is_confirmed(series: _Series, change: Change) -> bool:
     if len(series.values):
         return is_confirmed(change, series.values, series.middle_ns, has_waits=series.has_waits)
     inside = (series.middle_ns >= change.begin_ns) & (series.middle_ns < change.end_ns)
-    return int(inside.sum()) >= FEWEST_REQUESTS and change.size > series.by_one**2
+    return int(inside.sum()) >= FEWEST_REQUESTS and change.size > series.by_one**3
 
 
 def _series(seen: Observed) -> Iterator[_Series]:

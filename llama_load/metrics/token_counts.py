@@ -126,7 +126,7 @@ def _without_event(records: Records) -> NDArray[np.float64]:
 
 def _placed(records: Records) -> NDArray[np.bool_]:
     """Answers whose events report their own tokens."""
-    lengths = records.table["event_tokens"].combine_chunks().value_lengths().to_numpy(zero_copy_only=False)
+    lengths = records.column("event_tokens").combine_chunks().value_lengths().to_numpy(zero_copy_only=False)
     return np.asarray(np.nan_to_num(np.asarray(lengths, dtype=np.float64)) > 0, dtype=np.bool_)
 
 

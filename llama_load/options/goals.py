@@ -14,6 +14,7 @@ from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.thresholds import DEFAULT, VERDICT, Threshold, least_values, parse_threshold, percentile_of
 from llama_load.metrics.until import Until, parse_until
 from llama_load.options.flag_reader import FlagReader
+from llama_load.runs.manifest import MOST_PERCENTILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +116,6 @@ def _percentiles(given: str, faults: list[str]) -> list[float]:
             values.append(value)
         else:
             faults.append(f"--metric-percentiles must be numbers between 0 and 100, such as 50,99, got {part.strip()!r}")
+    if len(values) > MOST_PERCENTILES:
+        faults.append(f"--metric-percentiles must be at most {MOST_PERCENTILES} numbers, got {len(values)}")
     return values

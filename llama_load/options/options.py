@@ -85,6 +85,7 @@ class RunOptions:
     telemetry: TelemetryOptions
     price_per_hour: float | None
     junit: Path | None
+    upload: str | None
     lang: str
     no_report_html: bool
     metrics_address: tuple[str, int] | None  # where to serve /metrics
@@ -164,6 +165,7 @@ def read_options(namespace: Any) -> RunOptions:
         telemetry=read_telemetry(flags),
         price_per_hour=number("price_per_hour", float, 0),
         junit=Path(junit) if junit else None,
+        upload=text("upload"),
         lang=chosen("lang", LANGUAGES) or ENGLISH,
         no_report_html=switch("no_report_html"),
         metrics_address=_address(text("metrics_port"), faults),

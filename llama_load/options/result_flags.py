@@ -84,6 +84,15 @@ RESULT_FLAGS = (
         reports_only=True,
     ),
     Flag(
+        "--upload",
+        Kind.ADDRESS,
+        None,
+        "",
+        "copy the run folder to this URL after the run: s3://BUCKET/PATH (needs s3fs), gs://BUCKET/PATH (gcsfs), file:///PATH, or "
+        "any other place that fsspec knows",
+        reports_only=True,
+    ),
+    Flag(
         "--no-report-html",
         Kind.SWITCH,
         ADVANCED,

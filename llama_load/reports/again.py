@@ -8,6 +8,7 @@ from pathlib import Path
 
 from llama_load.analysis.results import analyze
 from llama_load.errors import UsageError
+from llama_load.foreign_text import printable
 from llama_load.reports.block import block
 from llama_load.reports.show import show
 from llama_load.reports.write import try_to_write_reports, write_html
@@ -48,7 +49,8 @@ def _snapshot(folder: Path, spools: Sequence[Path]) -> int:
         raise UsageError(f"the run in {folder} is still in progress; add spools when it has ended")
     results = analyze(load_run(folder))
     print(block(results), end="")
-    print(f"Run folder: {folder}. Another process is writing it: this is a snapshot, and nothing in the folder was changed.")
+    shown = printable(str(folder), None)
+    print(f"Run folder: {shown}. Another process is writing it: this is a snapshot, and nothing in the folder was changed.")
     return results.exit_code
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +13,7 @@ from llama_load.metrics.definitions import EVERY, of_group
 from llama_load.metrics.soak import Drift, Soak
 from llama_load.metrics.steady import NONE, SteadyPart
 from llama_load.metrics.summary import Summary
-from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns
+from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns, wrapped
 from llama_load.units import ns_to_s, quantity
 
 # A part that is nearly all of the run says nothing new.
@@ -30,7 +29,7 @@ def steady_lines(results: Results) -> Iterable[str]:
     if found.part.requests >= WHOLE * len(results.run.records.measured()):
         return
     yield headline("Steady Part", "-")
-    yield from textwrap.wrap(steady_text(found), TEXT_WIDTH, subsequent_indent="  ")
+    yield from wrapped(steady_text(found), TEXT_WIDTH, indent="  ")
     if found.figures is not None:
         yield from in_columns([("", "steady part", "whole run"), *_rows(found.figures, results.total)], gap="  ")
 
@@ -97,7 +96,7 @@ def soak_lines(results: Results) -> Iterable[str]:
     rows = [("", "median", "per hour", "95 % interval", ""), *map(_drift_row, found.drifts)]
     yield from in_columns(rows, gap="  ")
     yield "(* the interval leaves out zero: it drifts)"
-    yield from textwrap.wrap(failure_text(found, results), TEXT_WIDTH, subsequent_indent="  ")
+    yield from wrapped(failure_text(found, results), TEXT_WIDTH, indent="  ")
 
 
 def _drift_row(drift: Drift) -> tuple[str, str, str, str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from llama_load.analysis.results import Results
+from llama_load.foreign_text import printable
 from llama_load.reports.first_screen import Line, first_screen
 
 
@@ -21,4 +22,4 @@ def show(results: Results, text: str, out: TextIO) -> None:
     else:
         print(*(line.text for line in lines), sep="\n", file=out)
     print(text, end="", file=out)
-    print(f"Run folder: {results.run.path}", file=out, flush=True)
+    print(f"Run folder: {printable(str(results.run.path), None)}", file=out, flush=True)

@@ -114,8 +114,9 @@ def _opened(file: Path, columns: pa.Schema) -> Iterator[pq.ParquetFile]:
             raise TooLarge(f"{file.name} describes itself in more than {MOST_FOOTER_BYTES >> 20} MiB")
         opened.seek(0)
         about = pq.read_metadata(opened)
-        present = set(about.schema.to_arrow_schema().names)
-        texts = [field.name for field in columns if pa.types.is_string(field.type) and field.name in present]
+        # The leaf of a list has another name.
+        stored = {field.name for field in about.schema.to_arrow_schema() if not pa.types.is_nested(field.type)}
+        texts = [field.name for field in columns if pa.types.is_string(field.type) and field.name in stored]
         opened.seek(0)
         with pq.ParquetFile(opened, metadata=about, read_dictionary=texts, page_checksum_verification=True) as table:
             yield table

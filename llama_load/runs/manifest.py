@@ -22,6 +22,8 @@ MANIFEST = "run.json"
 JOURNAL, PACKED = "requests.arrows", "requests.packed.arrows"
 TABLE = "requests.parquet"
 RUNNING = "running"
+Percentile = Annotated[float, msgspec.Meta(gt=0, lt=100)]
+MOST_PERCENTILES = 100  # each is a figure of every latency, stage and part
 
 
 @dataclass(slots=True)
@@ -132,7 +134,7 @@ class Manifest:
     run_time_s: float | None = None
     seed: int = 0
     price_per_hour: float | None = None  # of the whole set-up, in the user's currency
-    percentiles: list[Annotated[float, msgspec.Meta(gt=0, lt=100)]] = field(default_factory=lambda: [99.0])
+    percentiles: Annotated[list[Percentile], msgspec.Meta(max_length=MOST_PERCENTILES)] = field(default_factory=lambda: [99.0])
     percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
     goodput: list[str] = field(default_factory=list)
     fail_if: list[str] = field(default_factory=list)

@@ -12,6 +12,7 @@ Locust's -t is implemented here, because Locust's timer would include the warm-u
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -41,6 +42,7 @@ from llama_load.reports.result_json import result_json
 from llama_load.reports.show import show
 from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
+from llama_load.runs.upload import check_place
 from llama_load.swarm import messages, rpc
 from llama_load.swarm.alive_file import keep_alive_file
 from llama_load.swarm.clean_logs import clean_logs
@@ -114,6 +116,7 @@ class Lifecycle:
         self.metrics = RunMetrics()
         self.outcome: Outcome | None = None  # of the last run, or of a start that was refused
         self._junit: Path | None = None
+        self._upload: str | None = None
         self._has_html = True
         self._is_interrupted = self._is_quitting = False
         self._autostarts = bool(self.options.autostart) and not self.headless
@@ -136,6 +139,8 @@ class Lifecycle:
                 add_pages(RunControl(self, self._guard))
             options = self.read(self.options, environment.host)
             self._take_over_options(options)
+            if options.upload is not None:
+                check_place(options.upload)  # so that a mistake is reported before the run
             if options.metrics_address is not None:
                 serve_metrics(options.metrics_address, self.metrics)
             if self.headless:
@@ -245,6 +250,7 @@ class Lifecycle:
                 spawn_rate = None if prepared.is_open or is_shaped else self.options.spawn_rate
                 prepared.writer.manifest.ramp_s = ramp_s(users, spawn_rate)
             self._junit = prepared.options.junit
+            self._upload = prepared.options.upload
             self._has_html = not prepared.options.no_report_html
             run = MasterRun if isinstance(self.environment.runner, MasterRunner) else LocalRun
             self.active = run(self.environment, prepared, self._user_scaler)
@@ -300,6 +306,8 @@ class Lifecycle:
                 gevent.sleep(CSV_LAST_WRITE_S)
             if self._has_html:
                 fault = in_thread(lambda: write_html(results, text))
+            if self._upload is not None:
+                self._copy_to(self._upload, folder)
             self.environment.events.llm_report.fire(run_dir=results.run.path, summary=result_json(results))
         except LlamaLoadError as error:
             fault, self.exit_code = str(error), error.exit_code
@@ -324,6 +332,16 @@ class Lifecycle:
         except OSError as error:
             self.exit_code = 3
             _say(f"cannot write the {kind} file {file}: {error.strerror}; everything else is in the run folder")
+
+    def _copy_to(self, url: str, folder: Path) -> None:
+        """Upload the run folder. (Not in a thread: gevent's subprocesses belong to the main one.)"""
+        command = [sys.executable, "-m", "llama_load.runs.upload", str(folder), url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.exit_code = 3
+            _say(f"the run could not be uploaded: {done.stderr.strip()}; it is in {folder}")
+        else:
+            print(f"Uploaded to {printable_lines(done.stdout.strip())}", file=sys.stderr)
 
     def _interrupted(self, count: int) -> None:
         """Ctrl-C or SIGTERM, for the first or second time (see `llama_load.swarm.signals`)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ import requests
 import trustme
 
 from llama_load.bundled import bundled
+from llama_load.experiments.perplexity.binary import read_estimate
+from llama_load.experiments.sweep.plan import PerplexityPlan
+from llama_load.experiments.sweep.quality import by_binary
 from llama_load.serving.launch import Server, serving
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.projector_maker import cached_projector
@@ -235,3 +239,17 @@ def test_a_shared_pool_is_known_before_it_overflows(
     rows = {row["name"]: row for row in done.manifest["preflight"]}
     assert rows["KV pool"]["level"] == "warning"
     assert "of 1024 tokens needed" in rows["KV pool"]["value"]
+
+
+def test_perplexity_needs_no_server(llama_cpp: Path, model: Path) -> None:
+    """The estimate and its error are those of llama-perplexity, and the tokens those of llama-tokenize beside it."""
+    text = bundled("datasets/perplexity_text.txt")
+    command = [str(llama_cpp / "llama-perplexity"), "-m", str(model), "-f", str(text), "-c", "512", "-t", "1"]
+    by_hand = subprocess.run(command, capture_output=True, text=True, check=True)
+    expected = read_estimate(by_hand.stdout + by_hand.stderr)
+    plan = PerplexityPlan(context=512, binary=str(llama_cpp / "llama-perplexity"), args="-t 1")
+    figures, reasons = by_binary(plan, model, "")
+    assert (figures["perplexity"], figures["perplexity_error"], reasons) == (expected.estimate, expected.error, {})
+    tokens = figures["bits_per_byte"] * len(text.read_bytes()) / math.log2(expected.estimate)
+    assert tokens == pytest.approx(round(tokens), abs=1e-6)
+    assert 1000 < tokens < 5000

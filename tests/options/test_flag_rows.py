@@ -119,3 +119,9 @@ def test_harmless_headers_are_no_keys(name: str, value: str) -> None:
 def test_what_is_only_reported_is_not_among_the_settings_of_a_run() -> None:
     options = read_options(SimpleNamespace(label="a", lang="zh", fail_if=["failed>3"], seed="3")).given_flags
     assert options["seed"] == "3" and not {"label", "lang", "fail_if", "run_dir"} & options.keys()
+
+
+def test_too_many_percentiles_are_refused_before_the_run() -> None:
+    """Its run.json could not be read."""
+    with pytest.raises(UsageError, match="at most 100 numbers, got 101"):
+        read_options(SimpleNamespace(metric_percentiles=",".join(["50"] * 101)))

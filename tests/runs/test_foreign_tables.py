@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from llama_load import cli
 from llama_load.comparison.figures import read_json
 from llama_load.earlier_runs import sent_before
 from llama_load.errors import RunError, UsageError
@@ -146,6 +148,21 @@ def test_large_files_are_refused_unread(folder: Path, tmp_path: Path) -> None:
     assert last_with_label(tmp_path, "x") is None
     with pytest.raises(UsageError, match="over the limit of 256 MiB"):
         read_json(sparse(folder / "summary.json"))
+
+
+def test_a_manifest_does_not_ask_for_thousands_of_figures(folder: Path) -> None:
+    """90,000 percentiles were computed for minutes."""
+    about = json.loads((folder / MANIFEST).read_text())
+    about["percentiles"] = [place / 1000 for place in range(1, 90_000)]
+    (folder / MANIFEST).write_text(json.dumps(about))
+    with pytest.raises(RunError, match="length <= 100"):
+        load_run(folder)
+
+
+def test_the_name_of_a_folder_cannot_write_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path / "a\x1b[31mred\nVALID", record(1))
+    assert cli.main(["report", str(folder)]) in (0, 3)
+    assert "\x1b" not in "".join(capsys.readouterr())
 
 
 def test_batches_that_were_packed_are_counted_unpacked(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ import pytest
 import requests
 
 from llama_load import __version__
-from llama_load.runs import JOURNAL
-from llama_load.runs.journal import read_journal
+from llama_load.runs.run_journal import read_run_journal
 from llama_load.serving.process import free_port
 from llama_load.serving.simulated import read_log
 from tests.conftest import SHAREGPT, Finished, Simulated, environment, locust_command
@@ -375,7 +374,7 @@ def test_a_late_worker_whose_clock_is_elsewhere(simulate: Callable[..., Simulate
     server = simulate(*QUICK)
 
     def workers_on_record(running: Swarm) -> int:
-        return len(set(read_journal(running.run_dir / JOURNAL).table["worker"].to_pylist()))
+        return len(set(read_run_journal(running.run_dir).table()["worker"].to_pylist()))
 
     with swarm(tmp_path / "s", server.url, 1, "--num-prompts", "100000", "-u", "8", "--max-tokens", "12") as running:
         wait_until(running.has_records)

@@ -167,7 +167,8 @@ def _answer(search: _Search, why: str) -> Capacity:
     value = _cross(table, share)
     if search.ceiling is not None and value is not None and value >= search.ceiling:
         # Of these levels only the probes that happened to meet the goal could be used: nothing is known of them.
-        search.results = [replace(each, fault=each.fault or search.ceiling_fault) if each.level >= search.ceiling else each
+        unused = f"not used, since a probe at {search.ceiling} users could not be"
+        search.results = [replace(each, fault=each.fault or unused) if each.level >= search.ceiling else each
                           for each in search.results]  # fmt: skip
         table = _table(search.results)
         value = _cross(table, share)

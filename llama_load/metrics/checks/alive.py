@@ -93,8 +93,7 @@ def early_first_tokens(evidence: Evidence) -> Iterator[Check]:
     if len(judged) < LEAST_ANSWERS:
         yield limited(name, None, f"fewer than {LEAST_ANSWERS} streamed answers have {LEAST_GAPS} gaps or more")
         return
-    ttft_ms, (first_ms, long_ms) = judged.numbers("ttft_ms"), _gaps_ms(judged)
-    by_gap = (first_ms > EARLY_BY_TTFT * ttft_ms) & (first_ms > EARLY_BY_GAP * long_ms)
+    ttft_ms, (first_ms, by_gap) = judged.numbers("ttft_ms"), _first_gaps(judged)
     early = by_gap | (ttft_ms < judged.numbers("server_prompt_ms") / 2)
     text = f"{int(early.sum())} of {quantity(len(judged), 'answer')} got their first token long before the others"
     if early.any():
@@ -102,13 +101,23 @@ def early_first_tokens(evidence: Evidence) -> Iterator[Check]:
     yield limited(name, float(early.mean()), text)
 
 
-def _gaps_ms(judged: Records) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The first gap of each answer, and the 90th percentile of its other gaps."""
-    gaps = judged.table["itl_ms"].combine_chunks()
-    sizes = np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
-    pieces = np.split(np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64), np.cumsum(sizes)[:-1])
-    known = [piece if len(piece) > 1 else np.zeros(2) for piece in pieces]
-    return np.array([piece[0] for piece in known]), np.array([np.percentile(piece[1:], 90) for piece in known])
+def _first_gaps(judged: Records) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The first gap of each answer, and whether it is long against its TTFT and the 90th percentile of its other gaps."""
+    firsts, are_long = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)]
+    for batch in judged.batches():
+        gaps = batch.column("itl_ms").combine_chunks()
+        sizes = np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+        values = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
+        begins = np.cumsum(sizes) - sizes
+        first_ms = np.zeros(len(sizes))
+        first_ms[sizes > 1] = values[begins[sizes > 1]]
+        is_long = first_ms > EARLY_BY_TTFT * batch.numbers("ttft_ms")
+        for row in np.flatnonzero(is_long):  # few: a percentile takes 50 us
+            others = values[begins[row] + 1 : begins[row] + sizes[row]]
+            is_long[row] = first_ms[row] > EARLY_BY_GAP * np.percentile(others, 90)
+        firsts.append(first_ms)
+        are_long.append(is_long)
+    return np.concatenate(firsts), np.concatenate(are_long)
 
 
 def _asked_at_least(ok: Records, tokens: int) -> NDArray[np.bool_]:

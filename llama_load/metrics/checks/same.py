@@ -22,7 +22,8 @@ def changes(evidence: Evidence) -> Iterator[Check]:
     cold server; whether failures came together.
 
     Evidence: TPOT, TTFT, E2EL and output tokens/s by up to 24 slices of the run's time (`metrics.constancy`). False alarms: below
-    1 % of runs on queues with a constant server, closed and open, n = 100 to 1000; the table with the power is in docs/verdict.md,
+    1 % of runs on queues with a constant server, closed and open, n = 100 to 1000 (2 % where the speed of single requests is
+    lognormal); the table with the power is in docs/verdict.md,
     made by benchmarks/steadiness.py. Unknown below 8 slices of two request lengths and four requests each.
     """
     if not evidence.is_steady or not len(evidence.records):
