@@ -46,6 +46,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: P
         shown=() if manifest.stages else shown_latencies(manifest.percentile_metrics, figures),
         health=manifest.workers,
         lost=manifest.lost,
+        master_lag_s=manifest.master_lag_s,
         damaged=manifest.damaged,
         hosts=[str(target["url"]) for target in manifest.targets],
         slots=_slots(manifest),

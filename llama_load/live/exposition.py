@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 LABELS = ("workload", "stage", "host")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BOUNDS = [f"{bound / 1000:.6g}" for bound in bounds_ms(HISTOGRAM_BUCKETS)]
+MASTER_LAG = "Master lag (s): records"  # also the title of its chart and the name of its line
 # The gauges of `LiveFigures.gauges` that are metrics of their own; all others are samples of `llama_load_telemetry`.
 GAUGES = {
     "in_flight": ("requests_in_flight", "Requests in flight."),
     "waiting": ("requests_waiting", "Scheduled requests that wait at the client for the limit of requests in flight."),
     "workers": ("workers", "Connected workers; 1 without a swarm."),
+    MASTER_LAG: ("master_lag_seconds", "Time from the end of a request until a swarm's master has its record on disk."),
     "users": ("users", "Users that Locust runs."),
 }
 

@@ -339,6 +339,13 @@ LIMITS = {
         "a single-threaded client queues its own work above this",
         "use more workers; `llama-load calibrate --for 2000x50` estimates how many",
     ),
+    "master_lag_s": Limit(
+        CLIENT_BOUND,
+        5.0,
+        SEEN,
+        "a master that is behind with records is late with leases, too",
+        "less load for one master, or a faster machine for it",
+    ),
     # single gaps between tokens cannot be distinguished
     "merged_ratio": Limit(
         BLURRED,

@@ -121,6 +121,7 @@ class Evidence:
     # the client
     health: Sequence[WorkerHealth] = ()
     lost: Sequence[LostWorker] = ()
+    master_lag_s: float | None = None  # from the end of a request to its record on the master's disk, p90; None without a swarm
 
     # the run folder
     damaged: Sequence[DamagedJournal] = ()

@@ -80,6 +80,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *completeness.retried(evidence),
         client.core_wait(evidence),
         *client.cpu(evidence),
+        *client.master_lag(evidence),
         *(check for stage in stages for check in stage.bad),
         client.clock(evidence),
         *client.swarm_clock(evidence),

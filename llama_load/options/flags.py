@@ -259,7 +259,8 @@ FLAGS = (
         Kind.SECRET,
         None,
         "",
-        "shared key of master and workers; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: --processes generates one)",
+        "shared key of master and workers, at least 16 characters; safer in the environment as LLAMA_LOAD_SWARM_KEY (default: "
+        "--processes generates one)",
     ),
     Flag(
         "--ui-folder",

@@ -253,7 +253,7 @@ class RunController:
                 "waiting": self.dispatcher.overdue,
                 "users": self._host.users_asked(),
             }
-            gauges |= {"workers": self._host.workers(), **present_values(self.telemetry.live.series())}
+            gauges |= {"workers": self._host.workers(), **self._host.gauges(), **present_values(self.telemetry.live.series())}
             self.live.sample(self._phase_runner.what, by_group, gauges)
             gevent.sleep(SAMPLE_EVERY_S)
 

@@ -19,6 +19,9 @@ class RunHost(Courier, Protocol):
     def workers(self) -> int:
         """Connected workers; 1 without a swarm."""
 
+    def gauges(self) -> dict[str, float]:
+        """Figures of a swarm's master for the live page."""
+
     def add_users(self, count: int) -> None:
         """Start this many more users for stages. Does not block."""
 

@@ -153,6 +153,7 @@ class Manifest:
     host: dict[str, Any] = field(default_factory=dict)
     workers: list[WorkerHealth] = field(default_factory=list)
     lost: list[LostWorker] = field(default_factory=list)
+    master_lag_s: float | None = None  # from the end of a request to its record on the master's disk, p90 of all writes
     counters: ServerCounters | None = None  # the servers' counters during measurements, without warm-ups
     servers: list[ServerDescription] = field(default_factory=list)  # what the servers are made of, one per target
     server_changes: list[str] = field(default_factory=list)  # differences between the servers before and after the run

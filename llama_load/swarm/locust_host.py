@@ -25,6 +25,10 @@ class LocustHost:
         """See `RunHost.workers`."""
         return int(getattr(self._environment.runner, "worker_count", 1))
 
+    def gauges(self) -> dict[str, float]:
+        """See `RunHost.gauges`."""
+        return {}
+
     def add_users(self, count: int) -> None:
         """See `RunHost.add_users`."""
         self._user_scaler.grow(count)

@@ -18,6 +18,7 @@ from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.foreign_text import masked, printable
 from llama_load.live import LiveFigures
+from llama_load.live.exposition import MASTER_LAG
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED
@@ -166,6 +167,7 @@ class MasterRun(LocustHost):
                 self._lose(client_id, worker, may_return=True)
         for gone in self._controller.dispatcher.lost:
             gone.worker = short_name(gone.worker)
+        self._prepared.writer.manifest.master_lag_s = self._ingest.usual_lag_s
         return self._controller.finish(self._health())
 
     def _await_last_words(self) -> None:
@@ -295,6 +297,10 @@ class MasterRun(LocustHost):
     def sending(self) -> int:
         """See `RunHost.sending`."""
         return sum(len(worker.started) for worker in self._workers.values() if not worker.lost)
+
+    def gauges(self) -> dict[str, float]:
+        """See `RunHost.gauges`."""
+        return {MASTER_LAG: self._ingest.lag_s}
 
     def deliver(self, worker: str, leases: list[Lease]) -> None:
         """See `Courier.deliver`."""

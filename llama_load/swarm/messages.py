@@ -42,7 +42,8 @@ LEASES, BACK, STARTED, OVER = (f"llama_load_{kind}" for kind in ("leases", "back
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
-Text = Annotated[str, Meta(max_length=4096)]
+MOST_CHARACTERS = 4096
+Text = Annotated[str, Meta(max_length=MOST_CHARACTERS)]
 Count = Annotated[int, Meta(ge=0, le=10**9)]
 Instant = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 Keys = list[tuple[bool, int]]

@@ -75,7 +75,7 @@ class Presence:
             server = self._runner.server
             for client_id, node in list(self._runner.clients.items()):
                 # The last worker may come back, as after a restart of a proxy: without it Locust would end the test.
-                node.llama_load_closed = self._runner.worker_count > 1 and server.closed_for_s(client_id) > CLOSED_FOR_S
+                node.llama_load_closed = server.closed_for_s(client_id) > CLOSED_FOR_S and self._runner.worker_count > 1
                 if node.llama_load_closed:
                     node.heartbeat = NO_HEARTBEAT
 

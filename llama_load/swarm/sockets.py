@@ -17,13 +17,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from socket import has_dualstack_ipv6
-from typing import Any
+from typing import Any, TypeVar
 
 import gevent
 import zmq
-import zmq.green
+from gevent.event import Event
 from locust.exception import RPCError
 from locust.rpc import Message, zmqrpc
 from zmq.utils.monitor import recv_monitor_message
@@ -47,8 +48,16 @@ HEARTBEAT_MS, NO_ANSWER_MS, SILENT_MS = 2_000, 6_000, 60_000
 HANDSHAKE_MS, CONNECT_MS = 5_000, 3_000
 # A receiving loop lets others run after this time.
 YIELD_S = 0.005
-_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+BACKLOG = 1024  # connections that the kernel keeps until the master accepts them: 500 workers come at once
+LOOK_AGAIN_S = 1.0
+# A worker's first message on a new connection, so that the master knows at once who has come back.
+HERE_I_AM = [b""]
+POLLIN = int(zmq.POLLIN)  # as an enum it would cost 3 us to compare
+_FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+# A master with another key only closes the connection. So does a network that breaks, but not so often in a row.
+_CUT_OFF, MOST_CUT_OFF = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, 5
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -65,17 +74,53 @@ class Turns:
             self._since_s = time.monotonic()
 
 
+class _Inbox:
+    """Waits for messages of a socket. (zmq.green costs four times as much: it asks for ZeroMQ's state twice a message.)"""
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._there = Event()
+        self._is_waiting = False
+        self._watcher = gevent.get_hub().loop.io(socket.getsockopt(zmq.FD), 1)
+        self._watcher.start(self._there.set)
+
+    def receive(self, get: Callable[[int], T]) -> T:
+        """What `get(flags)` returns, as soon as it does not raise zmq.Again."""
+        while True:
+            with suppress(zmq.Again):
+                return get(zmq.NOBLOCK)
+            self._there.clear()
+            if self._has_message():
+                continue
+            self._is_waiting = True
+            self._there.wait(LOOK_AGAIN_S)
+            self._is_waiting = False
+
+    def look(self) -> None:
+        """To be called after each `send`, because that takes ZeroMQ's signal that a message has come."""
+        if self._is_waiting and self._has_message():
+            self._there.set()
+
+    def close(self) -> None:
+        """Wake who waits. Before the socket is closed."""
+        self._watcher.stop()
+        self._watcher.close()
+        self._there.set()
+
+    def _has_message(self) -> bool:
+        return bool(self._socket.getsockopt(zmq.EVENTS) & POLLIN)
+
+
 class _Socket(zmqrpc.BaseSocket):
     """What both sides have in common."""
 
     def __init__(self, host: str, port: int, keys: CurveKeys | None) -> None:
-        self._context = zmq.green.Context()
         self._keys = keys
         self._is_ipv4 = not has_dualstack_ipv6() or self.ipv4_only(host, port)
         self._turns = Turns()
 
     def _new_socket(self, kind: int, *more: tuple[int, int]) -> Any:
-        socket = self._context.socket(kind)
+        socket: Any = zmq.Context.instance().socket(kind)
         for option, value in (
             (zmq.LINGER, 0),
             (zmq.IPV6, int(not self._is_ipv4)),
@@ -111,13 +156,16 @@ class Server(_Socket):
     def __init__(self, host: str, port: int, keys: CurveKeys | None = None) -> None:
         super().__init__(host, port, keys)
         # Handover: a worker may come back before its old connection is known to be dead.
-        self.socket = self._new_socket(zmq.ROUTER, (zmq.ROUTER_HANDOVER, 1))
+        self.socket = self._new_socket(zmq.ROUTER, (zmq.ROUTER_HANDOVER, 1), (zmq.BACKLOG, BACKLOG))
         if keys is not None:
             keys.on_master(self.socket)
-        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | _FAILED)
+        self._inbox = _Inbox(self.socket)
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED)
+        self._events = _Inbox(self._monitor)
         self._connections: dict[str, int] = {}  # of each peer: the file descriptor of its connection
         self._peers: dict[int, str] = {}
         self._closed_s: dict[str, float] = {}
+        self._accepted_s = 0.0
         self._named: set[str] = set()
         try:
             if port == 0:
@@ -132,14 +180,15 @@ class Server(_Socket):
     def send_to_client(self, msg: Message) -> None:
         """See BaseSocket.send_to_client. A worker that is not connected gets nothing."""
         with suppress(zmq.ZMQError):
-            self.socket.send_multipart([msg.node_id.encode(), *self._frames(_without_secrets(msg).serialize())])
+            self.socket.send_multipart([msg.node_id.encode(), *self._frames(_without_secrets(msg).serialize())], zmq.NOBLOCK)
+            self._inbox.look()
 
     def recv_from_client(self) -> tuple[str, Message]:
         """See BaseSocket.recv_from_client."""
         while True:
             self._turns.take()
             try:
-                first = self.socket.recv(copy=False)
+                first = self._inbox.receive(lambda flags: self.socket.recv(flags, copy=False))
                 frames = self.socket.recv_multipart() if first.more else []
             except zmq.ZMQError as error:
                 gevent.sleep(YIELD_S)
@@ -149,6 +198,8 @@ class Server(_Socket):
                 if printable(peer) != peer or not frames:
                     raise ValueError("it has no proper name")
                 self._note_connection(peer, first.get(zmq.SRCFD))
+                if frames == HERE_I_AM:
+                    continue
                 if peer.endswith(RECORDS_SUFFIX):
                     worker = peer.removesuffix(RECORDS_SUFFIX)
                     return worker, Message(messages.RECORDS, messages.unpack_batch(frames), worker)
@@ -164,19 +215,17 @@ class Server(_Socket):
         """Log the first fault of each peer."""
         if worker not in self._named and len(self._named) < 1000:
             self._named.add(worker)
-            logger.error(
-                "a message of worker %s is ignored: %s (further ones are not reported)",
-                printable(worker, 80),
-                printable(fault, 1000),
-            )
+            shown = printable(worker, 80), printable(fault, 1000)
+            logger.error("a message of worker %s is ignored: %s (further ones are not reported)", *shown)
 
     # ------------------------------------------------------------------ who is connected
 
     def closed_for_s(self, worker: str) -> float:
         """For how long both connections of this worker have been closed, by its side or by what is in between; 0: they are not.
-        (A network that is cut closes nothing for 15 s.)"""
+        (A network that is cut closes nothing for a minute.)"""
         since_s = self._closed_s.get(worker)
-        return 0.0 if since_s is None else time.monotonic() - since_s
+        # Whoever has connected since then may be this worker: it says so after a few round trips.
+        return 0.0 if since_s is None else time.monotonic() - max(since_s, self._accepted_s)
 
     def _note_connection(self, peer: str, connection: int) -> None:
         if self._connections.get(peer) != connection:
@@ -194,12 +243,14 @@ class Server(_Socket):
             turns = Turns()
             while True:
                 turns.take()
-                self._note(recv_monitor_message(self._monitor))
+                self._note(self._events.receive(lambda flags: recv_monitor_message(self._monitor, flags)))
 
     def _note(self, event: Any) -> None:
         if event["event"] & _FAILED and "" not in self._named:
             self._named.add("")
             logger.error("a connection was refused: the peer has no swarm key or another one; %s", SAME_KEY)
+        if event["event"] == zmq.EVENT_ACCEPTED:
+            self._accepted_s = time.monotonic()
         if event["event"] != zmq.EVENT_DISCONNECTED:
             return
         peer = self._peers.pop(event["value"], None)
@@ -214,8 +265,11 @@ class Server(_Socket):
 
     def close(self, linger: int | None = None) -> None:
         """See BaseSocket.close."""
-        if not self.socket.closed:
-            self.socket.disable_monitor()
+        if self.socket.closed:
+            return
+        for inbox in (self._inbox, self._events):
+            inbox.close()
+        self.socket.disable_monitor()
         self._listening.kill(block=False)
         self.socket.close(linger=linger)
 
@@ -239,7 +293,9 @@ class Client(_Socket):
         self.is_connected = False
         self.closed_since_s: float | None = None
         self.connections = 0
-        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED)
+        self._inbox = _Inbox(self.socket)
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _FAILED | _CUT_OFF)
+        self._events = _Inbox(self._monitor)
         for socket, name in ((self.socket, identity), (self._records, identity + RECORDS_SUFFIX)):
             if keys is not None:
                 keys.on_worker(socket)
@@ -274,6 +330,7 @@ class Client(_Socket):
             socket.send_multipart(frames, zmq.NOBLOCK)
         except zmq.ZMQError:
             return False
+        self._inbox.look()
         return True
 
     def recv(self) -> Message:
@@ -281,7 +338,7 @@ class Client(_Socket):
         while True:
             self._turns.take()
             try:
-                frames = self.socket.recv_multipart()
+                frames = self._inbox.receive(self.socket.recv_multipart)
             except zmq.ZMQError as error:
                 gevent.sleep(0.1)  # closed: Locust asks again at once, and the greenlet that makes a new socket would never run
                 raise RPCError("ZMQ network broken") from error
@@ -291,15 +348,19 @@ class Client(_Socket):
                 self._report(f"a message of the master is ignored: {error}")
 
     def _listen(self) -> None:
+        cut_off = 0
         with suppress(zmq.ZMQError):  # closed
             while True:
-                event = recv_monitor_message(self._monitor)["event"]
+                event = self._events.receive(lambda flags: recv_monitor_message(self._monitor, flags))["event"]
                 self.is_connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
                 if self.is_connected:
+                    cut_off = 0
                     self.closed_since_s, self.connections = None, self.connections + 1
+                    self._send(self.socket, HERE_I_AM)
                 elif event == zmq.EVENT_DISCONNECTED and self.connections:
                     self.closed_since_s = self.closed_since_s or time.monotonic()
-                elif event & _FAILED:
+                cut_off += bool(event & _CUT_OFF)
+                if event & _FAILED or cut_off == MOST_CUT_OFF:
                     self._report(f"the master refuses this worker, or it is no master of this swarm: {SAME_KEY}")
 
     def _report(self, fault: str) -> None:
@@ -310,8 +371,11 @@ class Client(_Socket):
     def close(self, linger: int | None = None) -> None:
         """See BaseSocket.close."""
         self.is_connected = False
-        if not self.socket.closed:
-            self.socket.disable_monitor()
+        if self.socket.closed:
+            return
+        for inbox in (self._inbox, self._events):
+            inbox.close()
+        self.socket.disable_monitor()
         self._listening.kill(block=False)
         for socket in (self._records, self.socket):
             socket.close(linger=linger)

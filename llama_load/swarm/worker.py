@@ -157,7 +157,7 @@ class WorkerLifecycle:
 
     def _refuse(self, sentence: str) -> None:
         logger.error("%s", sentence)
-        self._runner.send_message(messages.REFUSE, {"sentence": sentence})
+        self._runner.send_message(messages.REFUSE, {"sentence": sentence[: messages.MOST_CHARACTERS]})
 
 
 class WorkerRun:
@@ -287,7 +287,7 @@ class WorkerRun:
 
     def abort(self, sentence: str) -> None:
         """See `DispatcherLink.abort`."""
-        self._send(messages.ABORT, {"sentence": sentence})
+        self._send(messages.ABORT, {"sentence": sentence[: messages.MOST_CHARACTERS]})
 
     # ------------------------------------------------------------------ in the background
 

@@ -54,6 +54,7 @@ def test_a_clean_run_is_valid() -> None:
             lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.1, core_wait_ratio=0.3)),
         ),
         ("CLIENT-BOUND", "stolen_ratio", lambda: verdict(record(), health=WorkerHealth("w", 1.0, 1.0, 0.1, 0.2))),
+        ("CLIENT-BOUND", "master_lag_s", lambda: verdict(record(), master_lag_s=6.0)),
         ("FAILED", "failure_ratio", lambda: verdict(record(), failed(1))),
         ("NOT COMPARABLE", "cached_prompt_ratio", lambda: verdict(record(cached_tokens=9))),
         ("NOT COMPARABLE", "cut_by_context_ratio", lambda: verdict(record(max_tokens=64))),

@@ -39,7 +39,7 @@ class Swarm:
         runner = SimpleNamespace(target_user_count=1, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
         prepared: Any = SimpleNamespace(
             options=SimpleNamespace(
-                bust_prefix_cache=False, warmup=0, wait_at_end_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=()), telemetry=SimpleNamespace(interval_s=0)
+                bust_prefix_cache=False, warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None), telemetry=SimpleNamespace(interval_s=0)
             ),
             segments=[Segment(stages=(Stage(name="all"),), total=2, seconds=None)],
             model=SimpleNamespace(seed=0, drops=False, same_prompts=False, stages=()),

@@ -17,7 +17,7 @@ class _Acknowledging(_Batch):
 
     @property
     def made_s(self) -> float:
-        self.outbox.acknowledged(self.number + 1)
+        self.outbox.acknowledged([self.number + 1])
         return 0.0
 
     @made_s.setter
@@ -27,7 +27,7 @@ class _Acknowledging(_Batch):
 
 def test_an_acknowledgement_during_spooling_is_no_fault(tmp_path: Path) -> None:
     """It removes a batch from what the thread iterates: that ended in RuntimeError, and nothing more was spooled."""
-    outbox = Outbox(tmp_path / "spool", SpoolManifest("w1", 0), lambda number, data: None)
+    outbox = Outbox(tmp_path / "spool", SpoolManifest("w1", 0), lambda number, data: True)
     for index in range(4):
         outbox.append([record(index)])
     for number, batch in outbox._unacknowledged.items():
@@ -46,7 +46,7 @@ def test_a_worker_that_ended_in_order_leaves_no_request_possibly_sent(tmp_path: 
 
     for is_complete, doubtful in ((False, [3, 4]), (True, [])):
         folder = run_of(tmp_path / f"run{is_complete}", record(0), lost=[LostWorker("w1", [2, 3, 4]), LostWorker("w2", [7])])
-        outbox = Outbox(tmp_path / f"spool{is_complete}", SpoolManifest("w1", 0), lambda number, data: None)
+        outbox = Outbox(tmp_path / f"spool{is_complete}", SpoolManifest("w1", 0), lambda number, data: True)
         outbox.append([record(2)])
         outbox.spool(0)
         if is_complete:

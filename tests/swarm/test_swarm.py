@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -167,6 +168,72 @@ def test_a_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: P
 
 
 @pytest.mark.heavy
+def test_a_remote_worker_that_is_killed(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """kill -9 of a worker in another PID namespace, which is another machine to the master: its connections are closed, and new ones
+    do not come. A worker that is only cut off would be given up as silent, after 30 s."""
+    server = simulate("--first-token-ms", "100", "--interval-ms", "20")
+    arguments = ("--num-prompts", "60", "-u", "6", "--max-tokens", "30")
+    with swarm(tmp_path / "s", server.url, 1, *arguments, expect=2) as running:
+        remote = running.add_worker("unshare", "--pid", "--fork", "--kill-child")
+        time.sleep(1)
+        if remote.poll() is not None:
+            pytest.skip(f"no PID namespaces here: {running.log(1)}")
+        wait_until(server.has_answered(8))
+        remote.kill()
+        done = running.finish()
+    assert done.code == 3, done.err
+    assert "has closed its connections; requests that it may have sent are not repeated" in done.err
+    (lost,) = done.manifest["lost"]
+    assert sorted(indices_of(done) + lost["possibly_sent"]) == list(range(60))
+
+
+# Makes a master that takes 6 ms to read a record.
+SLOW_MASTER = """
+import time
+from llama_load.swarm import ingest
+
+read = ingest.read_batch
+
+
+def slowly(data):
+    batch = read(data)
+    until = time.monotonic() + 0.006 * batch.num_rows
+    while time.monotonic() < until:
+        pass
+    return batch
+
+
+ingest.read_batch = slowly
+"""
+
+
+@pytest.mark.heavy
+def test_a_master_that_cannot_keep_up_catches_up(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
+    """Twice as many records as it can read: it goes on leasing, shows how far it is behind, and loses nothing."""
+    server = simulate("--first-token-ms", "60", "--interval-ms", "1")
+    locustfile = tmp_path / "slow.py"
+    locustfile.write_text(SHAREGPT.read_text() + SLOW_MASTER)
+    port = free_port()
+    arguments = ("-u", "24", "-t", "8s", "--max-tokens", "4", "--metrics-port", str(port))
+    lags = []
+    with swarm(tmp_path / "s", server.url, 2, *arguments, locustfile=locustfile) as running:
+        wait_until(running.has_records)
+        while running.master.poll() is None and len(lags) < 200:
+            with suppress(requests.RequestException):
+                text = requests.get(f"http://127.0.0.1:{port}/metrics", timeout=5).text
+                lags += [float(value) for value in re.findall(r"^llama_load_master_lag_seconds (\S+)$", text, re.MULTILINE)]
+            time.sleep(0.2)
+        done = running.finish()
+    assert done.manifest["end"] == "time", done.err
+    assert not done.manifest["lost"]
+    assert unrecorded(server, done) == set()
+    assert len(done.records.measured()) > 200
+    assert max(lags) > 1
+    assert "records were on the master's disk within" in " ".join(done.out.split())
+    assert not list((tmp_path / "s").glob("worker-*/runs/spool-*"))
+
+
+@pytest.mark.heavy
 def test_a_worker_that_is_killed_among_conversations(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Turns of 25 ms: several end and begin within the time in which workers send their records. All that reached the server are on
     record or named."""
@@ -215,6 +282,7 @@ def test_a_master_that_is_killed_leaves_everything_acknowledged(
         running.master.kill()
         running.master.wait()
         wait_until(lambda: all(worker.poll() is not None for worker in running.workers), 15)
+        assert [worker.returncode for worker in running.workers] == [1, 1]
         assert "the master is gone" in running.log(0)
         assert "Traceback" not in running.log(0) + running.log(1)
         done = run_report(running.run_dir)

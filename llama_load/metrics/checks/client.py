@@ -103,6 +103,13 @@ def core_wait(evidence: Evidence) -> Check:
     return limited("core_wait_ratio", worst.core_wait_ratio, text, advice=LEAVE_A_CORE if has_it else None)
 
 
+def master_lag(evidence: Evidence) -> Iterator[Check]:
+    """How far a swarm's master is behind: the time from the end of a request until its record is on disk."""
+    if evidence.master_lag_s is not None:
+        text = f"90 % of the records were on the master's disk within {evidence.master_lag_s:.1f} s of their request's end"
+        yield limited("master_lag_s", evidence.master_lag_s, text)
+
+
 def clock(evidence: Evidence) -> Check:
     """The source of arrival times: kernel timestamps, or the client process."""
     sources = evidence.figures.clock_sources
