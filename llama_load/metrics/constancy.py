@@ -255,7 +255,7 @@ def cold_start(seen: Observed) -> ColdStart | None:
         return None
     early = ok & (seen.started_ns < seen.ended_ns[ok].min())
     later = ok & ~early
-    if later.sum() < max(8, early.sum()):
+    if not early.any() or later.sum() < max(8, early.sum()):  # none is early where requests took no time
         return None
     per_token = values / np.maximum(np.nan_to_num(seen.prompt_tokens, nan=1.0), 1.0)
     for each in (values, per_token):

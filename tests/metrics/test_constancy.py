@@ -92,6 +92,13 @@ def test_one_cold_first_request_is_seen_and_one_long_prompt_is_not() -> None:
     assert constancy(replace(seen, prompt_tokens=prompt_tokens)).cold_start is None
 
 
+def test_requests_that_took_no_time_are_no_cold_start() -> None:
+    """Nothing was measured in them, and nothing fails."""
+    seen = observed(closed_loop(np.random.default_rng(0), 100, 4))
+    seen = replace(seen, ended_ns=np.full(100, int(seen.started_ns.min())))
+    assert constancy(seen).cold_start is None
+
+
 def test_a_change_is_seen_in_an_open_loop_whose_latencies_depend_on_the_load() -> None:
     """Continuous batching at 40 % load, twice as slow in the middle third of 188 s: at equal load the latencies differ."""
 

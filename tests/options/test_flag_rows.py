@@ -23,7 +23,7 @@ from llama_load.users.request_headers import is_secret_header
 
 PATHS = {*PAGE_PATHS, Kind.FOLDER}
 # Flags that take no file although their help names one.
-SPEAK_OF_FILES = {"--fail-if"}
+SPEAK_OF_FILES = {"--fail-if", "--upload"}
 SENTINEL = "sentinel-0123456789"
 
 
