@@ -228,6 +228,7 @@ class Lifecycle:
 
     def on_test_start(self, **_: Any) -> None:
         """Begin a run; in the web UI prepare it first. An error stops the test."""
+        self._reported.wait(REPORTED_WITHIN_S)  # the previous run's report is written in a thread
         if self.active is not None:
             logger.error("the previous run is still stopping; wait until its report is written, then start again")
             raise GreenletExit

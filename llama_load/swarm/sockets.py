@@ -160,7 +160,7 @@ class Server(_Socket):
         if keys is not None:
             keys.on_master(self.socket)
         self._inbox = _Inbox(self.socket)
-        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED)
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED | _CUT_OFF)
         self._events = _Inbox(self._monitor)
         self._connections: dict[str, int] = {}  # of each peer: the file descriptor of its connection
         self._peers: dict[int, str] = {}
@@ -249,6 +249,9 @@ class Server(_Socket):
         if event["event"] & _FAILED and "" not in self._named:
             self._named.add("")
             logger.error("a connection was refused: the peer has no swarm key or another one; %s", SAME_KEY)
+        if event["event"] == _CUT_OFF and not self._named & {"", "cut off"}:  # a peer without encryption may close it first
+            self._named.add("cut off")
+            logger.warning("a connection was refused or broken during its handshake: no swarm key, or a network that fails")
         if event["event"] == zmq.EVENT_ACCEPTED:
             self._accepted_s = time.monotonic()
         if event["event"] != zmq.EVENT_DISCONNECTED:

@@ -101,7 +101,7 @@ def test_a_peer_with_another_key_or_none_is_not_heard(
         client.send(Message("client_ready", "2.47.0", "w_1"))
     assert heard(master) is None
     assert not client.is_connected
-    until(lambda: len([each for each in caplog.messages if "a connection was refused" in each]) == 1)
+    until(lambda: any("a connection was refused" in each for each in caplog.messages))
     until(lambda: any("the master refuses this worker" in each for each in caplog.messages))
 
 
@@ -406,6 +406,6 @@ def test_processes_have_a_key_and_listen_on_loopback(tmp_path: Path, simulate: C
     assert process.returncode == 0, err
     assert bound == {"127.0.0.1"}
     assert "not authenticated" not in err
-    assert "a connection was refused" in err
+    assert "a connection was refused" in err  # or broken during its handshake
     assert CANARY not in out + err
     assert not peer.heard
