@@ -156,10 +156,8 @@ def aligned(table: pa.Table) -> pa.Table:
 
     columns = []
     for item in schema():
-        if item.name not in table.column_names:
+        if item.name not in table.column_names or (table.num_rows and table[item.name].null_count == table.num_rows):
             columns.append(_missing(table.num_rows, item.type))
-        elif table.num_rows and table[item.name].null_count == table.num_rows:
-            columns.append(_nulls(table.num_rows, item.type))
         else:
             columns.append(table[item.name].cast(item.type))
     return pa.Table.from_arrays(columns, schema=schema())

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from llama_load.analysis.results import analyze
 from llama_load.errors import RunError, UsageError
-from llama_load.record import RequestRecord, schema, to_batch
+from llama_load.metrics.records import Records
+from llama_load.record import RequestRecord, aligned, schema, to_batch
 from llama_load.reports.block import block
-from llama_load.runs import JOURNAL, TABLE, RunWriter, load_run, open_run, recover
+from llama_load.runs import JOURNAL, TABLE, Run, RunWriter, load_run, open_run, recover
 from llama_load.users.measure import _without_prompt
 from tests.make_records import from_batch, manifest, record
 
@@ -226,3 +227,13 @@ def test_folders_with_texts_are_their_owners_alone(tmp_path: Path) -> None:
             assert (stat.S_IMODE((tmp_path / name).stat().st_mode), files) == (modes[0], {modes[1]})
     finally:
         os.umask(old)
+
+
+def test_lists_that_nobody_wrote_are_empty() -> None:
+    """A file of another program has the column, and no value in it."""
+    whole = pa.Table.from_batches([to_batch([record(number) for number in range(3)])])
+    place = whole.column_names.index("itl_ms")
+    table = whole.set_column(place, "itl_ms", pa.nulls(3, pa.list_(pa.float32())))
+    assert aligned(table)["itl_ms"].to_pylist() == [[], [], []]
+    run = Run(Path("run"), manifest(num_prompts=3), Records(aligned(table)), recovered=False)
+    assert analyze(run).total.completed == 3

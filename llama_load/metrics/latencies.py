@@ -49,12 +49,14 @@ def tpot_ms(
     *,
     token_events: int | None = None,
     first_event_tokens: int | None = None,
+    blank_events: int = 0,
 ) -> float | None:
     """Mean time per output token after the first, ms: (E2EL - TTFT) / (output tokens - 1); None below two tokens.
 
     First token at 50 ms, last at 250 ms, 11 tokens: 20.0. Source: vLLM benchmarks/serve.py, calculate_metrics. Also None where
     the time after the first event does not cover most tokens: the answer came in one event, or its first event held (or
-    followed) more than half of the tokens. 60 tokens in one event: None, not 0.0.
+    followed) more than half of the tokens. 60 tokens in one event: None, not 0.0. TTFT is that of the first visible text: tokens
+    of blanks before it (`blank_events`, as far as the tokens exceed the other events) are before that time too, and not counted.
     """
     if ttft is None or e2el is None or output_tokens is None or output_tokens < 2:
         return None
@@ -62,7 +64,9 @@ def tpot_ms(
         return None
     if first_event_tokens is not None and first_event_tokens > output_tokens / 2:
         return None
-    return (e2el - ttft) / (output_tokens - 1)
+    before = min(blank_events, output_tokens - token_events) if token_events is not None else 0
+    after = output_tokens - 1 - max(0, before)
+    return (e2el - ttft) / after if after > 0 else None
 
 
 def connect_ms(started_ns: int, connected_ns: int | None) -> float | None:

@@ -247,9 +247,15 @@ def _total(values: NDArray[np.float64]) -> int | None:
     return None if not len(values) or np.isnan(values).any() else int(values.sum())
 
 
+def all_events(ok: Records) -> NDArray[np.float64]:
+    """The events of each answer that brought tokens: token events, and those of blanks before them. 0: it was not streamed."""
+    events = ok.numbers("token_events")
+    return np.where(events > 0, events + np.nan_to_num(ok.numbers("blank_events")), 0.0)
+
+
 def _tokens_per_event(ok: Records, percentiles: Sequence[float]) -> Distribution:
-    """Output tokens / token events of each streamed answer whose tokens the server counted. 1.0: one token per event."""
-    tokens, events = ok.numbers("output_tokens"), ok.numbers("token_events")
+    """Output tokens / events of each streamed answer whose tokens the server counted. 1.0: one token per event."""
+    tokens, events = ok.numbers("output_tokens"), all_events(ok)
     counted = (events > 0) & ~ok.equals("token_source", "events")
     return describe(tokens[counted] / events[counted], percentiles)
 

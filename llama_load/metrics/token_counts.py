@@ -107,7 +107,7 @@ def _counted(records: Records) -> NDArray[np.bool_]:
     calls = np.logical_or.reduce([records.equals("finish_reason", name) for name in TOOLS])
     single = ~(records.numbers("choices") > 1)
     rows = records.equals("status", OK) & ~records.equals("warmup", True) & reported & ~calls & single
-    return np.asarray(rows & (records.numbers("token_events") > 0), dtype=np.bool_)
+    return np.asarray(rows & (records.numbers("token_events") > 0) & records.has("output_tokens"), dtype=np.bool_)
 
 
 def _without_event(records: Records) -> NDArray[np.float64]:
@@ -147,8 +147,8 @@ def _text_of_several(records: Records, rows: NDArray[np.bool_]) -> bool:
 
 
 def _confirmed(records: Records, counters: ServerCounters | None) -> bool:
-    """Whether the server's counters agree with its reports."""
+    """Whether the server's counters, which cover the measured time, agree with its reports."""
     if counters is None or counters.output_tokens is None:
         return False
-    reported = float(np.nansum(records.numbers("output_tokens")))
+    reported = float(np.nansum(records.measured().numbers("output_tokens")))
     return abs(counters.output_tokens - reported) <= LIMITS[LIMIT].limit * reported + counters.error("output_tokens")

@@ -174,7 +174,12 @@ def _latencies(exchange: Exchange, answer: AnswerReader, counts: Counts, *, ok: 
         "ttft_ms": ttft,
         "answer_ttft_ms": metric.answer_ttft_ms(started, answer.first_answer_ns),
         "tpot_ms": metric.tpot_ms(
-            ttft, e2el, counts.output_tokens, token_events=len(token_ns), first_event_tokens=counts.first_event_tokens
+            ttft,
+            e2el,
+            counts.output_tokens,
+            token_events=len(token_ns),
+            first_event_tokens=counts.first_event_tokens,
+            blank_events=len(answer.blank_ns),
         ),
         "e2el_ms": e2el,
         "itl_ms": itl,

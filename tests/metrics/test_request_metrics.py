@@ -47,6 +47,15 @@ def test_an_answer_that_came_at_once_has_no_time_per_token() -> None:
     assert metric.tpot_ms(50.0, 60.0, 2, token_events=2, first_event_tokens=1) == 10.0
 
 
+def test_blanks_before_the_first_visible_text_are_no_tokens_after_it() -> None:
+    """Ten tokens, 25 ms apart: one blank at 100 ms, text from 125 ms to 325 ms; the same with a token for the end, which has no
+    event. A blank of a proxy is not among the ten tokens of ten events."""
+    assert metric.tpot_ms(125.0, 325.0, 10, token_events=9, blank_events=1) == 25.0
+    assert metric.tpot_ms(125.0, 325.0, 11, token_events=9, blank_events=1) == pytest.approx(200 / 9)
+    assert metric.tpot_ms(100.0, 325.0, 10, token_events=10, blank_events=1) == 25.0
+    assert metric.tpot_ms(125.0, 150.0, 2, token_events=1, blank_events=1) is None
+
+
 def test_what_was_not_stamped_is_none() -> None:
     assert metric.ttft_ms(5, None) is None
     assert metric.connect_ms(5, None) is None

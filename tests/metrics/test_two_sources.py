@@ -217,3 +217,51 @@ def test_one_slow_replica_of_three_is_named() -> None:
     assert "replica http://2 is" in bad(of(replicas(2.0), **about))["replica_difference"]
     assert "faster" in bad(of(replicas(0.4), **about))["replica_difference"]
     assert bad(of(replicas(1.0), **about)) == {}
+
+
+def test_the_counters_of_the_measured_time_confirm_a_report_whatever_the_warmup_sent() -> None:
+    """8 % of the events are missing; the counters begin after the warm-up."""
+    warmups = [replace(each, warmup=True, request_id=f"w{n}", prompt_index=None) for n, each in enumerate(answers())]
+    lost = reporting(1.0, events=0.92)
+    about = manifest(num_prompts=REQUESTS, counters=ServerCounters(output_tokens=REQUESTS * TOKENS))
+    found = analyze(Run(Path("run"), about, table(*warmups, *lost), recovered=False))
+    assert "events were lost or merged on the way" in bad(found)["count_gap_ratio"]
+    assert found.total.total_output_tokens == REQUESTS * TOKENS
+
+
+def test_answers_without_a_count_are_left_out_of_the_comparison() -> None:
+    """Records of other programs may have a source and no count."""
+    rows = [replace(each, output_tokens=None, tpot_ms=None) if n % 3 == 0 else each for n, each in enumerate(answers())]
+    assert {check.name: check.value for check in of(rows).verdict.checks}["count_gap_ratio"] == 0.0
+
+
+def test_requests_for_no_token_have_no_share_of_the_requested_tokens() -> None:
+    rows = answers(max_tokens=0, finish_reason="stop")
+    names = [check.name for check in of(rows).verdict.checks]
+    assert "answer_length_ratio" not in names and "short_answer_ratio" not in names
+
+
+def test_short_prompts_of_nearly_one_length_were_not_cut() -> None:
+    """18 to 22 tokens, by an estimate that is wrong by up to 25 %: many have the largest length, and as many the others."""
+    draws = np.random.default_rng(3)
+    lengths = draws.integers(18, 23, 200)
+    planned = np.rint(lengths * draws.uniform(0.8, 1.25, 200))
+    rows = [
+        replace(each, prompt_tokens=int(lengths[n]), planned_prompt_tokens=int(planned[n])) for n, each in enumerate(answers(200))
+    ]
+    assert bad(of(rows, tokenizer="estimate")) == {}
+
+
+def test_endpoints_of_one_server_may_name_the_model_differently() -> None:
+    rows = [
+        replace(each, endpoint=name, answered_model=model)
+        for each, (name, model) in zip(answers(), [("chat", "m (f1)"), ("completions", "m")] * 10, strict=True)
+    ]
+    assert bad(of(rows)) == {}
+
+
+def test_blanks_before_an_answer_are_events_with_a_token_each() -> None:
+    """Ten tokens, the first two of them blanks: eight token events, and ITL is still that of single tokens."""
+    found = of(answers(tokens=10, token_events=8, blank_events=2, itl_ms=[GAP_MS] * 7))
+    assert bad(found) == {}
+    assert found.total.tokens_per_event.mean == 1.0

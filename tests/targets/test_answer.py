@@ -70,6 +70,16 @@ def test_a_record_has_both_instants() -> None:
     assert (found.blank_events, found.token_events, found.output_chars, found.output_bytes) == (1, 2, 3, 3)
 
 
+def test_tpot_is_of_the_tokens_after_the_first_visible_one() -> None:
+    """A blank 1 ns after the start, text 2, 3 and 4 ns after it, by usage four tokens: 1 ns a token."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+    events = [b'data: {"choices":[{"delta":{"content":"' + text + b'"}}]}\n\n' for text in (b" ", b"a", b"b", b"c")]
+    end = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":4}}\n\n'
+    found = record_of([head, *events, end])
+    assert (found.output_tokens, found.token_source) == (4, "usage")
+    assert found.tpot_ms == pytest.approx(1e-6)
+
+
 def test_blanks_before_reasoning_and_between_it_and_the_answer() -> None:
     """Reasoning is the first token; the answer begins with its first visible text."""
     reader = read(

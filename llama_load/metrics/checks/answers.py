@@ -13,6 +13,7 @@ from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import least_count
+from llama_load.metrics.summary import all_events
 from llama_load.units import NS_PER_MS, quantity
 
 # The Server header of LLM servers; any other name is a proxy's.
@@ -75,7 +76,7 @@ def tokens_per_event(evidence: Evidence) -> Iterator[Check]:
     """Tokens per stream event. The end-of-answer token, which has no text, is not counted. Evidence: the server's token counts and
     the events. Counts: no error."""
     ok = evidence.records.ok()
-    tokens, events = ok.numbers("output_tokens"), ok.numbers("token_events")
+    tokens, events = ok.numbers("output_tokens"), all_events(ok)
     counted = (events > 0) & ~np.isnan(tokens) & ~ok.equals("token_source", "events")
     if not counted.any():
         return

@@ -18,6 +18,8 @@ PLAN_RATIO, PLAN_TOKENS, ESTIMATE_FACTOR = 0.02, 8, 3.0
 # Prompts were cut at a length where this share of them (and this many) has exactly that length, the largest of all, although
 # their planned lengths differ by this factor.
 CUT_SHARE, LEAST_CUT, CUT_SPAN = 0.05, 5, 1.3
+# A limit collects all longer prompts: so many times as many have its length as any other one. Else lengths are merely alike.
+CUT_PEAK = 3
 # Counted stream events may exceed the tokens by one in this many.
 EVENTS_PER_EXTRA = 50
 
@@ -26,7 +28,7 @@ def short_answers(evidence: Evidence) -> Iterator[Check]:
     """Answers shorter than requested, where all should have the requested length (--ignore-eos, --output-len)."""
     ok = evidence.records.ok()
     asked, got = requested(ok), ok.numbers("output_tokens")
-    counted = ~np.isnan(asked) & ~np.isnan(got) & ~ok.equals("token_source", "events")
+    counted = (asked > 0) & ~np.isnan(got) & ~ok.equals("token_source", "events")
     if not counted.any():
         return
     reached = float(got[counted].sum() / asked[counted].sum())
@@ -104,6 +106,10 @@ def _cut_at_one_length(got: NDArray[np.float64], planned: NDArray[np.float64], k
     """The prompts that have the largest length of all, where so many have it that it must be a limit."""
     at_limit = known & (got == np.max(got[known]))
     count = int(at_limit.sum())
-    if count < max(LEAST_CUT, CUT_SHARE * known.sum()) or planned[at_limit].max() < CUT_SPAN * planned[at_limit].min():
+    usual = int(np.unique(got[known & ~at_limit], return_counts=True)[1].max(initial=0))
+    if (
+        count < max(LEAST_CUT, CUT_SHARE * known.sum(), CUT_PEAK * usual)
+        or planned[at_limit].max() < CUT_SPAN * planned[at_limit].min()
+    ):
         return np.zeros(len(got), dtype=np.bool_)
     return np.asarray(at_limit & (planned > CUT_SPAN * planned[at_limit].min()), dtype=np.bool_)

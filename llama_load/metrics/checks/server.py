@@ -125,14 +125,14 @@ def replicas(evidence: Evidence) -> Iterator[Check]:
 
 
 def models(evidence: Evidence) -> Iterator[Check]:
-    """Models that the answers name. Evidence: `model` and `system_fingerprint` of the streams, which stay the same for one server
-    and one requested model. Counts: no error."""
+    """Models that the answers name. Evidence: `model` and `system_fingerprint` of the streams, which stay the same for one server,
+    endpoint (not all of them send a fingerprint) and requested model. Counts: no error."""
     ok = evidence.records.ok()
-    keys = zip(ok.strings("host"), ok.strings("model"), ok.strings("answered_model"), strict=True)
-    named: dict[tuple[str, str | None], Counter[str]] = {}
-    for host, model, answered in keys:
+    keys = zip(*(ok.strings(name) for name in ("host", "endpoint", "model", "answered_model")), strict=True)
+    named: dict[tuple[str | None, ...], Counter[str]] = {}
+    for *requested, answered in keys:
         if answered is not None:
-            named.setdefault((host, model), Counter())[answered] += 1
+            named.setdefault(tuple(requested), Counter())[answered] += 1
     if not named:
         yield limited("answer_models", None, "the answers do not name the model that generated them")
         return
