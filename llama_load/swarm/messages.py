@@ -194,12 +194,16 @@ def unpack_flushed(data: bytes) -> Flushed:
 
 
 def _check_numbers(value: Any) -> None:
+    """Raises ValueError for a number in it that is not finite, or larger than any count or instant."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a number that is not finite")
     if isinstance(value, int) and abs(value) > MOST_INTEGER:
         raise ValueError("a number beyond all counts and instants")
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
-        _check_numbers(each)
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        for each in value:
+            _check_numbers(each)
 
 
 _HEADER = struct.Struct(">I16s")  # number of the batch, run
