@@ -21,6 +21,8 @@ MOST_ROWS = 100_000
 LEAST_ROW_BYTES = 8  # a record has several numbers of that size
 # Larger than any count or instant in ns (146 years); sums and clock shifts of such values stay within 64 bits.
 MOST_INTEGER = 2**62
+# The most before a worker's instants are shifted to the master's clock.
+MOST_SHIFTED = 2**61
 # Indices of Message's field `header` and RecordBatch's field `compression` in their vtables (Arrow's Message.fbs).
 _HEADER, _COMPRESSION = 2, 3
 
@@ -75,8 +77,8 @@ def is_flat(kind: pa.DataType) -> bool:
     return bool(is_number or types.is_string(kind) or types.is_large_string(kind))
 
 
-def check_integers(columns: Any) -> None:
-    """Raises BadRecords if an integer exceeds `MOST_INTEGER`."""
+def check_integers(columns: Any, most: int = MOST_INTEGER) -> None:
+    """Raises BadRecords if an integer exceeds `most`."""
     import numpy as np
     import pyarrow as pa
 
@@ -87,7 +89,7 @@ def check_integers(columns: Any) -> None:
                 if buffer is None:
                     continue
                 values = np.frombuffer(buffer, np.int64, len(part), 8 * part.offset)
-                if values.max() > MOST_INTEGER or values.min() < -MOST_INTEGER:
+                if values.max() > most or values.min() < -most:
                     raise BadRecords("a record holds a number beyond all counts and instants")
 
 

@@ -98,7 +98,8 @@ def keep_secret(values: Iterable[str]) -> None:
         for part in {value.strip(), value.strip().rpartition(" ")[2]}:
             if len(part) >= LEAST_SECRET_CHARS:
                 encoded = base64.b64encode(part.encode()).decode().rstrip("=")
-                _secrets.update((part, quote(part, safe=""), json.dumps(part)[1:-1], encoded))
+                in_json = json.dumps(part)[1:-1]
+                _secrets.update((part, quote(part, safe=""), quote(part), in_json, in_json.replace("/", "\\/"), encoded))
     if _secrets:
         _secret = re.compile("|".join(map(re.escape, sorted(_secrets, key=len, reverse=True))))
 

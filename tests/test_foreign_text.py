@@ -144,7 +144,14 @@ def test_known_secrets_are_replaced_in_every_form() -> None:
     import base64
 
     keep_secret([f"Bearer {CANARY}", 'pass"word/1'])
-    for text in (CANARY, "pass%22word%2F1", 'pass\\"word/1', base64.b64encode(CANARY.encode()).decode().rstrip("=")):
+    for text in (
+        CANARY,
+        "pass%22word%2F1",
+        "pass%22word/1",
+        'pass\\"word/1',
+        'pass\\"word\\/1',
+        base64.b64encode(CANARY.encode()).decode().rstrip("="),
+    ):
         assert redacted(f"a {text} b") == "a *** b"
     assert printable(f"401: wrong key {CANARY[:8]}…{CANARY}") == f"401: wrong key {CANARY[:8]}…***"
 

@@ -80,7 +80,7 @@ def _title(heading: str, before: str) -> str:
     """A heading, after the one above it where it is only a load: `Llama (FP16)`, then `c=8`: `Llama (FP16) c=8`."""
     if _LOAD_HEADING.fullmatch(heading) is None:
         return heading
-    kept = re.sub(rf"\s+{_LOAD_HEADING.pattern}$", "", before, flags=re.IGNORECASE)
+    kept = re.sub(rf"(?<!\s)\s+{_LOAD_HEADING.pattern}$", "", before, flags=re.IGNORECASE)
     return f"{kept} {heading}".strip()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -278,6 +279,7 @@ FLAGS = (
     *RESULT_FLAGS,
 )
 
+_USER_IN_URL = re.compile(r"(://)[^/?#\s]*@")
 _SECRET_FLAGS = {flag.name for flag in FLAGS if flag.secret}
 _SECRET_DESTS = {flag.dest for flag in FLAGS if flag.secret}
 
@@ -301,7 +303,7 @@ def declare(parser: Any) -> None:
 
 
 def without_secrets(command: list[str]) -> list[str]:
-    """A command line with *** for keys, headers, and values in --extra-body that look like secrets."""
+    """A command line with *** for keys, headers, users of URLs, and values in --extra-body that look like secrets."""
     shown, hide, body = [], False, False
     for word in command:
         name, equals, value = word.partition("=")
@@ -319,7 +321,7 @@ def without_secrets(command: list[str]) -> list[str]:
             shown.append(f"{name}={without_secret_values(value)}")
         else:
             hide, body = secret, len(name) > len("--") and EXTRA_BODY.startswith(name)
-            shown.append(redacted(word))
+            shown.append(_USER_IN_URL.sub(rf"\1{MASK}@", redacted(word)))
     return shown
 
 
@@ -329,6 +331,8 @@ def without_keys(options: Mapping[str, Any]) -> dict[str, Any]:
     body = kept.get("extra_body")
     if body and without_secret_values(body) != body:
         del kept["extra_body"]
+    if _USER_IN_URL.search(str(kept.get("upload"))):
+        del kept["upload"]
     return kept
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import keep_secret, secrets_in
@@ -190,7 +191,14 @@ def secret_values(flags: FlagReader, *, for_servers: bool = False) -> list[str]:
     names = [flag.dest for flag in FLAGS if flag.kind in kinds and flag.dest != HEADER]
     keys = [value for name in names if (value := flags.text(name))]
     headers = [value for name, value in _headers(flags.lines(HEADER), None, []) if is_secret_header(name, value)]
-    return keys + headers + secrets_in(_extra_body(flags.text("extra_body"), []))
+    places = [] if for_servers else _passwords(flags.text("upload") or "")
+    return keys + headers + places + secrets_in(_extra_body(flags.text("extra_body"), []))
+
+
+def _passwords(url: str) -> list[str]:
+    """The password in a URL, as it is written and as it is sent."""
+    found = url.partition("://")[2].partition("/")[0].rpartition("@")[0].partition(":")[2]
+    return [found, unquote(found)] if found else []
 
 
 def _given(flags: FlagReader) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def make_manifest(
 def _typed_command() -> list[str]:
     """What the user typed: this process's arguments, or the command that started this process."""
     typed = os.environ.get(STARTED_AS)
-    return shlex.split(typed) if typed else ["locust", *without_secrets(sys.argv[1:])]
+    return without_secrets(shlex.split(typed) if typed else ["locust", *sys.argv[1:]])
 
 
 _used_run_dirs: set[Path] = set()

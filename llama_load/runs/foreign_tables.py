@@ -82,6 +82,8 @@ def _present(table: pq.ParquetFile, columns: pa.Schema) -> pa.Schema:
     import pyarrow as pa
 
     names = table.schema_arrow.names
+    if len(set(names)) < len(names):
+        raise ValueError("it has two columns of one name")
     return pa.schema([field for field in columns if field.name in names])
 
 
@@ -95,7 +97,9 @@ def _batches(name: str, table: pq.ParquetFile, present: pa.Schema, limits: Table
         if size > MOST_BATCH_BYTES or decoded > limits.decoded_bytes:
             raise TooLarge(_too_many_bytes(name, limits))
         arrays = [_plain(batch.column(field.name)).cast(field.type) for field in present]
-        yield pa.RecordBatch.from_arrays(arrays, schema=present)
+        checked = pa.RecordBatch.from_arrays(arrays, schema=present)
+        checked.validate(full=True)  # else text that is no UTF-8 fails where it is used
+        yield checked
 
 
 @contextmanager

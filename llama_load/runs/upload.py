@@ -1,7 +1,8 @@
 """Copies a run folder to the place that a URL names (--upload), with fsspec: S3, Google Storage, a mounted folder.
 
-A process of its own does it (`python -m llama_load.runs.upload FOLDER URL`): clients of object stores run an event loop in a
-thread, which does not work where Locust has replaced threads by greenlets.
+A process of its own does it (`python -m llama_load.runs.upload FOLDER`): clients of object stores run an event loop in a thread,
+which does not work where Locust has replaced threads by greenlets. It reads the URL from its standard input: one with a password
+must not be in the list of processes.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def upload(folder: Path, url: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Upload and print where to, or why not."""
-    folder, url = arguments
+    (folder,) = arguments
+    url = sys.stdin.read()
     try:
         print(upload(Path(folder), url))
     except Exception as error:  # any place has exceptions of its own

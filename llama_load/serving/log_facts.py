@@ -99,7 +99,7 @@ class LogFacts:
 
 
 _RPC_DEVICE = re.compile(r"RPC\d*(?:\[|\s\()(?P<address>[^\])]+)[\])]")
-_BUFFER = re.compile(r"(\S+(?:\[\S+\])?)\s+(?:(model|KV|RS|compute|output) )?buffer size\s*=\s*(\d{1,12}(?:\.\d{1,9})?) MiB")
+_BUFFER = re.compile(r"(?<!\S)(\S+)\s+(?:(model|KV|RS|compute|output) )?buffer size\s*=\s*(\d{1,12}(?:\.\d{1,9})?) MiB")
 _ROW = re.compile(
     r"\|\s+-\s(?P<device>[^|]*?)\s*\|(?:\s*(?P<total>\d{1,20}) =\s*(?P<free>\d{1,20}) \+ \()?"
     r"\s*(?P<self>\d{1,20}) =\s*(?P<model>\d{1,20}) \+\s*(?P<context>\d{1,20}) \+\s*(?P<compute>\d{1,20})\)?"

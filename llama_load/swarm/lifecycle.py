@@ -336,8 +336,8 @@ class Lifecycle:
 
     def _copy_to(self, url: str, folder: Path) -> None:
         """Upload the run folder. (Not in a thread: gevent's subprocesses belong to the main one.)"""
-        command = [sys.executable, "-m", "llama_load.runs.upload", str(folder), url]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "llama_load.runs.upload", str(folder)]
+        done = subprocess.run(command, input=url, capture_output=True, text=True, check=False)
         if done.returncode:
             self.exit_code = 3
             _say(f"the run could not be uploaded: {done.stderr.strip()}; it is in {folder}")

@@ -216,6 +216,8 @@ class MasterRun(LocustHost):
         elif kind == messages.RECORDS:
             self._take_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.PONG:
+            if not 0 <= data["asked_ns"] <= worker.heard_ns:
+                raise ValueError("an answer to a ping that was not sent")
             worker.owes_pong, was_known = False, worker.clock.is_known
             worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
             early, worker.early = worker.early, []
@@ -227,6 +229,7 @@ class MasterRun(LocustHost):
                 dispatcher.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
         elif kind == messages.FLUSHED:
             worker.last_word = messages.unpack_flushed(data["last_word"])
+            worker.last_word.health.worker = short_name(client_id)  # whatever it calls itself
         elif kind == messages.ABORT:
             self._controller.abort(printable(str(data["sentence"])))
         elif kind == messages.REFUSE:

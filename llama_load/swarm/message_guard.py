@@ -15,8 +15,9 @@ from msgspec import Meta
 
 from llama_load.swarm import messages
 
-Number = int | float
-Count = Annotated[int, Meta(ge=0)]
+# Locust counts with them in greenlets that an exception would end: int(inf) raises one, and so does int(nan).
+Number = Annotated[int, Meta(ge=-(2**62), le=2**62)] | Annotated[float, Meta(ge=-1e18, le=1e18)]
+Count = Annotated[int, Meta(ge=0, le=2**62)]
 UserCounts = dict[str, Count]
 
 

@@ -22,6 +22,7 @@ pack dataclasses. All but hello and refuse name their run, so that a late messag
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ import msgspec
 from msgspec import Meta
 
 from llama_load.dispatch.leases import Lease
+from llama_load.foreign_records import MOST_INTEGER
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.record import RequestRecord
 from llama_load.targets.body import BodyOptions
@@ -45,7 +47,8 @@ TO_WORKER = (RUN, LEASES, ACK, PING, END)
 MOST_CHARACTERS = 4096
 Text = Annotated[str, Meta(max_length=MOST_CHARACTERS)]
 Count = Annotated[int, Meta(ge=0, le=10**9)]
-Instant = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+# Half of `foreign_records.MOST_SHIFTED`: an instant of a record stays within 64 bits when it is shifted by the offset of a clock.
+Instant = Annotated[int, Meta(ge=-(2**60), le=2**60)]
 Keys = list[tuple[bool, int]]
 Ends = list[tuple[bool, int, bool]]
 
@@ -184,8 +187,23 @@ def unpack_leases(data: bytes) -> list[Lease]:
 
 
 def unpack_flushed(data: bytes) -> Flushed:
-    """The inverse of `pack`."""
-    return msgspec.msgpack.decode(data, type=Flushed)
+    """The inverse of `pack`. Raises ValueError, also for numbers that no figure can be made of."""
+    flushed = msgspec.msgpack.decode(data, type=Flushed)
+    _check_numbers(msgspec.to_builtins(flushed))
+    return flushed
+
+
+def _check_numbers(value: Any) -> None:
+    """Raises ValueError for a number in it that is not finite, or larger than any count or instant."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number that is not finite")
+    if isinstance(value, int) and abs(value) > MOST_INTEGER:
+        raise ValueError("a number beyond all counts and instants")
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple):
+        for each in value:
+            _check_numbers(each)
 
 
 _HEADER = struct.Struct(">I16s")  # number of the batch, run

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_load.comparison.llama_bench import bench_rows, decode_speeds, quantization
-from llama_load.comparison.printed import printed_runs
+from llama_load.comparison.printed import _title, printed_runs
 from llama_load.comparison.side import SGLANG, VLLM_BENCH, VLLM_BENCH_SERVE
 
 # Laid out from the format strings of vllm bench serve 0.33, names in 40 columns and values in 10.
@@ -159,3 +161,12 @@ def test_quantizations_in_labels_files_and_tables_are_spelled_alike() -> None:
     assert quantization("fp16 llama.cpp") == quantization("Llama-2-7b-chat-hf.f16.gguf") == "f16"
     assert quantization("quantized.w8a8") == "w8a8" and quantization("Llama-2-7B-Chat-GPTQ (3.7GB)") == "gptq"
     assert quantization("IQ4_XS") == "iq4_xs" and quantization("llama 7B") is None and quantization("q4_k_m_x") is None
+
+
+def test_a_hostile_heading_is_read_in_linear_time() -> None:
+    """0.7 s for each heading of 4000 spaces, before one that is only a load."""
+    begun_s = time.process_time()
+    for _ in range(10):
+        _title("c=8", "a" + " " * 3900 + "b")
+    assert time.process_time() - begun_s < 1
+    assert _title("c=8", "Llama (FP16)  c=4") == "Llama (FP16) c=8"

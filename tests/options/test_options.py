@@ -7,10 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from llama_load.errors import UsageError
+from llama_load.foreign_text import redacted
 from llama_load.metrics.slo import Slo
-from llama_load.options.flags import FLAGS, without_secrets
+from llama_load.options.flags import FLAGS, without_keys, without_secrets
 from llama_load.options.options import read_options
 from llama_load.options.vllm_flags import EQUIVALENTS, in_our_words
+from llama_load.preflight.manifest import _typed_command
+from llama_load.terminal import STARTED_AS
 
 
 def options(**given: object) -> object:
@@ -115,6 +118,19 @@ def test_all_faults_are_reported_at_once() -> None:
     with pytest.raises(UsageError) as raised:
         options(num_prompts="0", extra_body="x", seed="y")
     assert len(str(raised.value).splitlines()) == 3
+
+
+def test_the_password_of_an_upload_goes_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not into run.json, messages or what is sent to workers. And `llama-load demo` writes its typed command into run.json, too."""
+    url = "sftp://me:geheim%2Fcanary@host/results"
+    for command in (["locust", "--upload", url], ["locust", f"--upload={url}"]):
+        assert "geheim" not in " ".join(without_secrets(command))
+    assert "upload" not in without_keys({"upload": url})
+    assert without_keys({"upload": "s3://bucket/a@b"}) == {"upload": "s3://bucket/a@b"}
+    options(upload=url)
+    assert redacted("cannot log in with geheim%2Fcanary or geheim/canary") == "cannot log in with *** or ***"
+    monkeypatch.setenv(STARTED_AS, "llama-load demo --api-key canary-of-demo -u 3")
+    assert _typed_command() == ["llama-load", "demo", "--api-key", "***", "-u", "3"]
 
 
 def test_keys_and_headers_are_hidden_from_the_manifest() -> None:

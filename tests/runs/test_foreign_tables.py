@@ -209,3 +209,19 @@ def test_a_batch_with_rows_but_no_bytes_is_refused() -> None:
     own = to_batch([record(1)])
     assert unpacked(pa.ipc.read_message(own.serialize()), schema()).equals(own)
     assert Records(pa.Table.from_batches([own])).table.num_rows == 1
+
+
+@pytest.mark.parametrize("what", ["two columns of one name", "no UTF-8"])
+def test_a_table_that_parquet_allows_and_we_cannot_use_is_a_sentence(folder: Path, what: str) -> None:
+    """It was a KeyError, or a UnicodeDecodeError where the text was used."""
+    table = pq.read_table(folder / TABLE)
+    if what == "no UTF-8":
+        place = table.schema.get_field_index("error")
+        offsets = np.array([0, *[2] * len(table)], np.int32)
+        broken = pa.Array.from_buffers(pa.string(), len(table), [None, pa.py_buffer(offsets), pa.py_buffer(b"\xff\xfe")])
+        table = table.set_column(place, "error", broken)
+    else:
+        table = table.append_column("prompt_index", table.column("prompt_index"))
+    pq.write_table(table, folder / TABLE)
+    with pytest.raises(RunError, match="cannot be read"):
+        load_run(folder)

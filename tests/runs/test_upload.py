@@ -51,8 +51,8 @@ def test_a_place_that_cannot_be_used_is_one_sentence(url: str, sentence: str, mo
 def test_a_place_that_refuses_ends_in_3_and_a_sentence(tmp_path: Path) -> None:
     folder = run_of(tmp_path / "run", record(0))
     (tmp_path / "file").write_text("")
-    command = [sys.executable, "-m", "llama_load.runs.upload", str(folder), f"file://{tmp_path}/file/x"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "llama_load.runs.upload", str(folder)]
+    done = subprocess.run(command, input=f"file://{tmp_path}/file/x", capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from hypothesis import given
@@ -120,6 +121,13 @@ def test_any_text_is_read(lines: list[str]) -> None:
     """Never an error, and the report's lines hold no control characters."""
     server = described(ServerDescription(url="http://x"), ("a",), read_log(lines))
     assert all(line.isprintable() for line in server_lines([server]))
+
+
+def test_a_hostile_line_is_read_in_linear_time() -> None:
+    """Half a second for each line of 500 brackets: a quarter of an hour for the log that is read of a server."""
+    begun_s = time.process_time()
+    read_log(["x[" * 125 + "]" * 250, "[" * 500, "[]" * 250, " " * 499 + "x", "x " * 250] * 20)
+    assert time.process_time() - begun_s < 2
 
 
 def test_commands_of_the_servers() -> None:

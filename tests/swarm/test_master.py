@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from locust import runners
 
+from llama_load.foreign_records import check_integers
 from llama_load.load.segments import Segment
 from llama_load.load.stages import Stage
 from llama_load.record import to_batch
@@ -176,3 +177,40 @@ def test_one_bad_delivery_fails_alone() -> None:
             gevent.sleep(0.02)
     assert [batch.num_rows for batch in swarm.written] == [1]
     assert swarm.kinds().count(messages.ACK) == 1
+
+
+def test_numbers_out_of_all_bounds_cost_their_message_alone() -> None:
+    """A worker's last word with such a number ended the report of the whole run; an answer from the future made its clock known
+    at once, and shifted records beyond 64 bits."""
+    swarm = Swarm()
+    for asked_ns in (2**60, -1):
+        with pytest.raises(ValueError, match="ping that was not sent"):
+            swarm.hear(messages.PONG, asked_ns=asked_ns, worker_ns=-(2**60))
+    assert not swarm.run._workers["w"].clock.is_known
+    swarm.pong(0.2)
+    beyond: list[dict[str, Any]] = [
+        {"longest_pause_mono_ns": 2**64 - 1},
+        {"loop_lag_p99_ms": float("nan")},
+        {"late_wakeups": [(1, float("inf"))]},
+    ]
+    for fields in beyond:
+        last_word = messages.pack({"batches": 0, "health": {"worker": "w", **fields}})
+        with pytest.raises(ValueError, match="a number"):
+            swarm.hear(messages.FLUSHED, last_word=last_word)
+    swarm.hear(
+        messages.FLUSHED, last_word=messages.pack({"batches": 0, "health": {"worker": "\x1b[31m", "longest_pause_mono_ns": 7}})
+    )
+    (health,) = swarm.run._health()
+    assert health.worker == messages.short_name("w")
+
+
+def test_instants_stay_within_bounds_when_they_are_shifted() -> None:
+    swarm = Swarm()
+    swarm.run._controller.dispatcher.want("w", "sharegpt", 1)
+    swarm.hear(messages.PONG, asked_ns=time.monotonic_ns() - 1000, worker_ns=-(2**60))
+    for number, start_ms in enumerate(((2**62 - 10**12) / MS, (2**61 - 10**12) / MS), 1):
+        batch = to_batch([record(0, start_ms=start_ms, status="cancelled")])
+        swarm.hear(messages.RECORDS, number=number, batch=batch.serialize().to_pybytes())
+    (batch,) = swarm.written
+    check_integers(batch.columns)
+    assert batch.column("started_mono_ns")[0].as_py() > 0

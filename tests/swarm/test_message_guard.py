@@ -86,6 +86,16 @@ def test_every_message_has_a_body_that_is_checked() -> None:
                 assert not is_good(wrong_kind, GOOD[wrong_kind] | {field: wrong}), (field, wrong)
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), 2**63])
+def test_locust_gets_no_number_that_it_cannot_count_with(wrong: float) -> None:
+    """int(inf) ended the greenlets that keep its history and print its table. What a locustfile's listeners add is their own."""
+    entry = stats()["stats_total"]
+    for changed in ({"last_request_timestamp": wrong}, {"response_times": {wrong: 1}}):
+        assert not is_good("stats", stats() | {"stats_total": entry | changed})
+    assert not is_good("heartbeat", GOOD["heartbeat"] | {"current_cpu_usage": wrong})
+    assert is_good("stats", stats() | {"a_listeners": wrong})
+
+
 def test_a_fingerprint_tells_other_messages_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two copies of one version, of which one was changed."""
     messages.fingerprint.cache_clear()

@@ -303,7 +303,12 @@ def test_pages_of_others_make_no_work(page: LlmPage, path: str) -> None:
     assert page.get("/", headers=link).status_code == 200
 
 
-@pytest.mark.parametrize("damaged", [b"", b"[]", b"{", b'{"llama_load": 3}', b'{"llama_load": {"verdict": [], "by_stage": [1]}}'])
+HUGE = b'{"llama_load": {"verdict": {"words": ["X"], "checks": [{"ok": false, "text": "t", "limit": %s}]}}}' % (b"9" * 400)
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"[]", b"{", b'{"llama_load": 3}', b'{"llama_load": {"verdict": [], "by_stage": [1]}}', HUGE]
+)
 def test_a_damaged_run_is_a_page_and_no_error(page: LlmPage, damaged: bytes) -> None:
     folder = page.folder / "runs" / "damaged"
     folder.mkdir(parents=True, exist_ok=True)

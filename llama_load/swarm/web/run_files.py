@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import msgspec
 
+from llama_load.foreign_files import MOST_JSON_BYTES
 from llama_load.runs import MANIFEST
 
 REPORT = "report.html"
@@ -28,8 +29,6 @@ FILES = {
 }
 # Those that are in a folder of the run folder.
 IN_FOLDER = {"server.log": "server", "memory.log": "server"}
-# Larger JSON files are none of ours.
-MOST_JSON_BYTES = 64 << 20
 # The newest runs that are listed.
 MOST_RUNS = 200
 MOST_ENTRIES = 10_000
@@ -100,7 +99,8 @@ class RunFiles:
             return None
         with opened:
             try:
-                found = msgspec.json.decode(opened.read(MOST_JSON_BYTES))
+                data = opened.read(MOST_JSON_BYTES + 1)
+                found = msgspec.json.decode(data) if len(data) <= MOST_JSON_BYTES else None
             except (OSError, ValueError, RecursionError):
                 return None
         return found if isinstance(found, dict) else None

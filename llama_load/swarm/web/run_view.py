@@ -13,6 +13,8 @@ from llama_load.reports.run_list import COLUMNS, SUMMARY, run_row
 from llama_load.runs import MANIFEST
 from llama_load.swarm.web.run_files import RunFiles
 
+# JSON may hold integers of hundreds of digits, which cannot be written as floats.
+MOST_LIMIT = 1e300
 # A style for each kind of verdict.
 GOOD, BAD, DOUBTFUL, NONE = "good", "bad", "doubtful", "none"
 # The headline figures: key of summary.json, name, unit.
@@ -132,7 +134,7 @@ def _headline(words: list[str], bad: list[dict[str, Any]]) -> str:
 def _sentence(check: Mapping[str, Any]) -> str:
     """`Same: TPOT rose 2.0 x (limit 1.5); lower the rate`; older runs have no statement and no remedy."""
     statement, limit, remedy = _text(check, "statement"), check.get("limit"), _text(check, "remedy")
-    text = _text(check, "text") + (f" (limit {limit:.4g})" if isinstance(limit, int | float) else "")
+    text = _text(check, "text") + (f" (limit {limit:.4g})" if isinstance(limit, int | float) and abs(limit) < MOST_LIMIT else "")
     return (f"{statement}: " if statement else "") + text + (f"; {remedy}" if remedy else "")
 
 
