@@ -186,6 +186,7 @@ def test_flags_of_the_load_are_the_searchs_own(capsys: pytest.CaptureFixture[str
     assert "--u is set by the search (the probes' own); leave it out" in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 def test_a_search_on_a_real_server_continues_where_it_ended(llama_server: Running, tmp_path: Path) -> None:
     """The budget of 110 requests has room for one user's probe; the second start reads it instead of sending it again."""
     command = [sys.executable, "-m", "llama_load.cli", "search", "--serve", llama_server.url, "--goodput", "ttft:60000 tpot:60000"]
