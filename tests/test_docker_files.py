@@ -324,7 +324,8 @@ def test_compose_takes_the_file(file: Path) -> None:
     for tool in tools:
         done = subprocess.run([*tool, "-f", file, "config"], capture_output=True, text=True, timeout=60, env=ENV, check=False)
         assert done.returncode == 0, done.stderr
-        assert "${" not in done.stdout
+        # What is left is of the shell in the container.
+        assert not [line for line in done.stdout.splitlines() if "${" in line and "${URL:?" not in line]
 
 
 @pytest.mark.heavy

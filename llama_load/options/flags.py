@@ -50,6 +50,7 @@ FLAGS = (
         "number of measured requests, per stage if there are stages; then the run ends "
         f"(default {DEFAULT_NUM_PROMPTS} when headless without -t, else no limit)",
     ),
+    Flag("--stages", Kind.EXPRESSION, LOAD, "", f"run several loads in a row, such as {EXAMPLES}"),
     Flag(
         "--max-concurrency",
         Kind.NUMBER,
@@ -104,7 +105,6 @@ FLAGS = (
         "take arrival times from a trace: Mooncake JSONL, BurstGPT CSV or a run folder of llama-load",
     ),
     Flag("--speed", Kind.NUMBER, LOAD, "1", "replay speed of --trace as a factor: 2 takes half the time"),
-    Flag("--stages", Kind.EXPRESSION, LOAD, "", f"run several loads in a row, such as {EXAMPLES}"),
     Flag(
         "--stage-prompts",
         Kind.CHOICE,
@@ -120,6 +120,7 @@ FLAGS = (
         "1",
         "number of warm-up requests before the measurement (before each stage); they have separate prompts",
     ),
+    Flag("--max-tokens", Kind.NUMBER, TRAFFIC, "", "maximum answer length in tokens, for every request (default: the workload's)"),
     Flag(
         "--dataset-path",
         Kind.DATA_SET,
@@ -226,7 +227,6 @@ FLAGS = (
         "API to use: chat, completions, messages (Anthropic's), responses (OpenAI's), completion or infill (llama-server's), "
         "or rerank (with -f locustfiles/rerank.py)",
     ),
-    Flag("--max-tokens", Kind.NUMBER, TRAFFIC, "", "maximum answer length in tokens, for every request (default: the workload's)"),
     Flag("--temperature", Kind.NUMBER, TRAFFIC, "", "sampling temperature (default: the server's)"),
     Flag("--ignore-eos", Kind.SWITCH, TRAFFIC, "", "generate until max_tokens: end-of-sequence tokens do not end the answer"),
     Flag(

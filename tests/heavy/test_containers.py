@@ -228,7 +228,7 @@ def test_the_swarm_runs_with_a_key_and_two_workers(
     wait_for_server(engine)
     load = {"LOAD": "-u 4 --num-prompts 32 --max-tokens 32", "WORKERS": "2"}
     compose("swarm", "up", "--detach", "master", "worker", **load)
-    compose("swarm", "wait", "master", **load)
+    engine.run("wait", container(engine, "master"))  # `compose wait master`, which podman-compose lacks
     done = compose("swarm", "logs", "master", **load)
     summary, manifest = the_run(runs)
     print(done.stdout[done.stdout.find("Before the run") :])

@@ -136,7 +136,8 @@ def each_prompt_once(done: Finished, total: int) -> list[int]:
     indices = ended.table["prompt_index"].to_pylist()
     missing = [index for gone in done.manifest["lost"] for index in gone["possibly_sent"]]
     assert sorted(indices + missing) == list(range(total)), done.out
-    assert len(set(ended.strings("worker"))) == 3
+    # A worker that is cut off early may have no record.
+    assert len(set(ended.strings("worker")) | {gone["worker"] for gone in done.manifest["lost"]}) == 3
     return missing
 
 

@@ -228,7 +228,7 @@ def test_a_master_that_cannot_keep_up_catches_up(simulate: Callable[..., Simulat
     assert not done.manifest["lost"]
     assert unrecorded(server, done) == set()
     assert len(done.records.measured()) > 200
-    assert max(lags) > 1
+    assert max(lags) > 0.2  # half a second of records, and more on a busy machine
     assert "records were on the master's disk within" in " ".join(done.out.split())
     assert not list((tmp_path / "s").glob("worker-*/runs/spool-*"))
 
