@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,9 +28,6 @@ from llama_load.runs.manifest import read_manifest
 from llama_load.runs.server_files import SERVER_FOLDER
 from llama_load.targets.target import TRAITS
 from llama_load.workloads.prompt import DIFFERENT
-
-if TYPE_CHECKING:
-    pass
 
 SUMMARY = "summary.json"
 # Prompts are compared by this many hexadecimal digits of their hashes, of at most so many records.

@@ -19,11 +19,15 @@ from llama_load.serving.process import Running, free_port, start
 HERE = Path(__file__).parent
 
 
-def python_of(name: str) -> Path:
+def folder_of(name: str) -> Path:
     folder = os.environ.get(name)
     if not folder:
         pytest.skip(f"{name} is not set: run 'make test-heavy'")
-    return Path(folder) / "bin" / "python"
+    return Path(folder)
+
+
+def python_of(name: str) -> Path:
+    return folder_of(name) / "bin" / "python"
 
 
 @pytest.fixture(scope="session")
@@ -34,10 +38,7 @@ def vllm_python() -> Path:
 @pytest.fixture(scope="session")
 def llama_cpp() -> Path:
     """The folder of llama-server, llama-bench, llama-quantize, ggml-rpc-server and the other programs of llama.cpp."""
-    folder = os.environ.get("HEAVY_LLAMA_CPP")
-    if not folder:
-        pytest.skip("HEAVY_LLAMA_CPP is not set: run 'make test-heavy'")
-    return Path(folder) / "build" / "bin"
+    return folder_of("HEAVY_LLAMA_CPP") / "build" / "bin"
 
 
 @pytest.fixture(scope="session")

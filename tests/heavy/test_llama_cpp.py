@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,15 @@ def spec_of(program: Path, model: Path, *args: str) -> ServerSpec:
     return ServerSpec(kind="llama-server", model=str(model), program=str(program / "llama-server"), args=("-t", "1", *args))
 
 
+def router_of(program: Path, model: Path, folder: Path, *args: str) -> ServerSpec:
+    """A router with this model under two names, one and two."""
+    models = folder / "models"
+    models.mkdir()
+    for name in ("one", "two"):
+        (models / f"{name}.gguf").symlink_to(model)
+    return replace(spec_of(program, model, "--models-dir", str(models), *args), model="")
+
+
 def check_run(done: Finished, server: Server, code: int = 0) -> dict[str, Any]:
     """What holds in every configuration: nobody else was seen on the server, the time is explained, the server did not change."""
     assert done.code == code, done.err
@@ -174,13 +183,7 @@ def test_a_router_loads_before_the_run_and_keeps_the_models_apart(
     llama_cpp: Path, model: Path, run_locust: Callable[..., Finished], tmp_path: Path
 ) -> None:
     """Each model has figures of its own; slots of both count; nothing changes during the run."""
-    models = tmp_path / "models"
-    models.mkdir()
-    for name in ("one", "two"):
-        (models / f"{name}.gguf").symlink_to(model)
-    flags = ("--models-dir", str(models), "-np", "2", "-c", "4096", "--metrics")
-    spec = ServerSpec(kind="llama-server", program=str(llama_cpp / "llama-server"), args=("-t", "1", *flags))
-    with serving(spec, tmp_path / "logs") as server:
+    with serving(router_of(llama_cpp, model, tmp_path, "-np", "2", "-c", "4096", "--metrics"), tmp_path / "logs") as server:
         unnamed = run_locust(server.url, "--num-prompts", "4", folder=tmp_path / "unnamed")
         assert unnamed.code == 2
         assert "--model one,two" in unnamed.err
@@ -202,13 +205,7 @@ def test_a_router_that_cannot_keep_both_models_is_refused(
     llama_cpp: Path, model: Path, run_locust: Callable[..., Finished], tmp_path: Path
 ) -> None:
     """With --models-max 1 every request would wait for a load."""
-    models = tmp_path / "models"
-    models.mkdir()
-    for name in ("one", "two"):
-        (models / f"{name}.gguf").symlink_to(model)
-    flags = ("--models-dir", str(models), "--models-max", "1", "-np", "1", "-c", "2048")
-    spec = ServerSpec(kind="llama-server", program=str(llama_cpp / "llama-server"), args=("-t", "1", *flags))
-    with serving(spec, tmp_path / "logs") as server:
+    with serving(router_of(llama_cpp, model, tmp_path, "--models-max", "1", "-np", "1", "-c", "2048"), tmp_path / "logs") as server:
         done = run_locust(server.url, "--num-prompts", "4", "--model", "one,two")
         assert done.code == 2
         assert "start the router with --models-max 2 or more" in " ".join(done.err.split())
@@ -220,7 +217,7 @@ def test_a_router_that_cannot_keep_both_models_is_refused(
 def test_an_rpc_cluster_of_real_workers(llama_cpp: Path, model: Path, run_locust: Callable[..., Finished], tmp_path: Path) -> None:
     """Both workers hold a part of the model, and none of them is a GPU."""
     spec = spec_of(llama_cpp, model, "-c", "4096", "-np", "2")
-    spec = ServerSpec(kind=spec.kind, model=spec.model, program=spec.program, args=spec.args, rpc_workers=2)
+    spec = replace(spec, rpc_workers=2)
     with serving(spec, tmp_path / "logs") as server:
         done = run_locust(server.url, "-u", "2", "--num-prompts", "8", "--max-tokens", "16")
         check_run(done, server)
