@@ -19,7 +19,7 @@ TWICE := --reruns 1 -rR
 
 # Most tests wait for a server, so more of them than cores run at a time. Those that judge the clock run alone.
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 3 -m "not heavy and not timing" $(TWICE)
+	$(BIN)/pytest -n 3 --dist worksteal -m "not heavy and not timing" $(TWICE)
 	$(BIN)/pytest -m "timing and not heavy" $(TWICE)
 
 # vLLM, llama-cpp-python and llama.cpp's programs live in the user's cache, in folders named by a hash of what was asked for.
@@ -56,6 +56,7 @@ fuzz: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.clients
+	$(BIN)/python -m benchmarks.bounds
 	$(BIN)/python -m benchmarks.swarm
 	$(BIN)/python -m benchmarks.scale
 	$(BIN)/python -m benchmarks.arrivals
@@ -65,7 +66,10 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.large_prompts
 	$(BIN)/python -m benchmarks.live_figures
 	$(BIN)/python -m benchmarks.telemetry
+	$(BIN)/python -m benchmarks.startup
+	$(BIN)/python -m benchmarks.starved
 	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.sweep_cells
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -12,10 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from benchmarks.harness import ended, heading
 from llama_load.record import RequestRecord, to_batch
@@ -55,21 +55,18 @@ def fill(folder: Path, requests: int) -> None:
     writer = RunWriter(folder, Manifest("0", "20260101-000000", "Chat", [], {}, "chat", "openai", None, num_prompts=requests))
     rng = np.random.default_rng(0)
     for first in range(0, requests, MADE):
-        records = []
-        for index in range(first, min(first + MADE, requests)):
-            start = index * 500_000
-            records.append(
-                replace(
-                    PATTERN,
-                    request_id=str(index),
-                    prompt_index=index,
-                    started_mono_ns=start,
-                    first_token_mono_ns=start + 100_000_000,
-                    ended_mono_ns=start + 4_100_000_000,
-                    itl_ms=rng.normal(20, 2, GAPS),
-                )
-            )
-        made = to_batch(records)
+        index = np.arange(first, min(first + MADE, requests))
+        pattern, started_ns = to_batch([PATTERN] * len(index)), index * 500_000
+        gaps = pa.array(rng.normal(20, 2, len(index) * GAPS).astype(np.float32))
+        own = {
+            "request_id": pa.array(index.astype(str).tolist()),
+            "prompt_index": pa.array(index),
+            "started_mono_ns": pa.array(started_ns),
+            "first_token_mono_ns": pa.array(started_ns + 100_000_000),
+            "ended_mono_ns": pa.array(started_ns + 4_100_000_000),
+            "itl_ms": pa.ListArray.from_arrays(np.arange(0, len(gaps) + 1, GAPS, dtype=np.int32), gaps),
+        }
+        made = pa.record_batch([own.get(name, pattern[name]) for name in pattern.schema.names], schema=pattern.schema)
         for place in range(0, made.num_rows, BATCH):
             writer.append_batch(made.slice(place, BATCH))
     writer.release()

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.queues import (
     Times,
@@ -30,7 +31,7 @@ from benchmarks.queues import (
 )
 from llama_load.experiments.search.closed import UserGoal, search_users
 from llama_load.experiments.search.open_loop import LATENCY, RateGoal, search_rate
-from llama_load.experiments.search.probe import Capacity, ProbeResult
+from llama_load.experiments.search.probe import Capacity, ProbePlan, ProbeResult
 from llama_load.experiments.tune.race import race
 from llama_load.metrics.statistics import percentile_interval
 from llama_load.metrics.until import Requests, Until, UntilRule
@@ -70,15 +71,28 @@ def wait_for_capacity(users: int, slots: int) -> float:
     return (least(users) + least(users + 1)) / 2
 
 
+def judged(plan: ProbePlan, good: NDArray[np.bool_], ends: Times, *, beside: int = 0, first: int = 0) -> ProbeResult:
+    """A probe, with `beside` unmeasured requests. It ends with the miss after which `plan.needed` is out of reach; what is in flight
+    then is cut. The `first` requests are not judged."""
+    is_whole = True
+    if plan.needed is not None:
+        missed = np.cumsum(~good[np.argsort(ends)])
+        last = int(np.searchsorted(missed, (1 - plan.needed) * len(good) + 1e-9, side="right"))
+        if last < len(good):
+            good, is_whole = good[ends <= np.sort(ends)[last]], False
+    return ProbeResult(plan.level, good[first:], len(good) + beside, is_whole=is_whole)
+
+
 def search_of_users(users: int, slots: int, seed: int) -> Capacity:
     """One search in a simulated closed loop."""
     limit, draw = wait_for_capacity(users, slots), np.random.default_rng(seed)
     assert closed_capacity(limit, slots, SHARE) == users
 
-    def probe(level: float, count: int) -> ProbeResult:
-        first = int(level)
-        _, waits, _ = closed_waits(first, slots, count + first, 1, draw)
-        return ProbeResult(level, waits[0, first:] <= limit, count + first)
+    def probe(plan: ProbePlan) -> ProbeResult:
+        first = int(plan.level)
+        starts, waits, services = closed_waits(first, slots, plan.requests + first, 1, draw)
+        ends = starts + waits + services
+        return judged(plan, waits[0, first:] <= limit, ends[0, first:], beside=2 * first)
 
     return search_users(probe, UserGoal(SHARE), seed)
 
@@ -87,15 +101,15 @@ def search_of_rate(slots: int, limit: float, seed: int) -> Capacity:
     """One search on a simulated M/M/k queue; rates are requests per mean service time."""
     draw = np.random.default_rng(seed)
 
-    def probe(rate: float, count: int) -> ProbeResult:
-        _, waits, _ = open_waits(rate / slots, slots, count, 1, draw)
-        return ProbeResult(rate, waits[0] <= limit, count)
+    def probe(plan: ProbePlan) -> ProbeResult:
+        starts, waits, services = open_waits(plan.level / slots, slots, plan.requests, 1, draw)
+        return judged(plan, waits[0] <= limit, (starts + waits + services)[0], first=plan.requests // 10)
 
-    def ladder(level: float, count: int) -> ProbeResult:
-        first = int(level)
-        _, waits, services = closed_waits(first, slots, count + first, 1, draw)
+    def ladder(plan: ProbePlan) -> ProbeResult:
+        first = int(plan.level)
+        _, waits, services = closed_waits(first, slots, plan.requests + first, 1, draw)
         latency_ms = 1e3 * float((waits + services)[0, first:].mean())
-        return ProbeResult(level, waits[0, first:] <= limit, count + first, figures={LATENCY: latency_ms})
+        return ProbeResult(plan.level, waits[0, first:] <= limit, plan.requests + first, figures={LATENCY: latency_ms})
 
     return search_rate(probe, ladder, RateGoal(SHARE), seed)
 

@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.swarm [--workers 50] [--rate 5000] [--seconds 20] [--catch-up 0]
 
 The master is a real Locust master with llama-load and a swarm key. Other processes simulate the workers with their messages: 50 times
-a second each asks for the leases of the requests that have ended and reports those that have begun; it sends records as often as the
+a second each asks for the leases of the requests that have ended, and reports those that have begun with that; it sends records as often as the
 master asks for, and never more than 256 KiB that are not acknowledged. What is sent is the load; what is stored is what the master
 carries. With --catch-up, the load ends after that time, and the master has the rest of the time to catch up.
 """
@@ -34,6 +34,7 @@ from locust.rpc import Message  # noqa: E402
 from benchmarks.harness import heading  # noqa: E402
 from llama_load.metrics.evidence import WorkerHealth  # noqa: E402
 from llama_load.record import INSTANTS, RequestRecord, schema, to_batch  # noqa: E402
+from llama_load.runs import load_run  # noqa: E402
 from llama_load.serving.process import free_port, start  # noqa: E402
 from llama_load.swarm import messages  # noqa: E402
 from llama_load.swarm.outbox import WINDOW_BYTES  # noqa: E402
@@ -56,6 +57,7 @@ class Worker:
         self.client = Client("127.0.0.1", port, self.name, curve_keys(KEY))
         self.leases: list = []
         self.ended: list = []
+        self.begun: list = []
         self.holding: set = set()
         self.unacknowledged: dict[int, tuple[list, int]] = {}
         self.number = 0
@@ -91,7 +93,7 @@ class Worker:
                 leases = messages.unpack_leases(data["leases"])
                 self.leases += leases
                 self.holding |= {lease.key for lease in leases}
-                self.say(messages.STARTED, {"keys": [lease.key for lease in leases]})
+                self.begun += [lease.key for lease in leases]
             elif message.type == messages.ACK:
                 for number in data["numbers"]:
                     keys, _ = self.unacknowledged.pop(number, ([], 0))
@@ -120,7 +122,7 @@ class Worker:
     def work(self) -> None:
         begin = flushed = time.monotonic()
         due = 0.0
-        self.say(messages.WANT, {"over": [], "workload": "Chat", "count": self.ahead})
+        self.say(messages.WANT, {"over": [], "started": [], "workload": "Chat", "count": self.ahead})
         for tick in range(1, 10**9):
             gevent.sleep(max(0.0, begin + tick * TICK_S - time.monotonic()))
             if self.over:
@@ -132,7 +134,8 @@ class Worker:
             if over:
                 self.ended += over
                 ends = [(*lease.key, False) for lease in over]
-                self.say(messages.WANT, {"over": ends, "workload": "Chat", "count": len(over)})
+                self.say(messages.WANT, {"over": ends, "started": self.begun, "workload": "Chat", "count": len(over)})
+                self.begun = []
             on_the_way = sum(size for _, size in self.unacknowledged.values())
             if time.monotonic() - flushed > self.flush_s and on_the_way < WINDOW_BYTES:
                 flushed = time.monotonic()
@@ -237,7 +240,11 @@ def main() -> None:
         master.wait(60)
         disk = sum(file.stat().st_size for file in (folder / "run").rglob("*") if file.is_file()) / 2**20
         total = sum(sent.value for sent, _ in counts)
-        print(f"\n{total} records sent, run folder {disk:.1f} MiB, exit code {master.returncode}")
+        stored = load_run(folder / "run").records
+        different = len(set(stored.strings("prompt_index")))
+        print(
+            f"\n{total} records sent, {len(stored)} on disk, of {different} requests, in {disk:.1f} MiB; exit code {master.returncode}"
+        )
         print("\n".join(line for line in (folder / "out").read_text(errors="replace").splitlines() if "records were" in line))
         if master.returncode:
             print((folder / "out").read_text(errors="replace")[-2000:])

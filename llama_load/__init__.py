@@ -5,17 +5,17 @@ In a locustfile: `from llama_load import LlamaUser`. Imports are lazy, so that r
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from llama_load.version import __version__
 
 if TYPE_CHECKING:
     from locust import events
 
     from llama_load.swarm.load_shapes import Ramp, Soak, Spike, Stages
     from llama_load.users.user import Answer, LlamaUser
+    from llama_load.version import __version__
     from llama_load.workloads.custom import Custom
     from llama_load.workloads.documents import Documents
     from llama_load.workloads.embeddings import Queries, TextBatches
@@ -62,23 +62,37 @@ _WORKLOADS = {
 
 def __getattr__(name: str) -> Any:
     if name in ("Answer", "LlamaUser"):
-        from llama_load.swarm.lifecycle import install
+        _install()
         from llama_load.users import user
 
-        install()
         return getattr(user, name)
     if name == "events":
         import locust
 
-        from llama_load.swarm.lifecycle import install
-
-        install()
+        _install()
         return locust.events
     if name in _SHAPES:
         return getattr(import_module("llama_load.swarm.load_shapes"), name)
     if name in _WORKLOADS:
         return getattr(import_module(f"llama_load.workloads.{_WORKLOADS[name]}"), name)
+    if name == "__version__":
+        from llama_load.version import __version__
+
+        return __version__
     raise AttributeError(f"module 'llama_load' has no attribute {name!r}")
+
+
+def _install() -> None:
+    # Imports leave no garbage, and a full collection during them takes as long as 30 modules.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        from llama_load.swarm.install import install
+
+        install()
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 if "locust.main" in sys.modules:  # as early as possible: Ctrl-C may come during the other imports

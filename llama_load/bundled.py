@@ -1,7 +1,8 @@
-"""Files included with llama-load: locustfiles, sample data and plans of sweeps, from the checkout or the installed package."""
+"""Files included with llama-load (locustfiles, sample data, plans of sweeps) and with Bokeh, found without importing anything."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -28,3 +29,10 @@ def find_bundled(name: str) -> list[str]:
     """The bundled files that `name` fits: `sharegpt_chat`, `sharegpt_chat.py` or `locustfiles/sharegpt_chat.py`."""
     paths = [PurePosixPath(path) for path in bundled_files()]
     return [str(path) for path in paths if name in (str(path), path.name, path.stem)]
+
+
+def bokeh_folder() -> Path:
+    """The folder of Bokeh's JavaScript, found without importing Bokeh."""
+    spec = find_spec("bokeh")
+    assert spec is not None and spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0]) / "server" / "static" / "js"

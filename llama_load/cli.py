@@ -122,6 +122,7 @@ def command_parser() -> Parser:
             "Add the records that a worker could not deliver": "llama-load report runs/20261121-203500-demo --add runs/spool-w1",
             "A row per request, for a spreadsheet": "llama-load report runs/20261121-203500-demo --format csv --output a.csv",
             "Chinese headings in report.md and report.html": "llama-load report --lang zh runs/20261121-203500-demo",
+            "A picture of the first screen": "llama-load report runs/20261121-203500-demo --format png --output run.png",
             "A JSON object per request": "llama-load report runs/20261121-203500-demo --format jsonl | jq .ttft_ms",
         },
     )
@@ -137,7 +138,8 @@ def command_parser() -> Parser:
     report.add_argument(
         "--format",
         choices=FORMATS,
-        help="print the run in this format instead: csv, jsonl or parquet (a row per request), json, md or txt (the report)",
+        help="print the run in this format instead: csv, jsonl or parquet (a row per request), json, md or txt (the report), "
+        "svg or png (a picture of the first screen)",
     )
     report.add_argument(
         "--lang", choices=LANGUAGES, help="language of the headings in report.md and report.html (default: as in the run)"
@@ -252,7 +254,7 @@ def _report(arguments: argparse.Namespace) -> int:
         export(arguments.runs[0], arguments.format, arguments.output, arguments.lang)
         return 0
     if arguments.output is not None:
-        raise UsageError("--output needs --format: which of csv, jsonl, parquet, json, md and txt?")
+        raise UsageError(f"--output needs --format: which of {', '.join(FORMATS)}?")
     return max(report_again(path, arguments.add, arguments.lang) for path in arguments.runs)
 
 

@@ -14,8 +14,6 @@ from llama_load.foreign_text import printable
 
 if TYPE_CHECKING:
     from llama_load.experiments.search.run import Wanted
-    from llama_load.experiments.sweep.cells import Cell
-    from llama_load.experiments.sweep.folder import Ended
 
 NOTHING_FOUND = 3
 CONCURRENCY, RATE = VARIED = ("concurrency", "rate")
@@ -113,8 +111,8 @@ def _search(arguments: argparse.Namespace) -> int:
 
 def _wanted(arguments: argparse.Namespace, serve: str, goodput: list[str]) -> Wanted:
     from llama_load.experiments.search.objectives import parse_objectives
-    from llama_load.experiments.search.real_probe import Budget
     from llama_load.experiments.search.run import Wanted
+    from llama_load.experiments.search.state import Budget
 
     return Wanted(
         vary=arguments.vary,
@@ -136,7 +134,7 @@ def _run(arguments: argparse.Namespace, wanted: Wanted) -> int:
     out = arguments.out or Path("searches") / time.strftime("%Y%m%d-%H%M%S")
     _say(f"folder {out}")
     try:
-        answer = search(wanted, out, _Progress())
+        answer = search(wanted, out, _say)
     except KeyboardInterrupt:
         _say(f"interrupted; continue with --out {out}")
         return 130
@@ -144,17 +142,6 @@ def _run(arguments: argparse.Namespace, wanted: Wanted) -> int:
         print(line)
     print(f"\nSearch folder: {out} ({MARKDOWN}, {HTML})")
     return NOTHING_FOUND if answer.capacity.value is None else 0
-
-
-class _Progress:
-    """A line on stderr for each probe."""
-
-    def began(self, cell: Cell, doing: str) -> None:
-        """See `runner.Watcher`."""
-
-    def ended(self, cell: Cell, entry: Ended) -> None:
-        """See `runner.Watcher`."""
-        _say(f"{cell.load.label}: {entry.reason or f'done in {entry.took_s:.0f} s'}")
 
 
 def _say(sentence: str) -> None:

@@ -79,6 +79,7 @@ def add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
+    from llama_load.experiments.search.run import search_cell
     from llama_load.experiments.sweep.cells import expand
     from llama_load.experiments.sweep.comparison import HTML, MARKDOWN, compare_cells, write_comparison
     from llama_load.experiments.sweep.folder import DONE, open_folder
@@ -97,7 +98,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     was_interrupted = False
     try:
         with Progress(sweep, pending) as progress:
-            run_cells(sweep, progress, retry_failed=arguments.retry_failed)
+            run_cells(sweep, progress, searcher=search_cell, retry_failed=arguments.retry_failed)
     except KeyboardInterrupt:
         was_interrupted = True
     found = compare_cells(sweep)

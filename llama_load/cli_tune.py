@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from llama_load.cli_parser import Parser
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
-from llama_load.metrics.slo import parse_slo
 
 if TYPE_CHECKING:
     from llama_load.experiments.sweep.cells import Cell
@@ -41,6 +40,7 @@ def add_tune(commands: argparse._SubParsersAction[Parser]) -> None:
 def _tune(arguments: argparse.Namespace) -> int:
     from llama_load.experiments.sweep.read_plan import plan_file, read_plan
     from llama_load.experiments.tune.run import HTML, MARKDOWN, tune, write_tuned
+    from llama_load.metrics.slo import parse_slo
 
     try:
         objectives = [parse_slo(word) for word in arguments.goodput.split()]

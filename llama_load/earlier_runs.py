@@ -38,8 +38,8 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
     for endpoint in NOT_CACHED:
         measured = measured.where(~measured.equals("endpoint", endpoint))
     own: dict[_Key, list[int]] = {}
-    for batch in measured.batches():
-        for *row, _, index in _rows(batch.select((*COLUMNS, "prompt_index"))):
+    for batch in measured.batches(*COLUMNS, "prompt_index"):
+        for *row, _, index in _rows(batch.table):
             if row[0] is not None:
                 own.setdefault(_key(*row), []).append(-1 if index is None else index)
     if not own:

@@ -1,13 +1,18 @@
-"""Processes of this machine, found by the ports they listen on. (Not in `wire`, which imports gevent: telemetry does without.)"""
+"""Processes of this machine: found by the ports they listen on, ended with their parent. (Not in `wire`, which imports gevent:
+telemetry does without.)"""
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Iterable
 
 import psutil
 
 # Child processes of a server are counted with it, up to this many, to keep a reading cheap.
 MOST_PROCESSES = 64
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def listening(ports: Iterable[int]) -> list[psutil.Process]:
@@ -29,3 +34,13 @@ def with_descendants(processes: Iterable[psutil.Process]) -> list[psutil.Process
         except psutil.Error:  # it has ended
             continue
     return list(found.values())[:MOST_PROCESSES]
+
+
+def end_with_parent(by: signal.Signals, parent: int) -> None:
+    """In a process that was just forked: the kernel sends it this signal when `parent` ends. On Linux only."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
+        if os.getppid() != parent:  # it ended before that
+            os._exit(1)

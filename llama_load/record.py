@@ -28,41 +28,41 @@ class RequestRecord:
     """One request, from its scheduled time to its end. Field names are the columns of requests.parquet."""
 
     # who and what
-    request_id: str
-    worker: str
-    user: str
-    workload: str
+    request_id: str  # sent as X-Request-Id
+    worker: str  # the process that sent it; "local" without workers
+    user: str  # name of the user class
+    workload: str  # in a mixture: the task
     name: str  # the request's name in Locust's statistics
-    stage: int = 0
-    host: str
-    endpoint: str
-    model: str | None = None
-    warmup: bool = False
+    stage: int = 0  # 0 where the run has none
+    host: str  # URL of the server
+    endpoint: str  # as in --endpoint
+    model: str | None = None  # as requested
+    warmup: bool = False  # warm-up requests are in no figure
     prompt_index: int | None = None  # position in the plan, 0…N-1
-    conversation: str | None = None
-    turn: int | None = None
-    max_tokens: int | None = None
-    choices: int | None = None  # answers asked for (`n`), where more than one
+    conversation: str | None = None  # its id in the data set
+    turn: int | None = None  # 1, 2, …; None outside of conversations
+    max_tokens: int | None = None  # requested length of the answer
+    choices: int | None = None  # requested answers (`n`), where more than one
 
-    # how it ended: "ok", "cancelled" or a failure class
-    status: str
-    http_status: int | None = None
-    error: str | None = None
-    finish_reason: str | None = None
+    # how it ended
+    status: str  # "ok", "cancelled" or a failure class
+    http_status: int | None = None  # of the last answer
+    error: str | None = None  # message of a failed request
+    finish_reason: str | None = None  # as the server sent it
 
     # when
-    scheduled_mono_ns: int | None = None
-    started_mono_ns: int
-    connected_mono_ns: int | None = None
+    scheduled_mono_ns: int | None = None  # its time in the schedule; open loop only
+    started_mono_ns: int  # it began to connect, or to be sent on an open connection
+    connected_mono_ns: int | None = None  # the TCP connection was open
     secured_mono_ns: int | None = None  # TLS done
-    sent_mono_ns: int | None = None
-    headers_mono_ns: int | None = None
-    first_token_mono_ns: int | None = None
+    sent_mono_ns: int | None = None  # the last byte of the request was passed to the kernel
+    headers_mono_ns: int | None = None  # the headers of the answer arrived
+    first_token_mono_ns: int | None = None  # the first event with generated content arrived
     first_blank_mono_ns: int | None = None  # first event of blanks alone, where one came before the first token
     first_answer_mono_ns: int | None = None  # first token that is not reasoning
-    last_token_mono_ns: int | None = None
-    ended_mono_ns: int
-    started_wall_ns: int
+    last_token_mono_ns: int | None = None  # the last one arrived
+    ended_mono_ns: int  # the answer was complete, or the request had failed
+    started_wall_ns: int  # the same instant as started_mono_ns, by the wall clock since 1970
 
     # how long
     client_queue_ms: float | None = None  # wait after its scheduled instant; open loop only
@@ -72,7 +72,7 @@ class RequestRecord:
     queue_ms: float | None = None
     connect_ms: float | None = None
     tls_ms: float | None = None
-    tls_resumed: bool | None = None
+    tls_resumed: bool | None = None  # a TLS session was resumed
     own_delay_ms: float | None = None  # the client's share of connect_ms
     ttft_ms: float | None = None
     answer_ttft_ms: float | None = None
@@ -81,35 +81,35 @@ class RequestRecord:
     itl_ms: Sequence[float] = ()
 
     # how much
-    prompt_tokens: int | None = None
+    prompt_tokens: int | None = None  # chat template and cached tokens included
     # "usage", "timings" or "refusal": from the server. "plan": counted before the run; "plan+template": plus the chat template
     # tokens
     prompt_token_source: str | None = None
     planned_prompt_tokens: int | None = None  # counted before the run, where the whole prompt was; plus the chat template if known
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
+    cached_tokens: int | None = None  # part of the prompt tokens, as the server reports it
+    output_tokens: int | None = None  # see token_source
     reasoning_tokens: int | None = None  # part of the output tokens, if usage reports it
-    token_events: int = 0
+    token_events: int = 0  # events of the stream that carried generated content
     blank_events: int = 0  # events of blanks alone before the first token
     event_tokens: Sequence[int] = ()  # output tokens of each token event; empty if unknown, or if each has one
     first_event_tokens: int | None = None  # output tokens up to the first token event, hidden reasoning included
-    output_chars: int = 0
+    output_chars: int = 0  # characters of the generated text
     output_bytes: int | None = None  # of the same text, in UTF-8
-    prompt_chars: int = 0
-    images: int | None = None
+    prompt_chars: int = 0  # characters of the prompt
+    images: int | None = None  # number of images
     image_tokens: int | None = None  # part of prompt_tokens: all images together
     inputs: int | None = None  # texts of an embeddings request, documents of a rerank request
-    prompt_sha256: str | None = None
-    output_sha256: str | None = None
+    prompt_sha256: str | None = None  # of the prompt's text
+    output_sha256: str | None = None  # of the answer's text
     prompt_text: str | None = None  # with --save-texts only
-    output_text: str | None = None
+    output_text: str | None = None  # with --save-texts only
 
     # how well it was measured
     token_source: str | None = None  # "usage", "timings" or "events"
     count_doubt: str | None = None  # impossible counts of the server, which were ignored
-    clock_source: str = "kernel"  # or "user" (no kernel stamps), "mixed"
+    clock_source: str = "kernel"  # of the arrival times: "kernel", "user" (no kernel stamps) or "mixed"
     merged_events: int = 0  # token events read together with a later one
-    first_merged: bool = False
+    first_merged: bool = False  # the first token arrived together with a later one
     connection_reused: bool = False  # it was already open: connect_ms and tls_ms are None
     connection_reopened: bool = False  # the open one was dead; connect_ms is that of the new one
     answered_by: str | None = None  # the answer's Server and Via headers
@@ -117,10 +117,10 @@ class RequestRecord:
 
     # reported by the server
     server_prompt_tokens: int | None = None  # processed, without the cached ones
-    server_prompt_ms: float | None = None
-    server_predict_ms: float | None = None
-    draft_tokens: int | None = None
-    draft_accepted: int | None = None
+    server_prompt_ms: float | None = None  # time of the server for them
+    server_predict_ms: float | None = None  # time of the server for the output tokens
+    draft_tokens: int | None = None  # proposed by speculative decoding
+    draft_accepted: int | None = None  # of these accepted
 
 
 INSTANTS = frozenset(item.name for item in fields(RequestRecord) if item.name.endswith("_mono_ns"))

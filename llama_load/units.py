@@ -1,4 +1,4 @@
-"""Conversions between the package's units: integer ns for instants, float ms for latencies."""
+"""Conversions between the package's units: integer ns for instants, float ms for latencies; bytes as GiB."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
+GIB = 1 << 30  # bytes
 
 
 def ns_to_ms(ns: int) -> float:

@@ -2,7 +2,7 @@
 
 locust -f locustfiles/sharegpt_chat.py --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64
 
-Add --bust-prefix-cache to repeat a run: the server's prompt cache has the prompts of the previous one.
+Repeat it as often as you like: each run's prompts are new to the server's cache (--seed 0 sends them as they are).
 """
 
 from locust import task

@@ -1,4 +1,4 @@
-"""Generate docs/flags.md and docs/metrics.md from the code. tests/test_docs.py compares them."""
+"""Generate docs/flags.md, metrics.md, sweep-plans.md and api.md from the code. tests/test_docs.py compares them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, L
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
 from llama_load.metrics.telemetry_figures import TelemetryFigure
 from llama_load.options.flag_groups import grouped
+from scripts.api_page import api_page
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LOCUSTS = """\
@@ -54,7 +55,8 @@ def flags_page() -> str:
 METRICS = """\
 # Metrics
 
-What each figure is, under its name in the block and in summary.json. [The verdict](verdict.md) explains the checks.
+Definitions of all figures, under their names in the block and in summary.json. [The verdict](verdict.md) explains the
+checks, the [glossary](glossary.md) the words.
 
 ## Latencies
 
@@ -68,14 +70,16 @@ under `llama_load`.
 FIGURES_HEAD = """
 ## Figures of a set of requests
 
-Of the whole run, of a stage, or of a workload, model, host or turn. All can be used in thresholds (`--fail-if`).
+These figures exist for the whole run and for each stage, workload, model, host and turn. All can be used in thresholds
+(`--fail-if`).
 
 """
 TELEMETRY_HEAD = """
 ## Telemetry
 
-Of the measured time, without warm-ups; with stages of their times. [Telemetry](telemetry.md) explains where they come
-from. In summary.json under `llama_load.telemetry`, and for each stage under `by_stage` there.
+These figures cover the measured time, without warm-ups; in a run with stages, the times of all stages.
+[Telemetry](telemetry.md) explains their sources. In summary.json they are under `llama_load.telemetry`, for each stage
+under `by_stage` there.
 
 """
 LIMITS_HEAD = """
@@ -177,3 +181,4 @@ if __name__ == "__main__":
     (REPOSITORY / "plans" / "sweep-plan.schema.json").write_text(schema, encoding="utf-8")
     (REPOSITORY / "docs" / "metrics.md").write_text(metrics_page(), encoding="utf-8")
     (REPOSITORY / "docs" / "flags.md").write_text(flags_page(), encoding="utf-8")
+    (REPOSITORY / "docs" / "api.md").write_text(api_page(), encoding="utf-8")

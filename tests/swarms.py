@@ -194,7 +194,8 @@ def slow_link(port: int, there_s: float, back_s: float) -> Iterator[TcpProxy]:
         link.flows.set()
         threading.Thread(target=accept, args=(listener,), daemon=True).start()
         yield link
-        link.listener.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # it may be closed
+            link.listener.shutdown(socket.SHUT_RDWR)
         link.listener.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,10 +10,11 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 from locust.argument_parser import get_parser
@@ -62,12 +64,17 @@ def commands() -> Iterator[tuple[str, str]]:
         yield name, " ".join(template["spec"]["containers"][0]["args"])
 
 
-@pytest.mark.parametrize(("where", "command"), [*commands()])
-def test_commands_have_flags_and_locustfiles_that_exist(where: str, command: str) -> None:
+def unknown_flags(command: str) -> list[str]:
+    """The flags in it that neither Locust nor llama-load has."""
     known = {flag.name for flag in FLAGS} | {option for action in get_parser()._actions for option in action.option_strings}
     if command.startswith("llama-load"):
         known |= {"--port", "--slots"}
-    assert not [flag for flag in re.findall(r"(?<![\w-])--?[a-z][a-z-]*(?![\w.])", command) if flag not in known | {"-c"}]
+    return [flag for flag in re.findall(r"(?<![\w-])--?[a-z][a-z-]*(?![\w.])", command) if flag not in known | {"-c"}]
+
+
+@pytest.mark.parametrize(("where", "command"), [*commands()])
+def test_commands_have_flags_and_locustfiles_that_exist(where: str, command: str) -> None:
+    assert not unknown_flags(command)
     for name in re.findall(r"locustfiles/(\S+)\.py", command):
         assert bundled(f"locustfiles/{name}.py").exists(), where
 
@@ -271,19 +278,52 @@ def test_a_liveness_probe_fails_when_the_file_is_not_renewed(tmp_path: Path) -> 
     assert subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode != 0
 
 
-def test_the_number_of_workers_stands_in_one_place(tmp_path: Path) -> None:
-    """kubectl's own kustomize puts it into the other two."""
+@pytest.fixture
+def kustomize(tmp_path: Path) -> Callable[[str, str, str], list[dict[str, Any]]]:
+    """What kubectl's kustomize makes when a text of a file is replaced: kustomize("workers.yaml", "parallelism: 4", …)."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("NOT TESTED: kustomize's replacements, because there is no kubectl here")
-    shutil.copytree(DOCKER / "kubernetes", tmp_path / "k")
-    workers = tmp_path / "k" / "workers.yaml"
-    workers.write_text(workers.read_text(encoding="utf-8").replace("parallelism: 4", "parallelism: 7"), encoding="utf-8")
-    made = subprocess.run([kubectl, "kustomize", tmp_path / "k"], capture_output=True, text=True, check=True, timeout=60).stdout
-    jobs = {each["metadata"]["name"]: each["spec"] for each in yaml.safe_load_all(made) if each["kind"] == "Job"}
+
+    def make(name: str, old: str, new: str) -> list[dict[str, Any]]:
+        file = shutil.copytree(DOCKER / "kubernetes", tmp_path / "k") / name
+        text = file.read_text(encoding="utf-8")
+        assert old in text
+        file.write_text(text.replace(old, new), encoding="utf-8")
+        made = subprocess.run([kubectl, "kustomize", file.parent], capture_output=True, text=True, check=True, timeout=60).stdout
+        return [*yaml.safe_load_all(made)]
+
+    return make
+
+
+def test_the_number_of_workers_stands_in_one_place(kustomize: Callable[[str, str, str], list[dict[str, Any]]]) -> None:
+    made = kustomize("workers.yaml", "parallelism: 4", "parallelism: 7")
+    jobs = {each["metadata"]["name"]: each["spec"] for each in made if each["kind"] == "Job"}
     assert (jobs["llama-load-worker"]["parallelism"], jobs["llama-load-worker"]["completions"]) == (7, 7)
     env = jobs["llama-load-master"]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "LOCUST_EXPECT_WORKERS", "value": "7"} in env
+
+
+def test_spools_outlive_their_pods_where_nodes_share_a_volume(kustomize: Callable[[str, str, str], list[dict[str, Any]]]) -> None:
+    """The component gives the workers a claim that several nodes can mount, in the place of the pod's own folder."""
+    made = kustomize("kustomization.yaml", "resources:\n", "components: [spools]\nresources:\n")
+    found = {(each["kind"], each["metadata"]["name"]): each.get("spec") for each in made}
+    claim = {"name": "runs", "persistentVolumeClaim": {"claimName": "llama-load-spools"}}
+    assert claim in found["Job", "llama-load-worker"]["template"]["spec"]["volumes"]
+    assert found["PersistentVolumeClaim", "llama-load-spools"]["accessModes"] == ["ReadWriteMany"]
+    assert (
+        found["Job", "llama-load-master"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]
+        == "llama-load-results"
+    )
+
+
+def test_the_chart_is_of_this_version_and_its_values_are_those_of_its_schema() -> None:
+    chart = yaml.safe_load((DOCKER / "helm" / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+    schema = json.loads((DOCKER / "helm" / "values.schema.json").read_text(encoding="utf-8"))
+    values = yaml.safe_load((DOCKER / "helm" / "values.yaml").read_text(encoding="utf-8"))
+    jsonschema.validate(values, schema)
+    assert values.keys() == schema["properties"].keys() - {"global"}
 
 
 def test_a_swarm_of_compose_outlives_a_worker_and_needs_no_target_to_end() -> None:
@@ -340,10 +380,10 @@ def test_a_variable_that_is_missing_is_named() -> None:
 
 @pytest.mark.heavy
 def test_kubernetes_takes_the_manifests() -> None:
-    command = [BIN / "kubernetes-validate", "--strict", *MANIFESTS]
+    command = [BIN / "kubernetes-validate", "--strict", *MANIFESTS, DOCKER / "kubernetes" / "spools" / "claim.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (done.stdout + done.stderr).count("passed for resource") == len(OBJECTS)
+    assert (done.stdout + done.stderr).count("passed for resource") == len(OBJECTS) + 1
 
 
 @pytest.mark.heavy

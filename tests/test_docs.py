@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+import llama_load
 from llama_load.cli import command_parser
 from llama_load.cli_parser import Parser
 from llama_load.cli_serve import split_server_flags
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.options.flag_groups import grouped
 from llama_load.options.flags import FLAGS
+from scripts.api_page import api_page
 from scripts.make_docs import flags_page, metrics_page, plan_page
 from tests.conftest import REPOSITORY, environment
 from tests.recipes import RECIPES, copy_of_package, follow, recipe
@@ -37,6 +39,14 @@ def test_the_page_of_metrics_is_up_to_date() -> None:
 def test_the_page_of_plans_is_up_to_date() -> None:
     """After a change of the grammar of sweeps: python -m scripts.make_docs"""
     assert (REPOSITORY / "docs" / "sweep-plans.md").read_text(encoding="utf-8") == plan_page()
+
+
+def test_the_page_of_the_api_is_up_to_date() -> None:
+    """After a change of docstrings: python -m scripts.make_docs"""
+    page = api_page()
+    assert (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8") == page
+    assert not re.findall(r"^\| `\w+` \|.*\|  \|$", page, re.MULTILINE), "columns of the record without a meaning"
+    assert {name for name in llama_load.__all__ if f"`{name}" not in page and f"## {name}" not in page} <= {"events", "__version__"}
 
 
 PAGES = [
@@ -95,7 +105,7 @@ def test_a_recipe_fits_the_code(title: str, tmp_path: Path) -> None:
 
 def test_the_drawing_of_the_rooms_has_all_of_them() -> None:
     """Every folder and module of the package, and no other."""
-    drawing = text_of(REPOSITORY / "docs" / "architecture.md").partition("```\n")[2].partition("```")[0]
+    drawing = text_of(REPOSITORY / "docs" / "architecture.md").partition("```text\n")[2].partition("```")[0]
     drawn = set(re.findall(r"(?<!\S)(\w+(?:\.py|/))", drawing))
     package = [path for path in (REPOSITORY / "llama_load").iterdir() if not path.name.startswith("_")]
     assert drawn == {path.name + "/" if path.is_dir() else path.name for path in package}
@@ -105,7 +115,7 @@ def test_lines_of_markdown_are_at_most_120_characters() -> None:
     """Tables and pictures excepted, which cannot be wrapped, and code."""
     for page in (*PAGES, REPOSITORY / "CHANGELOG.md"):
         for line in without_code(page).splitlines():
-            assert len(line) <= 120 or line.startswith(("|", "![")), f"{page}: {line}"
+            assert len(line) <= 120 or line.startswith(("|", "![", "<!--")), f"{page}: {line}"
 
 
 def test_prose_and_help_have_none_of_our_private_words() -> None:
@@ -224,3 +234,8 @@ def test_every_subcommand_has_examples_that_parse(parser: Parser, monkeypatch: p
         arguments, further = command_parser().parse_known_args(split_server_flags(words[1:])[0])
         assert arguments.run is parser.get_default("run")
         assert not further or parser.prog == "llama-load demo"
+
+
+def test_each_decision_has_its_own_number() -> None:
+    numbers = [page.name.partition("-")[0] for page in DECISIONS]
+    assert numbers == [f"{number:03d}" for number in range(1, len(numbers) + 1)]

@@ -71,7 +71,7 @@ def test_a_new_workload_takes_three_files(simulate: Callable[..., Simulated], ru
     touched = follow(recipe(WORKLOAD), package)
     assert touched == ["llama_load/workloads/greetings.py", "llama_load/__init__.py", "locustfiles/greetings.py"]
     server = simulate("--first-token-ms", "5", "--interval-ms", "1")
-    arguments = ["-u", "2", "--num-prompts", "6", "--save-texts"]
+    arguments = ["-u", "2", "--num-prompts", "6", "--save-texts", "--seed", "0"]
     done = run_locust(server.url, *arguments, locustfile=package / touched[-1], PYTHONPATH=str(package))
     assert done.summary["completed"] == 6, done.err
     assert done.manifest["workload"] == "greetings"

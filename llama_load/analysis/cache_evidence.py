@@ -20,6 +20,7 @@ def cache_evidence(manifest: Manifest) -> CacheEvidence:
         intended=manifest.cache_meant,
         is_off=manifest.cache_off,
         head_tokens=heads,
+        prefix_tokens=manifest.prefix_tokens or 0,
         shared_tokens=manifest.shared_tokens,
         estimated=manifest.tokenizer == "estimate",
         counters=manifest.counters,

@@ -31,6 +31,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: P
     return Evidence(
         records=measured,
         figures=figures,
+        beside=run.records if manifest.hands_over else None,
         users=manifest.users if manifest.arrival is None else manifest.max_in_flight,
         ramp_s=manifest.ramp_s,
         users_asked=[asked.users for asked in manifest.users_asked],
@@ -55,7 +56,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: P
         server_changes=manifest.server_changes,
         counters=manifest.counters,
         uptime_s=min(_known_numbers(manifest, "uptime_s"), default=None),
-        unexplained=_unexplained(measured, parts, manifest.counters),
+        unexplained=_unexplained(run.records if manifest.hands_over else measured, parts, manifest.counters),
         server_endings=[server.ended for server in manifest.servers if server.ended],
         unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
         draft_models=[server.url for server in manifest.servers if _has_draft_model(server.command)],

@@ -107,7 +107,7 @@ def _endpoint_type(manifest: Manifest, figures: Summary) -> str:
 def speculation_of(
     manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False
 ) -> Speculation | None:
-    """Speculative decoding: the servers' counters over this stage or the whole run, else llama-server's timings in each answer. The
+    """Speculative decoding: the servers' counters over this stage or the whole run, else what each answer reports. The
     counters cannot be split by part (workload, host, model, turn)."""
     counters = manifest.counters if stage is None else stage.counters
     counted = None if counters is None or is_part else counters.speculation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,21 +84,31 @@ class Results:
 def analyze(run: Run) -> Results:
     """Compute everything from the run's records and manifest."""
     manifest = run.manifest
-    gaps = count_gaps(run.records, manifest.counters)
+    # With --hand-over the counters are about more requests than the measured ones, some of which were cut.
+    gaps = count_gaps(run.records, None if manifest.hands_over else manifest.counters)
     run = replace(run, records=as_seen(run.records, gaps))
     measured = run.records.measured()
     slos = tuple(parse_slo(text) for text in manifest.goodput)
     window = window_of(measured, None if manifest.stages else cut_ns(manifest, measured))
-    total = summarize(measured, manifest.percentiles, slos, window)
+    full_load = _full_load(manifest, measured)
+
+    def figures(of: Callable[[Records], Records] = lambda records: records) -> Summary:
+        """The figures of the measured requests that are chosen; all rates are of the run's time."""
+        found = summarize(of(measured), manifest.percentiles, slos, window)
+        return found if full_load is None else with_window_rates(found, of(run.records), full_load, slos)
+
+    total = figures()
 
     def grouped(column: str, known: Sequence[Any] = ()) -> dict[Any, Summary]:
-        """The figures of each value of a column; all rates are of the run's time."""
+        """The figures of each value of a column."""
         values = list(dict.fromkeys([*known, *measured.values_of(column)]))
         if len(values) == 1 and bool(measured.equals(column, values[0]).all()):
             return {values[0]: total}
-        return {
-            value: summarize(measured.where(measured.equals(column, value)), manifest.percentiles, slos, window) for value in values
-        }
+
+        def of(value: Any) -> Callable[[Records], Records]:
+            return lambda records: records.where(records.equals(column, value))
+
+        return {value: figures(of(value)) for value in values}
 
     prompts = PromptTable(run.records, cache_evidence(manifest))
     parts = time_parts(run)
@@ -130,7 +140,7 @@ def analyze(run: Run) -> Results:
         thresholds=_thresholds(manifest, total, groups, stages, verdict),
         others=evidence.others,
         time_parts=parts,
-        client_server=side_by_side(measured, manifest.counters),
+        client_server=side_by_side(evidence.sent, manifest.counters),
         failures=failure_classes(evidence),
         answers=answer_ends(measured, length_means_full=evidence.length_means_full),
         telemetry=telemetry,
@@ -138,6 +148,15 @@ def analyze(run: Run) -> Results:
         steady=steady_figures(constant, slos),
         soak=soak_of(constant, run.telemetry),
     )
+
+
+def _full_load(manifest: Manifest, measured: Records) -> Window | None:
+    """With --hand-over: from the first to the last start of a measured request. Others were in flight beside them at both ends, so
+    that the rates are those of all requests in this time."""
+    if not manifest.hands_over or not len(measured):
+        return None
+    started_ns = measured.instants("started_mono_ns")
+    return Window(int(started_ns.min()), int(started_ns.max()), is_cut=True)
 
 
 def _is_constant(manifest: Manifest) -> bool:

@@ -66,7 +66,8 @@ def folder_run(folder: Path, part: str = "", *, with_samples: bool = False) -> M
         return run
     stage = stages_in(summary).index(part) if part else None
     documents = [data.get("cache") for _, data in _data_sets(manifest.prompts)]
-    is_random = bool(manifest.options.get("bust_prefix_cache")) or DIFFERENT in documents
+    random_flags = (bool(manifest.options.get("bust_prefix_cache")), manifest.prefix_tokens is not None)
+    is_random = any(random_flags) or DIFFERENT in documents
     load = run.load if part else {**run.load, **_load_flags(manifest)}
     return replace(
         run,

@@ -51,6 +51,7 @@ class Dispatcher:
         self._balancer = balancer or Balancer()
         self._now_ns = now_ns
         self._phases: list[Phase] = []
+        self._chain: list[Phase] = []  # the present phase, after those whose slots it takes over
         self._phase_over: Callable[[], None] | None = None  # called at the end of the present phase; None: it has ended
         self._closed = False
         self._plan_indices: defaultdict[tuple[bool, str], IndexPool] = defaultdict(lambda: IndexPool(None))
@@ -68,16 +69,21 @@ class Dispatcher:
     def begin(self, phase: Phase, over: Callable[[], None], begun_ns: int | None = None) -> None:
         """Start leasing requests of this phase. Its instants are relative to `begun_ns` (None: now). `over` is called once, when
         its last request has ended."""
-        phase.begun_ns = self._now_ns() if begun_ns is None else begun_ns
+        self._chain.clear()
+        self._enter(phase, self._now_ns() if begun_ns is None else begun_ns)
+        self._phase_over, self._full = over, False
+        self.serve()
+        self._check_phase_over()
+
+    def _enter(self, phase: Phase, begun_ns: int) -> None:
+        phase.begun_ns = begun_ns
         earlier = [each.pool.next for each in self._phases if each.warmup == phase.warmup]
         phase.pool = IndexPool(phase.total, max(earlier, default=0))
         for key, pool in self._plan_indices.items():
             if key[0] == phase.warmup:  # not the rest of a conversation whose beginning was sent before
                 self._plan_indices[key] = IndexPool(None, 0 if phase.repeats else pool.next)
         self._phases.append(phase)
-        self._phase_over, self._full = over, False
-        self.serve()
-        self._check_phase_over()
+        self._chain.append(phase)
 
     def close_phase(self) -> None:
         """End the time of the present phase: it is over when all leased requests have ended."""
@@ -91,8 +97,8 @@ class Dispatcher:
 
     @property
     def phase(self) -> Phase:
-        """The present phase."""
-        return self._phases[-1]
+        """The present phase; not one that only keeps up the load."""
+        return next(phase for phase in reversed(self._phases) if not phase.fills)
 
     @property
     def measured(self) -> list[Phase]:
@@ -160,7 +166,10 @@ class Dispatcher:
     def join(self, worker: str) -> None:
         """This worker can take arrivals from now on."""
         holder = self._workers[worker]
-        holder.is_ready, holder.is_gone = not holder.has_left, holder.has_left
+        if holder.is_ready == holder.has_left:
+            holder.is_ready = not holder.has_left
+            holder.changed(holder)
+        holder.is_gone = holder.has_left
 
     def want(self, worker: str, workload: str, count: int) -> None:
         """`count` users of a worker wait for a request (or conversation) of this workload."""
@@ -191,6 +200,10 @@ class Dispatcher:
         else:
             self._let_stray_go(worker, key)
 
+    def is_held(self, worker: str, key: Key) -> bool:
+        """Whether this worker holds this lease."""
+        return key in self._workers[worker].held
+
     def give_back(self, worker: str, keys: Iterable[Key]) -> None:
         """Take back leases that were not used, or whose request was cancelled; others may get them."""
         for key in keys:
@@ -207,12 +220,21 @@ class Dispatcher:
 
     def end(self, worker: str, key: Key, *, refused: bool = False) -> None:
         """The record of a leased request has arrived, and it `counts`."""
+        self._end(worker, key, refused=refused)
+        self.serve()
+
+    def end_all(self, ended: Iterable[tuple[str, Key]]) -> None:
+        """The same for many, by worker and key. What they make room for is handed out once, after them."""
+        for worker, key in ended:
+            self._end(worker, key)
+        self.serve()
+
+    def _end(self, worker: str, key: Key, *, refused: bool = False) -> None:
         if (entry := self._workers[worker].held.pop(key, None)) is not None:
             self._drop_overdue()
             self._let_go(entry, refused=refused)
             self._pool_of(key).end()
             self._check_phase_over()
-            self.serve()
         elif (loss := self._loss_of(worker, key)) is not None:
             possibly_sent(loss, key).remove(key[1])
             self._let_stray_go(worker, key)
@@ -274,7 +296,7 @@ class Dispatcher:
         holder.left -= 1
         if not holder.left:
             self.in_flight -= 1
-            holder.worker.holders -= 1
+            holder.worker.let_go()
             self._balancer.ended(holder.replica)
 
     def _let_stray_go(self, worker: str, key: Key) -> None:
@@ -298,11 +320,14 @@ class Dispatcher:
         self._balancer.give_back(lease.replica)
         pool = self._pool_of(lease.key)
         pool.give_back(lease.index)
-        if pool is self.phase.pool:
+        if any(pool is each.pool for each in self._chain):
             self._plan_indices[lease.warmup, lease.workload].give_back(lease.plan_index)
 
     def _check_phase_over(self) -> None:
-        if self._phase_over is not None and self.phase.pool.finished:
+        if self._phase_over is None or not all(each.pool.finished for each in self._chain if not each.fills):
+            return
+        following = self._chain[-1].then
+        if following is None or following.fills:
             over, self._phase_over = self._phase_over, None
             over()
 
@@ -326,9 +351,9 @@ class Dispatcher:
     def _next(self) -> tuple[str, list[Lease]] | None:
         """The next request with the further turns of its conversation, and its worker; None when there is none, or it may not be
         sent yet."""
-        phase, now_ns = self.phase, self._now_ns()
-        index = phase.pool.peek()
-        if index is None:
+        phase, now_ns = self._leasing(), self._now_ns()
+        index = None if phase is None else phase.pool.peek()
+        if phase is None or index is None:
             return None
         number = index - phase.pool.first
         scheduled_ns = None if phase.scheduled_ns is None else phase.begun_ns + phase.scheduled_ns[number]
@@ -345,15 +370,29 @@ class Dispatcher:
             worker, workload = self._wants.next
         else:
             worker, workload = self._workers.idlest(), phase.workload_of(number)
-        return None if worker is None else (worker, self._lease(workload, number, scheduled_ns))
+        return None if worker is None else (worker, self._lease(phase, workload, number, scheduled_ns))
 
-    def _lease(self, workload: str, number: int, scheduled_ns: int | None) -> list[Lease]:
+    def _leasing(self) -> Phase | None:
+        """The first phase of the chain that has requests to lease. When none has, the next one enters with the first free slot."""
+        for phase in self._chain:
+            if phase.pool.peek() is not None:
+                return phase
+        following = self._chain[-1].then
+        if following is None or self._wants.next[0] is None:
+            return None
+        limit = following.limit_at(0.0)
+        if limit is not None and self.in_flight >= limit:
+            return None
+        self._enter(following, self._now_ns())
+        return following
+
+    def _lease(self, phase: Phase, workload: str, number: int, scheduled_ns: int | None) -> list[Lease]:
         """Leases of the next request of this workload, which is request `number` of the phase, and of the further turns of its
         conversation."""
-        phase, plan = self.phase, self._plans.get(workload)
-        stage = self._stage_of(number)
+        plan = self._plans.get(workload)
+        stage = self._stage_of(phase, number)
         allowed_ns = self._room_ns if scheduled_ns is not None and self._room_ns > scheduled_ns else None
-        taken = self._take(workload)
+        taken = self._take(phase, workload)
         leases: list[Lease] = []
         for (index, place), replica in zip(taken, self._balancer.choose(len(taken)), strict=True):
             first = not leases
@@ -374,9 +413,9 @@ class Dispatcher:
             )
         return leases
 
-    def _take(self, workload: str) -> list[tuple[int, int]]:
+    def _take(self, phase: Phase, workload: str) -> list[tuple[int, int]]:
         """The next request of this workload and the further turns of its conversation: (number in the run, place in the plan)."""
-        phase, plan = self.phase, self._plans.get(workload)
+        plan = self._plans.get(workload)
         pool = self._plan_indices[phase.warmup, workload]
         plan_indices = pool.take_run(plan.turns_from if plan and not phase.warmup else lambda _: 1)
         indices = phase.pool.take(len(plan_indices))
@@ -384,8 +423,8 @@ class Dispatcher:
             pool.give_back(plan_index)
         return list(zip(indices, plan_indices, strict=False))
 
-    def _stage_of(self, number: int) -> int:
-        return self.phase.stage_of(number, (self._now_ns() - self.phase.begun_ns) / NS_PER_S)
+    def _stage_of(self, phase: Phase, number: int) -> int:
+        return phase.stage_of(number, (self._now_ns() - phase.begun_ns) / NS_PER_S)
 
     def _drop_overdue(self) -> None:
         """Drop requests whose scheduled time has come while the limit is reached. Called before a request ends."""
@@ -398,8 +437,8 @@ class Dispatcher:
             number = index - phase.pool.first
             if phase.begun_ns + phase.scheduled_ns[number] > now_ns:
                 return
-            stage = self._stage_of(number)
-            for _ in self._take(phase.workload_of(number)):
+            stage = self._stage_of(phase, number)
+            for _ in self._take(phase, phase.workload_of(number)):
                 phase.dropped[stage] += 1
                 phase.pool.end()
         self._check_phase_over()

@@ -18,6 +18,8 @@ class Phase:
     number of users). `stage_of(number, s)`: the stage of request `number`, sent at this time. `workload_of(number)`: its
     workload; workers get requests in turn and start users for them (None: requests go to waiting users of the workload).
     `drops`: requests scheduled while the limit is reached are never sent. `repeats`: same prompts as the phase before.
+    `then`: the phase that takes over its slots one by one, from when all its requests are leased. `fills`: it only keeps up the
+    load until all requests of the phases before it have ended, and is over then.
     """
 
     total: int | None
@@ -28,6 +30,8 @@ class Phase:
     workload_of: Callable[[int], str] | None = None
     drops: bool = False
     repeats: bool = False
+    then: Phase | None = None
+    fills: bool = False
     begun_ns: int = 0
     dropped: Counter[int] = field(default_factory=Counter)  # by stage
     pool: IndexPool = field(default_factory=lambda: IndexPool(0))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 
 from llama_load.dispatch.leases import MOST_USERS_A_PROCESS, Key, Lease
 from llama_load.metrics.evidence import LostWorker
+
+# The heap of `Workers` is dropped when it has this many entries, and this many more for each worker.
+LEAST_HEAP, STALE = 64, 8
 
 
 @dataclass(slots=True)
@@ -38,6 +41,8 @@ class WorkerLeases:
     deliveries: int = 0
     holders: int = 0  # users with leases
     turn: int = 0  # when it last got an arrival: a smaller number is longer ago
+    name: str = ""
+    changed: Callable[[WorkerLeases], None] = lambda _: None  # `holders`, `turn` or `is_ready` has
     is_ready: bool = False  # it takes arrivals
     is_gone: bool = False  # lost, perhaps for a while, or it has left
     has_left: bool = False
@@ -49,17 +54,34 @@ class WorkerLeases:
         number = self.deliveries + 1
         self.held |= {lease.key: HeldLease(lease, number, holder, max(now_ns, lease.scheduled_ns or 0)) for lease in leases}
         self.holders += 1
+        self.changed(self)
+
+    def let_go(self) -> None:
+        """One of its users has no lease any more."""
+        self.holders -= 1
+        self.changed(self)
 
 
 class Workers:
     """The leases of each worker, by name; an unknown worker has none."""
 
     def __init__(self) -> None:
-        self._by_name: defaultdict[str, WorkerLeases] = defaultdict(WorkerLeases)
+        self._by_name: dict[str, WorkerLeases] = {}
         self._turns = 0
+        # For `idlest`, once it has been called: (holders, turn, name), with entries that do not hold any more. Looking at 500
+        # workers takes 50 us.
+        self._heap: list[tuple[int, int, str]] | None = None
 
     def __getitem__(self, worker: str) -> WorkerLeases:
-        return self._by_name[worker]
+        if (found := self._by_name.get(worker)) is None:
+            found = self._by_name[worker] = WorkerLeases(name=worker, changed=self._note)
+        return found
+
+    def _note(self, worker: WorkerLeases) -> None:
+        if self._heap is not None and len(self._heap) > LEAST_HEAP + STALE * len(self._by_name):  # nothing was taken from it
+            self._heap = None
+        if self._heap is not None:
+            heappush(self._heap, (worker.holders, worker.turn, worker.name))
 
     @property
     def held(self) -> Iterator[HeldLease]:
@@ -73,16 +95,22 @@ class Workers:
 
     def idlest(self) -> str | None:
         """The worker for the next arrival: the one with the fewest requests; of several, the one that waited longest."""
-        ready = [
-            (each.holders, each.turn, name)
-            for name, each in self._by_name.items()
-            if each.is_ready and each.holders < MOST_USERS_A_PROCESS
-        ]
-        if not ready:
+        if self._heap is None:
+            self._heap = [(each.holders, each.turn, each.name) for each in self._by_name.values()]
+            heapify(self._heap)
+        while self._heap:
+            holders, turn, name = self._heap[0]
+            worker = self._by_name[name]
+            if (holders, turn) == (worker.holders, worker.turn) and worker.is_ready:
+                break
+            heappop(self._heap)
+        else:
+            return None
+        if holders >= MOST_USERS_A_PROCESS:
             return None
         self._turns += 1
-        name = min(ready)[2]
-        self._by_name[name].turn = self._turns
+        worker.turn = self._turns
+        self._note(worker)
         return name
 
 

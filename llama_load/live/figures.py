@@ -20,7 +20,7 @@ from llama_load.live.series import OVER_TIME, TimeSeries
 from llama_load.live.sketch import BUCKETS, bucket_of, quantiles_ms
 from llama_load.metrics.statistics import is_enough
 from llama_load.record import CANCELLED, OK, RequestRecord
-from llama_load.units import NS_PER_S
+from llama_load.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +35,8 @@ PORTION = 512
 MOST_GROUPS = 256
 # How long a lateness counts as the present one.
 LATE_FOR_S = 10.0
+# How long the length of an answer counts as that of those under way.
+LONG_FOR_S = 120.0
 _TOKENS = ("prompt_tokens", "output_tokens", "cached_tokens")
 _NUMBERS = (
     "started_mono_ns",
@@ -154,6 +156,7 @@ class LiveFigures:
         self._pending: list[_Ended] = []
         self._groups: dict[GroupKey, Group] = {}
         self._late: list[tuple[float, int]] = []  # the largest recent lateness, and when it was
+        self._long: list[tuple[float, int]] = []  # the longest recent answers in ns, and when they were noted
         self._series = TimeSeries(now_ns())
         self.gauges: dict[str, float] = {}  # the latest of each
         self.in_flight: Mapping[GroupKey, int] = {}
@@ -203,10 +206,8 @@ class LiveFigures:
         # Of requests that failed no token counts, as in the reports: a refused prompt was never processed.
         for name in _TOKENS:
             numbers[name] = np.where(ok, np.nan_to_num(numbers[name]), 0.0)
-        tokens = numbers["output_tokens"]
         now_ns = self._now_ns()
-        steps = self._series.steps_of(numbers["ended_mono_ns"].astype(np.int64), now_ns)
-        self._series.add_requests(steps, ~ok, tokens)
+        self._series.add_requests(self._steps_of(numbers["ended_mono_ns"], now_ns), ~ok)
         self._note_lateness(numbers["late_ms"], now_ns)
         places: dict[GroupKey, list[int]] = {}
         for place, each in enumerate(pending):
@@ -216,11 +217,25 @@ class LiveFigures:
             chosen = np.array(own)
             self._count(group, [pending[place] for place in own], {name: column[chosen] for name, column in numbers.items()})
             good = chosen[ok[chosen]]
-            for name in OF_REQUEST:
-                self._count_latency(group, name, numbers[f"{name}_ms"][good], steps[good])
-            gaps = [np.asarray(pending[place].itl_ms, float) for place in good]
-            if gaps:
-                self._count_latency(group, "itl", np.concatenate(gaps), np.repeat(steps[good], [len(each) for each in gaps]))
+            if len(good):
+                answered = {name: column[good] for name, column in numbers.items()}
+                self._count_answers(group, answered, [np.asarray(pending[place].itl_ms, float) for place in good], now_ns)
+
+    def _steps_of(self, instants_ns: NDArray[np.float64], now_ns: int) -> NDArray[np.int64]:
+        return self._series.steps_of(instants_ns.astype(np.int64), now_ns)
+
+    def _count_answers(
+        self, group: Group, numbers: Mapping[str, NDArray[np.float64]], gaps_ms: Sequence[NDArray[np.float64]], now_ns: int
+    ) -> None:
+        """Latencies of answers with these numbers, and their tokens over the time in which they came."""
+        first_ns, came_ns, lengths = token_instants_ns(numbers, gaps_ms)
+        first_steps, gap_steps = self._steps_of(first_ns, now_ns), self._steps_of(came_ns, now_ns)
+        for name in OF_REQUEST:
+            self._count_latency(group, name, numbers[f"{name}_ms"], first_steps)
+        self._count_latency(group, "itl", np.concatenate(gaps_ms), gap_steps)
+        share = numbers["output_tokens"] / (1 + lengths)  # of each event of an answer
+        self._series.add_tokens(np.concatenate([first_steps, gap_steps]), np.concatenate([share, np.repeat(share, lengths)]))
+        self._note_length(float((numbers["ended_mono_ns"] - numbers["started_mono_ns"]).max()), now_ns)
 
     def _group(self, key: GroupKey) -> Group:
         if key not in self._groups and len(self._groups) >= MOST_GROUPS:
@@ -243,9 +258,14 @@ class LiveFigures:
         values_ms, steps = values_ms[known], steps[known]
         buckets = bucket_of(values_ms)
         group.sums_ms[name] += float(values_ms.sum())
-        np.add.at(group.sketches[name], buckets, 1)
+        group.sketches[name] += np.bincount(buckets, minlength=BUCKETS)  # np.add.at takes fifty times as long
         if name in OVER_TIME:
             self._series.add_latencies(name, steps, buckets)
+
+    def _note_length(self, longest_ns: float, now_ns: int) -> None:
+        """Answers this long have just ended, so those under way may be as old."""
+        self._long = [pair for pair in self._long if now_ns - pair[1] < LONG_FOR_S * NS_PER_S and pair[0] > longest_ns]
+        self._long.append((longest_ns, now_ns))
 
     def _note_lateness(self, late_ms: NDArray[np.float64], now_ns: int) -> None:
         known = late_ms[np.isfinite(late_ms)]
@@ -272,7 +292,32 @@ class LiveFigures:
         """The steps changed since a version (see `TimeSeries.since`), or all if the steps have another width by now."""
         self._fold()
         since = version if width_s == self._series.width_s else 0
-        return {"version": self._series.version, "width_s": self._series.width_s, **self._series.since(since)}
+        changed = self._series.since(since)
+        return {"version": self._series.version, "width_s": self._series.width_s, "settled_s": self._settled_s, **changed}
+
+    @property
+    def _settled_s(self) -> float:
+        """Until when the tokens are complete, s since the begin: those of answers under way are counted when they end."""
+        longest_ns = max((length for length, _ in self._long), default=0.0) if sum(self.in_flight.values()) else 0.0
+        return max(0.0, self._series.reached_s - longest_ns / NS_PER_S)
+
+
+def token_instants_ns(
+    numbers: Mapping[str, NDArray[np.float64]], gaps_ms: Sequence[NDArray[np.float64]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """When answers' first tokens came, when those after each gap came, and the number of gaps of each answer; ns.
+
+    Started at 0 s, TTFT 500 ms, gaps 100 and 200 ms: 0.5 s; 0.6 and 0.8 s. Without a TTFT (whole answers) all came at the end.
+    """
+    ended_ns = numbers["ended_mono_ns"]
+    first_ns = numbers["started_mono_ns"] + numbers["ttft_ms"] * NS_PER_MS
+    first_ns = np.where(np.isfinite(first_ns), np.minimum(first_ns, ended_ns), ended_ns)
+    lengths = np.array([len(each) for each in gaps_ms])
+    sums_ms = np.cumsum(np.nan_to_num(np.concatenate(gaps_ms)))
+    before = np.concatenate([[0.0], sums_ms])[np.cumsum(lengths) - lengths]  # the sum before each answer's first gap
+    since_first_ms = sums_ms - np.repeat(before, lengths)
+    came_ns = np.minimum(np.repeat(first_ns, lengths) + since_first_ms * NS_PER_MS, np.repeat(ended_ns, lengths))
+    return first_ns, came_ns, lengths
 
 
 def added(groups: Iterable[Group]) -> Group:

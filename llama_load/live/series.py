@@ -52,17 +52,28 @@ class TimeSeries:
         last = self._reach(now_ns)
         return np.clip((instants_ns - self._begun_ns) // (self.width_s * NS_PER_S), 0, last)
 
-    def add_requests(self, steps: NDArray[np.int64], failed: NDArray[np.bool_], output_tokens: NDArray[np.float64]) -> None:
+    def add_requests(self, steps: NDArray[np.int64], failed: NDArray[np.bool_]) -> None:
         """Count requests that ended in these steps."""
-        self.version += 1
-        self._changed[steps] = self.version
+        self._change(steps)
         np.add.at(self._ended, steps, 1)
         np.add.at(self._failed, steps, failed)
-        np.add.at(self._output_tokens, steps, output_tokens)
+
+    def add_tokens(self, steps: NDArray[np.int64], tokens: NDArray[np.float64]) -> None:
+        """Count output tokens that came in these steps."""
+        self._change(steps)
+        self._output_tokens += np.bincount(steps, tokens, MOST_STEPS)
+
+    def _change(self, steps: NDArray[np.int64]) -> None:
+        self.version += 1
+        self._changed[steps] = self.version
 
     def add_latencies(self, name: str, steps: NDArray[np.int64], buckets: NDArray[np.int64]) -> None:
         """Count values of a latency of `OVER_TIME`, by step and bucket."""
-        np.add.at(self._sketches[name].reshape(-1), steps * BUCKETS + buckets, 1)
+        if not len(steps):
+            return
+        first, last = int(steps.min()), int(steps.max()) + 1  # few: as long as the answers that are counted together
+        counts = np.bincount((steps - first) * BUCKETS + buckets, minlength=(last - first) * BUCKETS)
+        self._sketches[name][first:last] += counts.reshape(last - first, BUCKETS).astype(np.uint32)
 
     def sample(self, values: Mapping[str, float], now_ns: int) -> None:
         """Note the present values of gauges, such as the requests in flight."""
@@ -78,6 +89,11 @@ class TimeSeries:
             gauge.sums[step] += value
             gauge.counts[step] += 1
 
+    @property
+    def reached_s(self) -> float:
+        """The newest instant that was noted, s since the begin."""
+        return (self._reached_ns - self._begun_ns) / NS_PER_S
+
     def since(self, version: int) -> dict[str, Any]:
         """The steps that have changed after that version, as columns: `step` is its number, `t_s` its end since the begin.
 
@@ -85,7 +101,7 @@ class TimeSeries:
         """
         steps = np.flatnonzero(self._changed[: self._steps] > max(version, 0))
         ended, failed, tokens = (array[steps] for array in (self._ended, self._failed, self._output_tokens))
-        so_far_s = (self._reached_ns - self._begun_ns) / NS_PER_S
+        so_far_s = self.reached_s
         ends_s = np.minimum((steps + 1) * self.width_s, np.ceil(so_far_s))
         widths_s = np.maximum(np.minimum((steps + 1) * self.width_s, so_far_s) - steps * self.width_s, LEAST_WIDTH_S)
         found: dict[str, Any] = {

@@ -9,6 +9,12 @@ from llama_load.foreign_text import printable
 from llama_load.live.figures import LATENCIES, PERCENTILES, Group, GroupKey, LiveFigures, added
 from llama_load.metrics.check import CLIENT_BOUND, FAILED, LIMITS, OWN_SHARE
 
+# Gauges of what the client feels: title of the chart with its unit, and the name of the line (see `llama_load.run.live_meters`).
+LOOP_LAG = "Lag of the client's loop (ms): p99 of 10 s"
+CORE_WAIT = "Client waits for a core (%): of the last second"
+OTHERS = "CPU of other programs (% of all cores): of the last second"
+WORKER_CPU = "CPU of a worker (% of a core): the busiest"
+
 
 def live_view(live: LiveFigures, stages: Sequence[str], version: int, width_s: int) -> dict[str, Any]:
     """`rows`: the whole run first, then each workload, stage and host where there are several. `series`: see
@@ -34,6 +40,13 @@ def judgement(total: Group, live: LiveFigures) -> Iterator[dict[str, str]]:
     allowed_ms = max(LIMITS["late_p99_ms"].limit, OWN_SHARE * (total.mean_ms("ttft") or 0))
     if late_ms is not None and late_ms > allowed_ms:
         yield {"word": CLIENT_BOUND, "text": f"scheduled requests are sent up to {late_ms:.1f} ms late"}
+    lag_ms, others = live.gauges.get(LOOP_LAG), live.gauges.get(OTHERS)
+    if lag_ms is not None and lag_ms > max(LIMITS["loop_lag_p99_ms"].limit, OWN_SHARE * (total.mean_ms("e2el") or 0)):
+        also = "" if others is None else f"; other programs take {others:.0f} % of the machine"
+        yield {"word": CLIENT_BOUND, "text": f"the client's loop is {lag_ms:.1f} ms late{also}"}
+    waits = live.gauges.get(CORE_WAIT)
+    if waits is not None and waits / 100 > LIMITS["core_wait_ratio"].limit:
+        yield {"word": CLIENT_BOUND, "text": f"the client waits for a core {waits:.0f} % of the time"}
 
 
 def _rows(

@@ -23,6 +23,8 @@ from llama_load.workloads.traces import Arrival
 POISSON, CONSTANT, GAMMA, TRACE = ARRIVALS = ("poisson", "constant", "gamma", "trace")
 LINEAR, EXPONENTIAL = RAMPS = ("linear", "exponential")
 QUEUE, DROP = ON_LIMITS = ("queue", "drop")
+# With --hand-over: this many requests per user keep up the load until the last measured one has ended, unless it takes longer.
+FILLING = 2
 LONGEST_S = 1e8  # three years: instants in ns stay far below 64 bits
 MOST_ARRIVALS = 10**8  # per stage: their instants take 0.8 GB
 
@@ -44,6 +46,7 @@ class LoadModel:
     arrivals: Sequence[Arrival] = ()
     stages: tuple[Stage, ...] = ()
     same_prompts: bool = False  # in every stage
+    hands_over: bool = False  # a closed loop whose warm-up hands its slots over to the measured requests one by one
     seed: int = 0
 
     @property

@@ -190,7 +190,7 @@ LIMITS = {
         0.01,
         ALIVE,
         "a cache may still hold them, and the server does not report it",
-        "--bust-prefix-cache or another --seed; --cache-prompt on declares that caching is intended",
+        "leave out --seed, or add --bust-prefix-cache; --cache-prompt on declares that caching is intended",
     ),
     "repeated_ttft_saving": Limit(
         NOT_COMPARABLE,

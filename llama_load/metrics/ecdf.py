@@ -50,7 +50,7 @@ def _grid(pieces: Pieces, count: int) -> NDArray[np.float64]:
     sampled, ends = [], []
     offset = 0
     for values in _known(pieces):
-        sampled.append(values[offset::step])
+        sampled.append(values[offset::step].copy())  # a view would keep the whole piece
         offset = (offset - len(values)) % step
         if len(values):
             ends += [values.min(), values.max()]
@@ -64,4 +64,5 @@ def _grid(pieces: Pieces, count: int) -> NDArray[np.float64]:
 
 def _known(pieces: Pieces) -> Iterable[NDArray[np.floating[Any]]]:
     for values in pieces():
-        yield values[~np.isnan(values)]
+        unknown = np.isnan(values)
+        yield values[~unknown] if unknown.any() else values

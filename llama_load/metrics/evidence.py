@@ -103,6 +103,7 @@ class Evidence:
     records: Records
     figures: Summary
     stage: str | None = None
+    beside: Records | None = None  # with the unmeasured requests that kept up the load; None: none were in flight beside these
 
     # the load
     users: int | None = None  # configured concurrency; None: an open loop without a limit
@@ -148,3 +149,8 @@ class Evidence:
 
     # the locustfile
     others: OtherTraffic = field(default_factory=OtherTraffic)  # what its users did besides LLM requests
+
+    @property
+    def sent(self) -> Records:
+        """All requests that were in flight: what the servers' counters and the concurrency are about."""
+        return self.records if self.beside is None else self.beside

@@ -29,26 +29,30 @@ class Intervals:
         self._at = (instants[order] - self._base).astype(np.float64)
         open_now = np.cumsum(steps[order])[:-1]
         lasted = np.diff(self._at)
-        self._covered = np.concatenate(([0.0], np.cumsum(np.where(open_now > 0, lasted, 0.0))))
+        covered = np.concatenate(([0.0], np.cumsum(np.where(open_now > 0, lasted, 0.0))))
+        # Where it bends: the ends of the union. On a busy server prefills overlap for hours; looking up a million gaps in these few
+        # instants takes a quarter of the time.
+        bends = np.flatnonzero(np.diff(open_now > 0, prepend=False, append=False)) if len(open_now) else np.arange(len(self._at))
+        self._bends_at, self._covered = self._at[bends], covered[bends]
         self._shared = np.concatenate(([0.0], np.cumsum(np.where(open_now > 0, lasted / np.maximum(open_now, 1), 0.0))))
 
     def covered(self, begin: Instants, end: Instants) -> Durations:
         """For each interval [begin, end), ns of it within any interval of the set: the integral of 1 where k(t) > 0."""
-        return self._until(self._covered, end) - self._until(self._covered, begin)
+        return self.covered_until(end) - self.covered_until(begin)
 
     def covered_until(self, instants: Instants) -> Durations:
         """For each instant, ns before it within any interval of the set."""
-        return self._until(self._covered, instants)
+        return self._until(self._bends_at, self._covered, instants)
 
     def share(self, begin: Instants, end: Instants) -> Durations:
         """For each interval [begin, end), its fair share, ns: the integral of 1 / k(t). Two of the set that are open at the same
         time for 10 ms have 5 ms each."""
-        return self._until(self._shared, end) - self._until(self._shared, begin)
+        return self._until(self._at, self._shared, end) - self._until(self._at, self._shared, begin)
 
-    def _until(self, summed: Durations, instants: Instants) -> Durations:
-        if not len(self._at):
+    def _until(self, at: Durations, summed: Durations, instants: Instants) -> Durations:
+        if not len(at):
             return np.zeros(len(instants))
-        return np.asarray(np.interp((instants - self._base).astype(np.float64), self._at, summed))
+        return np.asarray(np.interp((instants - self._base).astype(np.float64), at, summed))
 
 
 def slot_grants(arrived: Instants, left: Instants, slots: int) -> Instants:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import compress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,14 +57,16 @@ class CacheEvidence:
     """What is known about the prompt cache besides the records.
 
     `intended`: the user declared that caching is intended; `is_off`: the requests turned the servers' caches off.
-    `head_tokens` by host: tokens that the chat template puts before every prompt. `shared_tokens` by workload: tokens that its
-    prompts share at their beginning by design, None where all caching is intended (a trace that repeats its prompts).
+    `head_tokens` by host: tokens that the chat template puts before every prompt; `prefix_tokens`: those of the text that begins
+    every prompt of the run and makes it new. `shared_tokens` by workload: tokens that its prompts share at their beginning by
+    design, None where all caching is intended (a trace that repeats its prompts).
     `estimated`: these are estimates, not a tokenizer's counts. `counters`: over the measurement; `stage_counters`: over each stage.
     """
 
     intended: bool = False
     is_off: bool = False
     head_tokens: Mapping[str, int] = field(default_factory=dict)
+    prefix_tokens: int = 0
     shared_tokens: Mapping[str, int | None] = field(default_factory=dict)
     estimated: bool = False
     counters: ServerCounters | None = None
@@ -100,7 +103,9 @@ class PromptTable:
         self.hosts = records.strings("host")
         self.digests = records.strings("prompt_sha256")
         # A cached prompt is only of use to the same server, endpoint (which templates the text) and model.
-        self.caches = list(zip(self.hosts, records.strings("endpoint"), records.strings("model"), strict=True))
+        caches: dict[tuple[Any, Any, Any], tuple[Any, Any, Any]] = {}  # equal ones are one object
+        keys = zip(self.hosts, records.strings("endpoint"), records.strings("model"), strict=True)
+        self.caches = [caches.setdefault(key, key) for key in keys]
         self.stages = records.numbers("stage")
         self.started_ns = records.instants("started_mono_ns")
         self.warmup = records.equals("warmup", True)
@@ -118,7 +123,8 @@ class PromptTable:
             for host, at in zip(self.hosts, endpoints, strict=True)
         )
         slack = [_with_slack(tokens or 0, estimated=evidence.estimated) for tokens in shared]
-        self.allowed = np.array([head + more for head, more in zip(heads, slack, strict=True)], dtype=np.float64)
+        allowed = [evidence.prefix_tokens + head + more for head, more in zip(heads, slack, strict=True)]
+        self.allowed = np.array(allowed, dtype=np.float64)
 
     def named(self, rows: NDArray[np.bool_]) -> str:
         """These rows by their places in the plan: `prompts 3, 17, 42, …`."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.gap_times import COLUMNS, gap_times
 from llama_load.metrics.records import Records
 from llama_load.metrics.window import Window
 from llama_load.units import NS_PER_MS, NS_PER_S
@@ -17,40 +19,38 @@ BINS_PER_S = 100
 
 def token_times_ns(ok: Records) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """When the tokens of these answers arrived, ns, and how many at each instant: one entry per token event, or one at the end
-    of an answer that was not streamed. In batches of requests, because an event takes 60 bytes here.
+    of an answer that was not streamed; in no order. In batches of requests, because an event takes 40 bytes here.
 
     `event_tokens` gives the tokens of each event. Where it is unknown, a request's tokens are spread evenly over its token
     events. vLLM's own bench counts events, which under load may hold several tokens.
     """
-    for batch in ok.batches():
+    for batch in ok.batches(*COLUMNS, "event_tokens", "output_tokens", "ended_mono_ns"):
         is_streamed = batch.has("first_token_mono_ns")
-        whole = batch.where(~is_streamed)
-        yield _event_times_ns(batch.where(is_streamed))
-        yield whole.instants("ended_mono_ns"), np.nan_to_num(whole.numbers("output_tokens"))
+        if is_streamed.any():
+            yield _event_times_ns(batch.where(is_streamed))
+        if not is_streamed.all():
+            whole = batch.where(~is_streamed)
+            yield whole.instants("ended_mono_ns"), np.nan_to_num(whole.numbers("output_tokens"))
 
 
 def _event_times_ns(streamed: Records) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The first event of each request, then the events after them."""
     import pyarrow as pa
 
-    gaps = streamed.column("itl_ms").combine_chunks()
-    counts = np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
-    # All events of all requests in one array: each request's first event, then its gaps summed up from there.
-    firsts = np.cumsum(counts + 1) - (counts + 1)
-    steps = np.zeros(int(counts.sum()) + len(counts))
-    is_gap = np.ones(len(steps), dtype=np.bool_)
-    is_gap[firsts] = False
-    steps[is_gap] = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64) * NS_PER_MS
-    summed = np.cumsum(steps)
-    # Only the time since the first event goes through a float: an instant over 2^53 ns (104 days) would be rounded.
-    since_first_ns = np.rint(summed - np.repeat(summed[firsts], counts + 1)).astype(np.int64)
+    counts, _, ended_ns = gap_times(streamed)
     tokens = streamed.numbers("output_tokens")
-    weights = np.repeat(np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1), counts + 1)
+    each = np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1)
+    weights = np.concatenate((each, np.ones(len(ended_ns)) if (each == 1).all() else np.repeat(each, counts)))
     reported = streamed.column("event_tokens").combine_chunks()
     sizes = np.asarray(reported.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)
     placed = sizes == counts + 1  # NaN (a null list) is no match
-    of_placed = np.asarray(reported.filter(pa.array(placed)).flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
-    weights[np.repeat(placed, counts + 1)] = of_placed
-    return np.repeat(streamed.instants("first_token_mono_ns"), counts + 1) + since_first_ns, weights
+    if placed.any():
+        of_placed = np.asarray(reported.filter(pa.array(placed)).flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
+        is_first = np.zeros(len(of_placed), dtype=np.bool_)
+        is_first[np.cumsum(sizes[placed]).astype(np.int64) - sizes[placed].astype(np.int64)] = True
+        weights[: len(counts)][placed] = of_placed[is_first]
+        weights[len(counts) :][np.repeat(placed, counts)] = of_placed[~is_first]
+    return np.concatenate((streamed.instants("first_token_mono_ns"), ended_ns)), weights
 
 
 def peak_output_tok_per_s(answered: Records, window: Window) -> float | None:
@@ -64,9 +64,10 @@ def peak_output_tok_per_s(answered: Records, window: Window) -> float | None:
         return None
     tokens = np.zeros(int(window.seconds * BINS_PER_S) + 1)
     for events_ns, weights in token_times_ns(streamed):
-        inside = (events_ns >= window.begun_ns) & (events_ns <= window.ended_ns)
-        bins = ((events_ns[inside] - window.begun_ns) * (BINS_PER_S / NS_PER_S)).astype(np.int64)
-        tokens += np.bincount(bins, weights=weights[inside], minlength=len(tokens))[: len(tokens)]
+        if events_ns.min() < window.begun_ns or events_ns.max() > window.ended_ns:
+            inside = (events_ns >= window.begun_ns) & (events_ns <= window.ended_ns)
+            events_ns, weights = events_ns[inside], weights[inside]
+        _add(tokens, (events_ns - window.begun_ns) * (BINS_PER_S / NS_PER_S), weights)
     summed = np.concatenate(([0.0], np.cumsum(tokens)))
     return float((summed[BINS_PER_S:] - summed[:-BINS_PER_S]).max())
 
@@ -83,10 +84,25 @@ def vllm_peak_output(ok: Records) -> float | None:
     begun_ns = int(ok.instants("started_mono_ns").min())
     found: dict[int, float] = {}
     for events_ns, weights in token_times_ns(streamed):
-        seconds, places = np.unique((events_ns - begun_ns) // NS_PER_S, return_inverse=True)
-        for second, tokens in zip(seconds.tolist(), np.bincount(places, weights=weights).tolist(), strict=True):
+        seconds = ((events_ns - begun_ns) / NS_PER_S).astype(np.int64)  # exact for 48 days, in half the time of //
+        first = int(seconds.min())
+        if int(seconds.max()) - first > len(seconds):
+            present, seconds = np.unique(seconds, return_inverse=True)
+        else:
+            present, seconds = np.arange(first, int(seconds.max()) + 1), seconds - first
+        for second, tokens in zip(present.tolist(), np.bincount(seconds, weights=weights).tolist(), strict=True):
             found[second] = found.get(second, 0.0) + tokens
     return max(found.values())
+
+
+def _add(sums: NDArray[np.float64], places: NDArray[np.floating[Any]], weights: NDArray[np.float64]) -> None:
+    """Add each weight at its place, rounded down; to the part of `sums` alone that has some."""
+    if not len(places):
+        return
+    whole = places.astype(np.int64)
+    first = int(whole.min())
+    found = np.bincount(whole - first, weights=weights)[: len(sums) - first]
+    sums[first : first + len(found)] += found
 
 
 def vllm_peak_in_flight(ok: Records) -> int:

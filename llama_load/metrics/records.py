@@ -81,8 +81,12 @@ class Records:
         return np.asarray(pc.fill_null(self.column(name), -1).to_numpy(), dtype=np.int64)
 
     def strings(self, name: str) -> list[Any]:
-        """A text column as a list, None where there is none."""
-        return list(self.column(name).to_pylist())
+        """A text column as a list, None where there is none. Equal texts are one object: a host takes 8 bytes a row, not 80."""
+        import pyarrow.compute as pc
+
+        column = self.column(name).combine_chunks().dictionary_encode()
+        values = np.array([*column.dictionary.to_pylist(), None], dtype=object)
+        return list(values[pc.fill_null(column.indices, len(values) - 1).to_numpy(zero_copy_only=False)])
 
     def where(self, mask: NDArray[np.bool_]) -> Records:
         """The rows where `mask` (one bool per row) is true."""
@@ -127,16 +131,18 @@ class Records:
 
     def gap_pieces(self) -> Iterator[NDArray[np.float32]]:
         """The same as stored, in pieces."""
-        for batch in self.batches():
+        for batch in self.batches("itl_ms"):
             for chunk in batch.column("itl_ms").chunks:
                 yield chunk.flatten().to_numpy(zero_copy_only=False)
 
-    def batches(self) -> Iterator[Records]:
-        """The rows in order, in batches: for computations that need much memory per token."""
-        for start in range(0, self._whole.num_rows, BATCH):
+    def batches(self, *names: str) -> Iterator[Records]:
+        """The rows in order, in batches: for computations that need much memory per token. `names`: the columns that are needed
+        (none: all; then a batch takes 0.2 ms where the table consists of 200 pieces)."""
+        table = self._whole.select(names) if names else self._whole
+        for start in range(0, table.num_rows, BATCH):
             chosen = None if self._chosen is None else self._chosen[start : start + BATCH]
             if chosen is None or chosen.any():
-                part = self._whole.slice(start, BATCH)
+                part = table.slice(start, BATCH)
                 yield Records(part, None if chosen is None or chosen.all() else chosen)
 
     def values_of(self, name: str) -> list[Any]:

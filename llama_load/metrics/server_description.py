@@ -71,6 +71,8 @@ class ServerDescription:
     context: int | None = None  # tokens of all slots
     context_per_slot: int | None = None
     kv_unified: bool | None = None  # all slots share one KV pool of `context` tokens
+    image_tokens_asked: int | None = None  # the most of an image that was asked for; -1: by the model
+    image_tokens_cap: int | None = None  # what the server made of it, where its micro-batch is smaller
     context_shift: bool = False  # an answer goes on when its slot is full: the oldest tokens are dropped (--context-shift)
     context_shifts: int = 0  # times since its start that a full context lost its oldest tokens (--context-shift)
     evictions: int = 0  # times that a router unloaded a model for another since its start

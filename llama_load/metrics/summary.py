@@ -261,7 +261,7 @@ def _tokens_per_event(ok: Records, percentiles: Sequence[float]) -> Distribution
 
 
 def _speculation(ok: Records) -> Speculation | None:
-    """Drafted tokens by llama-server's timings, over all requests; None if nothing was drafted."""
+    """Drafted tokens by llama-server's timings or vLLM's metrics in the answers, over all requests; None if nothing was drafted."""
     drafted, accepted = _sum(ok.numbers("draft_tokens")), _sum(ok.numbers("draft_accepted"))
     return Speculation(drafted, accepted or 0, tokens=_sum(ok.numbers("output_tokens"))) if drafted else None
 

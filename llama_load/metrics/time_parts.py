@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.gap_times import COLUMNS, gap_times
 from llama_load.metrics.intervals import Durations, Instants, Intervals, slot_grants
 from llama_load.metrics.records import Records
 from llama_load.record import OK
@@ -94,7 +95,7 @@ class RequestParts:
         return self if mask.all() else RequestParts({key: values[mask] for key, values in self.columns.items()})
 
 
-COLUMNS = (*KEYS, "total_ms", "gaps", "gap_ms", "shared_gaps", "shared_gap_ms", "from_sent")
+PARTS_COLUMNS = (*KEYS, "total_ms", "gaps", "gap_ms", "shared_gaps", "shared_gap_ms", "from_sent")
 
 
 def request_parts(records: Records, slots: Mapping[str, int]) -> RequestParts:
@@ -103,7 +104,7 @@ def request_parts(records: Records, slots: Mapping[str, int]) -> RequestParts:
     hosts = records.values_of("host")
     if len(hosts) == 1:
         return RequestParts(_of_host(records, slots.get(str(hosts[0]))))
-    columns = {name: np.full(len(records), np.nan) for name in COLUMNS}
+    columns = {name: np.full(len(records), np.nan) for name in PARTS_COLUMNS}
     for host in hosts:
         mask = records.equals("host", host)
         for name, values in _of_host(records.where(mask), slots.get(str(host))).items():
@@ -232,20 +233,16 @@ def _gaps(records: Records, prefills: Intervals) -> dict[str, Durations]:
     """Per request: number and sum of its gaps between tokens, and of those that others' prefill covers to `SHARED_FROM` or more."""
     names = ("gaps", "gap_ms", "shared_gaps", "shared_gap_ms")
     columns: dict[str, list[Durations]] = {name: [] for name in names}
-    for batch in records.batches():
-        gaps = batch.column("itl_ms").combine_chunks()
-        counts = np.nan_to_num(np.asarray(gaps.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)).astype(np.int64)
-        lengths_ms = np.asarray(gaps.flatten().to_numpy(zero_copy_only=False), dtype=np.float64)
+    for batch in records.batches(*COLUMNS):
+        counts, gaps_ms, ended_ns = gap_times(batch)
         request = np.repeat(np.arange(len(batch)), counts)
-        summed = np.concatenate(([0.0], np.cumsum(lengths_ms)))
-        since_first_ms = summed[1:] - summed[np.cumsum(counts) - counts][request]
-        first = batch.optional_instants("first_token_mono_ns")
-        until = prefills.covered_until(first[request] + _ns(since_first_ms))
+        until = prefills.covered_until(ended_ns)
         since = np.concatenate(([0.0], until[:-1])) if len(until) else until  # a gap begins where the one before it ends
+        first = batch.optional_instants("first_token_mono_ns")
         since[(np.cumsum(counts) - counts)[counts > 0]] = prefills.covered_until(first[counts > 0])
         covered_ms = (until - since) / NS_PER_MS
-        shared = (covered_ms >= SHARED_FROM * lengths_ms) & (lengths_ms > 0)
-        weights = (np.ones(len(shared)), lengths_ms, shared.astype(np.float64), lengths_ms * shared)
+        shared = (covered_ms >= SHARED_FROM * gaps_ms) & (gaps_ms > 0)
+        weights = (None, gaps_ms, shared, gaps_ms * shared)
         for name, weight in zip(names, weights, strict=True):
             columns[name].append(np.bincount(request, weights=weight, minlength=len(batch)).astype(np.float64))
     return {name: np.concatenate(pieces) if pieces else np.zeros(0) for name, pieces in columns.items()}

@@ -120,6 +120,15 @@ FLAGS = (
         "1",
         "number of warm-up requests before the measurement (before each stage); they have separate prompts",
     ),
+    Flag(
+        "--hand-over",
+        Kind.SWITCH,
+        LOAD,
+        "",
+        "closed loop: the warm-up (at least a request per user) hands its slots over to the measured requests one by one, and "
+        "further unmeasured requests keep up the load until the last one has ended: neither a start cohort nor a falling load is "
+        "measured",
+    ),
     Flag("--max-tokens", Kind.NUMBER, TRAFFIC, "", "maximum answer length in tokens, for every request (default: the workload's)"),
     Flag(
         "--dataset-path",
@@ -200,7 +209,14 @@ FLAGS = (
         "a tokenizer.json (or its folder) that counts prompt tokens (default: the server, else an estimate)",
     ),
     Flag("--keep-long-prompts", Kind.SWITCH, ADVANCED, "", "send prompts that do not fit a slot instead of replacing them"),
-    Flag("--seed", Kind.NUMBER, ADVANCED, "0", "random seed: the same seed gives the same prompts and the same arrivals"),
+    Flag(
+        "--seed",
+        Kind.NUMBER,
+        ADVANCED,
+        "",
+        "random seed: the same seed gives the same prompts and arrivals, to the letter (default: 0, with prompts made new for each "
+        "run, so that no server has them cached)",
+    ),
     Flag(
         "--model",
         Kind.TEXT,

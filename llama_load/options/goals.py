@@ -27,6 +27,7 @@ class Goals:
     percentile_metrics: list[str]
     abort_if: tuple[Threshold, ...] = ()
     until: Until | None = None
+    end_below: float | None = None
 
 
 def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
@@ -50,9 +51,20 @@ def read_goals(flags: FlagReader, load: LoadModel) -> Goals:
     if untils and flags.switch("no_stream") and untils[0].latency in ("ttft", "tpot"):
         faults.append(f"--until {untils[0].text}: whole answers (--no-stream) have only E2EL")
     num_prompts = flags.number("num_prompts", int, 1)
+    end_below = flags.number("end_below", float, 0, above=True, most=1)
+    if end_below is not None and (not slos or num_prompts is None or load.stages):
+        faults.append("--end-below needs objectives and one load: give --goodput and --num-prompts, and no --stages")
     for threshold in thresholds:
         faults += _too_few(threshold, num_prompts, load)
-    return Goals(tuple(slos), tuple(thresholds), percentiles, sections, tuple(flags.parsed("abort_if", parse_abort)), *untils[:1])
+    return Goals(
+        tuple(slos),
+        tuple(thresholds),
+        percentiles,
+        sections,
+        abort_if=tuple(flags.parsed("abort_if", parse_abort)),
+        until=untils[0] if untils else None,
+        end_below=end_below,
+    )
 
 
 def _meaningless(threshold: Threshold, percentiles: list[float], stages: list[str]) -> Iterator[str]:

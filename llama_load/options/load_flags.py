@@ -27,6 +27,7 @@ def read_load(flags: FlagReader, seed: int) -> LoadModel:
         drops=flags.chosen("on_limit", ON_LIMITS) == DROP,
         stages=stages,
         same_prompts=flags.chosen("stage_prompts", PROMPTS) == SAME,
+        hands_over=flags.switch("hand_over"),
         seed=seed,
     )
     has_trace = flags.text("trace") is not None
@@ -77,6 +78,10 @@ def _conflicts(flags: FlagReader, model: LoadModel, arrival: str | None, *, is_o
         yield f"--on-limit drop needs a limit{'' if is_open else ' and a rate'}: give --max-concurrency" + (
             "" if is_open else " and --request-rate"
         )
+    if model.hands_over and (is_open or model.stages):
+        yield "--hand-over is for a closed loop with one number of users: leave out --request-rate, --trace and --stages"
+    if model.hands_over and flags.number("num_prompts", int, 1) is None:
+        yield "--hand-over needs a number of requests: give --num-prompts"
     if model.same_prompts and not model.stages:
         yield "--stage-prompts needs --stages"
     if model.same_prompts and not (flags.switch("bust_prefix_cache") or flags.text("cache_prompt") == "off"):

@@ -10,17 +10,24 @@ from llama_load.options.flags import MOST_USERS
 from llama_load.options.options import RunOptions
 
 
+def impossible_values(options: Any) -> list[str]:
+    """A sentence for each of Locust's flags whose value is out of all bounds."""
+    users, spawn_rate, run_time_s = options.num_users, options.spawn_rate, options.run_time
+    faults = []
+    if users is not None and not 1 <= users <= MOST_USERS:
+        faults.append(f"-u must be a whole number of at least 1 and at most {MOST_USERS:,}, got {users}")
+    if spawn_rate is not None and not 0 < spawn_rate <= MOST_USERS:
+        faults.append(f"-r must be a number of users a second above 0 and at most {MOST_USERS:,}, got {spawn_rate:g}")
+    if run_time_s is not None and not 0 < run_time_s <= LONGEST_S:
+        faults.append(f"-t must be a time above 0 s and at most {LONGEST_S:,.0f} s, got {run_time_s} s")
+    return faults
+
+
 def refuse_conflicts(options: Any, given: RunOptions) -> None:
     """Raises UsageError for impossible values, and for flags that conflict or have no effect."""
-    users, most = options.num_users, given.max_concurrency
-    if users is not None and not 1 <= users <= MOST_USERS:
-        raise UsageError(f"-u must be a whole number of at least 1 and at most {MOST_USERS:,}, got {users}")
-    spawn_rate = options.spawn_rate
-    if spawn_rate is not None and not 0 < spawn_rate <= MOST_USERS:
-        raise UsageError(f"-r must be a number of users a second above 0 and at most {MOST_USERS:,}, got {spawn_rate:g}")
-    run_time_s = options.run_time
-    if run_time_s is not None and not 0 < run_time_s <= LONGEST_S:
-        raise UsageError(f"-t must be a time above 0 s and at most {LONGEST_S:,.0f} s, got {run_time_s} s")
+    if faults := impossible_values(options):
+        raise UsageError("\n".join(faults))
+    users, most, spawn_rate = options.num_users, given.max_concurrency, options.spawn_rate
     is_open = given.load.is_open or given.trace is not None
     if not is_open and users is not None and most is not None and users != most:
         raise UsageError(f"-u {users} and --max-concurrency {most} both set concurrency: give only one")

@@ -58,6 +58,7 @@ class RunOptions:
     tokenizer: Path | None
     keep_long_prompts: bool
     seed: int
+    renews_prompts: bool  # prompts are to be new to the servers' caches: neither --seed nor a flag of the cache was given
     load: LoadModel
     trace: Path | None
     speed: float
@@ -119,7 +120,8 @@ def read_options(namespace: Any) -> RunOptions:
     text, lines, switch, number = flags.text, flags.lines, flags.switch, flags.number
     chosen, switched = flags.chosen, flags.switched
     tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
-    seed = number("seed", int, -(2**63), most=2**63 - 1) or 0
+    given_seed = number("seed", int, -(2**63), most=2**63 - 1)
+    seed = given_seed or 0
     load = read_load(flags, seed)
     traffic = read_traffic(flags)
     options = RunOptions(
@@ -134,6 +136,7 @@ def read_options(namespace: Any) -> RunOptions:
         tokenizer=Path(tokenizer) if tokenizer else None,
         keep_long_prompts=switch("keep_long_prompts"),
         seed=seed,
+        renews_prompts=given_seed is None and switched("cache_prompt") is not True and not switch("bust_prefix_cache"),
         load=load,
         trace=Path(trace) if trace else None,
         speed=number("speed", float, 0, above=True) or 1.0,

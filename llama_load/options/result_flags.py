@@ -68,6 +68,13 @@ RESULT_FLAGS = (
         repeated=True,
     ),
     Flag(
+        "--end-below",
+        Kind.NUMBER,
+        LIMITS,
+        "",
+        "end the run as soon as this share of the --num-prompts requests can no longer meet the --goodput objectives, such as 0.9",
+    ),
+    Flag(
         "--until",
         Kind.EXPRESSION,
         LIMITS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from llama_load.runs import Manifest, PreflightRow
 from llama_load.targets.body import WITH_TEMPLATE
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, TRAITS, Target
 from llama_load.units import quantity
+from llama_load.users.beginning import RUN_DIGITS
 from llama_load.wire.limits import Limits
 from llama_load.wire.local_ports import is_here
 from llama_load.workloads.counting import EstimatedCounter
@@ -115,23 +116,28 @@ def _loads(target: Target) -> str:
     return ", ".join(f"{name} {f'loaded in {s:.1f} s' if s else 'was loaded'}" for name, s in target.load_s.items())
 
 
-def machine_rows(targets: Sequence[Target], users: int | None, limits: Limits) -> list[PreflightRow]:
-    """Whether this machine can hold this many open connections. UsageError: it cannot."""
+WIDER_RANGE = "sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
+
+
+def machine_rows(targets: Sequence[Target], users: int | None, limits: Limits, workers: int = 1) -> list[PreflightRow]:
+    """Whether this machine can hold this many open connections, where `workers` processes share them evenly. UsageError: it cannot.
+
+    Open files are a limit of each process, local ports of all processes of a machine: workers may be on several."""
     if users is None:
         return []
     # Reused connections stay open at each replica.
-    files = users * sum(target.reuse for target in targets) or users
+    files = -(-users // workers) * max(1, sum(target.reuse for target in targets))
     if limits.open_files is not None and files + OTHER_FILES > limits.open_files:
         raise UsageError(
-            f"{users} concurrent requests need {files} open files, the limit is {limits.open_files}; "
+            f"{users} concurrent requests need {files} open files in a process, the limit is {limits.open_files}; "
             f"raise it first: ulimit -n {files + 1000}"
         )
     each = -(-users // len(targets))
     if limits.local_ports is not None and each > limits.local_ports:
-        raise UsageError(
-            f"{each} connections to one server need as many local ports, this machine has {limits.local_ports}; "
-            "widen the range first: sysctl -w net.ipv4.ip_local_port_range='1024 65535'"
-        )
+        short = f"{each} connections to one server need as many local ports, this machine has {limits.local_ports}; widen the range"
+        if -(-each // workers) > limits.local_ports or workers == 1:
+            raise UsageError(f"{short} first: {WIDER_RANGE}")
+        return [PreflightRow("ports", f"{short}, or put the workers on several machines: {WIDER_RANGE}", "warning")]
     if limits.local_ports is not None and each > limits.local_ports / 2:
         return [PreflightRow("ports", f"{each} of {limits.local_ports} local ports needed", "note")]
     return []
@@ -170,6 +176,15 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
     if budget.context is not None and not first.inputs:
         rows += _fitting_rows(plan, budget)
     return rows
+
+
+def cache_rows(plans: Iterable[Plan]) -> list[PreflightRow]:
+    """That prompts are changed for this run."""
+    planned = [prompt for plan in plans for prompt in plan.measured[:1]]
+    if not planned or all(prompt.inputs for prompt in planned):
+        return []
+    how = "generated" if all(prompt.is_new for prompt in planned) else f"beginning with {RUN_DIGITS} random digits"
+    return [PreflightRow("cache", f"prompts are new in this run, {how}: no server has them cached (--seed 0: as they are)")]
 
 
 def _repeat_rows(facts: PlanFacts, *, open_ended: bool, is_generated: bool) -> list[PreflightRow]:

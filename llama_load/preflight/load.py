@@ -10,7 +10,7 @@ from typing import Any
 from locust.runners import MasterRunner
 
 from llama_load.errors import UsageError
-from llama_load.load.segments import LoadModel, Segment, plan_segments, total_requests
+from llama_load.load.segments import FILLING, LoadModel, Segment, plan_segments, total_requests
 from llama_load.load.user_limit import most_users
 from llama_load.options.flags import DEFAULT_NUM_PROMPTS
 from llama_load.options.options import RunOptions
@@ -33,6 +33,8 @@ class PlannedLoad:
     users: int  # that Locust must start
     sending: int  # those of them that send LLM requests
     busy: int  # those at the start; an open loop creates more on demand
+    warmup: int  # requests of each warm-up
+    filling: int  # requests that keep up the load after the last measured one was sent, at most
 
     @property
     def num_prompts(self) -> int | None:
@@ -63,6 +65,10 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
     segments = plan_segments(model, of_each_stage, run_time_s)
     num_users, workers = environment.parsed_options.num_users, _workers(environment)
     users = max(num_users, *(segment.most_users or 0 for segment in segments))
+    sending = users if model.stages else sending_users(environment.user_classes, users)
+    handed_over = sending if model.hands_over else 0
+    if of_each_stage is not None and of_each_stage < 2 * handed_over:
+        raise UsageError(f"--hand-over with {sending} users needs --num-prompts {2 * sending} or more, got {of_each_stage}")
     load = PlannedLoad(
         model=model,
         segments=segments,
@@ -70,8 +76,10 @@ def planned_load(environment: Any, options: RunOptions, run_time_s: float | None
         run_time_s=run_time_s,
         workers=workers,
         users=users,
-        sending=users if model.stages else sending_users(environment.user_classes, users),
+        sending=sending,
         busy=max(num_users, *(min(segment.users_to_begin(USERS_AHEAD_S), most_users(workers)) for segment in segments)),
+        warmup=max(options.warmup, handed_over),
+        filling=FILLING * handed_over,
     )
     if options.goals.until is not None and run_time_s is None and options.num_prompts is None:
         raise UsageError(f"--until {options.goals.until.text} needs a limit: give -t or --num-prompts")

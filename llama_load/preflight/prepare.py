@@ -18,6 +18,7 @@ from llama_load.options.options import RunOptions
 from llama_load.preflight.calibration import client_rows, last_calibration
 from llama_load.preflight.checks import (
     Budget,
+    cache_rows,
     change_rows,
     machine_rows,
     plan_rows,
@@ -31,7 +32,7 @@ from llama_load.preflight.load_rows import load_rows
 from llama_load.preflight.local_servers import LocalServer, find_local_servers, server_rows, with_traffic
 from llama_load.preflight.manifest import make_manifest, run_dir, run_writer
 from llama_load.preflight.prompts import plan_prompts
-from llama_load.preflight.servers import budget_of, hosts_of, probe_targets, token_counter
+from llama_load.preflight.servers import beginning_of, budget_of, hosts_of, probe_targets, token_counter
 from llama_load.reports.layout import padded, wrapped
 from llama_load.runs import Manifest, PreflightRow, RunWriter, last_with_label
 from llama_load.targets.balance import LEAST_IN_FLIGHT
@@ -39,6 +40,7 @@ from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe
 from llama_load.targets.target import Target
 from llama_load.targets.tokenize import ServerCounter
+from llama_load.users.beginning import Beginning
 from llama_load.wire.limits import raised_limits
 from llama_load.wire.priority import may_be_real_time
 from llama_load.workloads.counting import TokenCounter
@@ -58,9 +60,11 @@ class Prepared:
     segments: list[Segment]
     weights: Mapping[str, float]  # each workload's share of arrivals, by name
     users: int  # that Locust must start
+    warmup: int  # requests of each warm-up
+    filling: int  # see `PlannedLoad`
     writer: RunWriter
     run_time_s: float | None
-    prefix_nonce: str | None  # seeds the random prefixes, if enabled
+    beginning: Beginning | None  # of the prompts; None: they are sent as they are
     local_servers: list[LocalServer]  # one per target
 
     @property
@@ -84,6 +88,7 @@ class Checked:
     probes: list[Probe]
     targets: list[Target]
     plans: Mapping[str, Plan]
+    beginning: Beginning | None
     manifest: Manifest  # with the rows of the preflight table
     local_servers: list[LocalServer]
 
@@ -100,9 +105,11 @@ class Checked:
             segments=load.segments,
             weights=load.weights,
             users=load.users,
+            warmup=load.warmup,
+            filling=load.filling,
             writer=run_writer(options, self.manifest),
             run_time_s=load.run_time_s,
-            prefix_nonce=secrets.token_hex(8) if options.bust_prefix_cache else None,
+            beginning=self.beginning,
             local_servers=[with_traffic(*each) for each in zip(self.local_servers, self.manifest.servers, strict=True)],
         )
 
@@ -120,18 +127,24 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     local_servers = find_local_servers(targets)
     descriptions = [server.describe() for server in local_servers]
     shifts = all(server.context_shift for server in descriptions)
-    counter, budget = token_counter(probes[0], options), budget_of(targets, options, shifts=shifts)
-    plans = plan_prompts(environment, options, load, budget, counter)
+    counter = token_counter(probes[0], options)
+    nonce = secrets.token_hex(8)
+    beginning = beginning_of(options, targets, counter, nonce)
+    renews = beginning is not None and beginning.is_of_the_run
+    budget = budget_of(targets, options, beginning, shifts=shifts)
+    plans = plan_prompts(environment, options, load, budget, counter, nonce=nonce, renews=renews)
     rows = _rows(
         options, load, targets, plans, budget=budget, counter=counter, kv_pool=options.kv_pool or _shared_pool(descriptions)
     )
+    rows += cache_rows(plans.values()) if renews else []
     rows += server_rows(local_servers, descriptions)
     manifest = make_manifest(environment, load, options, targets=targets, plans=plans, tokenizer=counter.source, rows=rows)
     manifest.servers = descriptions
+    manifest.prefix_tokens = beginning.tokens if beginning is not None else None
     folder = run_dir(options, manifest).parent
     if options.label is not None and (before := last_with_label(folder, options.label)) is not None:
         rows += change_rows(before[1], manifest)
-    return Checked(options, load, probes, targets, plans, manifest, local_servers)
+    return Checked(options, load, probes, targets, plans, beginning, manifest, local_servers)
 
 
 def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:
@@ -153,7 +166,7 @@ def _rows(
 ) -> list[PreflightRow]:
     """The rows. UsageError: this machine or a server cannot do it."""
     rows = load_rows(load.model, load.segments)
-    rows += target_rows(targets, load.concurrency) + machine_rows(targets, load.busy, raised_limits())
+    rows += target_rows(targets, load.concurrency) + machine_rows(targets, load.busy, raised_limits(), load.workers)
     rows += priority_rows(targets, options.client_priority, may_be_real_time())
     rows += client_rows(last_calibration(), load.busy, load.workers)
     for plan in plans.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -22,13 +21,14 @@ from llama_load.workloads.stage_order import in_stages
 
 
 def plan_prompts(
-    environment: Any, options: RunOptions, load: PlannedLoad, budget: Budget, counter: TokenCounter
+    environment: Any, options: RunOptions, load: PlannedLoad, budget: Budget, counter: TokenCounter, *, nonce: str, renews: bool
 ) -> Mapping[str, Plan]:
-    """A plan by the name of each workload. UsageError: the data does not allow one."""
+    """A plan by the name of each workload; generated prompts depend on the nonce if the run `renews` them. UsageError: the data
+    does not allow one."""
     wanted = PlanRequest(
         num_prompts=load.distinct_prompts,
         fill=load.num_prompts is not None,
-        warmup=options.warmup * len(load.segments),
+        warmup=load.warmup * len(load.segments) + load.filling,
         trace=load.model.arrivals or None,
         seed=options.seed,
         counter=counter,
@@ -40,7 +40,8 @@ def plan_prompts(
         room=(lambda _: None) if options.keep_long_prompts else budget.room,
         threads=ThreadPoolExecutor,
         on_image_ready=_image_progress(),
-        nonce=secrets.token_hex(8),
+        nonce=nonce,
+        renews=renews,
         traffic=options.traffic,
     )
     plans = {

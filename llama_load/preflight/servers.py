@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.options.options import RunOptions
 from llama_load.preflight.checks import Budget, slot_budget
-from llama_load.targets.body import CHAT, asked_tokens
+from llama_load.targets.body import CHAT, EMBEDDINGS, RERANK, asked_tokens
 from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.side_by_side import side_by_side
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
-from llama_load.users.content import PREFIX_DIGITS
+from llama_load.users.beginning import Beginning, one_for_the_run
 from llama_load.wire.address import shown_url, split_hosts
 from llama_load.workloads.counting import LocalCounter, TokenCounter
 
@@ -30,8 +32,9 @@ def hosts_of(environment: Any) -> list[str]:
 def probe_targets(hosts: Sequence[str], options: RunOptions) -> tuple[list[Probe], list[Target]]:
     """The servers, each with its probe. UsageError: one cannot be used, or not with these flags."""
     settings = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
-    probes = [Probe(Wanted(host, *settings)) for host in hosts]
-    targets = [probe.ask() for probe in probes]
+    # All at the same time: replicas far away answer in as long as one. The first server's error is reported first.
+    probes = side_by_side([partial(Probe, Wanted(host, *settings)) for host in hosts])
+    targets = side_by_side([probe.ask for probe in probes])
     if options.endpoint == CHAT and options.warmup:  # --warmup 0 forbids a generating request
         targets = [
             probe.with_learned_template(target) if target.backend == LLAMA_CPP_PYTHON else target
@@ -51,12 +54,21 @@ def token_counter(probe: Probe, options: RunOptions) -> TokenCounter:
     return probe.counter() if options.tokenizer is None else LocalCounter(options.tokenizer)
 
 
-def budget_of(targets: list[Target], options: RunOptions, *, shifts: bool) -> Budget:
+def beginning_of(options: RunOptions, targets: Sequence[Target], counter: TokenCounter, nonce: str) -> Beginning | None:
+    """How prompts must begin so that no server has them cached; None: they are sent as they are."""
+    if options.bust_prefix_cache:
+        return Beginning(nonce)
+    is_off = options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets)
+    caches = options.endpoint not in (EMBEDDINGS, RERANK) and not is_off
+    return one_for_the_run(nonce, counter) if options.renews_prompts and caches else None
+
+
+def budget_of(targets: list[Target], options: RunOptions, beginning: Beginning | None, *, shifts: bool) -> Budget:
     """The part of a slot that prompts and answers may take. `shifts`: an answer may be longer than the rest of its slot
     (--context-shift), so only the prompt has to fit."""
     return slot_budget(
         targets,
         options.endpoint,
         max_tokens=1 if shifts else asked_tokens(options.extra_body) or options.max_tokens,
-        prefix_tokens=PREFIX_DIGITS if options.bust_prefix_cache else 0,
+        prefix_tokens=0 if beginning is None else beginning.most_tokens,
     )

@@ -10,7 +10,7 @@ from llama_load.analysis.results import analyze
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.reports.block import block
-from llama_load.reports.show import show
+from llama_load.reports.show import announce, show
 from llama_load.reports.write import try_to_write_reports, write_html
 from llama_load.runs import RUNNING, Run, add_spool, load_run, lock_folder, read_manifest, recover
 
@@ -32,9 +32,12 @@ def report_again(folder: Path, spools: Sequence[Path] = (), language: str | None
     if lock is None:
         return _snapshot(folder, spools)
     try:
-        run, fault = _complete(load_run(folder), spools)
+        run = load_run(folder)
+        announce("computing the figures", len(run.records))
+        run, fault = _complete(run, spools)
         results, text = try_to_write_reports(analyze(run), language)
         show(results, text, sys.stdout)
+        announce("writing report.html", len(run.records))
         fault = fault or results.run.unwritten or write_html(results, text, language)
     finally:
         lock.release()

@@ -61,7 +61,7 @@ def _notes(results: Results) -> Iterable[str]:
     lacking = sorted({p for each in blocks for key in SECTION_KEYS for p in each.distributions[key].lacking})
     if lacking:
         needs = ", ".join(f"{percentile_word(p)} needs {least_count(p)}" for p in lacking)
-        yield f"{TOO_FEW} too few values, close to their maximum: {needs}"
+        yield f"{TOO_FEW} {needs} values; with fewer it is close to their maximum"
     if (figures.failure_ratio or 0) > LIMITS["failure_ratio"].limit and figures.completed:
         yield f"latencies are from the {figures.completed} of {ended} requests that did not fail"
     if any(check.name == "tokens_per_event" and not check.ok for check in results.verdict.checks):
@@ -81,6 +81,8 @@ def own_sections(results: Results) -> list[str]:
     lines += _stages(results)
     lines += _more(figures)
     lines += _open_loop(manifest, figures)
+    if manifest.ended_below is not None:
+        lines += wrapped(f"--end-below: {manifest.ended_below}", TEXT_WIDTH, indent="  ")
     if (until := manifest.until) is not None:
         lines += wrapped(f"--until: {until.sentence}", TEXT_WIDTH, indent="  ")
     lines += steady_lines(results)

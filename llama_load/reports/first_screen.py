@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.cells import cell_len
 
@@ -21,6 +20,7 @@ from llama_load.metrics.thresholds import DEFAULT
 from llama_load.reports.baseline import against_last
 from llama_load.reports.layout import TEXT_WIDTH, in_columns
 from llama_load.reports.next_step import next_step
+from llama_load.reports.sentences import carries, server_parts
 from llama_load.reports.stage_table import notes, stage_lines, stage_rows
 from llama_load.units import decimals_of, quantity
 
@@ -44,7 +44,6 @@ TIME_PARTS = {
 }
 LEAST_SHARE = 0.005
 FULL_REPORT = "Full block, tables, charts: "
-GIB = 1 << 30
 # Styles of rich.
 GOOD, BAD, DOUBTFUL, DIM, STRONG, PLAIN = "bold green", "bold red", "bold yellow", "dim", "bold", ""
 
@@ -104,23 +103,7 @@ def _what_ran(results: Results) -> list[str]:
     else:
         parts.append("a trace" if manifest.request_rate is None else f"{manifest.request_rate:g} req/s {manifest.arrival}")
     parts.append(f"{figures.duration_s:.1f} s")
-    return parts + _servers(manifest.targets)
-
-
-def _servers(targets: Sequence[dict[str, Any]]) -> list[str]:
-    """Backend, model, slots of the first server; how many there are."""
-    if not targets:
-        return []
-    first = targets[0]
-    name = " ".join(str(first[key]) for key in ("backend", "build") if first.get(key))
-    parts = [f"{len(targets)} × {name}" if len(targets) > 1 else name]
-    if first.get("model"):
-        size = f"{first['model_bytes'] / GIB:.2f} GiB" if first.get("model_bytes") else ""
-        parts.append(" ".join(str(part) for part in (first["model"], first.get("quantization"), size) if part))
-    if first.get("slots"):
-        context = f" × {first['ctx_per_slot']}" if first.get("ctx_per_slot") else ""
-        parts.append(f"{quantity(first['slots'], 'slot')}{context}")
-    return [printable(part, 60) for part in parts]
+    return parts + server_parts(manifest.targets)
 
 
 # ---------------------------------------------------------------------- figures
@@ -206,6 +189,8 @@ def _tables(results: Results) -> Iterator[Line]:
         yield from (Line(line, STRONG if number < 2 else PLAIN) for number, line in enumerate(lines))
         for note in notes(results.stages):
             yield from _wrapped(note)
+        if (text := carries(results, str)) is not None:
+            yield from _wrapped(text)
         return
     heads = ["", "answered", "failed", "prompt", "output", "TTFT (ms)", "TPOT (ms)", "E2EL (ms)", "tok/s", "accepted", "tok/step"]
     rows = [[name, *_workload(part)] for name, part in results.by_workload.items()]

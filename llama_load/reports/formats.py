@@ -1,4 +1,4 @@
-"""Results of a run for other programs: requests as CSV, JSON lines or Parquet; the report as JSON, Markdown or text."""
+"""Results of a run for others: requests as CSV, JSON lines or Parquet; the report as JSON, Markdown or text; a picture of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # The command line needs FORMATS for its help, so what is slow to import is imported in the functions.
 CSV, JSONL, PARQUET = REQUESTS = ("csv", "jsonl", "parquet")
-FORMATS = (*REQUESTS, "json", "md", "txt")
+PNG, SVG = "png", "svg"
+FORMATS = (*REQUESTS, "json", "md", "txt", SVG, PNG)
 # A spreadsheet takes a cell that begins so as a formula; an apostrophe in front makes it text.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -38,8 +39,8 @@ def export(folder: Path, form: str, file: Path | None, language: str | None = No
     if file is not None:
         with whole_file(file) as out:
             _write(run, form, out, language)
-    elif form == PARQUET and sys.stdout.isatty():
-        raise UsageError("Parquet is not text: give a file with --output, or send stdout to one")
+    elif form in (PARQUET, PNG) and sys.stdout.isatty():
+        raise UsageError(f"{form} is not text: give a file with --output, or send stdout to one")
     else:
         _write(run, form, sys.stdout.buffer, language)
         sys.stdout.buffer.flush()
@@ -50,12 +51,18 @@ def _write(run: Run, form: str, out: IO[bytes], language: str | None) -> None:
         write_requests(run.records, form, out)
         return
     from llama_load.analysis.results import analyze
+    from llama_load.reports import picture
     from llama_load.reports.block import block
     from llama_load.reports.result_json import result_json
     from llama_load.reports.write import markdown
 
     results = analyze(run)
-    if form == "json":
+    if form == PNG:
+        out.write(picture.as_png(results))
+        return
+    if form == SVG:
+        text = picture.as_svg(results)
+    elif form == "json":
         text = msgspec.json.format(msgspec.json.encode(result_json(results)), indent=1).decode() + "\n"
     else:
         text = block(results)

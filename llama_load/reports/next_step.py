@@ -36,9 +36,9 @@ def next_step(results: Results) -> tuple[str, str] | None:
         command = with_flags(manifest.command, (*_COUNT, *_FOLDER), ["--num-prompts", str(needed)])
         word = f"p{max(lacking):g}"
         return f"{word} is n/a with {quantity(results.total.completed, 'request')}; for {word}:", command
-    if not results.stages and manifest.arrival is None and BLURRED not in words:
+    if not results.stages and manifest.arrival is None and BLURRED not in words and not manifest.hands_over:
         stages = ",".join(str(2**n) for n in range(max(LEAST_STAGE_USERS, 2 * manifest.users).bit_length()))
-        return "To see how it scales:", with_flags(manifest.command, (*_USERS, *_FOLDER), ["--stages", stages])
+        return "To see how it scales:", with_flags(manifest.command, (*_USERS, *_FOLDER, "--end-below"), ["--stages", stages])
     return "To compare it with another set-up:", f"llama-load compare {shlex.quote(str(results.run.path))} OTHER_RUN"
 
 

@@ -38,6 +38,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "failures": [asdict(failure) for failure in results.failures],
             "answers": asdict(results.answers),
             "steady": steady_json(results),
+            "ended_below": manifest.ended_below,
             "until": None if manifest.until is None else asdict(manifest.until),
             "soak": soak_json(results),
             **traffic_json(results.others),

@@ -37,6 +37,7 @@ def server_rows(server: ServerDescription) -> list[tuple[str, str]]:
         ("Threads", _threads(server)),
         ("Batch", _batch(server)),
         ("Context", _context(server)),
+        ("Images", _images(server)),
         ("Evictions", _evictions(server)),
         ("KV cache", ", ".join(filter(None, (server.kv_types, _flash(server))))),
         ("RPC workers", "; ".join(map(worker_text, server.rpc))),
@@ -138,6 +139,15 @@ def _context(server: ServerDescription) -> str:
     pool = "which share them" if server.kv_unified and server.slots not in (None, 1) else ""
     shifts = f"shifted {quantity(server.context_shifts, 'time')} (the oldest tokens were dropped)" if server.context_shifts else ""
     return ", ".join(filter(None, (whole, f"{slots} {pool or each}".strip(), shifts)))
+
+
+def _images(server: ServerDescription) -> str:
+    """Images of fewer tokens than asked for are prefilled faster, and seen less sharply."""
+    if server.image_tokens_cap is None:
+        return ""
+    asked = server.image_tokens_asked or 0
+    instead = f"instead of the {asked} of --image-max-tokens, " if asked > 0 else ""
+    return f"capped at {server.image_tokens_cap} tokens each, {instead}by the micro-batch: give a larger -ub to see them whole"
 
 
 def _evictions(server: ServerDescription) -> str:

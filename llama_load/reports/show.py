@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TextIO
 
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.reports.first_screen import Line, first_screen
+
+# From so many requests on, their figures take several seconds (4 s per 100,000 requests of 200 tokens on one core).
+MANY = 100_000
+
+
+def announce(step: str, requests: int) -> None:
+    """Print what is done next where it takes seconds."""
+    if requests >= MANY:
+        print(f"{requests:,} requests: {step}", file=sys.stderr, flush=True)
 
 
 def show(results: Results, text: str, out: TextIO) -> None:

@@ -36,6 +36,41 @@ ZH = {
     "The block as printed": "终端输出原文",
     "Files of the run folder": "结果文件夹中的文件",
     "What these words mean": "术语说明",
+    # what was measured, in sentences
+    "Server": "服务器",
+    "Copy as Markdown": "复制为 Markdown",
+    "Its settings": "服务器设置",
+    "unknown": "未知",
+    "Latencies of all stages together, a mixture of loads": "所有阶段合并的延迟（多种负载混合）",
+    "For {share} of its time a request waited in the client for its turn (--max-concurrency)": (
+        "请求时间的 {share} 在客户端排队（--max-concurrency）"
+    ),
+    "{share} of a request's time went to tries that the server refused: fewer users, or a longer queue there": (
+        "请求时间的 {share} 用于被服务器拒绝的尝试：减少用户，或加长服务器队列"
+    ),
+    "For {share} of its time a request waited for one of the server's slots ({slots}): more slots or fewer users": (
+        "请求时间的 {share} 在等待服务器的 slot（共 {slots} 个）：增加 slot 或减少用户"
+    ),
+    "For {share} of its time a request waited while the server worked on the prompts of others": (
+        "请求时间的 {share} 在等待服务器处理其他请求的提示词"
+    ),
+    "For {share} of a request's time the server read its images: smaller images, or a faster server": (
+        "请求时间的 {share} 用于服务器读取图片：缩小图片，或换更快的服务器"
+    ),
+    "For {share} of a request's time the server read its prompt: shorter prompts, or a larger batch": (
+        "请求时间的 {share} 用于服务器处理提示词：缩短提示词，或增大 batch"
+    ),
+    "For {share} of a request's time the server generated its answer, so the speed of decoding decides": (
+        "请求时间的 {share} 用于生成回答，因此解码速度是关键"
+    ),
+    "For {share} of a request's time the server generated its answer beside the prompts of others": (
+        "请求时间的 {share} 用于在处理其他提示词的同时生成回答"
+    ),
+    "{share} of a request's time went to the network between client and server": "请求时间的 {share} 用于客户端与服务器之间的网络",
+    "At none of these loads did {share} of the requests meet {objectives}.": (
+        "在这些负载下，满足 {objectives} 的请求都不到 {share}。"
+    ),
+    "Carries {load} with {share} of the requests within {objectives}.": "可承载 {load}，其中 {share} 的请求满足 {objectives}。",
     "time to first token: from the start of a request, connecting included, to the first token of its answer": (
         "首 token 延迟：从请求开始（含建立连接）到回答的第一个 token"
     ),
@@ -166,7 +201,7 @@ ZH = {
     "Prompt": "输入",
     "Predict": "输出",
     # notes below tables
-    "n/a: too few values; needed are {needs}.": "n/a：样本太少；至少需要 {needs}。",
+    "p{p} needs {count} values": "p{p} 需要 {count} 个样本",
     "Latencies are medians, in ms; p99 only where there are enough values.": "延迟为中位数，单位 ms；p99 只在样本足够时给出。",
     "The first {shown} of {all}.": "共 {all} 项，显示前 {shown} 项。",
     "Bold: best of its column, among comparable stages.": "粗体：可比较的阶段中该列最好的值。",

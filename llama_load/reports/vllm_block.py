@@ -98,7 +98,7 @@ def _embeddings_block(manifest: Manifest, figures: Summary, stage: StageFigures 
 
 
 def _speculative(manifest: Manifest, figures: Summary, stage: StageFigures | None) -> Iterable[str]:
-    """vLLM's section, from the servers' counters, else from llama-server's timings in each answer."""
+    """vLLM's section, from the servers' counters, else from what each answer reports."""
     known = speculation_of(manifest, figures, stage)
     if known is None:
         return

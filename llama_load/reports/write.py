@@ -18,6 +18,7 @@ from llama_load.reports.failure_lines import explanation, failure_times
 from llama_load.reports.junit import junit
 from llama_load.reports.request_table import COLUMNS, request_table
 from llama_load.reports.result_json import result_json
+from llama_load.reports.sentences import sentences, subject
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_rows
 from llama_load.reports.telemetry import TABLE_COLUMNS as GPU_COLUMNS
@@ -91,6 +92,8 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
             manifest=manifest,
             when=when(manifest.date),
             results=results,
+            subject=subject(results, t),
+            sentences=sentences(results, t),
             block=text,
             requests=request_table(results.run.records.measured()),
             request_columns=COLUMNS,

@@ -23,7 +23,9 @@ from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
 from llama_load.metrics.server_counters import ServerCounters
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import OK, RequestRecord
+from llama_load.reports.show import announce
 from llama_load.reports.write import try_to_write_reports
+from llama_load.run.goodput_watch import GoodputWatch, goodput_watch
 from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
 from llama_load.run.live_meters import present_values
@@ -77,6 +79,7 @@ class RunController:
         self._figures = RunningFigures()
         self.live = LiveFigures()
         self._until = until_watch(prepared)
+        self._goodput = goodput_watch(prepared)
         self.telemetry = TelemetryRun(prepared)
 
     def open(self) -> None:
@@ -103,16 +106,22 @@ class RunController:
         self._output_tokens += output_tokens or 0
 
     def add_record(self, record: RequestRecord) -> None:
-        """Count a record of this process for the live figures and for --until."""
+        """Count a record of this process for the live figures, --until and --end-below."""
         self.live.add(record)
         if self._until is not None:
             self._until.add(record)
+        if self._goodput is not None:
+            self._goodput.add(record)
+            self._end_below(self._goodput)
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
-        """Count the records of a worker for the live figures and for --until."""
+        """Count the records of a worker for the live figures, --until and --end-below."""
         self.live.add_batch(batch)
         if self._until is not None:
             self._until.add_batch(batch)
+        if self._goodput is not None:
+            self._goodput.add_batch(batch)
+            self._end_below(self._goodput)
 
     def end(self, reason: str) -> None:
         """End the run. Only the first reason counts."""
@@ -157,7 +166,9 @@ class RunController:
         self.telemetry.close()
         try:
             # In threads, because a long run takes a minute: signals, workers and the page are answered meanwhile.
+            announce("writing requests.parquet", writer.appended)
             run = in_thread(writer.finish)
+            announce("computing the figures", writer.appended)
             self._look_at_earlier_runs(run)
             results, text = in_thread(lambda: try_to_write_reports(analyze(run)))
         finally:
@@ -277,6 +288,13 @@ class RunController:
             if ended and self.end_reason is None:
                 print(f"--until: {watch.at_end().sentence}; the run ends", file=sys.stderr, flush=True)
                 self._phase_runner.end_early()
+
+    def _end_below(self, watch: GoodputWatch) -> None:
+        """End the run once the share of --end-below is out of reach."""
+        if (shortfall := watch.shortfall) and self.end_reason is None:
+            self.prepared.writer.manifest.ended_below = shortfall
+            print(f"--end-below: {shortfall}; the run ends", file=sys.stderr, flush=True)
+            self._phase_runner.end_early()
 
     def _watch(self) -> None:
         """End a run in which no user sends requests (any more), which would otherwise never end."""

@@ -14,6 +14,7 @@ import numpy.ma
 
 from llama_load.metrics.evidence import LAG_EVERY_NS, WorkerHealth
 from llama_load.run.core_wait import CoreWait
+from llama_load.run.present_health import PresentHealth
 from llama_load.run.server_cpu import ServerCpu, machine_cpu_s
 from llama_load.units import NS_PER_S
 from llama_load.wire.address import Address
@@ -55,6 +56,7 @@ class HealthMonitor:
         self._greenlet: gevent.Greenlet | None = None
         self._window = (0.0, 0.0)
         self._begin = _Counters()
+        self._present = PresentHealth()
         self._woke_ns = 0  # when the loop was last seen to run
 
     def start(self) -> None:
@@ -64,6 +66,7 @@ class HealthMonitor:
         self._begin = _Counters()
         self._servers.start()
         self._core_wait.start()
+        self._present = PresentHealth()
         self._woke_ns = time.monotonic_ns()
         self._greenlet = gevent.spawn(self._run)
 
@@ -91,6 +94,10 @@ class HealthMonitor:
         health.core_wait_ms, health.core_wait_longest_ms, health.core_wait_ratio = waited.total_ms, waited.longest_ms, waited.share
         return health
 
+    def gauges(self) -> dict[str, float]:
+        """See `PresentHealth.gauges`; empty while nothing is measured."""
+        return self._present.gauges() if self._greenlet is not None else {}
+
     def _run(self) -> None:
         while True:
             gevent.sleep(LAG_EVERY_NS / NS_PER_S)
@@ -102,6 +109,7 @@ class HealthMonitor:
         self._core_wait.sample()
         lag_ms = max(0, self._woke_ns - since_ns - LAG_EVERY_NS) / 1e6
         self._lags_ms.append(lag_ms)
+        self._present.lag(lag_ms)
         if lag_ms > LATE_MS:
             keep = heapq.heappush if len(self._late) < MOST_LATE else heapq.heappushpop
             keep(self._late, (lag_ms, since_ns + LAG_EVERY_NS))
@@ -114,6 +122,9 @@ class HealthMonitor:
         if now - since >= at_least_s:
             self._busy.append((cpu - cpu_then) / (now - since))
             self._window = (now, cpu)
+            idle_s, all_s, _ = machine_cpu_s()
+            used = {"own_s": cpu, "server_s": self._servers.used_s()}
+            self._present.window(now_s=now, waited_ms=self._core_wait.total_ms, all_s=all_s, idle_s=idle_s, **used)
 
     def _compare(self, begin: _Counters, end: _Counters) -> None:
         """Compute suspension and CPU shares from the readings at `begin` and `end`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,8 +16,8 @@ from llama_load.dispatch.leases import Key, Lease
 from llama_load.record import RequestRecord
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
-from llama_load.users.content import PREFIX_DIGITS
-from llama_load.users.session import SessionSettings, Ticket
+from llama_load.users.beginning import Beginning
+from llama_load.users.session import NO_PREFIX, Prefix, SessionSettings, Ticket
 from llama_load.wire.timer import FINE_NS, sleep_until
 
 # A lease that no user has taken this long after its scheduled time gets another user: the one started for it may have died or be
@@ -72,7 +71,7 @@ class LeaseClient:
     link: DispatcherLink
     settings: SessionSettings
     targets: Sequence[Target]
-    nonce: str | None  # set: begin every prompt with random text drawn from it
+    beginning: Beginning | None  # of the prompts; None: they are sent as they are
     measuring: Callable[[], None]
     more_users: Callable[[str], None]
     heard: Callable[[RequestRecord], None]
@@ -167,11 +166,9 @@ class LeaseClient:
         """See `Session.abandon`."""
         self.link.give_back([self._leases.pop(key) for key in ticket.following])
 
-    def prefix(self, ticket: Ticket) -> str:
+    def prefix(self, ticket: Ticket) -> Prefix:
         """See `Session.prefix`."""
-        if self.nonce is None:
-            return ""
-        return hashlib.sha256(f"{self.nonce} {ticket.warmup} {ticket.index}".encode()).hexdigest()[:PREFIX_DIGITS] + " "
+        return NO_PREFIX if self.beginning is None else self.beginning.prefix(ticket)
 
     def give_back(self, ticket: Ticket) -> None:
         """See `Session.give_back`."""

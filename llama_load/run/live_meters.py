@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from llama_load.metrics.gpu_identity import Place, distinct
 from llama_load.metrics.telemetry_names import GPU
 from llama_load.run.live_telemetry import LiveSeries
-from llama_load.units import NS_PER_S
-
-GIB = 2.0**30
+from llama_load.units import GIB, NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)

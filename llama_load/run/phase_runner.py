@@ -76,10 +76,12 @@ class PhaseRunner:
             self._listener.end("complete")
             return
         self._segment, phase = step
-        if phase.warmup:
+        if phase.warmup and phase.then is not None:
+            self._measure(self._segment, phase, phase.then)
+        elif phase.warmup:
             self._dispatcher.begin(phase, self._listener.phase_over)
         else:
-            self._measure(self._segment, phase)
+            self._measure(self._segment, phase, phase)
         if self._ticker is None:
             self._ticker = gevent.spawn(self._tick)
 
@@ -102,7 +104,7 @@ class PhaseRunner:
         """The present phase in a few words: `stage 8 measuring`."""
         if self._segment is None:
             return "preparing"
-        what = "measuring" if self._measured else "warm-up"
+        what = "measuring" if self._measured and self._dispatcher.measuring else "warm-up"
         records = self._prepared.writer.manifest.stages
         if not records:
             return what
@@ -112,7 +114,7 @@ class PhaseRunner:
     @property
     def left_s(self) -> float | None:
         """Seconds left of this measurement: from its time limit, or estimated from the rate at which requests have ended."""
-        if self._measured is None:
+        if self._measured is None or not self._dispatcher.measuring:
             return None
         segment, phase = self._measured
         elapsed_s, ended = self._elapsed_s(), phase.pool.ended
@@ -126,7 +128,14 @@ class PhaseRunner:
     # ------------------------------------------------------------------ phases
 
     def _plan(self) -> Iterator[tuple[Segment, Phase]]:
-        warmup, model, weights = self._prepared.options.warmup, self._prepared.model, self._prepared.weights
+        warmup, model, weights = self._prepared.warmup, self._prepared.model, self._prepared.weights
+        if model.hands_over:
+            segment = self._prepared.segments[0]
+            limit = self._limit_of_locust
+            filling = Phase(total=self._prepared.filling, warmup=True, limit_at=limit, fills=True)
+            measured = Phase(total=segment.total, limit_at=limit, then=filling)
+            yield segment, Phase(total=warmup, warmup=True, limit_at=limit, then=measured)
+            return
         for number, segment in enumerate(self._prepared.segments):
             workload_of = None if segment.scheduled_s is None else drawn_by_weight(weights, model.seed + number)
             if warmup:
@@ -174,13 +183,14 @@ class PhaseRunner:
             return self._dispatcher.all_there
         return self._dispatcher.waiting >= (segment.most_users or 0)
 
-    def _measure(self, segment: Segment, phase: Phase) -> None:
+    def _measure(self, segment: Segment, phase: Phase, measured: Phase) -> None:
+        """Begin a phase: the measurement, or a warm-up that hands its slots over to it."""
         self._listener.before_measuring()
         with gevent.Timeout(READY_WITHIN_S, False):
             while not self._is_ready(segment):
                 gevent.sleep(TICK_S)
         begun_ns = time.monotonic_ns() + (0 if segment.scheduled_s is None else LEAD_NS)
-        self._measured = segment, phase
+        self._measured = segment, measured
         self._dispatcher.begin(phase, self._listener.phase_over, begun_ns)
         if segment.seconds is not None:
             left_s = segment.seconds + (begun_ns - time.monotonic_ns()) / NS_PER_S

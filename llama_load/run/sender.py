@@ -20,6 +20,7 @@ from llama_load.run.lease_client import DispatcherLink, LeaseClient
 from llama_load.run.other_requests import OtherRequestsCounter
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
+from llama_load.users.beginning import Beginning
 from llama_load.users.session import SessionSettings
 from llama_load.wire.priority import SenderPriority
 from llama_load.wire.transport import Transport
@@ -35,7 +36,7 @@ class SenderConfig:
     targets: Sequence[Target]
     options: RunOptions
     body_options: BodyOptions
-    nonce: str | None
+    beginning: Beginning | None
 
 
 class SenderRuntime:
@@ -54,7 +55,7 @@ class SenderRuntime:
                 worker, config.body_options, options.dialogue, options.timeouts, options.save_texts, options.retries
             ),
             targets=config.targets,
-            nonce=config.nonce,
+            beginning=config.beginning,
             measuring=self._monitor.start,
             more_users=self._users.add,
             heard=heard,
@@ -69,6 +70,10 @@ class SenderRuntime:
     def stop_monitor(self) -> None:
         """End the health measurement before users are stopped: that keeps Locust busy for about 70 ms."""
         self._monitor.stop()
+
+    def gauges(self) -> dict[str, float]:
+        """What this process feels at present, see `PresentHealth.gauges`."""
+        return self._monitor.gauges()
 
     def drain(self, wait_s: float) -> None:
         """Begin no more requests, and wait up to `wait_s` for those in flight."""

@@ -30,9 +30,15 @@ class ServerCpu:
 
     def share(self) -> float | None:
         """CPU time of the servers' processes since `start`, 0 to 1 of all cores; None if there are none on this machine."""
-        now, total_s = self._cpu_s(), machine_cpu_s()[1] - self._total_since_s
-        used_s = [cpu_s - self._since[pid] for pid, cpu_s in now.items() if pid in self._since]
+        used_s, total_s = self._used_s(), machine_cpu_s()[1] - self._total_since_s
         return min(1.0, sum(used_s) / total_s) if used_s and total_s > 0 else None
+
+    def used_s(self) -> float:
+        """CPU seconds of the servers' processes since `start`; 0 if there are none on this machine."""
+        return sum(self._used_s())
+
+    def _used_s(self) -> list[float]:
+        return [cpu_s - self._since[pid] for pid, cpu_s in self._cpu_s().items() if pid in self._since]
 
     def _look(self, ports: set[int]) -> None:
         self._processes = gevent.get_hub().threadpool.apply(lambda: with_descendants(listening(ports)))

@@ -90,8 +90,9 @@ def _present(table: pq.ParquetFile, columns: pa.Schema) -> pa.Schema:
 def _batches(name: str, table: pq.ParquetFile, present: pa.Schema, limits: TableLimits) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    decoded = 0
+    decoded = rows = 0
     for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=present.names):
+        rows += batch.num_rows
         size = sum(map(_decoded_bytes, batch.columns))
         decoded += size
         if size > MOST_BATCH_BYTES or decoded > limits.decoded_bytes:
@@ -100,6 +101,8 @@ def _batches(name: str, table: pq.ParquetFile, present: pa.Schema, limits: Table
         checked = pa.RecordBatch.from_arrays(arrays, schema=present)
         checked.validate(full=True)  # else text that is no UTF-8 fails where it is used
         yield checked
+    if rows != table.metadata.num_rows:  # a page whose header is damaged ends its column without an error
+        raise ValueError(f"{rows} of its {table.metadata.num_rows} rows can be read")
 
 
 @contextmanager

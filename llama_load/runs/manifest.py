@@ -126,6 +126,7 @@ class Manifest:
     ramp: dict[str, Any] | None = None
     stages: list[StageRecord] = field(default_factory=list)  # empty: the run has no stages
     same_prompts: bool = False  # every stage sends the same prompts
+    hands_over: bool = False  # requests of the warm-up were in flight beside the measured ones (--hand-over)
     dropped: int = 0  # arrivals that were not sent because the limit was reached
     due: int = 0  # arrivals scheduled before the run time was over
     cut_mono_ns: int | None = None  # when a time limit or a person ended the load; None: every request was completed
@@ -140,8 +141,12 @@ class Manifest:
     fail_if: list[str] = field(default_factory=list)
     aborted_by: Aborted | None = None  # the --abort-if that ended the run
     until: UntilEnd | None = None  # of --until
+    ended_below: str | None = None  # why --end-below ended the run
     exit_code_on_error: int = 1  # Locust's: where requests besides those of LLMs failed, or tasks raised exceptions
     cache_meant: bool = False  # caching is intended: --cache-prompt on
+    # Prompts are new in this run, by a text of so many tokens before them or by their generated content. None: they were sent as
+    # they are, or each begins with another text (--bust-prefix-cache).
+    prefix_tokens: int | None = None
     cache_off: bool = False  # every request turned the prompt cache off
     fixed_lengths: bool = False  # every answer has exactly its max_tokens
     shared_tokens: dict[str, int | None] = field(default_factory=dict)  # by workload: see `CacheEvidence`

@@ -70,6 +70,8 @@ def described(
         context=log.context or flags.context,
         context_per_slot=base.context_per_slot or log.context_per_slot,
         kv_unified=log.kv_unified,
+        image_tokens_asked=log.image_tokens[0] if log.image_tokens else None,
+        image_tokens_cap=log.image_tokens[1] if log.image_tokens else None,
         context_shift=flags.context_shift or log.context_shifts > 0,
         context_shifts=log.context_shifts,
         evictions=evictions,

@@ -89,6 +89,7 @@ class LogFacts:
     fit: tuple[str, ...] = ()  # what the fitting of parameters to memory did
     kv_tokens: int | None = None  # vLLM: tokens that the KV cache holds
     kv_unified: bool | None = None  # all slots share one KV pool of `context` tokens
+    image_tokens: tuple[int, int] | None = None  # the most of an image: asked for (-1: by the model), allowed by the micro-batch
     context_shifts: int = 0  # times that the beginning of a full context was dropped (--context-shift)
     memory_table: tuple[str, ...] = ()  # `memory`, as the log shows it
     memory_is_forecast: bool = False  # printed before loading, when parameters were fitted; not what was allocated
@@ -148,6 +149,7 @@ _FACTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, Any]]],
         (r"n_threads = (\d{1,15}) \(n_threads_batch = (\d{1,15})\)", lambda m: {"threads": int(m[1]), "threads_batch": int(m[2])}),
         (r"K \((\w+)\): .*V \((\w+)\):", lambda m: {"kv_types": f"K {m[1]}, V {m[2]}"}),
         (r"offloaded (\d{1,15})/(\d{1,15}) layers to GPU", lambda m: {"offloaded": (int(m[1]), int(m[2]))}),
+        (r"cap image_max_tokens \(original=(-?\d{1,15})\) to (\d{1,15})\b", lambda m: {"image_tokens": (int(m[1]), int(m[2]))}),
         (r"GPU KV cache size: (\d[\d,]{0,15}) tokens", lambda m: {"kv_tokens": _number(m[1])}),
     )
 )

@@ -12,11 +12,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import requests
 
 from llama_load.errors import RunError, UsageError
+from llama_load.processes import end_with_parent
 
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 10.0
@@ -123,7 +125,7 @@ def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health"
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=_in_the_child,
+            preexec_fn=partial(_in_the_child, os.getpid()),
             env=os.environ | dict(env or {}),
             start_new_session=True,  # Ctrl-C in the terminal must end the client first, then this server
         )
@@ -154,19 +156,14 @@ def embedded_llama_server(server: EmbeddedServer, log: Path) -> Iterator[Running
         running.stop()
 
 
-def _in_the_child() -> None:
+def _in_the_child(parent: int) -> None:
     """Leave one core to the client on the same machine, and yield to it on the others. On Linux, also die with the parent process,
     so that `kill -9` leaves no server behind."""
     os.nice(NICE)
     if sys.platform.startswith("linux"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, cores[1:] or cores)
-        import ctypes
-
-        PR_SET_PDEATHSIG = 1
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() == 1:
-            os._exit(1)
+    end_with_parent(signal.SIGTERM, parent)
 
 
 def _tail(log: Path, lines: int = 8) -> str:

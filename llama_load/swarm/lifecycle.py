@@ -15,50 +15,40 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 import gevent
-import locust
 from gevent import GreenletExit
 from gevent.event import Event
-from locust import argument_parser, runners
-from locust.event import EventHook
-from locust.runners import MasterRunner, WorkerRunner
+from locust.runners import MasterRunner
 
-from llama_load.arrow import load_arrow
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable_lines
 from llama_load.load.segments import total_requests
-from llama_load.options.flags import declare
 from llama_load.options.locust_flags import refuse_conflicts, users_of
 from llama_load.options.options import RunOptions, read_options
-from llama_load.options.vllm_flags import explain
 from llama_load.preflight.prepare import Prepared, prepare
 from llama_load.preflight.user_mix import sending_users
 from llama_load.reports.formats import write_csv
 from llama_load.reports.result_json import result_json
-from llama_load.reports.show import show
+from llama_load.reports.show import announce, show
 from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
 from llama_load.runs.upload import check_place
-from llama_load.swarm import messages, rpc
-from llama_load.swarm.alive_file import keep_alive_file
-from llama_load.swarm.clean_logs import clean_logs
+from llama_load.swarm import messages
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
 from llama_load.swarm.master import MasterRun
 from llama_load.swarm.outcome import IDLE, RUNNING, STOPPING, Outcome
-from llama_load.swarm.ports import choose_port
-from llama_load.swarm.presence import LOST_AFTER_S, Presence
+from llama_load.swarm.presence import Presence
+from llama_load.swarm.rebalancing import Rebalancer
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.swarm.web.control import RunControl
 from llama_load.swarm.web.metrics import RunMetrics, add_metrics_page, serve_metrics
 from llama_load.swarm.web.pages import add_pages
 from llama_load.swarm.web_guard import WebGuard
-from llama_load.swarm.worker import WorkerLifecycle
 from llama_load.units import quantity
 
 # Locust writes its CSV files once a second, and not again at the end.
@@ -68,38 +58,6 @@ REPORTED_WITHIN_S = 300.0
 NO_RUN_TIME = "No run time limit set, use CTRL+C to interrupt"
 
 logger = logging.getLogger(__name__)
-
-
-def install() -> None:
-    """Register our listeners with Locust, once per process.
-
-    Runs while the locustfile is imported: before Locust forks (--processes) and before a worker reports ready. Slow imports
-    belong here, so that they never block a worker's event loop.
-    """
-    events: Any = locust.events
-    if hasattr(events, "llm_request"):
-        return
-    load_arrow()
-    rpc.install()
-    runners.HEARTBEAT_LIVENESS = LOST_AFTER_S // runners.HEARTBEAT_INTERVAL  # see `llama_load.swarm.presence`
-    events.llm_request, events.llm_report = EventHook(), EventHook()
-    events.init_command_line_parser.add_listener(_on_parser)
-    events.init.add_listener(lambda environment, **_: _begin(environment))
-    # A worker calls this once per flag (about 200) whenever users are started, 3 ms each: that would block its event loop.
-    argument_parser.default_args_dict = cache(argument_parser.default_args_dict)
-
-
-def _on_parser(parser: Any, **_: Any) -> None:
-    """Locust is about to parse the command line; the first time is before it forks."""
-    declare(parser)
-    explain(parser)
-    choose_port(parser)
-
-
-def _begin(environment: Any) -> Lifecycle | WorkerLifecycle:
-    clean_logs()
-    keep_alive_file()
-    return WorkerLifecycle(environment) if isinstance(environment.runner, WorkerRunner) else Lifecycle(environment)
 
 
 class Lifecycle:
@@ -130,6 +88,7 @@ class Lifecycle:
         events.quitting.add_listener(self.on_quitting)
         self._presence = Presence(environment.runner) if isinstance(environment.runner, MasterRunner) else None
         if self._presence is not None:
+            Rebalancer(environment)
             for kind in messages.TO_MASTER:
                 environment.runner.register_message(kind, self._on_message)
         try:
@@ -153,6 +112,8 @@ class Lifecycle:
         if self.options.spawn_rate is None:
             self.options.spawn_rate = self.options.num_users  # without -r all users start at once
         SIGNALS.listen(self._interrupted)
+        if self.headless and self._presence is not None:
+            gevent.spawn(self._wait_for_workers)
 
     def _take_over_options(self, given: RunOptions) -> None:
         refuse_conflicts(self.options, given)
@@ -306,6 +267,7 @@ class Lifecycle:
                 self._write_beside("CSV", table, lambda file: write_csv(results.run.records, file))
                 gevent.sleep(CSV_LAST_WRITE_S)
             if self._has_html:
+                announce("writing report.html", len(results.run.records))
                 fault = in_thread(lambda: write_html(results, text))
             if self._upload is not None:
                 self._copy_to(self._upload, folder)
@@ -351,12 +313,24 @@ class Lifecycle:
         if active is not None and (count > 1 or active.end_reason is not None):  # already ending: cancel requests in flight
             active.cut()
         if self.headless and self.prepared is not None:
-            self.prepared = None
-            _say(NOTHING_SENT)
-            self.environment.runner.quit()
-            SIGNALS.throw(SystemExit(EXIT_CODE))
+            self._leave_before_start(NOTHING_SENT)
         elif not self._is_quitting:  # else Locust's main greenlet is ending and catches no exception any more
             SIGNALS.throw(KeyboardInterrupt())
+
+    def _leave_before_start(self, sentence: str) -> None:
+        self.prepared = None
+        _say(sentence)
+        self.environment.runner.quit()
+        SIGNALS.throw(SystemExit(EXIT_CODE))
+
+    def _wait_for_workers(self) -> None:
+        """In the place of Locust's own time limit, whose exit code 1 would be that of a threshold."""
+        limit_s, self.options.expect_workers_max_wait = self.options.expect_workers_max_wait, 0
+        gevent.sleep(limit_s)
+        there, expected = len(self.environment.runner.clients.ready), self.options.expect_workers
+        if limit_s and self.prepared is not None and there < expected:
+            count = f"{there} of {quantity(expected, 'worker')} connected within {limit_s} s (--expect-workers-max-wait)"
+            self._leave_before_start(f"{count}; nothing was sent: look at the logs of the others")
 
     def on_quitting(self, environment: Any, **_: Any) -> None:
         """Locust quits: end the run if there still is one, and set the exit code."""

@@ -34,7 +34,7 @@ class LocalRun(LocustHost):
         self._recorder = Recorder(InThread(self._writer))
         self._controller = RunController(prepared, self)
         self._controller.dispatcher.join(WORKER)
-        config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.prefix_nonce)
+        config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.beginning)
         self._sender = SenderRuntime(environment, WORKER, config, self, published(environment, self._recorder.add))
         environment.llama_load = self._sender.lease_client
         settle()
@@ -86,6 +86,10 @@ class LocalRun(LocustHost):
     def sending(self) -> int:
         """See `RunHost.sending`."""
         return self._sender.lease_client.in_flight
+
+    def gauges(self) -> dict[str, float]:
+        """See `RunHost.gauges`."""
+        return self._sender.gauges()
 
     def stop(self) -> None:
         """See `RunHost.stop`."""

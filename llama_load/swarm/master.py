@@ -6,7 +6,7 @@ import logging
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from llama_load.dispatch.leases import Key, Lease
 from llama_load.foreign_text import masked, printable
 from llama_load.live import LiveFigures
 from llama_load.live.exposition import MASTER_LAG
+from llama_load.live.view import WORKER_CPU
 from llama_load.metrics.evidence import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.record import CANCELLED
@@ -51,9 +52,9 @@ PING_EVERY_S = 2.0
 # sides of the time when they were made.
 CLOCK_KNOWN_FOR_NS = 3 * NS_PER_S
 MOST_EARLY = 100
-# Workers send a batch of records this often at most: 50 workers every 0.1 s, 500 every second, because each batch costs the master
-# 0.3 ms.
-BATCH_EVERY_S, LEAST_BATCH_EVERY_S = 0.002, 0.1
+# Workers send a batch of records this often at most: 25 workers every 0.1 s, 50 every 0.2 s, 500 every 2 s, because each batch
+# costs the master 0.3 ms. The page shows a request that much later, and the master's lag (5 s is too much) includes it.
+BATCH_EVERY_S, LEAST_BATCH_EVERY_S, MOST_BATCH_EVERY_S = 0.004, 0.1, 2.0
 SAY_AGAIN_EVERY_S = 2.0
 # Without a new record for this long at the end, missing records are given up. Requests in flight are cancelled before, so this
 # covers only network and disk.
@@ -94,6 +95,8 @@ class MasterRun(LocustHost):
 
     def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
         super().__init__(environment, user_scaler)
+        import pyarrow.compute  # noqa: F401 - it checks batches of records, and must not be imported when the first one comes
+
         self._runner = environment.runner
         self._prepared = prepared
         self._controller = RunController(prepared, self)
@@ -102,7 +105,7 @@ class MasterRun(LocustHost):
             self._name,
             [_without_keys(target) for target in prepared.targets],
             replace(prepared.body_options, extra=masked(prepared.body_options.extra)),
-            prepared.prefix_nonce,
+            prepared.beginning,
             prepared.ends_matter,
             [user.__name__ for user in environment.user_classes],
             sorted({name for target in prepared.targets for name in _secret_names(target)}),
@@ -202,13 +205,14 @@ class MasterRun(LocustHost):
         worker.heard_ns = time.monotonic_ns()
         dispatcher = self._controller.dispatcher
         if kind == messages.WANT:
+            self._hear_started(client_id, worker, data["started"])
             self._hear_over(client_id, data["over"])
             if worker.clock.is_known:  # else the next pong repeats it
                 dispatcher.want(client_id, data["workload"], data["count"])
         elif kind == messages.OVER:
             self._hear_over(client_id, data["over"])
         elif kind == messages.STARTED:
-            worker.started.update(_keys(data["keys"]))
+            self._hear_started(client_id, worker, data["keys"])
         elif kind == messages.BACK:
             keys = _keys(data["keys"])
             worker.started.difference_update(keys)
@@ -234,6 +238,11 @@ class MasterRun(LocustHost):
             self._controller.abort(printable(str(data["sentence"])))
         elif kind == messages.REFUSE:
             self._refused(client_id, worker, f"worker {short_name(client_id)}: {printable(str(data['sentence']))}")
+
+    def _hear_started(self, client_id: str, worker: _WorkerState, keys: Iterable[Sequence[int]]) -> None:
+        """Note them, but not those whose records have come first: nobody would take them out again."""
+        dispatcher = self._controller.dispatcher
+        worker.started.update(key for key in _keys(keys) if dispatcher.is_held(client_id, key))
 
     def _hear_over(self, client_id: str, over: Iterable[tuple[bool, int, bool]]) -> None:
         for warmup, index, refused in over:
@@ -267,15 +276,18 @@ class MasterRun(LocustHost):
     def stored(self, batch: pa.RecordBatch, rows: Sequence[Row]) -> None:
         """See `Receiver.stored`: these requests have ended."""
         self._controller.add_batch(batch)
-        dispatcher = self._controller.dispatcher
+        self._controller.dispatcher.end_all(self._ended(rows))
+
+    def _ended(self, rows: Iterable[Row]) -> Iterator[tuple[str, Key]]:
+        """The requests among them that are not cancelled, one by one: a worker may be lost whenever others have their turn."""
         for worker, key, status, output_tokens, latencies_ms in rows:
             self._turns.take()
             self._workers[worker].started.discard(key)
             if status == CANCELLED:
-                dispatcher.give_back(worker, [key])
+                self._controller.dispatcher.give_back(worker, [key])
             else:
                 self._controller.heard(status, output_tokens, latencies_ms, warmup=key[0])
-                dispatcher.end(worker, key)
+                yield worker, key
 
     def _refused(self, client_id: str, worker: _WorkerState, sentence: str) -> None:
         """A worker cannot take part. A late one is left out; before measuring the run is aborted."""
@@ -303,7 +315,8 @@ class MasterRun(LocustHost):
 
     def gauges(self) -> dict[str, float]:
         """See `RunHost.gauges`."""
-        return {MASTER_LAG: self._ingest.lag_s}
+        busiest = max((node.cpu_usage for node in self._environment.runner.clients.values()), default=0.0)
+        return {MASTER_LAG: self._ingest.lag_s, WORKER_CPU: float(busiest)}
 
     def deliver(self, worker: str, leases: list[Lease]) -> None:
         """See `Courier.deliver`."""
@@ -325,7 +338,7 @@ class MasterRun(LocustHost):
         worker.pinged_s, worker.owes_pong = time.monotonic(), True
         clock = worker.clock
         offset_ns = clock.now(time.monotonic_ns()).offset_ns if clock.is_known else None
-        batch_every_s = max(LEAST_BATCH_EVERY_S, BATCH_EVERY_S * len(self._workers))
+        batch_every_s = min(max(LEAST_BATCH_EVERY_S, BATCH_EVERY_S * len(self._workers)), MOST_BATCH_EVERY_S)
         delivered = self._controller.dispatcher.deliveries(client_id)
         ping = {"delivered": delivered, "offset_ns": offset_ns, "batch_every_s": batch_every_s}
         self._send(messages.PING, ping | {"asked_ns": time.monotonic_ns()}, client_id)
@@ -349,7 +362,7 @@ class MasterRun(LocustHost):
         why = why or f"has been silent for {LOST_AFTER_S} s" if may_return and self.end_reason is None else "is gone"
         fate = "its unsent requests go to other workers"
         if self.end_reason is not None:
-            fate = "its last records are missing" if worker.started or worker.received else "it had sent nothing"
+            fate = "its last records may be missing" if worker.started else "nothing of it is known to be missing"
         elif may_return:
             fate = "requests that it may have sent are not repeated"
         print(f"worker {short_name(client_id)} {why}; {fate}", file=sys.stderr)

@@ -6,10 +6,10 @@ pack dataclasses. All but hello and refuse name their run, so that a late messag
     run      master -> worker   the fingerprint of these messages, and the run's configuration: targets, body options, user classes
     refuse   worker -> master   a sentence why this worker cannot take part
     abort    worker -> master   a sentence why the run cannot work
-    want     worker -> master   request leases of a workload; which requests have ended
+    want     worker -> master   request leases of a workload; which requests have ended, and which are being sent
     leases   master -> worker   leases with their prompts
     back     worker -> master   unused leases
-    started  worker -> master   requests that are being sent, at once
+    started  worker -> master   requests that are being sent: at once, in a large swarm with the next `want` or within 0.1 s
     over     worker -> master   requests that have ended, and whether the connection failed (their records come in a batch)
     records  worker -> master   a numbered batch of records, on a connection of its own (see `llama_load.swarm.sockets`)
     ack      master -> worker   these batches are on the master's disk
@@ -38,6 +38,7 @@ from llama_load.metrics.evidence import WorkerHealth
 from llama_load.record import RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
+from llama_load.users.beginning import Beginning
 
 HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
 LEASES, BACK, STARTED, OVER = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "over"))
@@ -86,6 +87,7 @@ class Want(TypedDict):
 
     run: Text
     over: Ends
+    started: Keys
     workload: Text
     count: Count
 
@@ -143,7 +145,7 @@ class RunConfig:
     run: str  # names the run in every message of it
     targets: list[Target]
     body_options: BodyOptions
-    nonce: str | None
+    beginning: Beginning | None
     ends_matter: bool  # requests may wait for the end of others: report ends at once
     user_classes: list[str]  # names of the classes that the master may start on a worker
     key_headers: list[str]

@@ -52,6 +52,8 @@ BACKLOG = 1024  # connections that the kernel keeps until the master accepts the
 LOOK_AGAIN_S = 1.0
 # A worker's first message on a new connection, so that the master knows at once who has come back.
 HERE_I_AM = [b""]
+# ZeroMQ's names begin so: of peers that gave none, and of connections whose worker has made a newer one under its name.
+NAMELESS = "\0"
 POLLIN = int(zmq.POLLIN)  # as an enum it would cost 3 us to compare
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 # A master with another key only closes the connection. So does a network that breaks, but not so often in a row.
@@ -194,8 +196,10 @@ class Server(_Socket):
                 gevent.sleep(YIELD_S)
                 raise RPCError("ZMQ network broken") from error
             peer = first.bytes.decode("utf-8", "replace")
+            if peer.startswith(NAMELESS):
+                continue
             try:
-                if printable(peer) != peer or not frames:
+                if (peer not in self._connections and printable(peer) != peer) or not frames:
                     raise ValueError("it has no proper name")
                 self._note_connection(peer, first.get(zmq.SRCFD))
                 if frames == HERE_I_AM:
@@ -362,7 +366,7 @@ class Client(_Socket):
                     self._send(self.socket, HERE_I_AM)
                 elif event == zmq.EVENT_DISCONNECTED and self.connections:
                     self.closed_since_s = self.closed_since_s or time.monotonic()
-                cut_off += bool(event & _CUT_OFF)
+                cut_off += bool(event & _CUT_OFF) and not self.connections  # later it is a master that is suspended
                 if event & _FAILED or cut_off == MOST_CUT_OFF:
                     self._report(f"the master refuses this worker, or it is no master of this swarm: {SAME_KEY}")
 

@@ -184,7 +184,7 @@ class WorkerRun:
         self._sender = SenderRuntime(
             environment,
             name,
-            SenderConfig(targets, options, with_own_keys(config.body_options, options), config.nonce),
+            SenderConfig(targets, options, with_own_keys(config.body_options, options), config.beginning),
             self,
             published(environment, self._recorder.add),
         )
@@ -263,13 +263,15 @@ class WorkerRun:
         wants, self._wants = self._wants, {}
         for workload, count in wants.items():
             over, self._ended = self._ended, []
-            if not self._send(messages.WANT, {"workload": workload, "count": count, "over": over}):
+            started, self._started = self._started, []
+            if not self._send(messages.WANT, {"workload": workload, "count": count, "over": over, "started": started}):
                 self._ended = over + self._ended  # what users want is in the next pong
+                self._started = started + self._started
 
     def started(self, lease: Lease) -> None:
         """See `DispatcherLink.started`."""
         self._started.append(lease.key)
-        if len(self._started) == 1:  # one message per iteration of the event loop
+        if len(self._started) == 1 and self._flush_s <= FLUSH_EVERY_S:  # one message per iteration of the event loop
             gevent.get_hub().loop.run_callback(self._say_begun)
 
     def give_back(self, leases: Sequence[Lease]) -> None:

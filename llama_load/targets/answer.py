@@ -51,6 +51,7 @@ class _Event(msgspec.Struct, gc=False):
     system_fingerprint: str | None = None
     usage: Usage | None = None
     timings: Timings | None = None
+    metrics: msgspec.Raw = _NULL
     error: msgspec.Raw = _NULL
 
 
@@ -102,6 +103,7 @@ class AnswerReader(Said):
         "done",
         "error",
         "first_answer_ns",
+        "metrics",
         "model",
         "others",
         "timings",
@@ -121,6 +123,7 @@ class AnswerReader(Said):
         self.model: str | None = None  # that answered, with its fingerprint, by the first event that names it
         self.usage: Usage | None = None
         self.timings: Timings | None = None
+        self.metrics: bytes | None = None  # vLLM's, which are in the last event alone
         self.error: str | None = None
         self.bad_event: str | None = None
         self.done = False
@@ -147,6 +150,8 @@ class AnswerReader(Said):
             self.model = f"{event.model} ({event.system_fingerprint})" if event.system_fingerprint else event.model
         if event.timings is not None:
             self.timings = event.timings
+        if event.metrics is not _NULL:
+            self.metrics = bytes(event.metrics)
         if event.error is not _NULL and is_something(event.error):
             self.error = describe_error(b'{"error":' + bytes(event.error) + b"}")
         choices = event.choices

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from llama_load.targets.usage import Timings, Usage
+from llama_load.targets.usage import Timings, Usage, speculated
 
 # The most tokens that a chat template and a gateway's tool descriptions and system prompt add to a prompt.
 TEMPLATE_ALLOWANCE = 4096
@@ -93,6 +93,10 @@ class ReadAnswer(Protocol):
         """llama-server's `timings`."""
 
     @property
+    def metrics(self) -> bytes | None:
+        """vLLM's `metrics` as JSON."""
+
+    @property
     def token_ns(self) -> Sequence[int]:
         """Arrival time of each token event."""
 
@@ -113,12 +117,7 @@ def believed(answer: ReadAnswer, bounds: Bounds) -> Counts:
     if output is not None:
         reasoning = possible("usage", "reasoning tokens", reasoning, output, f"only {output} tokens were generated")
     event_tokens = answer.event_tokens(output) if source == "usage" else []
-    accepted, drafted = None, None
-    if answer.timings is not None:
-        drafted = answer.timings.draft_n
-        accepted = possible(
-            "timings", "accepted draft tokens", answer.timings.draft_n_accepted, drafted, f"only {drafted} were drafted"
-        )
+    drafted, accepted = _drafts(answer, output, possible)
     return Counts(
         prompt_tokens=prompt,
         prompt_token_source=prompt_source,
@@ -208,6 +207,30 @@ def _output(answer: ReadAnswer, bounds: Bounds, possible: _Doubts) -> tuple[int 
             continue
         return known, source
     return (events, "events") if events else (None, None)
+
+
+def _drafts(answer: ReadAnswer, output: int | None, possible: _Doubts) -> tuple[int | None, int | None]:
+    """Drafted tokens, and how many of them were accepted.
+
+    A step of vLLM yields the accepted tokens and one more; of the last step, those beyond max_tokens are not sent. Its counts are
+    rejected together if its histogram has another sum, or if they make more tokens than the answer has.
+    """
+    if answer.timings is not None:
+        drafted = answer.timings.draft_n
+        source, reported = "timings", answer.timings.draft_n_accepted
+    elif (found := speculated(answer.metrics)) is not None:
+        drafted, reported, source = found.num_draft_tokens, found.num_accepted_draft_tokens, "metrics"
+        histogram = found.acceptance_histogram or []
+        counted = sum(count * accepted for accepted, count in enumerate(histogram)) if histogram else reported
+        if drafted is None or reported is None or reported != counted:
+            possible.found.append(f"metrics: {reported} accepted draft tokens where the histogram has {counted}")
+            return None, None
+        least = reported + (found.num_spec_steps or 0) - len(histogram)
+        if output is not None and possible(source, "tokens of drafts", least, output, f"only {output} were generated") is None:
+            return None, None
+    else:
+        return None, None
+    return drafted, possible(source, "accepted draft tokens", reported, drafted, f"only {drafted} were drafted")
 
 
 def _differ(sources: Sequence[tuple[str, int | None]]) -> bool:

@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from llama_load.targets.counts import TEMPLATE_ALLOWANCE
 from llama_load.targets.failures import describe_error
 from llama_load.targets.json_fields import ListedModel, abilities, count, fields, listed_models, settings, text
 from llama_load.targets.router import LOADED, RouterModels, chosen, is_router, of_model
+from llama_load.targets.side_by_side import side_by_side
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, ServerFacts, Target
 from llama_load.targets.tokenize import (
     LLAMA_CPP_PYTHON_FORM,
@@ -54,8 +56,6 @@ SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos", "samplers"),
     *("reasoning_format", "speculative.types", "backend_sampling"),
 )
-
-
 # Parts of the messages of Python's and urllib3's exceptions, and their meaning.
 _REASONS = {
     "Connection refused": "connection refused",
@@ -200,13 +200,12 @@ class Probe:
 
     def _control_answers(self) -> _ControlAnswers:
         """The answers of the server's control endpoints. Raises UsageError: not ready, wrong key, not an LLM server."""
-        health_status, health = self.get("/health", needed=False)
+        needs = {"/health": False, "/v1/models": True, "/props": False, "/version": False}
+        answered = side_by_side([partial(self.get, path, needed=needed) for path, needed in needs.items()])
+        (health_status, health), (models_status, models), (props_status, props), (version_status, version) = answered
         if health_status == 503:
             said = f" ({describe_error(msgspec.json.encode(health))})" if health else ""
             raise UsageError(f"{self.address.url} is not ready{said}; wait until it has loaded its model")
-        models_status, models = self.get("/v1/models")
-        props_status, props = self.get("/props", needed=False)
-        version_status, version = self.get("/version", needed=False)
         listed = listed_models(models)
         props_refused = props_status in (401, 403) and _says_llama_server(listed)
         if models_status in (401, 403) or (props_refused and self._speaks() is not True):

@@ -50,6 +50,8 @@ class Tokenization:
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """The number of tokens of each text, special tokens included."""
+        if len(texts) == 1:
+            return [self._ask(self.form.body(self.model, texts[0]))]
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             return list(pool.map(lambda text: self._ask(self.form.body(self.model, text)), texts))
 

@@ -46,6 +46,7 @@ class _Body(msgspec.Struct):
     results: list[_Ranked] = msgspec.field(default_factory=list)
     usage: Usage | None = None
     timings: Timings | None = None
+    metrics: msgspec.Raw = msgspec.Raw(b"null")
 
 
 _decode = msgspec.json.Decoder(_Body).decode
@@ -77,6 +78,7 @@ class JsonAnswer(AnswerReader):
                 self.bad_event = str(error)
                 return
         self.usage, self.timings, self._got = body.usage, body.timings, len(body.data) or len({each.index for each in body.results})
+        self.metrics = bytes(body.metrics)
         for choice in body.choices:
             self._take(choice)
 

@@ -1,4 +1,4 @@
-"""The numbers that servers add to an answer: OpenAI's `usage`, llama-server's `timings`.
+"""The numbers that servers add to an answer: OpenAI's `usage`, llama-server's `timings`, vLLM's `metrics`.
 
 All of them are optional. An invalid one (a string, a negative number, one beyond 2**53) counts as unknown, and the answer
 stays valid. Events are first decoded strictly, which is fast; `without_odd_values` is for events where that fails.
@@ -49,6 +49,33 @@ class Timings(msgspec.Struct, gc=False):
     predicted_ms: Milliseconds | None = None
     draft_n: Count | None = None
     draft_n_accepted: Count | None = None
+
+
+class Speculated(msgspec.Struct, gc=False):
+    """vLLM's counts of speculative decoding for a request of one choice (--per-request-spec-decode-metrics). A step is a draft that
+    was verified; `acceptance_histogram[j]` counts the steps that accepted j tokens."""
+
+    num_draft_tokens: Count | None = None
+    num_accepted_draft_tokens: Count | None = None
+    num_spec_steps: Count | None = None
+    acceptance_histogram: list[Count] | None = None
+
+
+class _Metrics(msgspec.Struct, gc=False):
+    speculative_decoding: Speculated | None = None
+
+
+_decode_metrics = msgspec.json.Decoder(_Metrics).decode
+
+
+def speculated(metrics: bytes | None) -> Speculated | None:
+    """What an answer's `metrics` say of speculative decoding; None if they say nothing, or nothing valid."""
+    if metrics is None:
+        return None
+    try:
+        return _decode_metrics(metrics).speculative_decoding
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens")

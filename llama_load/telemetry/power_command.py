@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -11,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from llama_load.foreign_text import printable
 from llama_load.metrics.telemetry_names import POWER
 from llama_load.telemetry.source import Source, SourceError, Value
@@ -20,6 +19,7 @@ from llama_load.telemetry.source import Source, SourceError, Value
 WITHIN_S = 10.0
 MOST_LINE_BYTES = 64 << 10
 MOST_OTHERS = 32
+LARGEST = 1e300  # what is larger, or NaN, is no reading
 # Keys with a meaning; others are kept under their own names.
 KEYS = {"watts": "power_watts", "joules": "power_joules_total"}
 
@@ -42,11 +42,13 @@ class PowerCommand(Source):
         """Its newest line. Raises SourceError where it prints none, or not JSON."""
         line = self._line()
         try:
-            found = msgspec.json.decode(line, type=dict)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
             raise SourceError(
                 f"--power-command must print lines of JSON, it printed {printable(line.decode('utf-8', 'replace'), 60)!r}"
-            ) from None
+            )
         numbers = {str(key): float(value) for key, value in found.items() if _is_number(value)}
         if not KEYS.keys() & numbers:
             raise SourceError('--power-command must print {"watts": …} or {"joules": …}')
@@ -130,4 +132,4 @@ class PowerCommand(Source):
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST

@@ -7,6 +7,7 @@ or has been killed.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -14,8 +15,6 @@ import threading
 import time
 from collections.abc import Sequence
 from typing import IO
-
-import msgspec
 
 from llama_load.metrics.telemetry_names import UP
 from llama_load.telemetry.all_sources import all_sources
@@ -124,7 +123,7 @@ def main() -> None:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, lambda *_: None)  # the run ends it, after the last sample; a meter's command gets signals again
     os.nice(NICE)
-    config = msgspec.json.decode(sys.stdin.buffer.readline(), type=SamplerConfig)
+    config = SamplerConfig.of(json.loads(sys.stdin.buffer.readline()))
     try:
         run(config, sys.stdin.buffer, sys.stdout.buffer)
     except OSError as error:  # the run has gone, or the file cannot be written

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import Callable, Iterator
 from typing import Any
-
-import msgspec
 
 from llama_load.telemetry.http_get import get
 from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
@@ -28,9 +27,12 @@ class Slots(Source):
         is_https = endpoint.url.startswith("https:")
         body = get(endpoint.url, endpoint.headers, self._tls() if is_https and self._tls is not None else None)
         try:
-            slots = [each for each in msgspec.json.decode(body, type=list) if isinstance(each, dict)][:MOST_SLOTS]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise SourceError("sends no list of slots") from None
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, list):
+            raise SourceError("sends no list of slots")
+        slots = [each for each in found if isinstance(each, dict)][:MOST_SLOTS]
         working = [slot for slot in slots if slot.get("is_processing") is True]
         yield Value("slots", float(len(slots)))
         yield Value("slots_processing", float(len(working)))

@@ -47,22 +47,18 @@ def _query_and_documents(prompt: str | Messages | Prompt, prefix: str) -> Sequen
 def _chat_content(prompt: Prompt, history: Sequence[Message], prefix: str) -> str | Messages:
     """A user's message after a history: a text if there is nothing else, otherwise a list of messages.
 
-    `prefix` goes before the first text. Images come before the text, as most chat templates expect; each is a placeholder that
-    `with_images` replaces.
+    `prefix` goes before everything else: servers cache images too. Images come before the text, as most chat templates expect;
+    each is a placeholder that `with_images` replaces.
     """
     if not history and not prompt.images:
         return prefix + prompt.text
-    texts = [*(message.text for message in history), prompt.text]
-    texts[0] = prefix + texts[0]
-    messages: list[Mapping[str, Any]] = [
-        {"role": message.role, "content": text} for message, text in zip(history, texts, strict=False)
-    ]
-    content = [*map(_image_part, prompt.images), {"type": "text", "text": texts[-1]}] if prompt.images else texts[-1]
-    return [*messages, {"role": "user", "content": content}]
+    messages: list[Mapping[str, Any]] = [{"role": message.role, "content": message.text} for message in history]
+    content = [*map(_image_part, prompt.images), {"type": "text", "text": prompt.text}] if prompt.images else prompt.text
+    return _prefixed([*messages, {"role": "user", "content": content}], prefix)
 
 
 def _prefixed(content: str | Messages, prefix: str) -> str | Messages:
-    """Content from a locustfile, with `prefix` before its first text."""
+    """Content with `prefix` before its first text or image."""
     if not prefix or not content:
         return content
     if isinstance(content, str):
@@ -109,7 +105,3 @@ def _image_part(image: Image) -> Mapping[str, Any]:
 
 def _name_of(image: Image) -> str:
     return f"sha256:{image.sha256}"
-
-
-# Enough hex digits that no two prompts begin the same way during a server's life.
-PREFIX_DIGITS = 24

@@ -46,7 +46,7 @@ class SentRequest:
     max_tokens: int | None
     prompt: Prompt | None  # from the workload or the locustfile
     inputs: int | None = None  # number of texts to embed
-    prefixed: bool = False  # with random text in front
+    prefix_tokens: int | None = 0  # of the text that was put before the prompt; None: not counted
     choices: int = 1  # answers to the same prompt (`n`)
     sent_bytes: int | None = None  # of the body; None with images, whose tokens it does not bound
 
@@ -194,7 +194,7 @@ def _prompt(
     tokens, source = counts.prompt_tokens, counts.prompt_token_source
     if failed and (refused_tokens := answer.refused_prompt_tokens(exchange)) is not None:
         tokens, source = refused_tokens, "refusal"
-    image_tokens = None if sent.prefixed else _image_tokens(prompt, tokens, ticket.target)
+    image_tokens = _image_tokens(prompt, sent.prefix_tokens, tokens, ticket.target)
     planned: int | None = None
     if prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
         planned, how = _planned(sent, prompt, ticket.target)
@@ -262,9 +262,12 @@ def _server_side(answer: AnswerReader, counts: Counts) -> Columns:
 
 def _planned(sent: SentRequest, prompt: Prompt, target: Target) -> tuple[int | None, str]:
     """Prompt tokens counted before the run, plus the chat template's if known, and if nothing else was added."""
-    if prompt.prompt_tokens is None or target.template_tokens is None or sent.endpoint not in WITH_TEMPLATE or sent.prefixed:
+    if prompt.prompt_tokens is None or sent.prefix_tokens is None:
         return prompt.prompt_tokens, "plan"
-    return prompt.prompt_tokens + target.template_tokens, "plan+template"
+    tokens = prompt.prompt_tokens + sent.prefix_tokens
+    if target.template_tokens is None or sent.endpoint not in WITH_TEMPLATE:
+        return tokens, "plan"
+    return tokens + target.template_tokens, "plan+template"
 
 
 def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:
@@ -273,11 +276,13 @@ def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:
     return Bounds(most, sent.sent_bytes, exchange.counts.received_bytes, exchange.counts.merged)
 
 
-def _image_tokens(prompt: Prompt | None, prompt_tokens: int | None, target: Target) -> int | None:
+def _image_tokens(prompt: Prompt | None, prefix: int | None, prompt_tokens: int | None, target: Target) -> int | None:
     """Prompt tokens - text tokens - chat template tokens: all images together. None if any is unknown."""
-    if prompt is None or not prompt.images or None in (prompt_tokens, prompt.prompt_tokens, target.template_tokens):
+    if prompt is None or not prompt.images or prompt_tokens is None:
         return None
-    return max(0, (prompt_tokens or 0) - (prompt.prompt_tokens or 0) - (target.template_tokens or 0))
+    texts = (prefix, prompt.prompt_tokens, target.template_tokens)
+    known = [tokens for tokens in texts if tokens is not None]
+    return max(0, prompt_tokens - sum(known)) if len(known) == len(texts) else None
 
 
 def _error_text(sentence: str, exchange: Exchange, sent: SentRequest, *, keeps_texts: bool) -> str:

@@ -27,6 +27,17 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefix:
+    """Text before a prompt, and its number of tokens; None: not counted."""
+
+    text: str
+    tokens: int | None
+
+
+NO_PREFIX = Prefix("", 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Dialogue:
     """How conversations go on: with generated or recorded answers as history, and after which think time."""
 
@@ -62,8 +73,8 @@ class Session(Protocol):
     def abandon(self, ticket: Ticket) -> None:
         """No user here will send the turns that follow this ticket."""
 
-    def prefix(self, ticket: Ticket) -> str:
-        """Random text to put before the prompt so that no cache has its beginning; empty unless enabled."""
+    def prefix(self, ticket: Ticket) -> Prefix:
+        """Text to put before the prompt so that no cache has its beginning."""
 
     def pause(self, seconds: float) -> bool:
         """Wait before a request is sent again. False: the run is cut off meanwhile."""

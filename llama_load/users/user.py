@@ -42,7 +42,7 @@ from llama_load.users.content import Messages, as_text, content_of, in_thread_if
 from llama_load.users.measure import SentRequest, make_record, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
 from llama_load.users.retry import Tries
-from llama_load.users.session import Session, Ticket
+from llama_load.users.session import Prefix, Session, Ticket
 from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
 from llama_load.workloads.prompt import Image, Message, Prompt, Workload
@@ -77,7 +77,7 @@ class ActiveConversation:
 
     ticket: Ticket
     session: Session
-    prefix: str
+    prefix: Prefix
     model: str | None
     history: tuple[Message, ...]
 
@@ -188,7 +188,8 @@ class LlamaUser(HttpUser):
     def vision(
         self, prompt: str | None = None, images: Sequence[Image] = (), *, max_tokens: int | None = None, **body: Any
     ) -> Answer:
-        """Send a question about images (see `llama_load.workloads.images`); None takes prompt and images from the workload."""
+        """Send a question about images (`llama_load.workloads.images.image_of` makes one from the bytes of a file); None takes
+        prompt and images from the workload."""
         return self._ask(None if prompt is None else Prompt(prompt, images=tuple(images)), CHAT, max_tokens, None, body)
 
     def complete(self, prompt: str | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any) -> Answer:
@@ -275,7 +276,7 @@ class LlamaUser(HttpUser):
         """The request for a prompt, the facts for its record, and what makes readers of its answer. May raise UsageError."""
         planned = prompt if isinstance(prompt, Prompt) else None
         try:
-            content = content_of(prompt, options.endpoint, conversation.history, conversation.prefix)
+            content = content_of(prompt, options.endpoint, conversation.history, conversation.prefix.text)
         except UsageError as error:
             raise UsageError(f"{self.workload_name()} {error}") from None
         inputs = {EMBEDDINGS: len(content), RERANK: len(content) - 1}.get(options.endpoint)  # the query is not an input
@@ -297,7 +298,7 @@ class LlamaUser(HttpUser):
             text=text,
             digest=in_thread_if_long(text_digest, text),
             inputs=inputs,
-            prefixed=bool(conversation.prefix),
+            prefix_tokens=conversation.prefix.tokens,
             max_tokens=asked_tokens(payload),
             prompt=planned,
             choices=asked_choices(payload),

@@ -61,3 +61,28 @@ def receipt_ns(stamp_ns: int, offset_ns: int, before_ns: int, now_ns: int) -> in
     """
     possible = [at for at in (stamp_ns - offset_ns, stamp_ns - before_ns) if at <= now_ns]
     return max(possible, default=now_ns)
+
+
+class BatchClock:
+    """The clocks when a batch of reads began: the monotonic one, CLOCK_REALTIME minus it, and that difference before a step of the
+    wall clock since the last batch (without one: equal). All in ns."""
+
+    __slots__ = ("before_ns", "now_ns", "offset_ns")
+
+    def __init__(self, now_ns: int, offset_ns: int, before_ns: int) -> None:
+        self.now_ns = now_ns
+        self.offset_ns = offset_ns
+        self.before_ns = before_ns
+
+    def arrival_ns(self, timespec: bytes, previous_ns: int) -> int:
+        """A kernel timestamp on the monotonic clock; `previous_ns`: that of the connection's last read."""
+        seconds, nanoseconds = unpack_timespec(timespec)
+        stamp_ns: int = seconds * 1_000_000_000 + nanoseconds
+        at = stamp_ns - self.offset_ns
+        if self.before_ns != self.offset_ns:
+            at = receipt_ns(stamp_ns, self.offset_ns, self.before_ns, time.monotonic_ns())
+        # A step of the wall clock between two reads of a batch must not put a timestamp into the future, or before an earlier one
+        # of this connection.
+        if at > self.now_ns:
+            at = min(at, time.monotonic_ns())
+        return max(at, previous_ns)

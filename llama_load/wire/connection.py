@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, receipt_ns, unpack_timespec
-from llama_load.wire.slab import LEAST_READ_BYTES, WHOLE_EVENTS_END
+from llama_load.wire.clock import ANCILLARY_BYTES, SO_TIMESTAMPNS, BatchClock
 from llama_load.wire.stamps import Opening
 from llama_load.wire.tcp_info import handshake_ns
 from llama_load.wire.wire_failure import WireFailure, connect_failure, tls_text
@@ -34,7 +33,6 @@ OPENING, OPEN, CLOSED = range(3)
 # The most full buffers to read at once, so that a server that sends faster than they are read does not block the loop.
 MOST_READS = 8
 _READS = range(MOST_READS)
-READ_BUFFER_BYTES = 64 * 1024
 MOST_PIECES = 64  # in one sendmsg; the kernel takes up to 1024
 # The most bytes handed to the kernel at once: copying them takes about 0.1 ms, in which other streams wait.
 MOST_WRITTEN = 256 * 1024
@@ -58,7 +56,6 @@ class Listener(Protocol):
 
     stamps: Stamps
     counts: ReadCounts
-    slab: Slab | None
 
     def on_start(self) -> None:
         """The connection is about to connect or, if it is open, to send."""
@@ -66,11 +63,11 @@ class Listener(Protocol):
     def on_sent(self, at: int) -> None:
         """The whole request is with the kernel."""
 
-    def take(self, data: memoryview, at: int) -> None:
+    def take(self, data: bytes | memoryview, at: int) -> None:
         """Bytes of the answer were received at `at`."""
 
     def slab_is_full(self) -> None:
-        """The `slab` should be understood."""
+        """The slab that it keeps should be understood."""
 
     def fail(self, kind: str, text: str) -> None:
         """The connection cannot go on."""
@@ -93,8 +90,8 @@ class Home(Protocol):
     def watch(self, connection: Connection, *, writable: bool) -> None:
         """Watch a socket that is open."""
 
-    def record_gap(self, gap_ns: int) -> None:
-        """Learn from the time between two reads of whole events of one stream."""
+    def keep_reads(self, connection: Connection, sock: _socket.socket, slab: Slab) -> None:
+        """From now on keep reads of whole events in `slab`."""
 
     def close_parked(self) -> None:
         """Close the idle connections, because file descriptors have run out."""
@@ -116,7 +113,6 @@ class Connection:
         "_endpoint",
         "_endpoints_tried",
         "_outgoing",
-        "_read_ns",
         "_sock",
         "_tls",
         "_unsent",
@@ -126,6 +122,7 @@ class Connection:
         "fd",
         "opening",
         "pool",
+        "read_ns",
         "state",
     )
 
@@ -143,7 +140,7 @@ class Connection:
         self._endpoints_tried = 0
         self._outgoing: Sequence[bytes] = ()
         self._unsent: list[memoryview] = []
-        self._read_ns = 0
+        self.read_ns = 0
 
     @property
     def all_sent(self) -> bool:
@@ -249,8 +246,8 @@ class Connection:
                 self._fail(WireFailure("reset", f"sending failed: {error.strerror}"))
             return
         if self.state == OPEN and self.exchange.stamps.sent_ns is None and not self._unsent:
-            self._read_ns = time.monotonic_ns()
-            self.exchange.on_sent(self._read_ns)
+            self.read_ns = time.monotonic_ns()
+            self.exchange.on_sent(self.read_ns)
 
     def _connected(self, at: int) -> None:
         assert self._sock is not None
@@ -275,58 +272,55 @@ class Connection:
 
     # ------------------------------------------------------------------ coming in
 
-    def on_readable(self, buffer: bytearray, view: memoryview, offset_ns: int, before_ns: int, now_ns: int) -> None:
-        """Read the socket; again after a full buffer. `now_ns` is when this batch of reads began, `offset_ns` is CLOCK_REALTIME -
-        CLOCK_MONOTONIC then, `before_ns` the same before a step of the wall clock since the last batch (without one: equal)."""
+    def keep_reads(self, slab: Slab) -> None:
+        """The answer streams: keep its reads in `slab`, unless they are encrypted."""
+        if self._tls is None and self._sock is not None:
+            self.pool.keep_reads(self, self._sock, slab)
+
+    def slab_is_full(self) -> None:
+        """See `Listener.slab_is_full`."""
+        if self.exchange is not None:
+            self.exchange.slab_is_full()
+
+    def on_readable(self, buffer: bytearray, view: memoryview, batch: BatchClock) -> None:
+        """Read the socket; again after a full buffer."""
         for _ in _READS:
-            exchange, sock = self.exchange, self._sock
-            if exchange is None or sock is None:
-                if sock is not None:  # parked: bytes or an end now make it unusable
+            if self.exchange is None or self._sock is None:
+                if self._sock is not None:  # parked: bytes or an end now make it unusable
                     self.close()
                 return
             try:
-                count, ancillary, _, _ = sock.recvmsg_into((buffer,), ANCILLARY_BYTES)
+                count, ancillary, _, _ = self._sock.recvmsg_into((buffer,), ANCILLARY_BYTES)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                self._broke(error)
+                self.broke(error)
                 return
-            if not count:
-                self._ended()
-                return
-            if ancillary:  # kernel_stamp_ns, inlined because it runs once per token
-                seconds, nanoseconds = unpack_timespec(ancillary[0][2])
-                at = seconds * 1_000_000_000 + nanoseconds - offset_ns
-                if before_ns != offset_ns:
-                    at = receipt_ns(at + offset_ns, offset_ns, before_ns, time.monotonic_ns())
-                # A step of the wall clock between two reads of a batch must not put a timestamp into the future, or before an
-                # earlier one of this connection.
-                if at > now_ns:
-                    at = min(at, time.monotonic_ns())
-                previous = self._read_ns
-                at = max(at, previous)
-                slab = exchange.slab
-                if slab is not None and LEAST_READ_BYTES <= count < READ_BUFFER_BYTES and self._tls is None:
-                    data = bytes(view[:count])
-                    if data.endswith(WHOLE_EVENTS_END):
-                        self._read_ns = at
-                        self.pool.record_gap(at - previous)
-                        if slab.keep(data, at):
-                            exchange.slab_is_full()
-                        return
-            else:
-                exchange.counts.user_space_reads += 1
-                at = time.monotonic_ns()
-            exchange.counts.reads += 1
-            self._read_ns = at
-            if self._tls is None:
-                exchange.take(view[:count], at)
-            else:
-                self._take_encrypted(self._tls, exchange, view[:count], at)
-            if count < READ_BUFFER_BYTES:
+            self.received(view[:count], ancillary, batch)
+            if count < len(buffer):
                 return
 
-    def _take_encrypted(self, tls: TlsLayer, exchange: Listener, data: memoryview, at: int) -> None:
+    def received(self, data: bytes | memoryview, ancillary: list[tuple[int, int, bytes]], batch: BatchClock) -> None:
+        """A read of the socket: nothing if the server has ended the connection."""
+        exchange = self.exchange
+        if exchange is None:
+            return
+        if not data:
+            self._ended()
+            return
+        if ancillary:
+            at = batch.arrival_ns(ancillary[0][2], self.read_ns)
+        else:
+            exchange.counts.user_space_reads += 1
+            at = time.monotonic_ns()
+        exchange.counts.reads += 1
+        self.read_ns = at
+        if self._tls is None:
+            exchange.take(data, at)
+        else:
+            self._take_encrypted(self._tls, exchange, data, at)
+
+    def _take_encrypted(self, tls: TlsLayer, exchange: Listener, data: bytes | memoryview, at: int) -> None:
         try:
             reply, plain = tls.received(data)
             if self.state == OPENING and tls.ready:
@@ -344,21 +338,22 @@ class Connection:
         if plain and self.exchange is exchange:
             exchange.take(memoryview(plain), at)
 
-    def _broke(self, error: OSError) -> None:
+    def broke(self, error: OSError) -> None:
+        """Reading failed."""
         assert self.exchange is not None
         if self.opening.connected_ns is None:
             self._connect_failed(error.errno or 0)
         elif self.state == OPENING:
             self._fail(WireFailure("tls", "the server reset the connection during the TLS handshake"))
         else:
-            self.exchange.connection_lost("reset", "connection reset by the server", self._read_ns)
+            self.exchange.connection_lost("reset", "connection reset by the server", self.read_ns)
 
     def _ended(self) -> None:
         assert self.exchange is not None
         if self.state == OPENING:
             self._fail(WireFailure("tls", "the server closed the connection during the TLS handshake"))
         else:
-            self.exchange.connection_lost("cut_off", "the server closed the connection", self._read_ns)
+            self.exchange.connection_lost("cut_off", "the server closed the connection", self.read_ns)
 
     # ------------------------------------------------------------------ the end
 

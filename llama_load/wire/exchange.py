@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from llama_load.wire.answer_body import MAX_BODY_BYTES, AnswerBody
 from llama_load.wire.connection import OPENING
+from llama_load.wire.fair_queue import BUDGET_NS
 from llama_load.wire.phase_clock import DONE, STREAMING, PhaseClock
 from llama_load.wire.request import Request
 from llama_load.wire.response import Response
-from llama_load.wire.slab import Slab, one_event
+from llama_load.wire.slab import EVENT_FRAME_BYTES, FEW_READS, SILENT_NS, Slab, one_event
 from llama_load.wire.sse import EventStream, EventTooLarge
 from llama_load.wire.stamps import Opening, ReadCounts, Stamps
 from llama_load.wire.wire_failure import WireFailure
@@ -43,13 +44,7 @@ REOPEN_WITHIN_NS = 1_000_000_000
 # How long to wait for the end of the answer after its final event.
 LINGER_S = 1.0
 
-# A slab with fewer reads is understood at once when the answer may be over; a larger one takes its turn.
-FEW_READS = 16
-# `data: ` and the blank line around an event's data.
-EVENT_FRAME_BYTES = 8
 LF = 0x0A
-# A stream that has been silent for this long may have had its final event: its slab is understood.
-SILENT_NS = 300_000_000
 
 # Origin of the connection: opened for the request, reused, or opened because the reused one was closed.
 FRESH, REUSED, REOPENED = range(3)
@@ -144,14 +139,14 @@ class Exchange:
     # ------------------------------------------------------------------ coming in
 
     def slab_is_full(self) -> None:
-        """Understand it at its turn; at once if reads arrive faster than it has one."""
+        """Understand it at its turn; at once, but not all of it, if reads arrive faster than it has one."""
         slab = self.slab
         if slab is None or slab.is_too_full:
-            self.understand()
+            self.understand(BUDGET_NS)
         else:
             self._understand_later(slab)
 
-    def take(self, data: memoryview, at: int) -> None:
+    def take(self, data: bytes | memoryview, at: int) -> None:
         """Bytes of the answer were received at `at`; it may be over with them."""
         slab = self.slab
         if slab is not None and slab.reads:
@@ -176,13 +171,13 @@ class Exchange:
         """Whether reads are kept that may have the final event: nothing has come since."""
         return self.slab is not None and bool(self.slab.reads) and at - self.slab.stamps[-1] > SILENT_NS
 
-    def understand(self) -> None:
-        """Understand the reads that are kept, in their order."""
+    def understand(self, budget_ns: int | None = None) -> None:
+        """Understand the reads that are kept, in their order: all, or those that take little longer than `budget_ns`."""
         slab, events = self.slab, self.answer.events
         if slab is None or events is None or not slab.reads:
             return
-        total = slab.bytes
         reads, stamps = slab.emptied()
+        total = sum(map(len, reads))
         self.counts.reads += len(reads)
         most = self.request.most_bytes or MAX_ANSWER_BYTES
         # None of these reads can be too late or too much, so that those of one event need no other code than their reader.
@@ -190,6 +185,7 @@ class Exchange:
         plain = is_safe and slab.plain
         read_event = self.answer.reader.event
         received = progress = last_ns = 0
+        until_ns = None if budget_ns is None else time.monotonic_ns() + budget_ns
         kept = zip(reads, stamps, strict=True)
         for data, at in kept:
             if plain and (event := one_event(data)) is not None:
@@ -201,11 +197,13 @@ class Exchange:
             self._note_progress(received, progress, last_ns)
             received = progress = 0
             self.understood_ns = at
-            self._take(memoryview(data), at)
+            self._take(data, at)
             if self.clock.phase == DONE:
                 self.counts.reads -= sum(1 for _ in kept)  # of an answer that is over
                 return
             plain = is_safe and slab.plain
+            if until_ns is not None and time.monotonic_ns() > until_ns:
+                self.counts.reads -= slab.put_back(kept)
         self.understood_ns = None
         self._note_progress(received, progress, last_ns)
 
@@ -216,7 +214,7 @@ class Exchange:
         if progress:
             self.stamps.last_progress_ns = self.clock.since_ns = last_ns
 
-    def _take(self, data: memoryview, at: int) -> None:
+    def _take(self, data: bytes | memoryview, at: int) -> None:
         response = self.response
         body = response.feed(data)
         if type(body) is not bytes:
@@ -277,12 +275,18 @@ class Exchange:
             self.clock.phase = STREAMING
             self.pool.mark_streaming(self.connection)
             if self.response.is_chunked and not counts.user_space_reads:
-                self.slab = Slab()
+                self._keep_reads()
         elif self.understood_ns is None:
             self.pool.record_gap(at - stamps.last_progress_ns)
         stamps.last_progress_ns = self.clock.since_ns = at
         counts.progress_events += progress
         counts.merged += progress - 1
+
+    def _keep_reads(self) -> None:
+        """From now on, reads of whole events are understood later."""
+        if self.connection is not None:
+            self.slab = Slab()
+            self.connection.keep_reads(self.slab)
 
     def _event_too_large(self) -> None:
         self.fail("too_large", "an event of the stream grew beyond 4 MiB without ending")
@@ -331,10 +335,10 @@ class Exchange:
     def _limit_s(self) -> float | None:
         """The timeout of the current phase, None without limit."""
         clock = self.clock
-        if self.connection is not None and self.connection.state == OPENING:
-            return clock.timeouts.connect_s
         if clock.phase == STREAMING:
             return LINGER_S if self.answer.reader.done else clock.timeouts.token_s
+        if self.connection is not None and self.connection.state == OPENING:
+            return clock.timeouts.connect_s
         return clock.timeouts.first_token_s
 
     def expire(self, now_ns: int) -> None:

@@ -47,7 +47,10 @@ Handler = Callable[[Sequence[tuple[int, int]]], None]
 
 
 class Poller(Protocol):
-    """Watches file descriptors and hands (fd, bits) pairs to a handler, from the event loop."""
+    """Watches file descriptors and hands (fd, bits) pairs to a handler, from the event loop. `gap_ns`: its estimate of the smallest
+    gap between tokens."""
+
+    gap_ns: float
 
     def watch(self, fd: int, *, writable: bool) -> None:
         """Report at once when `fd` is readable or (`writable`) writable. Also changes one that is watched already."""
@@ -64,9 +67,12 @@ class Poller(Protocol):
     def record_gap(self, gap_ns: int) -> None:
         """Learn from the time between two tokens of one stream."""
 
+    def record_gaps(self, count: int, shorter: int, shortest_ns: float) -> None:
+        """Learn from many gaps at once: how many of them were `shorter` than `gap_ns`, and the shortest."""
+
 
 class EpollPoller:
-    """Two epoll sets, and the rule when to read them (see above). `gap_ns` is the estimate of the smallest gap."""
+    """Two epoll sets, and the rule when to read them (see above)."""
 
     def __init__(self, loop: Any, handler: Handler) -> None:
         epoll = monkey.get_original("select", "epoll")
@@ -122,11 +128,17 @@ class EpollPoller:
 
     def record_gap(self, gap_ns: int) -> None:
         """See `Poller.record_gap`."""
+        self.record_gaps(1, gap_ns < self.gap_ns, min(gap_ns, self.gap_ns))
+
+    def record_gaps(self, count: int, shorter: int, shortest_ns: float) -> None:
+        """See `Poller.record_gaps`."""
         if self._gaps_to_learn:
-            self._gaps_to_learn -= 1
-            self.gap_ns = min(self.gap_ns, max(gap_ns, 1))
-        else:
-            self.gap_ns *= GAP_DOWN if gap_ns < self.gap_ns else GAP_UP
+            self._gaps_to_learn = max(0, self._gaps_to_learn - count)
+            self.gap_ns = min(self.gap_ns, max(shortest_ns, 1))
+            return
+        gap_ns = self.gap_ns * GAP_UP ** (count - shorter)
+        # Many gaps at once bring it below the shortest of them by at most one step, as they would one after the other.
+        self.gap_ns = max(gap_ns * GAP_DOWN**shorter, shortest_ns * GAP_DOWN) if shorter else gap_ns
 
     def _read_urgent(self) -> None:
         # All of them: a first token that is read together with the second loses its own timestamp.
@@ -137,8 +149,8 @@ class EpollPoller:
         # First tokens first: where all tokens come at once and the core is full, late reads cost gaps, not TTFT.
         if len(self._watched) > len(self._streaming):
             self._read_urgent()
-        events = self._batch.poll(0, MOST_EVENTS)
-        self._handler(events)
+        if events := self._batch.poll(0, MOST_EVENTS):
+            self._handler(events)
         if len(events) == MOST_EVENTS and self._timer is not None:
             self._soon.start(self._read_batch)  # the rest, after other greenlets had a turn
         else:
@@ -168,6 +180,7 @@ class GeventPoller:
     """A gevent io watcher for each file descriptor, with the loop's backend: kqueue, poll, epoll."""
 
     def __init__(self, loop: Any, handler: Handler) -> None:
+        self.gap_ns = math.inf
         self._loop = loop
         self._handler = handler
         self._watchers: dict[int, Any] = {}
@@ -194,6 +207,9 @@ class GeventPoller:
 
     def record_gap(self, gap_ns: int) -> None:
         """See `Poller.record_gap`: there is nothing to tune."""
+
+    def record_gaps(self, count: int, shorter: int, shortest_ns: float) -> None:
+        """See `Poller.record_gaps`: there is nothing to tune."""
 
     def _ready(self, events: int, fd: int) -> None:
         self._handler([(fd, (READABLE if events & 1 else 0) | (WRITABLE if events & 2 else 0))])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import _socket
 import ssl
 from collections.abc import Callable
 
 from llama_load.wire.address import Address
 from llama_load.wire.connection import Connection
 from llama_load.wire.poller import Poller
+from llama_load.wire.slab import Slab
 from llama_load.wire.tls import TlsLayer, TlsOptions
 
 
@@ -20,6 +22,7 @@ class ConnectionPool:
         self.understand_later = understand_later
         self.record_gap = poller.record_gap
         self.connections: dict[int, Connection] = {}  # by file descriptor, all that are open
+        self.streams: dict[int, tuple[Connection, _socket.socket, Slab]] = {}  # those whose reads are kept
         self.good_endpoint: dict[Address, int] = {}
         self._parked: dict[Address, list[Connection]] = {}
         self._tls_options = TlsOptions()
@@ -45,6 +48,7 @@ class ConnectionPool:
     def park(self, connection: Connection) -> None:
         """Keep the connection for the next exchange with its address."""
         connection.park()
+        self.streams.pop(connection.fd, None)
         self.poller.watch(connection.fd, writable=False)
         self._parked.setdefault(connection.address, []).append(connection)
 
@@ -86,6 +90,7 @@ class ConnectionPool:
 
     def unregister(self, connection: Connection) -> None:
         """Stop watching the connection's socket, which is about to be closed."""
+        self.streams.pop(connection.fd, None)
         if self.connections.pop(connection.fd, None) is not None:
             self.poller.forget(connection.fd)
         waiting = self._parked.get(connection.address)
@@ -96,6 +101,10 @@ class ConnectionPool:
         """Watch an open socket until it is readable, or (`writable`) writable."""
         if connection.fd in self.connections:
             self.poller.watch(connection.fd, writable=writable)
+
+    def keep_reads(self, connection: Connection, sock: _socket.socket, slab: Slab) -> None:
+        """From now on keep the connection's reads of whole events in `slab`."""
+        self.streams[connection.fd] = connection, sock, slab
 
     def tls_layer(self, address: Address) -> TlsLayer:
         """The state of a new TLS connection, which tries to resume the last session with this address."""

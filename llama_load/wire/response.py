@@ -40,7 +40,7 @@ class Response:
         self._surplus = False  # bytes came after the end of the answer
         self._parser = httptools.HttpResponseParser(self)
 
-    def feed(self, data: memoryview) -> bytes | WireFailure:
+    def feed(self, data: bytes | memoryview) -> bytes | WireFailure:
         """The body bytes in `data`, without chunk framing; or the failure if it is not a valid answer."""
         try:
             self._parser.feed_data(data)

@@ -6,11 +6,23 @@ processor's caches, while other sockets wait. Nothing of a stream is needed befo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-# A slab is understood when it has this much: about 0.4 ms of work.
-MOST_BYTES: Final = 64 * 1024
-MOST_READS: Final = 256
+# Memory of a slab: at most 64 KiB a stream, the last read included. With this much it takes its turn to be understood: 150 tokens,
+# 0.2 ms of work. With SPARE_BYTES more it cannot wait, because reads arrive faster than they are understood.
+MOST_BYTES: Final = 40 * 1024
+SPARE_BYTES: Final = 7 * 1024
+# A slab with fewer reads is understood at once when the answer may be over; a larger one takes its turn.
+FEW_READS: Final = 16
+# `data: ` and the blank line around an event's data.
+EVENT_FRAME_BYTES: Final = 8
+# A stream that has been silent for this long may have had its final event: its slab is understood.
+SILENT_NS: Final = 300_000_000
+# What a read takes beside its bytes: the headers of the objects `bytes` and `int`, and their places in two lists.
+READ_OVERHEAD_BYTES: Final = 100
+# A read of a stream that is kept has fewer bytes, or more are waiting.
+KEPT_READ_BYTES: Final = 16 * 1024
 # Shorter reads may be the end of an answer or a piece of one.
 LEAST_READ_BYTES: Final = 32
 # A blank line ends the event, CRLF its chunk: nothing is left over, and the answer's end is not among it.
@@ -34,34 +46,41 @@ _BEGINNINGS: Final = tuple(_beginning(length) for length in range(_LONGEST + 1))
 
 
 class Slab:
-    """The reads, their arrival times, and their bytes in all. `plain`: what came before were whole chunks of whole events;
-    `queued`: it takes its turn to be understood."""
+    """The reads and their arrival times. `room`: how much more memory they may take. `plain`: what came before were whole chunks of
+    whole events; `queued`: it takes its turn to be understood."""
 
-    __slots__ = ("bytes", "plain", "queued", "reads", "stamps")
+    __slots__ = ("plain", "queued", "reads", "room", "stamps")
 
     def __init__(self) -> None:
         self.reads: list[bytes] = []
         self.stamps: list[int] = []
-        self.bytes = 0
+        self.room = MOST_BYTES
         self.plain = False
         self.queued = False
 
-    def keep(self, data: bytes, at: int) -> bool:
-        """Add a read; whether the slab is full."""
+    def keep(self, data: bytes, at: int) -> None:
+        """Add a read. (`ReadLoop` does the same.)"""
         self.reads.append(data)
         self.stamps.append(at)
-        self.bytes += len(data)
-        return self.bytes >= MOST_BYTES or len(self.reads) >= MOST_READS
+        self.room -= len(data) + READ_OVERHEAD_BYTES
+
+    def put_back(self, rest: Iterable[tuple[bytes, int]]) -> int:
+        """Keep the last of the reads that it was emptied of; how many."""
+        for data, at in rest:
+            self.keep(data, at)
+        return len(self.reads)
 
     @property
     def is_too_full(self) -> bool:
-        """Whether it cannot wait for its turn: reads arrive faster than they are understood."""
-        return self.bytes >= 2 * MOST_BYTES
+        """Whether it cannot wait for its turn."""
+        return self.room <= -SPARE_BYTES
 
     def emptied(self) -> tuple[list[bytes], list[int]]:
         """The reads and their times, which are then no longer here."""
-        reads, stamps = self.reads, self.stamps
-        self.reads, self.stamps, self.bytes = [], [], 0
+        reads, stamps = self.reads.copy(), self.stamps.copy()
+        self.reads.clear()
+        self.stamps.clear()
+        self.room = MOST_BYTES
         return reads, stamps
 
 

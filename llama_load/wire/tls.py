@@ -46,7 +46,7 @@ class TlsLayer:
         self._handshake()
         return self._out.read()
 
-    def received(self, data: memoryview) -> tuple[bytes, bytes]:
+    def received(self, data: bytes | memoryview) -> tuple[bytes, bytes]:
         """Process received bytes; returns (bytes to send in reply, decrypted bytes)."""
         self._in.write(data)
         if not self.ready:

@@ -17,13 +17,13 @@ from gevent.hub import Waiter
 
 from llama_load.wire.address import Address
 from llama_load.wire.answer_body import AnswerBody
-from llama_load.wire.clock import SO_TIMESTAMPNS, STEP_NS, wall_minus_mono_ns
-from llama_load.wire.connection import READ_BUFFER_BYTES
+from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.exchange import Exchange
-from llama_load.wire.fair_queue import FairQueue
+from llama_load.wire.fair_queue import BUDGET_NS, FairQueue
 from llama_load.wire.phase_clock import PhaseClock
-from llama_load.wire.poller import BROKEN, HUNG_UP, READABLE, WRITABLE, best_poller
+from llama_load.wire.poller import READABLE, WRITABLE, best_poller
 from llama_load.wire.pool import ConnectionPool
+from llama_load.wire.read_loop import ReadLoop
 from llama_load.wire.request import EventReader, Request, Timeouts
 from llama_load.wire.tls import TlsOptions
 
@@ -49,11 +49,9 @@ class Transport:
         self.pool = ConnectionPool(best_poller(loop, self._handle), self._understand_later)
         self.fair_queue = FairQueue(loop)
         self._slabs = FairQueue(loop)  # apart, because new requests wait in the other one
-        self._buffer = bytearray(READ_BUFFER_BYTES)
-        self._view = memoryview(self._buffer)
+        self._reads = ReadLoop()
         self._loop = loop
         self._scan: Any = None
-        self._offset = wall_minus_mono_ns() if SO_TIMESTAMPNS is not None else 0
         # Linux turns receive timestamps on for the whole machine with the first socket that requests them, with a delay. One socket
         # that stays open ensures that every later segment has one.
         self._keeper = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
@@ -111,39 +109,24 @@ class Transport:
     # ------------------------------------------------------------------ called by the loop
 
     def _handle(self, events: Sequence[tuple[int, int]]) -> None:
-        offset = wall_minus_mono_ns() if SO_TIMESTAMPNS is not None else 0
-        before = self._offset if abs(offset - self._offset) > STEP_NS else offset
-        self._offset = offset
-        now = time.monotonic_ns()
-        connections, buffer, view = self.pool.connections, self._buffer, self._view
-        for fd, bits in events:
-            connection = connections.get(fd)
-            if connection is None:
-                continue
-            try:
-                if bits & WRITABLE or (bits & BROKEN and connection.opening.connected_ns is None):
-                    connection.on_writable()
-                if bits & (READABLE | BROKEN | HUNG_UP):
-                    connection.on_readable(buffer, view, offset, before, now)
-            except Exception as error:  # a bug here must cost one request, not the loop
-                logger.exception("reading an answer failed")
-                if connection.exchange is not None:
-                    connection.exchange.fail("client_error", f"llama-load itself failed: {error!r}")
-                else:
-                    connection.close()
+        self._reads.handle(self.pool, events)
 
     def _understand_later(self, exchange: Exchange) -> None:
         self._slabs.call(partial(self._understand_in_turn, exchange))
 
     def _understand_in_turn(self, exchange: Exchange, _: None) -> None:
-        if exchange.slab is not None:
-            exchange.slab.queued = False
-        self._understand(exchange)
+        self._understand(exchange, BUDGET_NS)
+        slab = exchange.slab
+        if slab is not None:
+            slab.queued = bool(slab.reads)
+            if slab.queued:
+                self._understand_later(exchange)
+                return
         self.pool.resume(exchange.connection)
 
-    def _understand(self, exchange: Exchange) -> None:
+    def _understand(self, exchange: Exchange, budget_ns: int | None = None) -> None:
         try:
-            exchange.understand()
+            exchange.understand(budget_ns)
         except Exception as error:  # a bug here must cost one request, not the loop
             logger.exception("reading an answer failed")
             exchange.fail("client_error", f"llama-load itself failed: {error!r}")

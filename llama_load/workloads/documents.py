@@ -117,7 +117,7 @@ class Documents:
         for place, frame in enumerate(frames):
             document, with_longest = documents[place % len(documents)]
             prompt_tokens = with_longest - most_around + frame_tokens[frame.around("")]
-            prompts.append(Prompt(frame.around(document), prompt_tokens, answer))
+            prompts.append(Prompt(frame.around(document), prompt_tokens, answer, is_new=cache == DIFFERENT))
         measured, warmup = prompts[:distinct], prompts[distinct:]
         if wanted.fill:
             # In turn, not drawn: no document repeats before all others were used.

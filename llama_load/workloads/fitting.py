@@ -13,10 +13,10 @@ T = TypeVar("T")
 BATCH = 32
 
 
-def batches(items: Iterable[T]) -> Iterator[list[T]]:
-    """The items in lists of 32, the last one shorter; reads the source lazily."""
+def batches(items: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
+    """The items in lists of `size`, the last one shorter; reads the source lazily."""
     source = iter(items)
-    while batch := list(islice(source, BATCH)):
+    while batch := list(islice(source, size)):
         yield batch
 
 

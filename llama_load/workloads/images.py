@@ -77,7 +77,7 @@ def made(
     return images
 
 
-def drawings(count: int, size: tuple[int, int], image_format: str, seed: int, first: int = 0) -> list[Maker]:
+def drawings(count: int, size: tuple[int, int], image_format: str, seed: int | str, first: int = 0) -> list[Maker]:
     """Makers of drawings `first`, `first` + 1, … of `size` (width, height): all different, the same for the same seed.
 
     A 512x512 JPEG takes about 12 ms of a core and 44 kB. UsageError: a size or format that cannot be drawn.
@@ -165,7 +165,7 @@ def _encoded(picture: Picture, kind: str) -> bytes:
     return file.getvalue()
 
 
-def _drawn(number: int, size: tuple[int, int], image_format: str, seed: int) -> Image:
+def _drawn(number: int, size: tuple[int, int], image_format: str, seed: int | str) -> Image:
     """Drawing `number` of a seed: a field of colours, shapes, lines that resemble writing, grain."""
     import numpy as np
     from PIL import Image as Pillow

@@ -47,7 +47,7 @@ class Prompt:
     `prompt_tokens` counts all its text, history included, without chat template; None if not counted. `history` goes before the
     text (system prompt, recorded exchanges), `answer` is the recorded answer, `more` the number of turns of this conversation that
     follow in the plan. `inputs` are the texts of an embeddings request, or the documents to rank for the query `text`. `task`
-    names the request in reports of a mixture.
+    names the request in reports of a mixture. `is_new`: its text or images were made for this run; no server has them cached.
     """
 
     text: str
@@ -61,6 +61,7 @@ class Prompt:
     images: tuple[Image, ...] = ()
     inputs: tuple[str, ...] = ()
     task: str | None = None
+    is_new: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,13 @@ class PlanRequest:
     on_image_ready: Callable[[int], None] | None = None  # progress: the number of images ready
     trace: Sequence[Arrival] | None = None  # recorded traffic: request i is sent at arrival i, and may have its lengths
     nonce: str = ""  # unique to this run: for random text that no server has cached
+    renews: bool = False  # generated texts and images depend on the nonce too
     traffic: Traffic = field(default_factory=Traffic)
+
+    @property
+    def content_seed(self) -> str:
+        """Seeds generated texts and images, but not their sizes: those are the same in each run."""
+        return f"{self.seed} {self.nonce}" if self.renews else str(self.seed)
 
     def of_one(self, name: str) -> PlanRequest:
         """The same for one of a run's workloads or one task of a mixture, with a seed derived from its name. (With the same seed,

@@ -50,7 +50,7 @@ class Replay:
         if not wanted.trace:
             raise UsageError("replay.py needs a trace: give it with --trace FILE")
         arrivals = wanted.trace[: wanted.num_prompts]
-        text = _Text(wanted.seed, wanted.counter)
+        text = _Text(wanted.content_seed, wanted.counter)
         default_input = _default("--input-len", wanted.traffic.input_len, INPUT_TOKENS)
         default_output = _default("--output-len", wanted.output_len or wanted.traffic.output_len, ANSWER_TOKENS)
         measured, shortened = [], 0
@@ -61,10 +61,11 @@ class Replay:
             tokens = _fitting(recorded, output, text.least, wanted)
             shortened += tokens < recorded
             names = _names([f"id {hash_id}" for hash_id in arrival.hash_ids], f"request {place}")
-            measured.append(Prompt(*text.prompt(names, tokens), output))
+            measured.append(Prompt(*text.prompt(names, tokens), output, is_new=wanted.renews))
         output = median_low(prompt.max_tokens or 0 for prompt in measured)
         tokens = _fitting(median_low(prompt.prompt_tokens or 0 for prompt in measured), output, text.least, wanted)
-        warmup = [Prompt(*text.prompt(_names([], f"warm-up {place}"), tokens), output) for place in range(wanted.warmup)]
+        warm = (text.prompt(_names([], f"warm-up {place}"), tokens) for place in range(wanted.warmup))
+        warmup = [Prompt(*each, output, is_new=wanted.renews) for each in warm]
         first_ids = [arrival.hash_ids[0] for arrival in arrivals if arrival.hash_ids]
         lengths = TraceFacts(
             path="a trace",
@@ -130,7 +131,7 @@ class _Text:
     A block is eight of 256 counted passages, the first with its words shuffled, so that no two blocks begin the same way.
     """
 
-    def __init__(self, seed: int, counter: TokenCounter) -> None:
+    def __init__(self, seed: str, counter: TokenCounter) -> None:
         self._seed = seed
         # No Chinese: one such character would make Python store the prompt at two bytes per character.
         vocabulary = self._vocabulary = Vocabulary(counter, f"{ENGLISH} {CODE}")

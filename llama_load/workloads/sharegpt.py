@@ -22,7 +22,7 @@ from llama_load.errors import UsageError
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, alternating, joined, messages
 from llama_load.workloads.facts import DataFacts, PlanFacts
-from llama_load.workloads.fitting import batches
+from llama_load.workloads.fitting import BATCH, batches
 from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt
 
@@ -247,7 +247,9 @@ class _Writer:
 
     def first_counted(self, conversations: Iterator[Conversation]) -> Iterator[Conversation]:
         """The conversations, with system prompts and first exchanges counted in batches."""
-        for batch in batches(conversations):
+        # A short run does not wait for the tokens of conversations that it does not send.
+        needed = max(1, self._wanted.num_prompts) + self._wanted.warmup
+        for batch in batches(conversations, min(needed, BATCH)):
             self._counts.ask([text for item in batch for text in (*item.exchanges[0], self._system(item))])
             yield from batch
 

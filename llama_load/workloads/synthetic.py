@@ -78,7 +78,7 @@ class Synthetic:
         texts_so_far: set[str] = set()
         prefixes = [("", vocabulary.overhead)]
         if traffic.prefix_len:
-            draws = [random.Random(f"prefix {wanted.seed} {number}") for number in range(max(1, traffic.num_prefixes))]
+            draws = [random.Random(f"prefix {wanted.content_seed} {number}") for number in range(max(1, traffic.num_prefixes))]
             fittings = [vocabulary.fitting(draw, traffic.prefix_len, ("", vocabulary.overhead), texts_so_far) for draw in draws]
             prefixes = [(text + " ", tokens) for text, tokens in settled(fittings, wanted.counter)]
         replaced, targets, outputs, fittings = 0, [], [], []
@@ -88,9 +88,11 @@ class Synthetic:
             replaced += redrawn and kind == MEASURED
             outputs.append(output_tokens)
             targets.append(lengths.prefix + input_tokens)
-            fittings.append(vocabulary.fitting(draw, targets[-1], prefixes[place % len(prefixes)], texts_so_far))
+            words = random.Random(f"{kind} {wanted.content_seed} {place}") if wanted.renews else draw
+            fittings.append(vocabulary.fitting(words, targets[-1], prefixes[place % len(prefixes)], texts_so_far))
         made = settled(fittings, wanted.counter)
-        prompts = [Prompt(text, tokens, output) for (text, tokens), output in zip(made, outputs, strict=True)]
+        new = wanted.renews
+        prompts = [Prompt(text, tokens, output, is_new=new) for (text, tokens), output in zip(made, outputs, strict=True)]
         warmup = prompts[: wanted.warmup]
         # Where short texts run out, they repeat.
         candidates = [
@@ -105,7 +107,7 @@ class Synthetic:
         distinct = len(measured)
         if wanted.fill and distinct < wanted.num_prompts:
             measured += random.Random(wanted.seed).choices(measured, k=wanted.num_prompts - distinct)
-        words = WordFacts(
+        data = WordFacts(
             path="random words",
             input_tokens=lengths.inputs,
             output_tokens=lengths.outputs,
@@ -113,7 +115,7 @@ class Synthetic:
             prefixes=len(prefixes) if lengths.prefix else 0,
         )
         facts = PlanFacts(
-            dataset=words,
+            dataset=data,
             counted_by=wanted.counter.source,
             distinct=distinct,
             repeated=len(measured) - distinct,

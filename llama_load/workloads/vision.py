@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from msgspec import UNSET
+
 from llama_load.errors import UsageError
 from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.huggingface import HUB, DataSet
@@ -57,17 +59,19 @@ class Vision:
         if len(images) < each:
             raise UsageError(f"{path} has {len(images)} of the {each} images of a request; lower --images-per-request")
         # If files are too few for the warm-up, use drawings: the warm-up must never cache a measured image.
-        others = drawings(spare - len(warm), traffic.image_size, traffic.image_format, wanted.seed, first=needed + spare)
+        others = drawings(spare - len(warm), traffic.image_size, traffic.image_format, wanted.content_seed, first=needed + spare)
         warm += made(others, threads=wanted.threads)
         text = traffic.question or (QUESTION if each == 1 else QUESTION_OF_SEVERAL.format(each))
-        prompt = partial(Prompt, text, wanted.counter.count([text])[0], wanted.output_len or ANSWER_TOKENS)
+        are_new = wanted.renews and traffic.images is None
+        tokens = wanted.counter.count([text])[0]
+        prompt = partial(Prompt, text, tokens, wanted.output_len or ANSWER_TOKENS, is_new=are_new)
         combinations = math.comb(len(images), each)
         count = wanted.num_prompts if wanted.fill else min(wanted.num_prompts, combinations)
         measured = [prompt(images=tuple(images[place] for place in hand)) for hand in _hands(count, len(images), each, wanted.seed)]
         distinct = min(count, len(images) // each)
         pictures = ImageFacts(
             path=path,
-            sha256=hashlib.sha256("".join(image.sha256 for image in images).encode()).hexdigest(),
+            sha256=UNSET if are_new else hashlib.sha256("".join(image.sha256 for image in images).encode()).hexdigest(),
             images=len(images),
             mean_bytes=round(sum(map(_file_bytes, images)) / len(images)),
         )
@@ -82,7 +86,7 @@ def _source(wanted: PlanRequest, count: int) -> tuple[str, list[Maker]]:
     traffic = wanted.traffic
     if traffic.images is None:
         width, height = traffic.image_size
-        makers = drawings(count, traffic.image_size, traffic.image_format, wanted.seed)
+        makers = drawings(count, traffic.image_size, traffic.image_format, wanted.content_seed)
         return f"generated {width}x{height} {traffic.image_format}", makers
     if traffic.images.startswith(HUB):
         found = DataSet(traffic.images).images(count, wanted.seed)

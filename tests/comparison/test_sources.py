@@ -140,8 +140,12 @@ def test_runs_with_random_beginnings_are_known_by_their_plan(tmp_path: Path) -> 
 
     first = plan("1", options={"bust_prefix_cache": True, "turns": "1"}, prompts=data)
     assert first[1] is None and first == plan("2", options={"bust_prefix_cache": True, "turns": "1", "label": "x"}, prompts=data)
+    assert first[1] is None and plan("7", options={"turns": "1"}, prefix_tokens=5, prompts=data) == (
+        plan("4", options={"turns": "1"}, prompts=data)[0],
+        None,
+    )
     assert first[0] != plan("3", options={"bust_prefix_cache": True, "turns": "1"}, prompts=data, seed=7)[0]
-    assert first[0] != plan("4", options={"turns": "1"}, prompts=data)[0]
+    assert first[0] != plan("8", options={"turns": "1"}, prompts=data)[0]
     assert plan("5", prompts=documents)[1] is None and plan("6", prompts={"a": data, "b": documents})[1] is None
 
 

@@ -572,3 +572,46 @@ def test_the_limit_of_a_closed_loop_is_what_was_asked_for() -> None:
     asked = 3
     swarm.at(50)
     assert len(swarm.hands["a"]) == 3
+
+
+def chain(warmup: int, total: int, filling: int) -> Phase:
+    """A warm-up that hands over to a measurement, which hands over to what keeps up the load; two in flight."""
+    fill = Phase(total=filling, warmup=True, limit_at=lambda _: 2, fills=True)
+    measured = Phase(total=total, limit_at=lambda _: 2, then=fill)
+    return Phase(total=warmup, warmup=True, limit_at=lambda _: 2, then=measured)
+
+
+def test_a_warm_up_hands_its_slots_over_one_by_one() -> None:
+    """Two users, two warm-ups, three measured requests: a slot that becomes free takes the next request of the chain, two are always
+    in flight, and the phase is over with the last measured request, here after two that only keep up the load."""
+    swarm = Workers(phases=[chain(2, 3, 4)])
+    swarm.dispatcher.want("a", "chat", 3)
+    sent = swarm.hands["a"]
+    for ended, place in enumerate((0, 1, 2, 4, 5, 6, 3)):
+        assert not swarm.over
+        assert len(sent) == ended + 2
+        assert swarm.dispatcher.in_flight == 2
+        assert swarm.dispatcher.measuring == (ended > 0)
+        swarm.dispatcher.want("a", "chat", 1)
+        swarm.dispatcher.end("a", sent[place].key)
+    assert swarm.over
+    assert [lease.key for lease in sent] == [(True, 0), (True, 1), *((False, n) for n in range(3)), *((True, n) for n in (2, 3, 4))]
+
+
+def test_a_measured_request_that_comes_back_goes_before_what_keeps_up_the_load() -> None:
+    """A lost worker's unsent request is sent by the other worker, although all measured requests had been leased."""
+    swarm = Workers(phases=[chain(1, 2, 9)])
+    swarm.dispatcher.want("a", "chat", 1)
+    swarm.dispatcher.want("b", "chat", 1)
+    swarm.dispatcher.want("b", "chat", 3)
+    swarm.dispatcher.end("a", (True, 0))
+    assert [lease.key for lease in swarm.hands["b"]] == [(False, 0), (False, 1)]
+    swarm.dispatcher.end("b", (False, 0))
+    assert swarm.hands["b"][-1].key == (True, 1)
+    swarm.dispatcher.want("a", "chat", 1)
+    swarm.dispatcher.give_back("b", [(False, 1)])
+    again = [*swarm.hands["a"], *swarm.hands["b"]]
+    assert [lease.key for lease in again].count((False, 1)) == 2
+    assert not swarm.over
+    swarm.dispatcher.end("b" if swarm.hands["b"][-1].key == (False, 1) else "a", (False, 1))
+    assert swarm.over

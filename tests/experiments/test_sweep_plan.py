@@ -14,6 +14,7 @@ from llama_load.errors import UsageError
 from llama_load.experiments.sweep.cells import Cell, expand
 from llama_load.experiments.sweep.located import Faults, parse_yaml
 from llama_load.experiments.sweep.read_plan import plan_of, read_plan
+from llama_load.experiments.sweep.server import spec_of
 from llama_load.experiments.sweep.short_form import plan_document
 from llama_load.experiments.sweep.time_needed import needed_s, time_s
 from scripts.make_docs import plan_schema
@@ -81,11 +82,12 @@ load: {u: "{t}", num-prompts: 4}
     assert cell.flags["u"] == ["2"]
 
 
-def test_tests_become_exact_loads_with_a_workload_of_their_own() -> None:
-    cells = cells_of("""
-servers: {a: {llama-server: {model: m.gguf}}}
+@pytest.mark.parametrize("server", ["llama-server: {model: m.gguf}", "url: 'http://h'"])
+def test_tests_become_exact_loads_with_a_workload_of_their_own(server: str) -> None:
+    cells = cells_of(f"""
+servers: {{a: {{{server}}}}}
 workload: [sharegpt_chat, vision]
-load: [{tests: [pp512, tg128], depth: [0, 4096], num-prompts: 3}]
+load: [{{tests: [pp512, tg128], depth: [0, 4096], num-prompts: 3}}]
 """)
     assert [cell.load.label for cell in cells] == ["pp512", "tg128", "pp512 @ d4096", "tg128 @ d4096"]
     assert {Path(cell.workload.file).stem for cell in cells} == {"synthetic"}
@@ -125,6 +127,56 @@ tables: [{columns: [modle]}]
         "line 12: tables[1]: there is no value modle; did you mean model?",
     ):
         assert expected in said
+
+
+RUNS_ON = """\
+servers:
+  a: {{vllm: {{args: "-t {{t}}"}}}}
+  b: {{llama-server: {{model: m.gguf}}}}
+vary:
+  quant: {{a.model: {a}, a.url: {a_urls}, b.model: {b}, b.url: {b_urls}, labels: [x, y]}}
+  t: {{a.args+: ["-x 1", "-x 2"], labels: ["1", "2"]}}
+load: {{u: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("a", "a_urls", "b", "b_urls", "expected"),
+    [
+        ("m", '""', "[m, n]", '""', ["a x 1", "a x 2", "a y 1", "a y 2", "b x", "b y"]),
+        ('""', '""', "[m, n]", '""', ["b x", "b y"]),  # one side alone
+        ('[m, ""]', '""', '""', '""', ["a x 1", "a x 2"]),
+        # A server that runs is not started twice to vary how it is started.
+        ("m", "['http://h', '']", '""', "['', 'http://g']", ["a x http://h", "a y 1", "a y 2", "b y http://g"]),
+    ],
+)
+def test_a_side_that_runs_already_or_is_left_out(a: str, a_urls: str, b: str, b_urls: str, expected: list[str]) -> None:
+    cells = cells_of(RUNS_ON.format(a=a, a_urls=a_urls, b=b, b_urls=b_urls))
+    found = [
+        " ".join([each.server.name, *each.settings.values(), *([each.server.settings["url"]] if each.server.kind == "url" else [])])
+        for each in cells
+    ]
+    assert found == expected
+    assert len({each.key for each in cells}) == len(cells)
+    assert all(spec_of(each.server) for each in cells if each.server.kind != "url")  # they can be started
+
+
+@pytest.mark.parametrize(
+    ("a_urls", "fault"),
+    [
+        ("http://h", "a.url has http://h for 2 values, but one server has one of them; give a list of URLs"),
+        ("[h, '']", "a.url must begin with http:// or https://, got h"),
+        ("['http://[::1', '']", "a.url cannot be used: "),
+        ("['http://h', '', '']", "all its lists need the same length, got 2 and 3"),
+    ],
+)
+def test_urls_that_cannot_be_varied(a_urls: str, fault: str) -> None:
+    assert fault in faults_of(RUNS_ON.format(a="[m, n]", a_urls=a_urls, b="[m, n]", b_urls='""'))
+
+
+def test_a_plan_that_leaves_out_every_server_is_refused() -> None:
+    with pytest.raises(UsageError, match="the plan has no cells"):
+        cells_of(RUNS_ON.format(a='""', a_urls='""', b='""', b_urls='""'))
 
 
 def test_values_of_flags_that_locust_would_refuse_are_faults_with_their_lines() -> None:
@@ -220,7 +272,7 @@ def test_values_of_the_short_form_are_checked() -> None:
         ("servers: {a: {}}\nload: {u: 1}", "give exactly one of url"),
         ("servers: {a: {url: 'http://x', vllm: {model: m}}}\nload: {u: 1}", "it has url and vllm"),
         ("servers: {a: {vllm: {}}}\nload: {u: 1}", "model is missing"),
-        ("servers: {a: {url: 'http://[::1'}}\nload: {u: 1}", "servers.a.url: "),
+        ("servers: {a: {url: 'http://[::1'}}\nload: {u: 1}", "servers.a.url cannot be used: "),
         ('servers: {a: {embedded: {args: "-c \'1"}}}\nload: {u: 1}', "servers.a.embedded.args: the command"),
         ("servers: {../a: {url: 'http://x'}}\nload: {u: 1}", "must be a plain name"),
         ("servers: {a: {url: 'http://x'}}\nload: {run-dir: x}", "run-dir is set by the sweep itself"),

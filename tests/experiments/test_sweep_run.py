@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+import psutil
 import pytest
 
 from llama_load.cli import main
@@ -18,11 +22,13 @@ from llama_load.experiments.sweep.comparison import compare_cells
 from llama_load.experiments.sweep.folder import Ended, open_folder, read_journal
 from llama_load.experiments.sweep.located import Faults, parse_yaml
 from llama_load.experiments.sweep.read_plan import plan_of
-from llama_load.experiments.sweep.run_cell import CellRun, locust_command, run_locust
+from llama_load.experiments.sweep.run_cell import CellRun, LocustRuns, locust_words
 from llama_load.experiments.sweep.runner import Sweep, run_cells
 from llama_load.experiments.sweep.running_server import empty_cache
+from llama_load.serving.fit_params import fitted_flags
 from llama_load.serving.process import Running
 from tests.conftest import environment, run_to_the_end
+from tests.swarms import wait_until
 
 PLAN = """
 servers: {a: {url: "http://127.0.0.1:1"}}
@@ -51,10 +57,10 @@ class Quiet:
         self.seen.append((cell.settings.get("users", ""), entry.status))
 
 
-def prepared(interrupt_at: str = "", fail_at: str = "") -> Callable[[Cell, str, Path, float], CellRun]:
+def prepared(interrupt_at: str = "", fail_at: str = "") -> Callable[[LocustRuns, Cell, str, Path, float], CellRun]:
     """In place of Locust: writes a run folder with as many tokens/s as users; or fails, or is interrupted in the midst."""
 
-    def run(cell: Cell, url: str, folder: Path, limit_s: float) -> CellRun:
+    def run(_: LocustRuns, cell: Cell, url: str, folder: Path, limit_s: float) -> CellRun:
         folder.mkdir()
         users = cell.settings["users"]
         if users == interrupt_at:
@@ -92,14 +98,14 @@ def test_a_sweep_of_two_cells_on_a_real_server(llama_server: Running, tmp_path: 
 
 def test_a_killed_sweep_continues_with_the_cell_that_had_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, cells = plan_and_cells()
-    monkeypatch.setattr(runner, "run_locust", prepared(interrupt_at="2"))
+    monkeypatch.setattr(runner.LocustRuns, "run", prepared(interrupt_at="2"))
     folder = open_folder(tmp_path / "s", cells, b"plan", "1")
     with pytest.raises(KeyboardInterrupt):
         run_cells(Sweep(plan, cells, folder), Quiet())
     folder.close()
     with (tmp_path / "s" / "cells.jsonl").open("ab") as file:
         file.write(b'{"key":"cut of')  # what a crash leaves
-    monkeypatch.setattr(runner, "run_locust", prepared())
+    monkeypatch.setattr(runner.LocustRuns, "run", prepared())
     folder = open_folder(tmp_path / "s", cells, b"plan", "1")
     watcher = Quiet()
     run_cells(Sweep(plan, cells, folder), watcher)
@@ -111,7 +117,7 @@ def test_a_killed_sweep_continues_with_the_cell_that_had_not_ended(tmp_path: Pat
 def test_rows_are_in_the_plans_order_whatever_the_order_of_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, cells = plan_and_cells(PLAN + "order: shuffled\nseed: 3\n")
     assert [cell.settings["users"] for cell in cells] != ["1", "2", "4"]
-    monkeypatch.setattr(runner, "run_locust", prepared())
+    monkeypatch.setattr(runner.LocustRuns, "run", prepared())
     folder = open_folder(tmp_path / "s", cells, b"plan", "1")
     sweep = Sweep(plan, cells, folder)
     run_cells(sweep, Quiet())
@@ -124,13 +130,13 @@ def test_a_cell_that_fails_is_na_and_the_sweep_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "plan.yaml").write_text(PLAN)
-    monkeypatch.setattr(runner, "run_locust", prepared(fail_at="2"))
+    monkeypatch.setattr(runner.LocustRuns, "run", prepared(fail_at="2"))
     command = ["sweep", str(tmp_path / "plan.yaml"), "--out", str(tmp_path / "s")]
     assert main(command) == 1
     printed = capsys.readouterr().out
     assert "NA: a, num-prompts=2, users=2: locust ended with exit code 3: it broke" in printed
     assert main(command) == 1  # it has ended, so it is not run again
-    monkeypatch.setattr(runner, "run_locust", prepared())
+    monkeypatch.setattr(runner.LocustRuns, "run", prepared())
     assert main([*command, "--retry-failed"]) == 0
     assert "NA" not in capsys.readouterr().out.rpartition("users")[2]
 
@@ -146,7 +152,7 @@ def test_a_sweep_without_any_result_ends_with_3(tmp_path: Path, capsys: pytest.C
 
 def test_a_server_that_ends_during_a_cell_is_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, cells = plan_and_cells()
-    monkeypatch.setattr(runner, "run_locust", prepared())
+    monkeypatch.setattr(runner.LocustRuns, "run", prepared())
     monkeypatch.setattr(runner.RunningServer, "has_ended", lambda _: "killed by signal 9")
     folder = open_folder(tmp_path / "s", cells, b"plan", "1")
     run_cells(Sweep(plan, cells, folder), Quiet())
@@ -156,7 +162,7 @@ def test_a_server_that_ends_during_a_cell_is_its_reason(tmp_path: Path, monkeypa
 
 def test_a_changed_plan_is_refused_unless_the_change_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, cells = plan_and_cells()
-    monkeypatch.setattr(runner, "run_locust", prepared())
+    monkeypatch.setattr(runner.LocustRuns, "run", prepared())
     folder = open_folder(tmp_path / "s", cells, b"plan", "1")
     run_cells(Sweep(plan, cells, folder), Quiet())
     with pytest.raises(UsageError, match="another sweep writes to"):
@@ -183,18 +189,65 @@ def test_a_journal_of_nonsense_has_no_cells(tmp_path: Path) -> None:
     assert list(read_journal(tmp_path)) == ["a"]
 
 
-def test_a_cell_beyond_its_time_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (cell, *_) = plan_and_cells()[1]
-    endless = [sys.executable, "-c", "import time; time.sleep(100)"]
-    monkeypatch.setattr("llama_load.experiments.sweep.run_cell.locust_command", lambda *_: endless)
-    done = run_locust(cell, "http://127.0.0.1:1", tmp_path / "run", 0.2)
-    assert done.reason == "it took longer than cell-time-limit-s (0.2 s)"
+# A locustfile that does while it is imported what the file `how` beside it says.
+OWN_FILE = """
+import os, random, sys, time
+from pathlib import Path
+import numpy
+
+how = (Path(__file__).parent / "how").read_text()
+if how == "endless":
+    (Path(__file__).parent / "pid").write_text(str(os.getpid()))
+    time.sleep(100)
+if how == "killed":
+    os.kill(os.getppid(), 9)
+    time.sleep(100)
+print(os.getpid(), os.getsid(0), random.random(), numpy.random.rand(), "--run-dir" in sys.argv, sys.stdin.read())
+sys.exit(5)
+"""
+
+
+@pytest.mark.heavy
+def test_the_runs_of_one_forker_are_processes_of_their_own(tmp_path: Path) -> None:
+    """Each has its own session, random numbers and exit code. One beyond its time is ended, and so is one at Ctrl-C; a forker that
+    was killed is replaced."""
+    (tmp_path / "own.py").write_text(OWN_FILE)
+    (cell, *_) = plan_and_cells(PLAN + f"workload: {tmp_path}/own.py\n")[1]
+    runs = LocustRuns()
+
+    def run(how: str, limit_s: float = 60.0) -> CellRun:
+        (tmp_path / "how").write_text(how)
+        return runs.run(cell, "http://127.0.0.1:1", tmp_path / "run", limit_s)
+
+    try:
+        printed = [run("prints").reason.removeprefix("locust ended with exit code 5: ").split() for _ in range(2)]
+        for pid, session, *_, has_flags in printed:
+            assert (pid, has_flags) == (session, "True")
+        assert all(first != second for first, second in zip(*(words[:4] for words in printed), strict=True))
+        assert run("endless", 0.3).reason == "it took longer than cell-time-limit-s (0.3 s)"
+        (tmp_path / "pid").unlink()
+        assert run("killed").exit_code == -9
+        assert run("prints").exit_code == 5
+        interrupter = Thread(target=interrupt_when, args=((tmp_path / "pid").exists,))
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            run("endless")
+        interrupter.join()
+    finally:
+        runs.close()
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def interrupt_when(true: Callable[[], bool]) -> None:
+    """Ctrl-C for this process."""
+    wait_until(true)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_locust_gets_the_flags_of_the_cell() -> None:
     more = "num-prompts: 2, metric-percentiles: [50, 99], ignore-eos: true, header: ['Accept: a', 'Via: b']"
     (cell, *_) = plan_and_cells(PLAN.replace("num-prompts: 2", more))[1]
-    words = locust_command(cell, "http://h", Path("run"))
+    words = locust_words(cell, "http://h", Path("run"))
     text = " ".join(words)
     assert "--metric-percentiles 50,99 --ignore-eos --header Accept: a --header Via: b" in text
     for expected in ("--host http://h", "--run-dir run", "-u 1", "--seed 0"):
@@ -237,6 +290,21 @@ def test_a_server_is_kept_as_long_as_its_settings_stay(tmp_path: Path, monkeypat
         server.stop()
         assert started == expected
         assert ready.count(None) == (2 if after == "keep" else 0)  # a kept server had no cold start
+
+
+def test_flags_that_the_fitting_program_does_not_know_are_left_out(tmp_path: Path) -> None:
+    """It refuses the first one that it does not know, with its value; what it prints for the others is kept."""
+    program = tmp_path / "llama-fit-params"
+    program.write_text(
+        "#!/bin/sh\nfor word; do case $word in --port|--metrics) echo error: invalid argument: $word >&2; exit 1;; esac; done\n"
+        'echo "fitting" >&2; echo "$@" -ngl 7 $GPUS\n'
+    )
+    program.chmod(0o755)
+    args = ("-m", "m.gguf", "--port", "80", "-ts", "-1,2", "--metrics")
+    assert fitted_flags(str(program), args, {"GPUS": "2"}) == "-m m.gguf -ts -1,2 -ngl 7 2"
+    program.write_text("#!/bin/sh\necho error: invalid argument: --nowhere >&2; exit 3\n")
+    assert fitted_flags(str(program), args, {}).startswith(f"# {program} ended with exit code 3: error: invalid argument")
+    assert fitted_flags("/nowhere", args, {}).startswith("# [Errno 2]")
 
 
 def test_a_cache_that_cannot_be_emptied_is_noted(llama_server: Running) -> None:

@@ -21,6 +21,7 @@ from llama_load.experiments.sweep.plan import Plan
 from llama_load.experiments.sweep.read_plan import plan_of
 from llama_load.experiments.sweep.rows import CLIENT_TIMES, Outcome, Row, rows_of, test_rates
 from llama_load.experiments.sweep.tables import estimate, make_tables
+from tests.conftest import REPOSITORY
 from tests.make_records import record, table
 
 test_rates.__test__ = False  # type: ignore[attr-defined] # no test of ours
@@ -48,6 +49,42 @@ def cells(rows: list[Row], columns: str, wanted: Plan = THREADS, **keys: str) ->
     (table,) = make_tables(plan(text), rows)
     lines = [[("*" if cell.best else "") + cell.text for cell in line] for line in table.rows]
     return [*lines, list(table.notes)]
+
+
+def test_the_memory_of_each_gpu_has_a_column() -> None:
+    """One GPU in the first row, two in the second; repeats are means."""
+    rows = [row("4", 6478.0, key="vram_by_gpu.0")]
+    for repeat, (first, second) in enumerate(((3222.0, 3522.0), (3224.0, 3522.0)), 1):
+        rows.append(row("8", first, repeat, key="vram_by_gpu.0"))
+        rows[-1].figures = dict(rows[-1].figures) | {"vram_by_gpu.1": second}
+    assert cells(rows, "threads, vram_by_gpu") == [["4", "6478", ""], ["8", "3223 ± 1", "3522 ± 0"], []]
+    none = row("4", None, key="completed", reasons={"vram_by_gpu.0": "telemetry saw no GPU in use"})
+    assert cells([none], "vram_by_gpu")[-1] == ["NA: a, u=1, threads=4: VRAM (MiB), GPU 0: telemetry saw no GPU in use"]
+
+
+def test_notes_name_the_stage_and_the_workload_of_their_row() -> None:
+    """Of three stages the second is not ranked: its note is not that of the others."""
+    text = "servers: {a: {url: 'http://x'}}\nload: {stages: '1,8,16'}\nworkload: [sharegpt_chat, mixed]\ntables: [{columns: [duration]}]"
+    facts = {"server": "a", "workload": "mixed", "load": "stages=1,8,16"}
+    rows = [
+        Row(
+            facts | {"concurrency": f"c={users}"},
+            1,
+            0,
+            stage,
+            is_stage=True,
+            figures={"duration": 1.0},
+            is_ranked=users != 8,
+            cause="FAILED",
+        )
+        for stage, users in enumerate((1, 8, 16))
+    ]
+    (table,) = make_tables(plan(text), rows)
+    assert table.notes == ("† a, stages=1,8,16, mixed, c=8: not ranked: FAILED",)
+    text = "servers: {a: {url: 'http://x'}}\nload: {u: '{quantization}'}\nvary: {quantization: {values: [1, 2]}}\ntables: [{columns: [duration]}]"
+    broken = Row({"server": "a", "load": "u", "quantization": "2"}, 1, 0, reason="it broke")
+    (table,) = make_tables(plan(text), [broken])
+    assert table.notes == ("NA: a, u, quantization=2: it broke",)  # although a quantization is also a fact of each row
 
 
 def test_an_estimate_is_the_mean_and_the_sample_deviation() -> None:
@@ -155,6 +192,17 @@ def test_the_rate_of_a_test_is_the_mean_of_the_requests_rates_not_a_ratio_of_sum
     assert found.mean == 1250.0
 
 
+def test_a_prompt_that_came_from_the_cache_has_no_rate() -> None:
+    """A second sweep on a server that runs on: 1 of 100 tokens is processed. At a depth what is cached before them is meant."""
+    cached = {"prompt_tokens": 100, "server_prompt_tokens": 1, "server_prompt_ms": 1.0, "ttft_ms": 2.0}
+    whole = {"prompt_tokens": 100, "server_prompt_tokens": 99, "server_prompt_ms": 99.0}
+    assert test_rates(table(record(0, **cached), record(1, **whole)), "pp100") == ([1000.0], False)
+    assert test_rates(table(record(**cached)), "pp100")[0] == []
+    vllm = {"server_prompt_tokens": None, "server_prompt_ms": None, "prompt_tokens": 500, "ttft_ms": 50.0}
+    assert test_rates(table(record(**vllm, cached_tokens=400)), "pp100") == ([2000.0], True)
+    assert test_rates(table(record(**vllm, cached_tokens=496)), "pp100") == ([], True)
+
+
 def test_generation_counts_the_steps_between_the_first_token_and_the_last() -> None:
     """17 tokens in 160 ms are 16 steps: 100 tokens/s."""
     records = table(record(output_tokens=17, server_predict_ms=160.0))
@@ -185,7 +233,9 @@ def test_no_effect_is_shown_where_repeats_scatter_more_than_values_differ() -> N
     rows += [row("8", value, n) for n, value in enumerate((46.0, 44.0, 47.0), 1)]
     (effect,) = effects(THREADS, rows)
     assert not effect.is_shown
-    assert effect.text.startswith("threads: no effect shown; the largest difference is")
+    line = "threads: no effect shown; the largest difference is +1.5 % Output Tok/s from 4 to 8 (95 %: -7.2 % to +11.0 %; p = 0.67)"
+    assert effect.text == line
+    assert f"\n{line}\n" in (REPOSITORY / "docs" / "sweeps.md").read_text(encoding="utf-8")
 
 
 def test_one_run_each_proves_nothing() -> None:

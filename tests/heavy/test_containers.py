@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from llama_load.runs.run_journal import read_run_journal
 from llama_load.version import __version__
 from tests.conftest import REPOSITORY, environment
+from tests.swarms import wait_until
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 
@@ -100,13 +102,16 @@ def build(engine: Engine) -> Callable[[str, str], str]:
 
 
 @pytest.fixture(scope="module")
-def image(build: Callable[[str, str], str]) -> str:
-    return build("llama-load", "")
+def image(engine: Engine, build: Callable[[str, str], str]) -> Iterator[str]:
+    """Under a name of this run: the images of another checkout, whose tests run beside it, are others."""
+    yield build(PROJECT, "")
+    engine.run("rmi", "--force", "--no-prune", PROJECT, check=False)  # what it was made of is the cache of the next build
 
 
 @pytest.fixture(scope="module")
-def demo_image(build: Callable[[str, str], str], image: str) -> str:
-    return build("llama-load:demo", "demo")
+def demo_image(engine: Engine, build: Callable[[str, str], str], image: str) -> Iterator[str]:
+    yield build(f"{PROJECT}:demo", "demo")
+    engine.run("rmi", "--force", "--no-prune", f"{PROJECT}:demo", check=False)
 
 
 @pytest.fixture
@@ -180,12 +185,14 @@ def compose(engine: Engine, runs: Path, tmp_path: Path) -> Iterator[Callable[...
     key.write_text(secrets.token_hex(16))
     key.chmod(0o644)
     env = {"MODEL": "none", "MODELS": str(tmp_path), "RUNS": str(runs), "SWARM_KEY_FILE": str(key), "TARGET": "http://server:8080"}
+    env |= {"LLAMA_LOAD_IMAGE": PROJECT, "DEMO_IMAGE": f"{PROJECT}:demo"}
     used = set()
 
     def run(name: str, *arguments: str, check: bool = True, **more: str) -> subprocess.CompletedProcess[str]:
         used.add(name)
         files = ["--file", str(DOCKER / f"compose-{name}.yaml"), "--file", str(DOCKER / "compose-test.yaml")]
-        return execute([*engine.compose, "--project-name", PROJECT, *files, *arguments], 200, check, env | more)
+        variables = {} if arguments[0] == "down" else env | more  # as documented: it needs none
+        return execute([*engine.compose, "--project-name", PROJECT, *files, *arguments], 200, check, variables)
 
     yield run
     for name in used:
@@ -201,9 +208,13 @@ def wait_for_server(engine: Engine) -> None:
         time.sleep(0.5)
 
 
-def container(engine: Engine, service: str) -> str:
+def containers(engine: Engine, service: str) -> list[str]:
     names = engine.run("ps", "--all", "--format", "{{.Names}}").stdout.split()
-    (name,) = [name for name in names if name.startswith(PROJECT) and service in name]
+    return sorted(name for name in names if name.startswith(PROJECT) and service in name)
+
+
+def container(engine: Engine, service: str) -> str:
+    (name,) = containers(engine, service)
     return name
 
 
@@ -235,3 +246,41 @@ def test_the_swarm_runs_with_a_key_and_two_workers(
     assert summary["completed"] == 32
     assert len(manifest["workers"]) == 2
     assert "without a key" not in done.stdout + done.stderr
+
+
+KILL_LOCUST = (
+    "import psutil; [each.kill() for each in psutil.process_iter() if each.pid != 1 and '--master-host' in each.cmdline()]"
+)
+
+
+def test_the_swarm_goes_on_without_a_worker_and_takes_more(
+    engine: Engine, demo_image: str, compose: Callable[..., subprocess.CompletedProcess[str]], runs: Path
+) -> None:
+    """Of three workers one is stopped, which loses nothing, and one is killed, which comes back; three more are started. The run goes
+    on until the master is stopped, and `down` needs no variable."""
+
+    def on_record() -> set[str]:
+        return {name for folder in runs.glob("*/") for name in read_run_journal(folder).table()["worker"].to_pylist()}
+
+    compose("swarm", "up", "--detach", "server")
+    wait_for_server(engine)
+    load = {"LOAD": "-u 6 --num-prompts 100000 --max-tokens 32", "WORKERS": "3"}
+    compose("swarm", "up", "--detach", "master", "worker", **load)
+    wait_until(lambda: len(on_record()) == 3, 100)
+    stopped, killed, _ = containers(engine, "worker")
+    engine.run("stop", stopped)
+    engine.run("exec", killed, "python", "-c", KILL_LOCUST)
+    wait_until(lambda: len(on_record()) == 4, 100)  # the killed one, under a new name
+    compose("swarm", "up", "--detach", "--no-recreate", "--scale", "worker=6", "worker", **load)
+    wait_until(lambda: len(on_record()) >= 7, 100)
+    master = container(engine, "master")
+    engine.run("kill", "--signal", "TERM", master)
+    code = engine.run("wait", master).stdout.split()[-1]
+    log = engine.run("logs", master, check=False)
+    _, manifest = the_run(runs)
+    assert (code, manifest["end"]) == ("3", "interrupted"), log.stdout + log.stderr
+    assert len(manifest["workers"]) >= 7
+    assert len(manifest["lost"]) == 1, manifest["lost"]
+    done = compose("swarm", "down", "--timeout", "2")
+    assert "TARGET" not in done.stderr
+    assert not containers(engine, "")

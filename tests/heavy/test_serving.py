@@ -16,7 +16,7 @@ import pytest
 
 from llama_load.serving import registry
 from llama_load.serving.process import Running
-from tests.conftest import Finished, end_with_parent, environment
+from tests.conftest import REPOSITORY, Finished, end_with_parent, environment
 from tests.swarms import wait_until
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
@@ -75,6 +75,9 @@ def test_an_rpc_worker_that_is_killed_is_named_as_the_cause(
     check = next(each for each in done.summary["llama_load"]["verdict"]["checks"] if each["name"] == "server_endings")
     assert check["text"].startswith(cause)
     assert cause in output.read_text()
+    assert re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:52411", cause) in " ".join(
+        (REPOSITORY / "docs" / "serving.md").read_text().split()
+    )
     assert "Remote RPC server crashed" in (folder / "server" / "server.log").read_text()
 
 

@@ -112,6 +112,8 @@ def test_openais_responses_and_anthropics_messages(run_locust: Callable[..., Fin
         '{"ignore_eos": true}',
         "--fail-if",
         "failed>0",
+        "--seed",
+        "7",
     )
     prompt_tokens = {}
     for endpoint in ("chat", "responses", "messages"):
@@ -142,8 +144,11 @@ def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], st
     """--stream-interval 5: usage counts all, and with every event: it places the tokens, the first alone and then about five at a
     time. TPOT divides by tokens while ITL counts events. Speculation is reported too."""
     speculative = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1})
-    server = start_vllm("--stream-interval", "5", "--speculative-config", speculative)
-    done = run_locust(server.url, "--num-prompts", "8", "-u", "2", "--max-tokens", "61", "--ignore-eos", "--temperature", "0")
+    per_request = ("--per-request-spec-decode-metrics", "summary")
+    server = start_vllm("--stream-interval", "5", "--speculative-config", speculative, *per_request)
+    done = run_locust(
+        server.url, "--num-prompts", "8", "-u", "2", "--max-tokens", "61", "--ignore-eos", "--temperature", "0", "--seed", "7"
+    )
     server.stop()
     assert done.code == 0, done.err
     records = done.records.measured()
@@ -153,9 +158,12 @@ def test_tokens_that_come_five_at_a_time(run_locust: Callable[..., Finished], st
         assert sum(placed) == 61
         assert max(placed) >= 5
     assert records.table["event_tokens"].combine_chunks().value_lengths().to_pylist() == list(records.numbers("token_events"))
-    assert (records.numbers("first_event_tokens") <= 5).all()
+    assert (records.numbers("first_event_tokens") <= 5 + 3).all(), "an interval, and the drafts that were accepted with its last"
     counted = done.manifest["counters"]["speculation"]
     assert counted["drafts"] > 0
+    assert records.numbers("draft_tokens").sum() == counted["draft_tokens"]
+    assert records.numbers("draft_accepted").sum() == counted["accepted_tokens"]
+    assert records.table["count_doubt"].null_count == len(records)
     assert f"{'Drafts:':<40} {counted['drafts']}" in done.out
     assert "Per-position acceptance (%):" in done.out
 

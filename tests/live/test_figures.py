@@ -10,8 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from llama_load.live import LiveFigures
 from llama_load.live.exposition import exposition
-from llama_load.live.figures import MOST_GROUPS, OTHERS, PORTION, GroupKey, added
+from llama_load.live.figures import MOST_GROUPS, PORTION, GroupKey, added, token_instants_ns
+from llama_load.live.figures import OTHERS as OTHER_GROUPS
 from llama_load.live.series import MOST_GAUGES, MOST_STEPS, TimeSeries
+from llama_load.live.view import CORE_WAIT, LOOP_LAG, OTHERS, judgement
 from llama_load.record import RequestRecord, to_batch
 from tests.make_records import record
 
@@ -106,7 +108,7 @@ def test_groups_are_bounded() -> None:
         live.add(request(number, workload=f"w{number}"))
     groups = live.groups()
     assert len(groups) == MOST_GROUPS + 1
-    assert groups[OTHERS].completed == 50
+    assert groups[OTHER_GROUPS].completed == 50
 
 
 def test_a_day_fits_the_steps_and_loses_nothing() -> None:
@@ -123,6 +125,37 @@ def test_a_day_fits_the_steps_and_loses_nothing() -> None:
     assert set(series["gauges"]["in_flight"]) == {3.0}
 
 
+def test_tokens_and_gaps_are_drawn_when_they_came() -> None:
+    """One user, answers of 4 s in a row: 25 tok/s in every second, and a gap in each; not 100 at the end of each answer."""
+    clock = Clock()
+    live = LiveFigures(clock)
+    clock.ns = 20 * S
+    answer = {"ttft_ms": 20.0, "itl_ms": [40.0] * 99, "output_tokens": 100}
+    for number in range(5):
+        live.add(request(4 * number + 4, started_mono_ns=4 * number * S, ended_mono_ns=(4 * number + 4) * S - 1, **answer))
+    series = live.series(0, 0)
+    assert series["step"] == list(range(20))
+    assert all(24 <= rate <= 26 for rate in series["output_tok_per_s"]) and sum(series["output_tok_per_s"]) == pytest.approx(500)
+    assert all(value is not None for value in series["p50_itl_ms"])
+    assert [place for place, value in enumerate(series["p50_ttft_ms"]) if value is not None] == [0, 4, 8, 12, 16]
+    assert [place for place, value in enumerate(series["requests_per_s"]) if value] == [3, 7, 11, 15, 19]
+    assert series["settled_s"] == 20, "nothing is in flight"
+    live.sample("measuring", {GroupKey("chat", 0, ""): 1}, {"in_flight": 1.0})
+    assert live.series(0, 0)["settled_s"] == pytest.approx(16), "an answer under way may be 4 s old"
+
+
+def test_instants_of_odd_answers() -> None:
+    """Without a TTFT at the end; one token; gaps that are no numbers; none after the end."""
+    numbers = {
+        "started_mono_ns": np.array([0.0, 0.0, 0.0, 0.0]),
+        "ended_mono_ns": np.array([9e9, 9e9, 9e9, 1e9]),
+        "ttft_ms": np.array([500.0, np.nan, 2000.0, 700.0]),
+    }
+    first, came, lengths = token_instants_ns(numbers, [np.array(gaps) for gaps in ([100.0, 200.0], [], [np.nan], [600.0])])
+    assert (first / 1e9).tolist() == [0.5, 9.0, 2.0, 0.7] and lengths.tolist() == [2, 0, 1, 1]
+    assert (came / 1e9).tolist() == pytest.approx([0.6, 0.8, 2.0, 1.0])
+
+
 def test_only_what_has_changed_is_sent_again() -> None:
     clock = Clock()
     live = LiveFigures(clock)
@@ -131,8 +164,8 @@ def test_only_what_has_changed_is_sent_again() -> None:
     before = live.series(0, 0)
     clock.ns = 9 * S
     live.add(request(9))
-    assert live.series(before["version"], before["width_s"])["step"] == [9]
-    assert live.series(before["version"], 99)["step"] == [5, 9], "another width: everything"
+    assert live.series(before["version"], before["width_s"])["step"] == [8, 9], "its tokens came in 8, its end in 9"
+    assert live.series(before["version"], 99)["step"] == [4, 5, 8, 9], "another width: everything"
 
 
 def test_an_instant_of_the_future_or_past_cannot_break_the_steps() -> None:
@@ -173,3 +206,14 @@ def test_the_exposition_has_the_counts_of_the_records() -> None:
 def test_before_the_first_run_there_is_something_to_scrape() -> None:
     families = [family.name for family in text_string_to_metric_families(exposition(None, [], {}).decode())]
     assert families == ["llama_load_measuring"]
+
+
+def test_what_the_client_feels_is_said_while_the_run_goes_on() -> None:
+    live = LiveFigures(lambda: 20 * S)
+    live.add(request(1, e2el_ms=100.0))
+    live.sample("measuring", {}, {LOOP_LAG: 4.0, CORE_WAIT: 4.0, OTHERS: 90.0})
+    assert list(judgement(added(live.groups().values()), live)) == []
+    live.sample("measuring", {}, {LOOP_LAG: 40.0, CORE_WAIT: 30.0, OTHERS: 90.0})
+    lag, waits = judgement(added(live.groups().values()), live)
+    assert lag["word"] == waits["word"] == "CLIENT-BOUND"
+    assert "40.0 ms late; other programs take 90 %" in lag["text"] and "30 % of the time" in waits["text"]

@@ -53,6 +53,28 @@ def test_what_was_not_ours_is_named(counted: dict[str, int], words: str) -> None
     assert words in found.text
 
 
+def test_requests_beside_the_measured_ones_count_unless_they_ended_later() -> None:
+    """--hand-over: two warm-ups, ten measured requests, one that ended after them and may or may not be counted; 3 tokens each."""
+    beside = [record(20 + number, warmup=True) for number in range(2)] + [record(30, start_ms=50, warmup=True, max_tokens=3)]
+    rows = table(*OURS)
+
+    def check(counted: int) -> Check:
+        counters = ServerCounters(output_tokens=counted)
+        evidence = Evidence(records=rows, figures=summarize(rows), beside=table(*OURS, *beside), counters=counters)
+        (found,) = server.other_clients(evidence)
+        return found
+
+    assert check(36).ok
+    templated = ServerCounters(prompt_tokens=130 + 8)  # 13 prompts of 10 tokens; the last one's template has 8 more
+    (found,) = server.other_clients(
+        Evidence(records=rows, figures=summarize(rows), beside=table(*OURS, *beside), counters=templated)
+    )
+    assert found.ok
+    assert check(39).ok
+    assert "ours were 36 to 39: another client" in check(45).text
+    assert "another server answered some" in check(30).text
+
+
 def test_rounded_counters_are_compared_within_their_error() -> None:
     """30 tokens are ours; a counter of 1.2 million is rounded to 10, so that 40 may be 30, and 60 may not."""
     assert others(output_tokens=37, errors={"output_tokens": 7}).ok

@@ -229,6 +229,21 @@ def test_overlapping_intervals_are_covered_once_and_shared_fairly() -> None:
     assert both.share(ns(0), ns(10)).tolist() == [7.5]
 
 
+def test_instants_are_looked_up_in_the_union(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand intervals that overlap, and one apart: the union has four ends, in which all gaps of a run are looked up."""
+    starts = np.append(np.arange(10_000, dtype=np.int64) * 10, 200_000)
+    sizes: list[int] = []
+    real = np.interp
+    monkeypatch.setattr(np, "interp", lambda x, at, summed: sizes.append(len(at)) or real(x, at, summed))
+    assert Intervals(starts, starts + 15).covered_until(ns(5, 150_000, 200_005)).tolist() == [5, 100_005, 100_010]
+    assert sizes == [4]
+
+
+def test_touching_intervals_leave_no_gap() -> None:
+    """[5, 10), [0, 5) and [20, 30), which are not in order."""
+    assert Intervals(ns(5, 0, 20), ns(10, 5, 30)).covered_until(ns(0, 7, 15, 25, 40)).tolist() == [0, 7, 10, 15, 20]
+
+
 def test_no_interval_covers_nothing() -> None:
     assert Intervals(ns(3), ns(3)).covered(ns(0), ns(9)).tolist() == [0]
 

@@ -81,6 +81,19 @@ def test_too_many_users_for_the_machine_are_refused() -> None:
     assert machine_rows([SERVER], 5000, Limits(20000, 28000)) == []
 
 
+def test_a_process_needs_files_for_its_own_users_and_a_machine_ports_for_all() -> None:
+    """20,000 users of two workers were refused with 20,000 open files; 40,000 of four, which may be on as many machines, with 28,000
+    ports. Where a single worker needs more than there are, it is refused."""
+    assert machine_rows([SERVER, SERVER], 20_000, Limits(20_000, 28_000), workers=2) == []
+    row = machine_rows([SERVER], 40_000, Limits(20_000, 28_000), workers=4)[0]
+    assert row.level == "warning"
+    assert "several machines" in row.value
+    with pytest.raises(UsageError, match="open files in a process"):
+        machine_rows([SERVER], 20_000, Limits(8000, 28_000), workers=2)
+    with pytest.raises(UsageError, match="ip_local_port_range"):
+        machine_rows([SERVER], 80_000, Limits(None, 28_000), workers=2)
+
+
 def test_the_priority_is_shown_where_a_server_runs_on_this_machine() -> None:
     """Allowed, refused with the remedy, and of no interest: another machine's server, or --client-priority normal."""
     local = replace(SERVER, address=parse_url("http://127.0.0.1").resolved())

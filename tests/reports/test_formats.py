@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from xml.etree import ElementTree
 
 import msgspec
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from PIL import Image
 
 from llama_load.cli import main
 from llama_load.reports.formats import FORMATS
@@ -89,3 +91,19 @@ def test_a_run_that_was_killed_is_exported_and_not_changed(tmp_path: Path) -> No
 def test_wrong_use_is_one_sentence(words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", *words]) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_the_first_screen_is_a_picture_without_paths(tmp_path: Path) -> None:
+    """SVG of text that a server chose is well-formed and runs nothing; PNG has the same size, twice as large."""
+    name = "模型</text><script>alert(1)</script>&😀"
+    about = manifest(num_prompts=1, model=name, targets=[{"url": "http://h", "backend": "llama-server", "model": name}])
+    writer = RunWriter(tmp_path / "run", about)
+    writer.append(RECORDS[:1])
+    writer.finish()
+    svg = ElementTree.fromstring(exported(tmp_path / "run", "svg", tmp_path))
+    assert {element.tag.rpartition("}")[2] for element in svg.iter()} == {"svg", "title", "rect", "text"}
+    text = "\n".join(element.text or "" for element in svg.iter())
+    assert name[:20] in text and "TTFT (ms)" in text and "report.html" not in text and str(tmp_path) not in text
+    with Image.open(io.BytesIO(exported(tmp_path / "run", "png", tmp_path))) as picture:
+        assert picture.size == tuple(2 * int(svg.attrib[side]) for side in ("width", "height"))
+        assert len(picture.convert("L").getcolors() or ()) > 10, "nothing was drawn"

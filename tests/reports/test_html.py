@@ -7,12 +7,14 @@ import hashlib
 import html.parser
 import json
 import re
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from bokeh.document import Document
+from bokeh.models import GlyphRenderer, Scatter
 
 from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.definitions import EVERY, of_group
@@ -31,7 +33,7 @@ from llama_load.reports.html.time_bars import COLOURS
 from llama_load.reports.translations import ZH, translator
 from llama_load.reports.write import markdown, write_html, write_reports
 from llama_load.runs import Manifest, PreflightRow, Run, StageRecord
-from tests.conftest import REPOSITORY, environment
+from tests.conftest import REPOSITORY
 from tests.make_records import MS, failed, manifest, record, table
 
 # Ends a script, an attribute, a comment, a template; begins a tag, a formula of MathJax; and characters that end a line of JavaScript.
@@ -67,7 +69,7 @@ def hostile_results(path: Path) -> Results:
     return results(*good, *bad, about=about, path=path)
 
 
-def staged_results(path: Path) -> Results:
+def staged_results(path: Path, **about: Any) -> Results:
     """Three stages, the middle one of which is the knee."""
     records, stages = [], []
     for number, (users, tpot) in enumerate(((1, 10), (4, 12), (8, 40))):
@@ -78,7 +80,7 @@ def staged_results(path: Path) -> Results:
                 record(30 * number + n, start_ms=start, first_ms=50 + n, gaps_ms=(tpot,) * 8, stage=number, prompt_tokens=9 + n)
             )
         stages.append(StageRecord(str(users), users, begun_mono_ns=begin * MS, ended_mono_ns=(begin + 14_000) * MS))
-    return results(*records, about=manifest(stages=stages, users=8, num_prompts=30), path=path)
+    return results(*records, about=manifest(stages=stages, users=8, num_prompts=30, **about), path=path)
 
 
 class Parsed(html.parser.HTMLParser):
@@ -234,18 +236,39 @@ def test_the_gaps_between_tokens_have_a_log_axis() -> None:
         assert curve is not None
         chart = ecdf_chart(latency, {"all": curve}, total.distributions[latency.key], translator("en"))
         assert chart is not None
-        scales[latency.key] = type(chart.figure.x_scale).__name__
+        scales[latency.key] = chart.figure.x_scale.name
         if latency.key == "itl":
-            assert chart.figure.x_range.start > 0
-            drawn = chart.figure.renderers[0].data_source.data
-            assert min(drawn["x"]) >= chart.figure.x_range.start and max(drawn["y"]) == 1
+            begin = chart.figure.x_range.properties["start"]
+            drawn = chart.figure.renderers[0].properties["data_source"].properties["data"]
+            assert min(drawn["x"]) >= begin > 0 and max(drawn["y"]) == 1
     assert scales == {"ttft": "LinearScale", "tpot": "LinearScale", "itl": "LogScale", "e2el": "LinearScale"}
 
 
-def test_bokeh_is_imported_for_a_page_only() -> None:
-    """Neither by the command nor by what a worker imports."""
-    code = "import sys, llama_load.cli, llama_load.reports.write, llama_load.swarm.lifecycle; sys.exit('bokeh' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, env=environment()).returncode == 0
+def test_bokehs_own_models_read_every_chart(tmp_path: Path) -> None:
+    """They know each model and each property that is written, and accept its value; data arrive as they were."""
+    t_ns = np.arange(0, 3000, 500) * MS
+    telemetry = Telemetry([Series("host", "host_cpu_seconds_total", {}, t_ns, 2.0 * t_ns / 1e9)])
+    staged = staged_results(tmp_path)
+    wide = [record(n, start_ms=50 * n, first_ms=30 if n % 9 else 3000, prompt_tokens=9 if n % 9 else 5000) for n in range(70)]
+    pages = [
+        html_page(replace(staged, run=replace(staged.run, telemetry=telemetry)), "", "en"),
+        html_page(hostile_results(tmp_path), "", "en"),
+        html_page(results(*wide), "", "en"),
+        html_page(results(*wide[:4]), "", "en"),
+    ]
+    documents = [charts_of(page) for page in pages]
+    assert len(documents[0].roots) == 15
+    drawn = [each.data_source.data["y"] for each in documents[2].select({"type": GlyphRenderer}) if isinstance(each.glyph, Scatter)]
+    assert any(sorted(set(values)) == [30.0, 3000.0] and len(values) == 70 for values in drawn)
+
+
+def charts_of(page: str) -> Document:
+    """The charts of a page, read by Bokeh. Raises where something in them is no model or property of Bokeh's, or not its value."""
+    (charts,) = [text for attributes, text in Parsed(page).scripts if attributes.get("type") == "application/json"]
+    found = json.loads(charts)
+    document = Document.from_json(found["docs"]["charts"])
+    assert [root.id for root in document.roots] == found["roots"]
+    return document
 
 
 def test_telemetry_is_drawn_on_the_time_axis_of_the_run() -> None:

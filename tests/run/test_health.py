@@ -12,8 +12,10 @@ import psutil
 import pytest
 from gevent import monkey
 
+from llama_load.live.view import CORE_WAIT, LOOP_LAG, OTHERS
 from llama_load.run import health
 from llama_load.run.health import HealthMonitor
+from llama_load.run.present_health import PresentHealth
 from llama_load.run.server_cpu import ServerCpu
 from llama_load.wire.address import parse_url
 
@@ -35,6 +37,22 @@ def test_the_longest_pause_is_found_with_its_time() -> None:
     assert found.longest_pause_ms >= 380
     assert found.longest_pause_ms == found.loop_lag_max_ms
     assert found.longest_pause_mono_ns >= began_ns - 20_000_000
+
+
+def test_what_the_client_feels_at_present_is_that_of_the_last_window() -> None:
+    """1 s on 4 cores: 0.05 s of waits; of 4 s 1 idle, 0.5 ours, 0.9 the server's, so 1.6 of others. Lags: the last ten seconds."""
+    present = PresentHealth()
+    assert present.gauges() == {}
+    for _ in range(900):
+        present.lag(9.0)
+    for _ in range(500):
+        present.lag(1.0)
+    present.window(now_s=10.0, waited_ms=100.0, all_s=500.0, idle_s=300.0, own_s=3.0, server_s=7.0)
+    assert present.gauges() == {LOOP_LAG: 1.0}, "a share needs two readings"
+    present.window(now_s=11.0, waited_ms=150.0, all_s=504.0, idle_s=301.0, own_s=3.5, server_s=7.9)
+    assert present.gauges() == pytest.approx({LOOP_LAG: 1.0, CORE_WAIT: 5.0, OTHERS: 40.0})
+    present.window(now_s=12.0, waited_ms=None, all_s=508.0, idle_s=305.0, own_s=3.5, server_s=7.9)
+    assert present.gauges() == pytest.approx({LOOP_LAG: 1.0, OTHERS: 0.0})
 
 
 def test_late_wakeups_are_kept_with_their_times_the_longest_of_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

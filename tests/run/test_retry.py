@@ -43,7 +43,7 @@ def test_a_pause_ends_when_the_run_is_cut() -> None:
     """Else the end of the run would wait for it."""
     nothing: Any = None
     client = LeaseClient(
-        link=nothing, settings=nothing, targets=(), nonce=None, measuring=nothing, more_users=nothing, heard=nothing
+        link=nothing, settings=nothing, targets=(), beginning=None, measuring=nothing, more_users=nothing, heard=nothing
     )
     assert client.pause(0.001)
     client.cut()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -271,6 +272,18 @@ def test_context_shifts_are_counted() -> None:
     server = described(ServerDescription(url="http://x"), (), facts_of("context_shift.log"))
     assert server.context_shifts == 4
     assert "shifted 4 times" in " ".join(" ".join(server_lines([server])).split())
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(2048, "instead of the 2048 of --image-max-tokens, by"), (-1, "tokens each, by")])
+def test_images_that_a_micro_batch_caps_are_reported(asked: int, shown: str) -> None:
+    """The text of llama.cpp b11434, from the program."""
+    line = f"0.00.1 W srv    load_model: cap image_max_tokens (original={asked}) to 512 (n_ubatch = 512) because of attention"
+    server = described(ServerDescription(url="http://x"), (), read_log([line]))
+    assert (server.image_tokens_asked, server.image_tokens_cap) == (asked, 512)
+    text = " ".join(" ".join(server_lines([server])).split())
+    assert "Images: capped at 512 tokens each" in text
+    assert shown in text
+    assert "Images" not in "".join(server_lines([described(ServerDescription(url="http://x"), (), read_log([]))]))
 
 
 def test_a_build_for_cpus_offloads_nothing() -> None:

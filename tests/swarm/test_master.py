@@ -26,6 +26,7 @@ from llama_load.swarm.user_scaler import UserScaler
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.wire.address import parse_url
+from tests.containers import contained
 from tests.make_records import MS, record
 
 AHEAD_NS = 864_000 * 1_000_000_000  # a machine that has been up for ten days longer
@@ -34,17 +35,17 @@ AHEAD_NS = 864_000 * 1_000_000_000  # a machine that has been up for ten days lo
 class Swarm:
     """A run of two requests on a master, and one worker, whose clock is ahead."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests: int = 2, users: int = 1) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.written: list[pa.RecordBatch] = []
-        runner = SimpleNamespace(target_user_count=1, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
+        runner = SimpleNamespace(target_user_count=users, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
         prepared: Any = SimpleNamespace(
             options=SimpleNamespace(
-                bust_prefix_cache=False, warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None), telemetry=SimpleNamespace(interval_s=0)
+                bust_prefix_cache=False, warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0)
             ),
-            segments=[Segment(stages=(Stage(name="all"),), total=2, seconds=None)],
-            model=SimpleNamespace(seed=0, drops=False, same_prompts=False, stages=()),
-            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, local_servers=[], ends_matter=False, prefix_nonce=None, run_time_s=None,
+            segments=[Segment(stages=(Stage(name="all"),), total=requests, seconds=None)],
+            warmup=0, model=SimpleNamespace(seed=0, hands_over=False, drops=False, same_prompts=False, stages=()),
+            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, local_servers=[], ends_matter=False, beginning=None, run_time_s=None,
             writer=SimpleNamespace(path=Path(), append_batch=lambda batch, **_: self.written.append(batch), manifest=SimpleNamespace(stages=[])),
         )  # fmt: skip
         self.run = MasterRun(SimpleNamespace(runner=runner, user_classes=[]), prepared, UserScaler(None))
@@ -88,7 +89,7 @@ def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     swarm = Swarm()
     swarm.run._controller.phase_over()
     gevent.sleep(0.05)
-    swarm.hear(messages.WANT, over=[], workload="sharegpt", count=1)
+    swarm.hear(messages.WANT, over=[], started=[], workload="sharegpt", count=1)
     swarm.pong(80, delivered=0, holds=[], wants={"sharegpt": 1})  # one late answer is not enough
     assert messages.LEASES not in swarm.kinds()
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 1})
@@ -214,3 +215,56 @@ def test_instants_stay_within_bounds_when_they_are_shifted() -> None:
     (batch,) = swarm.written
     check_integers(batch.columns)
     assert batch.column("started_mono_ns")[0].as_py() > 0
+
+
+def test_a_report_of_a_start_that_comes_after_the_record_is_forgotten() -> None:
+    """Records have a connection of their own, and in a large swarm starts are reported together: the set of requests that are
+    being sent would grow for as long as the run lasts."""
+    swarm = Swarm()
+    swarm.run._controller.phase_over()
+    swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 2})
+    gevent.sleep(0.05)
+    assert messages.LEASES in swarm.kinds()
+    swarm.hear(messages.WANT, over=[], started=[[False, 0]], workload="sharegpt", count=0)
+    assert swarm.run.sending() == 1
+    swarm.deliver(1)
+    with gevent.Timeout(5):
+        while swarm.run.sending():
+            gevent.sleep(0.01)
+    swarm.hear(messages.STARTED, keys=[[False, 0]])
+    assert swarm.run.sending() == 0
+
+
+def test_the_masters_memory_does_not_grow_with_the_run() -> None:
+    """Requests in batches of one record, all of whose messages come: what the master keeps of them after 600 is what it kept after
+    200. (The numbers of all batches were kept: 3 MiB per worker and hour.)"""
+    swarm = Swarm(requests=10_000, users=50)
+    run, sizes = swarm.run, []
+    run._controller.phase_over()
+    while not run._workers["w"].clock.is_known:
+        swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 50})
+    for index in range(600):
+        started_ms = (time.monotonic_ns() + AHEAD_NS) / MS
+        batch = to_batch([record(index, start_ms=started_ms)]).serialize().to_pybytes()
+        run.hear(messages.STARTED, "w", {"keys": [(False, index)]})
+        run.hear(messages.RECORDS, "w", {"number": index + 1, "batch": batch})
+        run.hear(messages.WANT, "w", {"over": [(False, index, False)], "started": [], "workload": "sharegpt", "count": 1})
+        if index % 50 == 49:
+            with gevent.Timeout(10):
+                while len(run._workers["w"].received) < index + 1 or run.sending():
+                    gevent.sleep(0.005)
+            swarm.sent.clear()
+            swarm.written.clear()
+        if index in (199, 599):
+            sizes.append(contained(run._workers, run._ingest._queue, run._ingest._waiting, run._controller.dispatcher._workers))
+    assert sizes[1] <= sizes[0] + 20
+
+
+def test_batches_are_rarer_the_more_workers_there_are() -> None:
+    """0.1 s for up to 25 workers, then 4 ms for each, at most 2 s: the page must not lag more, nor the verdict accuse the master."""
+    swarm = Swarm()
+    for count, expected_s in ((25, 0.1), (50, 0.2), (500, 2.0), (5000, 2.0)):
+        while len(swarm.run._workers) < count:
+            swarm.run._workers[f"x{len(swarm.run._workers)}"] = swarm.run._workers["w"]
+        swarm.run._ping("w", swarm.run._workers["w"])
+        assert swarm.sent[-1][1]["batch_every_s"] == pytest.approx(expected_s)

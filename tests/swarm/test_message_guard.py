@@ -45,7 +45,7 @@ GOOD: dict[str, Any] = {
     messages.HELLO: {"pid": 1, "machine": None},
     messages.REFUSE: {"sentence": "no"},
     messages.ABORT: RUN | {"sentence": "no"},
-    messages.WANT: RUN | {"workload": "Chat", "count": 3, "over": [[False, 0, False]]},
+    messages.WANT: RUN | {"workload": "Chat", "count": 3, "over": [[False, 0, False]], "started": [[False, 1]]},
     messages.BACK: RUN | {"keys": [[True, 1]]},
     messages.STARTED: RUN | {"keys": []},
     messages.OVER: RUN | {"over": [[False, 0, True]]},

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from llama_load.dispatch.leases import Lease
+from llama_load.run.lease_client import LeaseClient
 from llama_load.runs import SpoolManifest, add_spool, load_run
 from llama_load.swarm.outbox import Outbox, _Batch
+from tests.containers import contained
 from tests.make_records import record
 from tests.test_spools import run_of
 
@@ -54,3 +59,28 @@ def test_a_worker_that_ended_in_order_leaves_no_request_possibly_sent(tmp_path: 
         run, added = add_spool(load_run(folder), outbox.path)
         assert added == 1
         assert [gone.possibly_sent for gone in run.manifest.lost] == [doubtful, [7]]
+
+
+def test_a_workers_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
+    """Leases come, are sent and end, and the master acknowledges their records: after 600 requests a worker keeps what it kept after
+    200, in its leases and in its records."""
+
+    def nothing(*_: Any) -> None:
+        pass
+
+    link: Any = SimpleNamespace(want=nothing, started=nothing, give_back=nothing, ended=nothing, abort=nothing)
+    client = LeaseClient(
+        link=link, settings=link, targets=[link], beginning=None, measuring=nothing, more_users=nothing, heard=nothing
+    )
+    outbox = Outbox(tmp_path / "spool", SpoolManifest("w1", 0), lambda number, data: True)
+    sizes = []
+    for index in range(600):
+        client.receive([Lease(index, False, "sharegpt", unasked=True), Lease(10_000 + index, False, "sharegpt", follows=True)])
+        ticket = client.take("sharegpt")
+        client.done(ticket, record(index))
+        client.done(client.follow(ticket), record(10_000 + index))
+        outbox.append([record(index), record(10_000 + index)])
+        assert outbox.acknowledged([index + 1]) == [(False, index), (False, 10_000 + index)]
+        if index in (199, 599):
+            sizes.append(contained(client._queues, client._leases, outbox._unacknowledged, vars(client.link)))
+    assert sizes[1] <= sizes[0] and client.in_flight == 0

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import gevent
+import gevent.server
 import gevent.socket
 import psutil
 import pytest
@@ -24,7 +25,7 @@ from locust.rpc import Message, zmqrpc
 from llama_load.errors import UsageError
 from llama_load.options.flags import without_keys
 from llama_load.swarm import messages, swarm_key
-from llama_load.swarm.sockets import FRAME_BYTES, Client, Server
+from llama_load.swarm.sockets import FRAME_BYTES, MOST_CUT_OFF, Client, Server
 from llama_load.swarm.swarm_key import curve_keys, refuse_open_network
 from tests.conftest import SHAREGPT, Simulated, environment
 from tests.json_server import json_server
@@ -214,6 +215,22 @@ def test_a_batch_without_a_header_is_no_batch(master: Server, connect: Connect) 
     assert message.type == "good"
 
 
+def test_records_that_wait_delay_nothing_else(master: Server, connect: Connect) -> None:
+    """500 batches of a worker wait at the master when the worker's answer to a ping comes: it is among the first to be read, because
+    it has a connection of its own. So is what another worker says."""
+    client, other = connect(master), connect(master, "w_2")
+    until(lambda: client.is_connected and other.is_connected)
+    for number in range(500):
+        until(lambda number=number: client.send_batch(messages.pack_header(number + 1, "0" * 16), bytes(1000)))
+    gevent.sleep(0.2)
+    for each, name in ((client, "w_1"), (other, "w_2")):
+        assert each.send_now(Message(messages.PONG, {}, name))
+    gevent.sleep(0.2)
+    kinds = [message.type for _ in range(20) if (message := heard(master, 2)) is not None]
+    assert kinds.count(messages.PONG) == 2
+    assert kinds.count(messages.RECORDS) == 18
+
+
 def test_a_worker_comes_back_under_its_name(master: Server, connect: Connect) -> None:
     """Also while its old connection is not known to be dead."""
     for number in range(3):
@@ -224,6 +241,41 @@ def test_a_worker_comes_back_under_its_name(master: Server, connect: Connect) ->
         assert message.data["n"] == number
         master.send_to_client(Message("two", {"n": number}, "w_1"))
         assert client.recv().data["n"] == number
+
+
+@pytest.mark.parametrize("key", [None])
+def test_a_connection_without_a_name_is_not_heard_and_not_named(master: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """ZeroMQ makes up a name. It does so, too, for a connection whose worker has made a newer one under its name: a master that stood
+    still for 40 s called those unknown workers."""
+    with zmq.Context.instance().socket(zmq.DEALER) as nameless:
+        nameless.setsockopt(zmq.LINGER, 0)
+        nameless.connect(f"tcp://127.0.0.1:{master.port}")
+        nameless.send(Message("one", None, "w_1").serialize())
+        assert heard(master) is None
+    assert not caplog.messages
+
+
+def test_a_master_that_closes_new_connections_is_not_called_another(
+    master: Server, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one does that is suspended. The worker knows it: the keys are the same."""
+    client = connect(master)
+    until(lambda: client.is_connected)
+    port = master.port
+    master.close(linger=0)
+    until(lambda: not client.is_connected)
+    closed = 0
+
+    def close(connection: gevent.socket.socket, _: object) -> None:
+        nonlocal closed
+        closed += 1
+        connection.close()
+
+    server = gevent.server.StreamServer(("127.0.0.1", port), close)
+    server.start()
+    until(lambda: closed >= 2 * MOST_CUT_OFF)
+    server.stop()
+    assert "refuses" not in caplog.text
 
 
 def test_closed_connections_are_noticed(master: Server, connect: Connect) -> None:

@@ -12,8 +12,11 @@ import msgspec
 import pytest
 import requests
 
+from llama_load.options.form import FIRST
+from llama_load.swarm.web.run_list import BARS
 from tests.conftest import Simulated, simulated_server
 from tests.swarm.web_pages import LlmPage, llm_page
+from tests.swarms import wait_until
 
 CANARY = "sk-canary-0123456789abcdef"
 SHORT = {"num_users": "3", "num_prompts": "9", "max_tokens": "5", "warmup": "1"}
@@ -65,7 +68,7 @@ def test_each_mistake_is_shown_at_its_field_and_nothing_starts(page: LlmPage) ->
         ({"num_users": "4", "stages": "1,2"}, "num_users", "both set concurrency"),
         ({"request_rate": "2", "spawn_rate": "1"}, "spawn_rate", "-r has no effect"),
         ({"host": "ftp://x"}, "host", "--host"),
-        ({"host": "http://127.0.0.1:9"}, "", "127.0.0.1:9"),
+        ({"host": "http://127.0.0.1:9"}, "host", "127.0.0.1:9"),
         ({"num_users": "0"}, "num_users", "at least 1"),
         ({"run_time": "9" * 20 + "h"}, "run_time", "-t must be a time"),
         ({"dataset_path": "/etc/passwd"}, "dataset_path", "must be inside"),
@@ -91,7 +94,7 @@ def test_check_shows_the_preflight_and_writes_nothing(page: LlmPage) -> None:
     assert page.runs == before and page.live()["state"] == "idle"
 
 
-def test_start_watch_results_and_start_again(page: LlmPage) -> None:
+def test_start_watch_results_and_start_again(page: LlmPage, server: Simulated) -> None:
     """Each start has a folder of its own; live figures are those of the reports; a late visitor gets the whole history."""
     first = page.start(**SHORT, label="one", fail_if=["p50_ttft_ms>5000", "mean_e2el_ms>9000"], metric_percentiles="50,99")
     page.wait_for("idle")
@@ -104,18 +107,64 @@ def test_start_watch_results_and_start_again(page: LlmPage) -> None:
     assert all_["ttft"]["p50"] == pytest.approx(summary["median_ttft_ms"], rel=0.0101)
     assert len(summary["llama_load"]["thresholds"]) == 3
     assert sum(status["live"]["series"]["requests_per_s"]) > 0
-    second = page.start(**SHORT, label="two")
+    assert status["before"] is None and status["outcome"]["figures"]["median_ttft_ms"] == summary["median_ttft_ms"]
+    second = page.start(**{**SHORT, "max_tokens": 9}, label="one")
     assert second != first
     page.wait_for("idle")
+    status = page.live()
+    assert status["before"]["run"] == first and status["before"]["figures"]["completed"] == 9
+    about = dict(status["about"])
+    assert server.url in about["server"] and (about["load"], about["label"]) == ("3 users", "one")
+    assert "sharegpt" in about["plan"] and "9 requests" in about["plan"]
     values = page.get("/api/form").json()["values"]
-    assert values["num_prompts"] == "9" and values["label"] == "two", "values are kept"
+    assert values["num_prompts"] == "9" and values["label"] == "one", "values are kept"
     assert values["fail_if"] == ["p50_ttft_ms>5000", "mean_e2el_ms>9000"]
     text = page.get("/runs").text
     assert f"/llm/runs/{first}" in text and f"/llm/runs/{second}" in text
     report = page.get(f"/runs/{second}").text
     assert "Serving Benchmark Result" in report and "summary.json" in report
+    assert f"/?like={second}" in report and f'data-run="{second}"' in report
+    assert page.get(f"/runs/{second}/spark.svg").text.count("<rect") == BARS
+    like = page.get(f"/api/form?like={first}").json()["values"]
+    assert (like["num_users"], like["num_prompts"], like["max_tokens"], like["label"]) == ("3", "9", "5", "one")
+    assert (like["host"], like["api_key"], like["workload"]) == (server.url, "", "")
+    framed = page.get(f"/compare?run={first}&run={second}")
+    assert "<iframe" in framed.text and "frame-src 'self'" in framed.headers["Content-Security-Policy"]
+    compared = page.get(f"/compare.html?run={first}&run={second}&framed")
+    assert compared.headers["Content-Security-Policy"].startswith("sandbox ") and "Not ranked" in compared.text
+    assert page.get(f"/compare.html?run={first}&run={second}").url.endswith(f"/compare?run={first}&run={second}")
     assert page.get(f"/runs/{second}/requests.csv").text.count("\n") >= 10
     assert "llama_load_requests_completed_total" in requests.get(page.url.replace("/llm", "/metrics"), timeout=5).text
+
+
+def test_only_a_confirmed_run_is_deleted_and_nothing_else(page: LlmPage) -> None:
+    """No name that climbs, no link, no folder with other files, no run that goes on, none whose name was not sent twice."""
+    runs = page.folder / "runs"
+
+    def planted(name: str, *files: str, end: str = "complete") -> Path:
+        folder = runs / name
+        (folder / "server").mkdir(parents=True)
+        for file in ("run.json", "summary.json", "server/server.log", *files):
+            (folder / file).write_text(f'{{"end": "{end}"}}')
+        return folder
+
+    def deleted(run: Any, confirm: Any = None) -> bool:
+        answer = requests.post(f"{page.url}/api/delete", json={"run": run, "confirm": confirm or run}, timeout=5)
+        return answer.status_code == 200 and answer.json() == {"fault": None}
+
+    good, odd, goes_on = planted("good"), planted("odd", "thesis.tex"), planted("going-on", end="running")
+    of_server = planted("of-server", "server/own.txt")
+    (runs / "link").symlink_to(good)
+    (planted("with-link") / "report.md").symlink_to("/etc/passwd")
+    outside = page.folder / "outside"
+    outside.mkdir()
+    (outside / "run.json").write_text("{}")
+    for name in ("..", ".", "", "../outside", "link", "odd", "of-server", "going-on", "with-link", "no-such", 3, None, ["good"]):
+        assert not deleted(name), name
+    assert not deleted("good", "other")
+    assert requests.post(f"{page.url}/api/delete", data="{}", timeout=5).status_code == 415
+    assert all(folder.is_dir() for folder in (good, odd, goes_on, of_server, outside)) and (odd / "thesis.tex").exists()
+    assert deleted("good") and not good.exists()
 
 
 def test_any_order_of_clicks(page: LlmPage) -> None:
@@ -166,10 +215,53 @@ def test_no_page_holds_a_key(page: LlmPage, server: Simulated) -> None:
 
 
 def test_only_fields_that_matter_are_shown(page: LlmPage) -> None:
-    """No images, documents, embeddings with ShareGPT."""
+    """No images, documents, embeddings with ShareGPT; those of another workload only while it is chosen."""
     names = page.get("/api/form").json()["values"].keys()
-    assert {"host", "num_users", "run_time", "dataset_path", "turns", "fail_if", "api_key"} <= names
-    assert not {"images", "document", "batch_size", "weights", "prefix_len", "swarm_key", "ui_folder", "metrics_port"} & names
+    assert {"host", "num_users", "run_time", "dataset_path", "turns", "fail_if", "api_key", "workload"} <= names
+    assert not {"batch_size", "weights", "prefix_len", "swarm_key", "ui_folder", "metrics_port"} & names
+    shown = dict(re.findall(r'data-name="(\w+)"\s+data-for="([^"]*)"', page.get("/").text))
+    assert "&#34;bundled vision&#34;" in shown["images"] and "&#34;&#34;" not in shown["images"]
+    assert "bundled" not in shown["turns"] and "dataset_path" in shown and "max_tokens" not in shown
+
+
+def test_the_first_fields_are_those_that_every_run_needs(page: LlmPage) -> None:
+    """In words, with the flag small beside them; each input has its label, help and place for a fault."""
+    text = page.get("/").text
+    fields = re.findall(r'<label for="f-(\w+)">([^<]*)', text)
+    words = ["Server", "Workload", "Users", "Requests per second", "Stages", "Requests", "Time limit"]
+    assert [title.strip() for _, title in fields[:7]] == words
+    assert [name for name, _ in fields[:7]] == ["host", "workload", *FIRST[1:]]
+    inputs = re.findall(r'<(?:input|select|textarea)\b[^>]*? name="(\w+)"[^>]*?aria-describedby="([^"]*)"', text)
+    assert len(inputs) > 50 and all(f'id="{place}"' in text for _, places in inputs for place in places.split())
+    assert [name for name, _ in inputs] == re.findall(r'<(?:input|select|textarea)\b[^>]*? name="(\w+)"', text)
+
+
+def test_the_page_suggests_a_run_that_ends(server: Simulated, tmp_path: Path) -> None:
+    """100 requests, unless the command line has an amount; a start that leaves a field empty means it."""
+    with llm_page(tmp_path, "--host", server.url, "-t", "9m") as page:
+        values = page.get("/api/form").json()["values"]
+        assert (values["num_users"], values["num_prompts"], values["run_time"]) == ("1", "", "540")
+        typed = {"host": "http://127.0.0.1:9", "num_users": "0", "fail_if": ["nonsense"]}
+        found = faults(page.post("/api/check", **typed))
+        assert set(found) == {"host", "num_users", "fail_if"} and "cannot reach" in found["host"]
+
+
+def test_all_faults_come_at_once_those_of_the_server_too(page: LlmPage) -> None:
+    assert "does not serve a model" in faults(page.post("/api/check", model="gpt-4", num_users="0"))["model"]
+    assert "one of those" in page.post("/api/start", workload="/etc/passwd")["faults"][0]["text"]
+
+
+def test_another_workload_can_be_chosen(page: LlmPage) -> None:
+    """Its own fields apply, those of the others are as on the command line."""
+    run = page.start(**SHORT, workload="bundled long_document", document_tokens="60")
+    page.wait_for("idle")
+    manifest = msgspec.json.decode((page.folder / "runs" / run / "run.json").read_bytes())
+    assert "document" in manifest["workload"] and page.live()["live"]["rows"][0]["completed"] == 9
+    assert manifest["prompts"] and page.get("/api/form").json()["values"]["workload"] == "bundled long_document"
+    run = page.start(**SHORT, workload="", document_tokens="70")
+    page.wait_for("idle")
+    manifest = msgspec.json.decode((page.folder / "runs" / run / "run.json").read_bytes())
+    assert "document" not in manifest["workload"] and manifest["options"]["document_tokens"] != "70"
 
 
 @pytest.mark.parametrize(
@@ -321,7 +413,7 @@ def test_a_damaged_run_is_a_page_and_no_error(page: LlmPage, damaged: bytes) -> 
 def test_scripts_come_from_here_and_are_cached(page: LlmPage) -> None:
     text = page.get("/").text
     places = re.findall(r"""(?:src|href|action)=["']([^"']*)""", text)
-    assert len(places) > 8 and all(place.startswith("/") for place in places), "no CDN"
+    assert len(places) > 8 and all(place.startswith("/") or place == "#main" for place in places), "no CDN"
     for name in ("bokeh.min.js", "bokeh-api.min.js", "llm.js", "charts.js", "llm.css"):
         answer = page.get(f"/assets/{name}")
         assert answer.status_code == 200 and "immutable" in answer.headers["Cache-Control"]
@@ -349,3 +441,57 @@ def test_the_login_covers_every_route(server: Simulated, tmp_path: Path) -> None
         for path in ("/api/start", "/api/check", "/api/stop"):
             assert requests.post(page.url + path, json={}, allow_redirects=False, timeout=5).status_code == 302
         assert requests.get(page.url.replace("/llm", "/metrics"), allow_redirects=False, timeout=5).status_code == 302
+
+
+def experiment(page: LlmPage, **typed: Any) -> str | None:
+    answer = requests.post(f"{page.url}/api/experiment/start", json=typed, timeout=10)
+    assert answer.status_code in (200, 422), answer.text
+    return answer.json()["fault"]
+
+
+def test_nothing_typed_becomes_a_command_or_a_path(page: LlmPage, server: Simulated) -> None:
+    """The server must be a URL that the key was given for, the plan one of those in the folder of plans."""
+    marker = page.folder / "marker"
+    (page.folder / "ok.yaml").write_text("title: x\n")
+    (page.folder / "linked.yaml").symlink_to("/etc/passwd")
+    sound = {"kind": "search", "host": server.url, "vary": "concurrency", "goodput": "ttft:500", "max_time": "60"}
+    for wrong in (
+        {"kind": "calibrate"},
+        {"host": f"touch {marker}"},
+        {"host": f"http://127.0.0.1:9/; touch {marker}"},
+        {"host": "http://127.0.0.1:9"},  # not the server of the key
+        {"host": ""},
+        {"vary": "--out"},
+        {"goodput": "nonsense"},
+        {"goodput": ""},
+        {"max_time": "x"},
+        {"max_time": "1e9"},
+        {"kind": "sweep", "plan": "../ok.yaml"},
+        {"kind": "sweep", "plan": "/etc/passwd"},
+        {"kind": "sweep", "plan": "linked.yaml"},
+        {"kind": "sweep", "plan": ["ok.yaml"]},
+        {"kind": "sweep"},
+    ):
+        assert experiment(page, **sound | wrong), wrong
+    assert page.get("/api/experiment").json() is None and not marker.exists()
+    assert requests.post(f"{page.url}/api/experiment/start", data="{}", timeout=5).status_code == 415
+    text = page.get("/searches").text
+    assert '<option value="ok.yaml">' in text and "linked.yaml" not in text
+
+
+@pytest.mark.heavy
+def test_a_search_is_started_watched_and_stopped(page: LlmPage, server: Simulated) -> None:
+    """It has its folder, no run starts beside it, and it ends as by Ctrl-C."""
+    fault = experiment(page, kind="search", host=server.url, vary="concurrency", goodput="ttft:500", max_time="300")
+    assert fault is None
+    assert "stop it first" in experiment(page, kind="sweep", plan="x.yaml")
+    assert "search or sweep is running" in page.post("/api/start", **SHORT)["faults"][0]["text"]
+    wait_until(lambda: (page.get("/api/experiment").json()["state"] or {}).get("sentence"), 40)
+    page.post("/api/experiment/stop")
+    wait_until(lambda: not page.get("/api/experiment").json()["running"], 40)
+    status = page.get("/api/experiment").json()
+    assert status["state"]["unit"] == "users" and CANARY not in str(status)
+    assert (page.folder / status["folder"] / "state.json").exists()
+    run = page.start(**SHORT)
+    page.wait_for("idle")
+    assert (page.folder / "runs" / run).is_dir()

@@ -425,6 +425,41 @@ def test_counts_that_cannot_be_are_not_believed(usage: dict, bounds: Bounds, fou
     assert counts.doubt == doubt
 
 
+DRAFTS = {"num_draft_tokens": 12, "num_accepted_draft_tokens": 5, "num_spec_steps": 4, "acceptance_histogram": [1, 2, 0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "found", "doubt"),
+    [
+        ({}, (12, 5), None),
+        ({"acceptance_histogram": None}, (12, 5), None),
+        # 8 tokens in 3 steps make 11; the last step may have drafted 3 beyond the 10 that were sent.
+        ({"num_accepted_draft_tokens": 8, "acceptance_histogram": [0, 0, 1, 2], "num_spec_steps": 3}, (12, 8), None),
+        ({"num_accepted_draft_tokens": 6}, (None, None), "metrics: 6 accepted draft tokens where the histogram has 5"),
+        ({"num_accepted_draft_tokens": 4}, (None, None), "metrics: 4 accepted draft tokens where the histogram has 5"),
+        ({"num_spec_steps": 10}, (None, None), "metrics: 11 tokens of drafts where only 10 were generated"),
+        ({"num_draft_tokens": 4}, (4, None), "metrics: 5 accepted draft tokens where only 4 were drafted"),
+        ({"num_draft_tokens": None}, (None, None), "metrics: 5 accepted draft tokens where the histogram has 5"),
+        *(({name: odd}, (None, None), None) for name in DRAFTS for odd in (-1, "5", True, 2.5, 2**60, [2**60], {})),
+    ],
+)
+def test_vllms_counts_of_speculative_decoding(changed: dict[str, Any], found: tuple, doubt: str | None) -> None:
+    """10 tokens: one of the prompt's step, 5 accepted, 4 of the steps that verified them. Odd values count as unknown."""
+    last = {"choices": [], "usage": {"completion_tokens": 10}, "metrics": {"speculative_decoding": DRAFTS | changed, "x": [1]}}
+    reader = read(choice(0, "a"), choice(0, "b", "stop"), json.dumps(last))
+    counts = reader.counts()
+    assert (counts.draft_tokens, counts.draft_accepted) == found
+    assert counts.doubt == doubt
+    assert (counts.output_tokens, reader.failure(complete())) == (10, None)
+
+
+@pytest.mark.parametrize("metrics", [None, 1, "x", [], [[]], {"speculative_decoding": 3}, {"speculative_decoding": None}])
+def test_metrics_of_other_servers_are_no_error(metrics: object) -> None:
+    reader = read(choice(0, "a", "stop"), json.dumps({"choices": [], "metrics": metrics}))
+    assert reader.failure(complete()) is None
+    assert (reader.counts().draft_tokens, reader.counts().doubt) == (None, None)
+
+
 def test_a_doubted_usage_leaves_the_word_to_timings() -> None:
     extra = {
         "usage": {"completion_tokens": 65, "prompt_tokens": 10**6},

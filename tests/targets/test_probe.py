@@ -240,7 +240,7 @@ def test_llama_cpp_python_gives_its_templates_tokens_in_one_whole_answer(
     answers = {"/v1/models": {"data": [PYTHON]}, "/v1/chat/completions": chat} | TOKENS_IN_PYTHON_FORM
     file = tmp_path / "prompts.jsonl"
     file.write_text("\n".join(json.dumps({"prompt": letter * 80}) for letter in "abcd"))
-    arguments = ("--dataset-path", str(file), "--num-prompts", "3", "--warmup", warmup)
+    arguments = ("--dataset-path", str(file), "--num-prompts", "3", "--warmup", warmup, "--seed", "0")
     with json_server(answers) as server:
         done = run_locust(server.url, *arguments, locustfile=REPOSITORY / "locustfiles" / "custom.py")
     assert done.code == 0, done.err

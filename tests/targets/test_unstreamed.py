@@ -26,6 +26,13 @@ def whole(body: Any, wanted: int | None = None) -> tuple[JsonAnswer, Any]:
     return reader, exchange
 
 
+def test_vllms_drafted_tokens_of_a_whole_answer() -> None:
+    drafts = {"num_draft_tokens": 6, "num_accepted_draft_tokens": 3, "num_spec_steps": 2, "acceptance_histogram": [0, 1, 1, 0]}
+    usage = {"completion_tokens": 6}
+    reader, _ = whole({"choices": [choice(0, "a")], "usage": usage, "metrics": {"speculative_decoding": drafts}})
+    assert (reader.counts().draft_tokens, reader.counts().draft_accepted) == (6, 3)
+
+
 def choice(index: int, text: str, finish: str | None = "stop", **message: Any) -> dict[str, Any]:
     return {"index": index, "finish_reason": finish, "message": {"role": "assistant", "content": text} | message}
 

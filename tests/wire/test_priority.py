@@ -28,7 +28,13 @@ def spin(seconds):
 def without_real_time():
     def refused(*_): raise PermissionError
     priority._is_real_time_allowed = lambda keep: False
+def see(idle, waited):
+    # The kernel's accounts grow by these shares of the time.
+    priority._Account = lambda: account(idle=idle * time.monotonic(), waited=waited * time.monotonic())
+    sender._last = priority._Account()
+account = priority._Account
 sender = SenderPriority()
+see(idle=0, waited=0)
 """
 
 
@@ -84,6 +90,43 @@ sender.give_back()
 time.sleep(0.05)
 sender.adapt()
 assert policy() == normal
+""")
+
+
+@needs_permission
+def test_it_is_given_back_while_a_core_is_idle() -> None:
+    """Not while the thread waits for a core at normal priority, although cores are idle on average, nor soon after that."""
+    run("""
+def later():
+    time.sleep(0.02)
+    sender.adapt()
+    return policy()
+assert sender.take() == "real-time"
+see(idle=0.5, waited=0)
+assert later() == real_time
+see(idle=1.5, waited=0)
+assert later() == normal and later() == normal
+assert sender.taken == "real-time, normal while a core was idle"
+see(idle=1.5, waited=0.1)
+assert later() == real_time
+see(idle=1.5, waited=0)
+assert later() == real_time
+sender._kept_until = 0
+assert later() == normal
+see(idle=0, waited=0)
+assert later() == real_time
+""")
+
+
+@needs_permission
+def test_the_accounts_are_the_kernel_s() -> None:
+    """Cores are idle for some time or none; a thread that ran has waited. Pinned to one of several cores, no idle one can be used."""
+    run("""
+idle, waited = priority.idle_s(), priority.waited_s()
+time.sleep(0.1)
+assert 0 <= priority.idle_s() - idle < 10 * os.cpu_count() and priority.waited_s() >= waited > 0
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+assert os.cpu_count() == 1 or priority.idle_s() == 0
 """)
 
 

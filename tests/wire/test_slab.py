@@ -7,7 +7,10 @@ oracle: its exchange keeps nothing.
 from __future__ import annotations
 
 import errno
+import math
 import struct
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,13 +21,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llama_load.targets.answer import AnswerReader
-from llama_load.wire import Exchange, Request, Timeouts
-from llama_load.wire import exchange as exchange_module
+from llama_load.wire import Exchange, Request, Timeouts, read_loop
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.connection import OPEN, Connection
 from llama_load.wire.phase_clock import DONE, PhaseClock
-from llama_load.wire.slab import MOST_BYTES, MOST_READS, Slab, one_event
+from llama_load.wire.poller import READABLE
+from llama_load.wire.read_loop import ReadLoop
+from llama_load.wire.slab import KEPT_READ_BYTES, MOST_BYTES, READ_OVERHEAD_BYTES, Slab, one_event
 from tests.answer_pipeline import ADDRESS
 from tests.scripted_server import DONE as DONE_EVENT
 from tests.scripted_server import END, FINISH, STREAM, chunk, token
@@ -40,7 +44,7 @@ NAMES = (
     ),
     *("vllm_stream", "vllm_stream_interval5", "vllm_stream_continuous_usage", "vllm_stream_continuous_usage_n2"),
 )
-BUFFER_BYTES = 64 * 1024
+FD = 7
 START_NS = 10**12
 MS = 1_000_000
 USER_SPACE = -1  # instead of a stamp
@@ -49,23 +53,43 @@ USER_SPACE = -1  # instead of a stamp
 class ReadByRead(Exchange):
     """An exchange that keeps no read."""
 
-    slab = property(lambda _: None, lambda _, __: None)  # type: ignore[assignment]
+    def _keep_reads(self) -> None:
+        pass
 
 
 class Pool:
-    """Stands in for the pool: takes note of what waits for its turn."""
+    """Stands in for the pool and its poller: takes note of what waits for its turn."""
 
     def __init__(self) -> None:
         self.good_endpoint: dict[Any, int] = {}
+        self.connections: dict[int, Connection] = {}
+        self.streams: dict[int, Any] = {}
         self.waiting: list[Exchange] = []
-        self.gaps: list[int] = []
+        self.gap_ns = math.inf
+        self.gaps: list[float] = []
         self.held = 0
+        self.pieces: list[int] = []  # how many reads each turn understood
+
+    @property
+    def poller(self) -> Pool:
+        return self
+
+    def keep_reads(self, connection: Connection, *rest: Any) -> None:
+        self.streams[FD] = connection, *rest
+
+    def unregister(self, _: Connection) -> None:
+        self.connections.clear()
+        self.streams.clear()
 
     def understand_later(self, exchange: Exchange) -> None:
         self.waiting.append(exchange)
 
     def record_gap(self, gap_ns: int) -> None:
-        self.gaps.append(gap_ns)
+        self.record_gaps(1, 1, gap_ns)
+
+    def record_gaps(self, count: int, shorter: int, shortest_ns: float) -> None:
+        assert count == shorter == 1
+        self.gaps.append(shortest_ns)
 
     def hold(self, _: Connection) -> None:
         self.held += 1
@@ -81,18 +105,23 @@ class Socket:
     reads: list[tuple[bytes, int]]
     now_ns: int = START_NS
 
-    def recvmsg_into(self, buffers: Sequence[bytearray], _: int) -> tuple[int, list[tuple[int, int, bytes]], int, None]:
+    def recvmsg(self, most_bytes: int, _: int) -> tuple[bytes, list[tuple[int, int, bytes]], int, None]:
         if not self.reads:
-            return 0, [], 0, None
-        if not self.reads[0][0]:
-            self.reads.pop(0)
-            raise BlockingIOError(errno.EAGAIN, "nothing to read")
+            return b"", [], 0, None
         data, stamp_ns = self.reads.pop(0)
-        buffers[0][: len(data)] = data
+        if not data:
+            raise BlockingIOError(errno.EAGAIN, "nothing to read")
+        if len(data) > most_bytes:  # the rest stays with the kernel
+            self.reads.insert(0, (data[most_bytes:], stamp_ns))
         if stamp_ns == USER_SPACE:
-            return len(data), [], 0, None
+            return data[:most_bytes], [], 0, None
         self.now_ns = max(self.now_ns, stamp_ns)
-        return len(data), [(1, 35, struct.pack("=qq", *divmod(stamp_ns, 10**9)))], 0, None
+        return data[:most_bytes], [(1, 35, struct.pack("=qq", *divmod(stamp_ns, 10**9)))], 0, None
+
+    def recvmsg_into(self, buffers: Sequence[bytearray], size: int) -> tuple[int, list[tuple[int, int, bytes]], int, None]:
+        data, *rest = self.recvmsg(len(buffers[0]), size)
+        buffers[0][: len(data)] = data
+        return len(data), *rest
 
     def close(self) -> None:
         pass
@@ -114,18 +143,19 @@ def play(script: Script, kind: type[Exchange], monkeypatch: pytest.MonkeyPatch) 
     """Everything that is known of the answer afterwards."""
     pool, reader = Pool(), AnswerReader()
     sock = Socket([])
-    for module in (exchange_module,):
-        monkeypatch.setattr(module.time, "monotonic_ns", lambda: sock.now_ns)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: sock.now_ns)
+    monkeypatch.setattr(read_loop, "wall_minus_mono_ns", lambda: 0)
     request = Request("POST", "/", most_bytes=script.most_bytes)
     exchange = kind(pool, ADDRESS, request, PhaseClock(script.timeouts), AnswerBody(reader), Waiter(), lambda _: None)
     connection = Connection(pool, ADDRESS)  # type: ignore[arg-type]
     connection._sock, connection.state, connection.opening.connected_ns = sock, OPEN, START_NS  # type: ignore[assignment]
     connection.exchange, exchange.connection = exchange, connection
     exchange.on_start()
-    buffer = bytearray(BUFFER_BYTES)
+    pool.connections[FD] = connection
+    reads = ReadLoop()
 
     def read_on() -> None:
-        connection.on_readable(buffer, memoryview(buffer), 0, 0, sock.now_ns)
+        reads.handle(pool, [(FD, READABLE)])  # type: ignore[arg-type]
 
     for number, (data, at) in enumerate(script.reads):
         if exchange.clock.phase == DONE:
@@ -136,8 +166,12 @@ def play(script: Script, kind: type[Exchange], monkeypatch: pytest.MonkeyPatch) 
             while pool.waiting:
                 waiting = pool.waiting.pop()
                 assert waiting.slab is not None
-                waiting.slab.queued = False
-                waiting.understand()
+                before = len(waiting.slab.reads)
+                waiting.understand(-1)  # the least piece of work, as often as needed
+                pool.pieces.append(before - len(waiting.slab.reads))
+                waiting.slab.queued = bool(waiting.slab.reads)
+                if waiting.slab.queued:
+                    pool.waiting.append(waiting)
         if number in script.looks and (exchange.is_overdue(sock.now_ns) or exchange.is_silent(sock.now_ns)):
             exchange.understand()
     if script.end == "close" and exchange.clock.phase != DONE:
@@ -228,8 +262,8 @@ def test_the_oracle_keeps_nothing_and_the_exchange_keeps_all_but_beginning_and_e
     reads = every([STREAM, *[token()] * 40, FINISH, DONE_EVENT, END])
     with pytest.MonkeyPatch.context() as monkeypatch:
         kept: list[int] = []
-        keep = Slab.keep
-        monkeypatch.setattr(Slab, "keep", lambda slab, data, at: (kept.append(at), keep(slab, data, at))[1])
+        emptied = Slab.emptied
+        monkeypatch.setattr(Slab, "emptied", lambda slab: (kept.extend(slab.stamps), emptied(slab))[1])
         play(Script(list(reads)), ReadByRead, monkeypatch)
         assert not kept
         play(Script(list(reads)), Exchange, monkeypatch)
@@ -238,29 +272,38 @@ def test_the_oracle_keeps_nothing_and_the_exchange_keeps_all_but_beginning_and_e
 
 def test_a_slab_takes_its_turn_when_it_is_full_and_when_the_answer_may_be_over() -> None:
     """Not read on meanwhile in the second case: the end of the connection would be understood before its turn."""
-    _, pool = same(Script(every([STREAM, *[token()] * (MOST_READS + 2)])))
+    full = MOST_BYTES // (len(token()) + READ_OVERHEAD_BYTES) + 3
+    _, pool = same(Script(every([STREAM, *[token()] * full])))
     assert (len(pool.waiting), pool.held) == (1, 0)
     _, pool = same(Script(every([STREAM, *[token()] * 50, END])))
     assert (len(pool.waiting), pool.held) == (1, 1)
 
 
-def test_a_server_that_floods_us_fills_no_memory() -> None:
-    """Nobody has a turn: reads of 60 kB are understood as they come."""
-    big = chunk(b'data: {"choices":[{"delta":{"content":"' + b"x" * 60_000 + b'"}}]}\n\n')
-    most = 0
+def test_a_slab_is_understood_in_pieces() -> None:
+    """After each read that needs the parsers its time may be over; reads of one event are far cheaper, and go together."""
+    _, pool = same(Script(every([STREAM, token(), *[token() * 2] * 20, END]), turns={22}))
+    assert pool.pieces == [1] * 21
+    _, pool = same(Script(every([STREAM, token(), token() * 2, *[token()] * 20, END]), turns={23}))
+    assert pool.pieces == [1, 21]
+
+
+@pytest.mark.parametrize("size", [200, 3_000, KEPT_READ_BYTES - 100, 60_000])
+def test_a_server_that_floods_us_fills_no_memory(size: int) -> None:
+    """Nobody has a turn: what arrives faster than it is understood is understood as it comes."""
+    big = chunk(b'data: {"choices":[{"delta":{"content":"' + b"x" * size + b'"}}]}\n\n')
+    count, most = 2_000_000 // size, 0
     with pytest.MonkeyPatch.context() as monkeypatch:
-        keep = Slab.keep
+        emptied = Slab.emptied
 
-        def weigh(slab: Slab, data: bytes, at: int) -> bool:
+        def weigh(slab: Slab) -> tuple[list[bytes], list[int]]:
             nonlocal most
-            full = keep(slab, data, at)
-            most = max(most, slab.bytes)
-            return full
+            most = max(most, sum(map(sys.getsizeof, (slab.reads, slab.stamps, *slab.reads, *slab.stamps))))
+            return emptied(slab)
 
-        monkeypatch.setattr(Slab, "keep", weigh)
-        found, _ = play(Script(every([STREAM, *[big] * 40])), Exchange, monkeypatch)
-    assert most <= 3 * MOST_BYTES
-    assert len("".join(found["pieces"])) == 40 * 60_000
+        monkeypatch.setattr(Slab, "emptied", weigh)
+        found, _ = play(Script(every([STREAM, *[big] * count])), Exchange, monkeypatch)
+    assert 32 * 1024 < most <= 64 * 1024 or size > KEPT_READ_BYTES
+    assert len("".join(found["pieces"])) == count * size
 
 
 def test_the_final_event_of_a_silent_stream_is_understood() -> None:

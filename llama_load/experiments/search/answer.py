@@ -7,17 +7,28 @@ from dataclasses import dataclass, field
 
 from llama_load.experiments.search.objectives import Objective
 from llama_load.experiments.search.probe import USERS, Capacity, ProbeResult
+from llama_load.targets.target import LLAMA_SERVER, VLLM
+
+# What makes prompts or tokens faster, by metric and kind of server.
+REMEDIES = {
+    ("ttft", LLAMA_SERVER): "a larger -ub, or more layers on the GPU (-ngl)",
+    ("ttft", VLLM): "a larger --max-num-seqs or --max-num-batched-tokens",
+    ("tpot", LLAMA_SERVER): "more layers on the GPU (-ngl), a smaller quantization, or a draft model (-md)",
+    ("tpot", VLLM): "a quantized model, more GPUs (-tp), or --speculative-config",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A capacity with what it was asked for: `unit` is users or requests/s, `slots` those of the server, if it reports them."""
+    """A capacity with what was searched: `unit` is users or requests/s; `slots` and `backend` (its kind) are the server's, if it
+    reports them."""
 
     capacity: Capacity
     objectives: Sequence[Objective]
     share: float
     unit: str
     slots: int | None = None
+    backend: str = ""
     notes: Sequence[str] = field(default_factory=tuple)
 
     @property
@@ -66,14 +77,15 @@ def _reason(answer: Answer) -> str:
     name = next((each.name for each in answer.objectives if each.text == binding), binding)
     reason = f"; {name} binds"
     metric = next((each.slo.metric for each in answer.objectives if each.text == binding), "")
-    at_once = answer.slots
-    if metric == "ttft" and at_once is not None and answer.unit == USERS and (answer.capacity.value or 0) >= at_once:
-        return f"{reason}: the server works on {at_once} at once and the others wait; try -np {2 * at_once}"
-    if metric == "ttft":
-        return f"{reason}: requests wait, or their prompts take too long to process"
-    if metric == "tpot":
-        return f"{reason}: the server shares its speed among all users, so each gets tokens more slowly"
-    return reason
+    slots = answer.slots
+    if metric == "ttft" and slots is not None and answer.unit == USERS and (answer.capacity.value or 0) >= slots:
+        return f"{reason}: the server works on {slots} at once and the others wait; try -np {2 * slots}"
+    why = {
+        "ttft": "requests wait, or their prompts take too long to process",
+        "tpot": "the server shares its speed among all users, so each gets tokens more slowly",
+    }.get(metric)
+    flags = REMEDIES.get((metric, answer.backend))
+    return f"{reason}: {why}" + (f"; try {flags}" if flags else "") if why else reason
 
 
 def margins(answer: Answer) -> list[str]:

@@ -15,15 +15,29 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from llama_load.experiments.search.isotonic import crossing, falling, rises
-from llama_load.experiments.search.probe import BudgetSpentError, Capacity, Probe, ProbeResult
+from llama_load.experiments.search.probe import (
+    BESIDE_PER_USER,
+    USERS,
+    Capacity,
+    Probe,
+    ProbePlan,
+    ProbeResult,
+    changes,
+    try_twice,
+    within_budget,
+)
 
+DOUBLING, BISECTING, REFINING = "doubling", "bisecting", "refining"  # the steps of a search
 LEAST_REQUESTS, PER_USER = 100, 4  # of a probe
+# While users are doubled, where most levels are far from the edge: a slow server needs minutes for 100 requests of one user.
+LEAST_DOUBLING = 30
 REFINED = 3  # times as many in the second part
 RESAMPLES = 1000
 TAIL = 0.025
 # The answer of a search is not known better than to one user or to this share: levels between two probes are interpolated.
 WITHIN = 0.05
 MOST_ROUNDS = 3
+MOST_BRACKETS = 3  # a first probe that met a cold server may miss the goal at a level far below the capacity
 # A further round of refinement begins only within this many requests in all.
 MOST_REQUESTS, MOST_PER_USER = 5000, 110
 
@@ -48,41 +62,52 @@ class _Search:
     ceiling: int | None = None
     ceiling_fault: str = ""
 
-    def at(self, level: int, times: int = 1) -> bool | None:
+    def at(self, level: int, step: str) -> bool | None:
         """Whether a level meets the goal, by all its probes; None if it cannot be used."""
-        result = self.probe(level, times * requests_at(level))
-        self.results.append(result)
-        if not result.counts:
+        refines = step == REFINING
+        needed = None if refines else self.goal.share
+        try_twice(self.probe, ProbePlan(level, requests_at(level, step), step, needed), self.results)
+        here = [each for each in self.results if each.level == level]
+        faults = [each.fault for each in here if not each.counts]
+        if 2 * len(faults) > len(here):  # those that can be used may be the lucky ones
             if self.ceiling is None or level < self.ceiling:
-                self.ceiling, self.ceiling_fault = level, result.fault
+                self.ceiling, self.ceiling_fault = level, faults[0]
             return None
         good = [each.good for each in self.results if each.counts and each.level == level]
         return float(np.concatenate(good).mean()) >= self.goal.share
 
 
-def requests_at(level: int) -> int:
+def requests_at(level: int, step: str) -> int:
     """Measured requests of a probe."""
-    return max(LEAST_REQUESTS, PER_USER * level)
+    if step == DOUBLING:
+        return max(LEAST_DOUBLING, PER_USER * level)
+    return max(LEAST_REQUESTS, PER_USER * level) * (REFINED if step == REFINING else 1)
 
 
 def search_users(probe: Probe, goal: UserGoal, seed: int = 0) -> Capacity:
     """The most users of whom `goal.share` of the requests meets the objectives."""
     search = _Search(probe, goal, random.Random(seed))
-    why = ""
-    try:
-        low, high = _bracket(search)
-        if high is not None and search.results:
-            _refine(search, low, high)
-    except BudgetSpentError as error:
-        why = str(error)
-    return _answer(search, why)
+    return _answer(search, within_budget(lambda: _send_probes(search)))
 
 
-def _bracket(search: _Search) -> tuple[int, int | None]:
-    """The highest level that met the goal (0: none) and the lowest that did not (None: none), next to each other."""
-    low, high, level = 0, None, search.goal.start
+def _send_probes(search: _Search) -> None:
+    edge, most = 0, search.goal.most
+    for _ in range(MOST_BRACKETS):
+        low, high = _bracket(search, edge)
+        if high is None:
+            return
+        _refine(search, low, high)
+        edge = estimate(search.results, search.goal.share) or 0
+        bound = most if search.ceiling is None else min(most, search.ceiling - 1)
+        if not edge or edge >= bound or any(each.level > edge for each in search.results if each.counts):
+            return  # else the level that had missed the goal meets it in longer probes, and nothing above was tried
+
+
+def _bracket(search: _Search, low: int) -> tuple[int, int | None]:
+    """The highest level that met the goal (0: none) and the lowest that did not (None: none), next to each other, from `low` on."""
+    high, level = None, min(2 * low, search.goal.most) if low else search.goal.start
     while high is None:
-        met = search.at(level)
+        met = search.at(level, DOUBLING)
         if met is None:
             break
         if not met:
@@ -97,7 +122,7 @@ def _bracket(search: _Search) -> tuple[int, int | None]:
         if top - low <= _gap(low):
             break
         middle = (low + top) // 2
-        met = search.at(middle)
+        met = search.at(middle, BISECTING)
         if met:
             low = middle
         elif met is False:
@@ -123,7 +148,7 @@ def _refine(search: _Search, low: int, high: int) -> None:
         order = sorted(levels)
         search.draw.shuffle(order)
         for level in order:
-            search.at(level, REFINED)
+            search.at(level, REFINING)
         refined |= levels
         edge = estimate(search.results, search.goal.share)
         low = 0 if edge is None else edge
@@ -132,7 +157,7 @@ def _refine(search: _Search, low: int, high: int) -> None:
 
 def _is_affordable(search: _Search, levels: Collection[int]) -> bool:
     """Whether a round at these levels stays within the requests that a search may send."""
-    cost = sum(REFINED * requests_at(level) + level for level in levels)
+    cost = sum(requests_at(level, REFINING) + BESIDE_PER_USER * level for level in levels)
     return sum(each.sent for each in search.results) + cost <= max(MOST_REQUESTS, MOST_PER_USER * min(levels))
 
 
@@ -175,7 +200,7 @@ def _answer(search: _Search, why: str) -> Capacity:
     if not len(table):
         return Capacity(None, None, None, search.results, why or search.ceiling_fault or "no probe could be used")
     low, high = _interval(search, value or 0)
-    notes = []
+    notes = changes(search.results, USERS)
     shares, errors = table[:, 2] / table[:, 1], _errors(search.results, table[:, 0])
     notes += [f"not monotone at {level:g} users: more users met the objectives there than at a lower load"
               for level in rises(table[:, 0].tolist(), shares.tolist(), errors)]  # fmt: skip

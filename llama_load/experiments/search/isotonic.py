@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+# Pooled shares that are exactly the share of the goal come out below it by the rounding of sums.
+ROUNDING = 1e-9
 Floats = NDArray[np.float64]
 
 
@@ -33,7 +35,7 @@ def falling(shares: Floats, weights: Floats) -> Floats:
 def crossing(levels: Floats, fitted: Floats, share: float) -> float | None:
     """The highest load at which the curve is at least `share`, by linear interpolation; None if it is nowhere. At the last level if
     it is everywhere. Levels 8, 10 with shares 1 and 0.8 and 0.9 asked for: 9.0."""
-    above = np.flatnonzero(fitted >= share)
+    above = np.flatnonzero(fitted >= share - ROUNDING)
     if not len(above):
         return None
     last = int(above[-1])

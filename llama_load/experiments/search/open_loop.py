@@ -16,8 +16,9 @@ import numpy as np
 
 from llama_load.experiments.search.isotonic import crossing, falling, rises
 from llama_load.experiments.search.miss_fit import Root, root
-from llama_load.experiments.search.probe import BudgetSpentError, Capacity, Probe, ProbeResult
+from llama_load.experiments.search.probe import Capacity, Probe, ProbePlan, ProbeResult, try_twice, within_budget
 
+LADDER, PILOTING, FITTING = "closed ladder", "pilot", "fitting"  # the steps of a search
 REQUESTS = 1500  # of a probe
 BLOCK, LEAST_BLOCKS, BLOCKS = 4, 2, 4
 LOWEST, HIGHEST = 0.80, 1.03  # of the estimate
@@ -31,8 +32,9 @@ LATENCY = "mean_e2el_ms"
 ENOUGH = 0.025
 # One block moves the estimate at most by these factors: a line through four probes may be steep by chance.
 LARGEST_MOVE = (0.75, 1.3)
-# Probes farther from the root than this are not on the line any more.
-NEAR = (0.78, 1.05)
+# Probes farther from the root than this are not on the line any more: at low rates it bends, and a queue near its limit does not
+# become steady within a probe. Below this share of the most that users in a closed loop sent it does.
+NEAR, CALM = (0.78, 1.05), 0.75
 # The line and the falling curve through the same probes differ by more than this only where the line is wrong.
 UNLIKE = 0.08
 Z_90 = 1.2816
@@ -50,48 +52,43 @@ class RateGoal:
 @dataclass(slots=True)
 class _Search:
     probe: Probe
+    ladder: Probe
     goal: RateGoal
     draw: random.Random
+    steps: list[ProbeResult] = field(default_factory=list)  # of the closed ladder
+    most_rps: float = 0.0  # that it sent
     pilots: list[ProbeResult] = field(default_factory=list)
     results: list[ProbeResult] = field(default_factory=list)
-
-    def at(self, rate: float, requests: int) -> ProbeResult:
-        """Send a probe."""
-        self.results.append(self.probe(rate, requests))
-        return self.results[-1]
 
 
 def search_rate(probe: Probe, ladder: Probe, goal: RateGoal, seed: int = 0) -> Capacity:
     """The rate at which `goal.share` of the requests meets the objectives. `ladder`: a closed loop, whose results have the figure
     `LATENCY`."""
-    search = _Search(probe, goal, random.Random(seed))
-    steps: list[ProbeResult] = []
-    why = ""
-    try:
-        first = _first_estimate(ladder, goal, steps)
-        if first is None:
-            return Capacity(None, None, None, steps, _why_no_ladder(steps))
-        _blocks(search, _pilots(search, *first))
-    except BudgetSpentError as error:
-        why = str(error)
-    return _answer(search, steps, why)
+    search = _Search(probe, ladder, goal, random.Random(seed))
+    return _answer(search, within_budget(lambda: _send_probes(search)))
 
 
-def _first_estimate(ladder: Probe, goal: RateGoal, steps: list[ProbeResult]) -> tuple[float, float] | None:
-    """The first estimate, and the most requests/s that any number of users sent, from a closed ladder of doubled users.
+def _send_probes(search: _Search) -> None:
+    first = _first_estimate(search)
+    if first is not None:
+        _blocks(search, _pilots(search, first))
+
+
+def _first_estimate(search: _Search) -> float | None:
+    """The first estimate, from a closed ladder of doubled users, which also gives the most requests/s that any number of them sent.
 
     `users` in flight with a mean latency of T send users / T requests/s (Little). If they are the most that meet the objectives, a
     random number in flight of mean a and standard deviation sqrt(a) stays below them for 90 % of the arrivals where
     a + 1.28 sqrt(a) = users; then the rate is a / T.
     """
-    level, best, most = 1, None, 0.0
+    goal = search.goal
+    level, best = 1, None
     while level <= goal.most_users:
-        result = ladder(level, max(LEAST_OF_LADDER, 2 * level))
-        steps.append(result)
+        result = try_twice(search.ladder, ProbePlan(level, max(LEAST_OF_LADDER, 2 * level), LADDER), search.steps)
         latency_ms = result.figures.get(LATENCY)
         if not result.counts or not latency_ms:
             break
-        most = max(most, level / latency_ms * 1e3)
+        search.most_rps = max(search.most_rps, level / latency_ms * 1e3)
         if best is None or result.share >= goal.share:
             best = (level, latency_ms / 1e3)
         if result.share < goal.share:
@@ -100,20 +97,16 @@ def _first_estimate(ladder: Probe, goal: RateGoal, steps: list[ProbeResult]) -> 
     if best is None:
         return None
     users, latency_s = best
-    return (math.sqrt(Z_90**2 / 4 + users) - Z_90 / 2) ** 2 / latency_s, most
+    return (math.sqrt(Z_90**2 / 4 + users) - Z_90 / 2) ** 2 / latency_s
 
 
-def _why_no_ladder(steps: Sequence[ProbeResult]) -> str:
-    return steps[-1].fault if steps and steps[-1].fault else "no request of the first probe succeeded"
-
-
-def _pilots(search: _Search, estimate: float, most: float) -> float:
+def _pilots(search: _Search, estimate: float) -> float:
     """Move the estimate with short probes until one misses and one meets the goal; not beyond what users in a closed loop got,
     because a short probe of an overloaded server ends before its queue has grown."""
-    limit = 1 - search.goal.share
+    limit, most = 1 - search.goal.share, search.most_rps
     low = high = None
     for _ in range(MOST_PILOTS):
-        result = search.probe(estimate, min(PILOT, search.goal.requests))
+        result = search.probe(ProbePlan(estimate, min(PILOT, search.goal.requests), PILOTING, search.goal.share))
         search.pilots.append(result)
         if not result.counts:
             break
@@ -137,7 +130,8 @@ def _blocks(search: _Search, estimate: float) -> None:
         places = [(quarter + search.draw.random()) / BLOCK for quarter in range(BLOCK)]
         search.draw.shuffle(places)
         for place in places:
-            search.at(estimate * (LOWEST + (HIGHEST - LOWEST) * place), search.goal.requests)
+            rate = estimate * (LOWEST + (HIGHEST - LOWEST) * place)
+            search.results.append(search.probe(ProbePlan(rate, search.goal.requests, FITTING)))
         found = _root(search)
         if found is not None and found.value > 0:
             estimate = min(max(found.value, LARGEST_MOVE[0] * estimate), LARGEST_MOVE[1] * estimate)
@@ -156,7 +150,8 @@ def _root(search: _Search) -> Root | None:
     for _ in range(3):
         if value is None:
             break
-        near = [each for each in probes if NEAR[0] * value <= each.level <= NEAR[1] * value]
+        highest = max(NEAR[1] * value, CALM * search.most_rps)
+        near = [each for each in probes if NEAR[0] * value <= each.level <= highest]
         found = _root_of(near, search.goal.share) or found
         value = None if found is None else found.value
     if found is None or not probes[0].level <= found.value <= probes[-1].level:
@@ -180,16 +175,17 @@ def _root_of(probes: Sequence[ProbeResult], share: float) -> Root | None:
     return root([each.level for each in probes], misses, counts, 1 - share)
 
 
-def _answer(search: _Search, steps: Sequence[ProbeResult], why: str) -> Capacity:
-    everything = [*steps, *search.pilots, *search.results]
+def _answer(search: _Search, why: str) -> Capacity:
+    everything = [*search.steps, *search.pilots, *search.results]
     probes = sorted((each for each in search.results if each.counts), key=lambda each: each.level)
-    faults = [each.fault for each in search.results if each.fault]
+    faults = [each.fault for each in search.results or search.steps if each.fault]
     curve = _curve(probes, search.goal.share)
     found = _root(search)
     if found is None:
         met = [each.level for each in probes if each.share >= search.goal.share]
         missed = [each.level for each in probes if each.share < search.goal.share]
-        why = why or (faults[0] if faults else "the probes show no share that falls with the rate")
+        nothing = "no request of the first probe succeeded" if not search.results else "no share falls with the rate"
+        why = why or (faults[0] if faults else nothing)
         return Capacity(max(met, default=None), None, min(missed, default=None), everything, why)  # fmt: skip
     levels = np.array([each.level for each in probes])
     shares = np.array([each.share for each in probes])

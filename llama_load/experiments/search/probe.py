@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.errors import RunError
+from llama_load.load.segments import FILLING
+from llama_load.metrics.until import T_975
 
 # Requests that follow each other resemble each other: a probe is resampled in this many batches.
 BATCHES = 10
+# Requests of --hand-over that are not judged: a warm-up of one per user, and those that keep up the load.
+BESIDE_PER_USER = 1 + FILLING
+# Two probes at one load that differ by less than this share, or by fewer standard errors (of ten batches each), are alike: in about
+# 1 % of searches on queues that stay the same two differ by more.
+LEAST_CHANGE, CHANGE_ERRORS = 0.1, 4.5
 USERS, REQUESTS_PER_S = "users", "requests/s"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePlan:
+    """A probe to send: `requests` that are judged, at `level` (users, or requests/s). `step`: what it is for, in a word or two.
+    `needed`: it may end as soon as this share of its requests can no longer meet the objectives; None: it is sent whole."""
+
+    level: float
+    requests: int
+    step: str = ""
+    needed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """What a probe at `level` (users, or requests/s) measured.
 
-    `good`: whether each request met every objective, in order of start, without the first ones that met an idle server; a failed
-    request did not. `by_objective`: the share that met each. `fault`: why the probe says nothing of the server's limit; empty if it
-    does. `figures`: keys of summary.json, for the curve. `sent`: all requests of the probe.
+    `good`: whether each judged request met every objective, in order of start; a failed request did not. `by_objective`: the share
+    that met each. `fault`: why the probe says nothing of the server's limit; empty if it does. `figures`: keys of summary.json, for
+    the curve. `sent`: all requests of the probe. `step`: what it was for.
     """
 
     level: float
@@ -31,6 +51,8 @@ class ProbeResult:
     by_objective: Mapping[str, float] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
     unit: str = USERS
+    step: str = ""
+    is_whole: bool = True  # it was not ended early because its share was out of reach
 
     @property
     def share(self) -> float:
@@ -47,13 +69,85 @@ class ProbeResult:
         parts = np.array_split(self.good, min(BATCHES, len(self.good)))
         return np.array([(len(part), int(part.sum())) for part in parts], dtype=np.int64)
 
+    @property
+    def error(self) -> float:
+        """The standard error of the share, from the scatter of the batches; infinite below two requests."""
+        if len(self.good) < 2:
+            return math.inf
+        batches = self.batches()
+        shares = batches[:, 1] / batches[:, 0]
+        return float(shares.std(ddof=1)) / math.sqrt(len(shares))
 
-# level, requests to measure -> what was measured.
-Probe = Callable[[float, int], ProbeResult]
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the share from the batches; None where they are too few."""
+        if len(self.good) < 2:
+            return None
+        reach = T_975 * self.error
+        return max(0.0, self.share - reach), min(1.0, self.share + reach)
+
+    def as_json(self) -> dict[str, Any]:
+        """For search.json and state.json."""
+        return {
+            "level": self.level,
+            "unit": self.unit,
+            "step": self.step,
+            "requests": self.sent,
+            "judged": len(self.good),
+            "share": self.share if len(self.good) else None,
+            "interval": self.interval,
+            "by_objective": dict(self.by_objective),
+            "fault": self.fault or None,
+            "figures": {name: value for name, value in self.figures.items() if np.isfinite(value)},
+        }
+
+
+Probe = Callable[[ProbePlan], ProbeResult]
 
 
 class BudgetSpentError(RunError):
     """The next probe would exceed --max-time or --max-requests; the text says which."""
+
+
+def load_text(level: float, unit: str) -> str:
+    """For people: 1 user, 1024 users, 7.31 requests/s."""
+    if unit == USERS:
+        return f"{level:.0f} {'user' if level == 1 else unit}"
+    return f"{level:.3g} {unit}"
+
+
+def try_twice(probe: Probe, plan: ProbePlan, results: list[ProbeResult]) -> ProbeResult:
+    """Send a probe, and a second one if the first cannot be used: a machine that was busy for a moment must not end a search. Each
+    is appended to `results`; the last one is returned."""
+    results.append(probe(plan))
+    if not results[-1].counts:
+        results.append(probe(plan))
+    return results[-1]
+
+
+def changes(probes: Sequence[ProbeResult], unit: str) -> list[str]:
+    """Sentences for loads whose first and last whole probe differ by over 10 % of the requests and 4.5 standard errors."""
+    found = []
+    of_level: dict[float, list[ProbeResult]] = {}
+    for probe in probes:
+        if probe.counts and probe.is_whole and probe.unit == unit:
+            of_level.setdefault(probe.level, []).append(probe)
+    for level, (first, *later) in sorted(of_level.items()):
+        last = later[-1] if later else first
+        if abs(last.share - first.share) > max(LEAST_CHANGE, CHANGE_ERRORS * math.hypot(first.error, last.error)):
+            then, now = (f"{100 * each.share:.0f} %" for each in (first, last))
+            found.append(f"the server changed during the search: at {load_text(level, unit)} {then} of the requests met the "
+                         f"objectives at first and {now} later")  # fmt: skip
+    return found
+
+
+def within_budget(send_probes: Callable[[], None]) -> str:
+    """Send the probes of a search. Why they ended before their time; empty if they did not."""
+    try:
+        send_probes()
+    except BudgetSpentError as error:
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from llama_load.experiments.search.answer import Answer, knee, margins, sentence, speed_of_user
 from llama_load.experiments.search.probe import ProbeResult
@@ -16,14 +15,16 @@ from llama_load.experiments.sweep.html import page
 from llama_load.experiments.sweep.markdown import report_lines, terminal_table
 from llama_load.experiments.sweep.tables import Cell, Head, MadeTable
 from llama_load.foreign_text import redacted
-from llama_load.metrics.until import T_975
-from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, source
+from llama_load.reports.html.charts import Chart, Key, colour, figure, hover
+from llama_load.reports.html.plot import Constant, Field, Model, source, span
+from llama_load.reports.layout import wrapped
 from llama_load.runs import write_whole
 from llama_load.units import quantity
 from llama_load.version import __version__
 
 JSON, MARKDOWN, HTML = "search.json", "search.md", "search.html"
 MISSING = "n/a"
+MOST_WIDTH = 100  # of sentences on a terminal
 
 
 def write_search(answer: Answer, folder: Path, title: str) -> list[str]:
@@ -42,17 +43,8 @@ def write_search(answer: Answer, folder: Path, title: str) -> list[str]:
         title=title, over=f"{text} ({spent})", tables=[table], texts=sections, memory={}, language=ENGLISH, drawn=charts(answer)
     )
     write_whole(folder / HTML, redacted(html).encode())
-    return [text, "", *terminal_table(table), "", *notes]
-
-
-def share_interval(probe: ProbeResult) -> tuple[float, float] | None:
-    """The 95 % interval of a probe's share from its batches; None where they are too few."""
-    batches = probe.batches()
-    if len(batches) < 2:
-        return None
-    shares = batches[:, 1] / batches[:, 0]
-    reach = T_975 * float(shares.std(ddof=1)) / math.sqrt(len(shares))
-    return max(0.0, probe.share - reach), min(1.0, probe.share + reach)
+    width = min(MOST_WIDTH, shutil.get_terminal_size().columns)
+    return [*wrapped(text, width), "", *terminal_table(table), "", *(line for note in notes for line in wrapped(note, width))]
 
 
 def probe_table(answer: Answer) -> MadeTable:
@@ -81,7 +73,7 @@ def probe_table(answer: Answer) -> MadeTable:
 def _interval_text(probe: ProbeResult) -> str:
     if not len(probe.good):
         return MISSING
-    found = share_interval(probe)
+    found = probe.interval
     text = f"{probe.share:.1%}"
     return (text if found is None else f"{text} ({found[0]:.0%} to {found[1]:.0%})").replace("%", " %")
 
@@ -96,9 +88,7 @@ def charts(answer: Answer) -> list[Chart]:
 
 
 def _shares_chart(answer: Answer) -> Chart | None:
-    from bokeh.models import Span, Whisker
-
-    known = [(each, found) for each in answer.curve if each.counts and (found := share_interval(each)) is not None]
+    known = [(each, found) for each in answer.curve if each.counts and (found := each.interval) is not None]
     if len(known) < 2:
         return None
     plot = figure(answer.unit, "requests that met all objectives", zoom="both", height=300)
@@ -106,12 +96,16 @@ def _shares_chart(answer: Answer) -> Chart | None:
         x=[each.level for each, _ in known], y=[each.share for each, _ in known],
         low=[low for _, (low, _) in known], high=[high for _, (_, high) in known],
     )  # fmt: skip
-    dots = plot.scatter("x", "y", source=points, size=8, fill_color=colour("blue"), line_color=colour("blue"))
-    plot.add_layout(Whisker(source=points, base="x", upper="high", lower="low", line_color=colour("blue")))
-    plot.add_layout(Span(location=answer.share, dimension="width", line_color=colour("red"), line_dash="dashed"))
+    dots = plot.scatter("x", "y", points, size=8, fill_color=colour("blue"), line_color=colour("blue"))
+    plot.add(
+        Model(
+            "Whisker", source=points, base=Field("x"), upper=Field("high"), lower=Field("low"), line_color=Constant(colour("blue"))
+        )
+    )
+    plot.add(span(answer.share, "width", line_color=colour("red"), line_dash=[6]))
     keys = [Key("blue", "probe with its 95 % interval"), Key("red", f"{answer.share:.0%} asked for")]
     if answer.capacity.value:
-        plot.add_layout(Span(location=answer.capacity.value, dimension="height", line_color=colour("green"), line_width=2))
+        plot.add(span(answer.capacity.value, "height", line_color=colour("green"), line_width=2))
         keys.append(Key("green", "capacity"))
     hover(plot, [dots], [(answer.unit, "@x{0.[00]}"), ("met all", "@y{0.0%}")])
     summary = "; ".join(f"{answer.number(each.level)}: {each.share:.0%}" for each, _ in known)
@@ -129,7 +123,7 @@ def _speed_chart(answer: Answer) -> Chart | None:
     plot = figure("output tokens/s, one user", "output tokens/s, all users", zoom="both", height=300)
     names = [answer.number(each.level) for each, _, _ in known]
     points = source(x=[speed for _, speed, _ in known], y=[total for _, _, total in known], name=names)
-    dots = plot.scatter("x", "y", source=points, size=8, fill_color=colour("blue"), line_color=colour("blue"))
+    dots = plot.scatter("x", "y", points, size=8, fill_color=colour("blue"), line_color=colour("blue"))
     hover(plot, [dots], [(answer.unit, "@name"), ("one user", "@x{0,0.0}"), ("all users", "@y{0,0.0}")])
     keys = [Key("blue", "probe")]
     best = knee(answer)
@@ -140,7 +134,7 @@ def _speed_chart(answer: Answer) -> Chart | None:
         if probe is not None and (found := [(speed, total) for each, speed, total in known if each is probe]):
             ring = source(x=[found[0][0]], y=[found[0][1]])
             size = 19 if role == "orange" else 25
-            plot.scatter("x", "y", source=ring, size=size, fill_color=None, line_color=colour(role), line_width=2.5)
+            plot.scatter("x", "y", ring, size=size, fill_color=None, line_color=colour(role), line_width=2.5)
             keys.append(Key(role, text))
     summary = "; ".join(
         f"{name}: {total:.0f} all, {speed:.0f} one user" for name, (_, speed, total) in zip(names, known, strict=True)
@@ -168,20 +162,5 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "requests": capacity.sent,
         "margins": margins(answer),
         "notes": [*capacity.notes, *answer.notes],
-        "probes": [_probe_json(each) for each in capacity.probes],
-    }
-
-
-def _probe_json(probe: ProbeResult) -> dict[str, Any]:
-    found = share_interval(probe) if len(probe.good) else None
-    return {
-        "level": probe.level,
-        "unit": probe.unit,
-        "requests": probe.sent,
-        "judged": len(probe.good),
-        "share": probe.share if len(probe.good) else None,
-        "interval": found,
-        "by_objective": dict(probe.by_objective),
-        "fault": probe.fault or None,
-        "figures": {name: value for name, value in probe.figures.items() if np.isfinite(value)},
+        "probes": [each.as_json() for each in capacity.probes],
     }

@@ -16,7 +16,7 @@ from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.experiments.sweep.grammar import AS_WRITTEN, COMMANDS, KEEP, LEAVE, SHUFFLED, URL, WORDS
 from llama_load.experiments.sweep.locust_flags import merged
-from llama_load.experiments.sweep.plan import FlagValues, Load, Plan, PlannedServer, Setting, Workload
+from llama_load.experiments.sweep.plan import FlagValues, Load, Plan, PlannedServer, Setting, Target, Workload
 from llama_load.experiments.sweep.tests_load import PROCESS, parse_test
 
 MOST_CELLS = 10_000
@@ -24,6 +24,7 @@ _PLACEHOLDER = re.compile(r"\{([\w.-]+)\}")
 # Keeps other than this out of folder names.
 _UNSAFE = re.compile(r"[^\w.=+-]+")
 LLAMA_SERVERS = ("llama-server", "embedded")
+WITH_MODEL = ("llama-server", "vllm", "llama-cpp-python")  # without one they cannot start
 # Of all tests, whatever the plan's workloads are.
 _TESTS = Workload(str(bundled("locustfiles/synthetic.py")), "synthetic")
 Chosen = dict[str, tuple[str, Any]]
@@ -56,6 +57,8 @@ def expand(plan: Plan) -> list[Cell]:
         block.append(condition)
         if len(block) * plan.repeats > MOST_CELLS:
             raise UsageError(f"the plan has over {MOST_CELLS} cells; vary less, or split it")
+    if not block:
+        raise UsageError("the plan has no cells: every server has an empty model and no URL; give one of them a model")
     numbers = range(1, plan.repeats + 1)
     if plan.order == AS_WRITTEN:
         return [_repeated(cell, number, plan) for cell in block for number in numbers]
@@ -82,6 +85,17 @@ def conditions(plan: Plan) -> Iterator[Cell]:
                 chosen[setting.name] = (setting.labels[place], setting.values[place])
                 varied, own = _changed(varied, setting, place)
                 flags |= own
+            url = "" if server.kind == URL else str(varied.settings.get(URL, ""))
+            if url:
+                varied = replace(varied, kind=URL, settings={URL: url})
+                inert = [setting.name for setting in applying if not _applies(setting, varied, plan)]
+                if any(place for setting, place in zip(applying, places, strict=True) if setting.name in inert):
+                    continue  # what changes only how it is started makes no further cells
+                chosen = {name: value for name, value in chosen.items() if name not in inert}
+            elif server.kind != URL:
+                varied = replace(varied, settings={name: value for name, value in varied.settings.items() if name != URL})
+            if not url and server.kind in WITH_MODEL and varied.settings.get("model") == "":
+                continue  # the plan leaves it out
             labels = {name: label for name, (label, _) in chosen.items()}
             ready = replace(varied, settings=_filled(varied.settings, chosen))
             loads = [load for load in plan.loads if server.name in (load.servers or (server.name,))]
@@ -97,19 +111,23 @@ def _cache_flags(plan: Plan, server: PlannedServer, load: Load, given: FlagValue
     that runs on has the prompts of the cells before."""
     if load.test:
         is_at_depth = load.depth and parse_test(load.test)[0] == PROCESS
-        return {"cache-prompt": ["off"]} if server.kind in LLAMA_SERVERS and not is_at_depth else {}
+        return {"cache-prompt": ["off"]} if server.kind in (*LLAMA_SERVERS, URL) and not is_at_depth else {}
     runs_on = server.kind == URL or plan.after_a_cell == KEEP
     return {"bust-prefix-cache": [True]} if runs_on and plan.cache == LEAVE and "cache-prompt" not in given else {}
 
 
 def _applies(setting: Setting, server: PlannedServer, plan: Plan) -> bool:
     """Whether a setting changes anything for this server."""
-    if any(
-        target.path[0] == "flags" or (target.server in ("", server.name) and server.kind != URL) for target, _ in setting.targets
-    ):
+    if any(target.path[0] == "flags" or (target.server in ("", server.name) and is_changed(server, target))
+           for target, _ in setting.targets):  # fmt: skip
         return True
     places = [server.settings, plan.flags, *(workload.flags for workload in plan.workloads), *(load.flags for load in plan.loads)]
     return f"{{{setting.name}}}" in str(places)
+
+
+def is_changed(server: PlannedServer, target: Target) -> bool:
+    """Whether a server of this kind has what the target changes: of one that runs already only its URL can be changed."""
+    return server.kind != URL or target.path[0] == URL
 
 
 def _changed(server: PlannedServer, setting: Setting, place: int) -> tuple[PlannedServer, FlagValues]:
@@ -120,7 +138,7 @@ def _changed(server: PlannedServer, setting: Setting, place: int) -> tuple[Plann
         value = values[place]
         if target.path[0] == "flags":
             flags[target.path[1]] = [value]
-        elif target.server in ("", server.name):
+        elif target.server in ("", server.name) and is_changed(server, target):
             if target.path[0] == "env":
                 settings["env"] = dict(settings.get("env", {})) | {target.path[1]: value}
             elif target.path[0] in WORDS:
@@ -146,11 +164,12 @@ def _filled(value: Any, chosen: Chosen) -> Any:
 def _repeated(cell: Cell, repeat: int, plan: Plan) -> Cell:
     """A repeat of a cell. All cells of a repeat send the same prompts, those of the next repeat others."""
     flags = {"seed": [plan.seed + repeat - 1]} | cell.flags
+    load = {name: value for name, value in asdict(cell.load).items() if name != "search" or value is not None}
     what = {
         "server": asdict(cell.server),
         "settings": cell.settings,
         "workload": asdict(cell.workload),
-        "load": asdict(cell.load),
+        "load": load,
         "flags": flags,
         "repeat": repeat,
     }

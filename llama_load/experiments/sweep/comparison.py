@@ -64,8 +64,10 @@ def compare_cells(sweep: Sweep) -> SweepComparison:
     own = list(rows)
     for file in sweep.plan.llama_bench_files:
         rows += rows_of_file(Path(file), len(sweep.cells))
-    entries = [sweep.folder.ended[cell.key] for cell in sweep.cells if cell.key in sweep.folder.ended]
-    notes = [f"{entry.title}: {note}" for entry in entries for note in entry.notes]
+    notes = []
+    for cell in sweep.cells:
+        name = cell.title + (f", repeat {cell.repeat}" if sweep.plan.repeats > 1 else "")
+        notes += [f"{name}: {note}" for note in sweep.folder.ended[cell.key].notes] if cell.key in sweep.folder.ended else []
     tables = make_tables(sweep.plan, rows)
     tables = [table for table in tables if table.rows] or tables  # without those of parts that were left out
     return SweepComparison(sweep, rows, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))

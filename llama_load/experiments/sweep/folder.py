@@ -23,6 +23,7 @@ from llama_load.runs import FolderLock, lock_folder, write_whole
 
 PLAN, CELLS, ABOUT = "plan.yaml", "cells.jsonl", "about.json"
 DONE, FAILED, PERPLEXITY = "done", "failed", "perplexity"
+SERVERS = "servers"
 MOST_JOURNAL_BYTES = 256 << 20
 
 
@@ -53,7 +54,7 @@ class SweepFolder:
 
     def __init__(self, path: Path, lock: FolderLock, ended: dict[str, Ended]) -> None:
         self.path, self._lock, self.ended = path, lock, ended
-        self.runs, self.servers = path / "runs", path / "servers"
+        self.runs, self.servers = path / "runs", path / SERVERS
 
     def note(self, entry: Ended) -> None:
         """Append an entry to the journal, synced to disk."""
@@ -101,7 +102,7 @@ def open_folder(path: Path, cells: Sequence[Cell], plan_text: bytes, version: st
                 "give another --out, or --accept-changes to keep those and run the others"
             )
         (path / "runs").mkdir(exist_ok=True)
-        (path / "servers").mkdir(exist_ok=True)
+        (path / SERVERS).mkdir(exist_ok=True)
         write_whole(path / PLAN, plan_text)
         write_whole(path / ABOUT, msgspec.json.encode(about))
         return SweepFolder(path, lock, read_journal(path))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from llama_load.experiments.sweep.shapes import Checked, Key, ListOf, MapOf, Number, Object, Scalar, Shape, Text, YesNo
+from llama_load.metrics.slo import parse_slo
 
 MOST_REPEATS = 1000
 SHUFFLED, INTERLEAVED, AS_WRITTEN = ORDERS = ("shuffled", "interleaved", "as-written")
@@ -41,10 +42,11 @@ _WITH_RPC = _STARTED | {
     "rpc-workers": Key(Number(0, 64, is_whole=True), "number of RPC workers to start on this machine"),
     "rpc-worker": Key(_TEXTS, "their command without address (default: ggml-rpc-server beside llama-server)"),
 }
-URL = "url"
+URL, FIT = "url", "fit-params"
+_FIT = Key(Text(), "a llama-fit-params program: the flags that it fits to the memory go to servers/CELL/fit_param.cmd")
 KINDS: dict[str, Key] = {
     URL: Key(Text(), "a server that already runs: its base URL"),
-    "llama-server": Key(Object(_WITH_RPC), "start llama.cpp's llama-server, with RPC workers if asked for"),
+    "llama-server": Key(Object(_WITH_RPC | {FIT: _FIT}), "start llama.cpp's llama-server, on request with RPC workers"),
     "embedded": Key(
         Object({name: key for name, key in _STARTED.items() if name != "program"}),
         "start the embedded llama-server of the extra `demo`; without a model it makes a small random one",
@@ -73,7 +75,7 @@ WORKLOAD = Object(
 )
 COLUMN = Object(
     {
-        "value": Key(Text(), "what it shows: see the list of values", required=True),
+        "value": Key(Text(), "the value to show: see the list of values", required=True),
         "name": Key(Text(), "its heading (default: the value's own, in the plan's language)"),
         "best": Key(Text(("max", "min", "none")), "print the best in bold (default: by the value; `none` for no bold)"),
         "decimals": Key(Number(0, 9, is_whole=True), "digits behind the point"),
@@ -101,7 +103,38 @@ TABLE = Object({
 })  # fmt: skip
 
 
+CONCURRENCY, RATE = VARIED = ("concurrency", "rate")
+# Of locust's flags, these are a search's own.
+SET_BY_SEARCH = ("u", "users", "num-prompts", "request-rate", "stages", "trace", "t", "run-time", "r", "spawn-rate", "goodput",
+                 "hand-over", "end-below")  # fmt: skip
+SEARCH = Object({
+    "goodput": Key(_TEXTS, "objectives: METRIC:MILLISECONDS, or WORKLOAD=METRIC:MILLISECONDS", required=True),
+    "share": Key(Number(0.5, 0.999), "share of the requests that must meet all of them (default 0.9)"),
+    "vary": Key(Text(VARIED), "users (concurrency, the default), or requests per second (rate)"),
+    "max-users": Key(Number(1, 10**5, is_whole=True), "try no more users (default 4096)"),
+    "max-time": Key(Number(1, 1e7), "seconds for the search of a cell (default: cell-time-limit-s)"),
+    "max-requests": Key(Number(1, 10**8, is_whole=True), "requests for the search of a cell"),
+    "probe-requests": Key(Number(100, 10**6, is_whole=True), "of a rate: requests of a probe (default 1500)"),
+})  # fmt: skip
+
+
+def _search_fault(load: Any) -> str:
+    own = [name for name in load if name in SET_BY_SEARCH]
+    if own:
+        return f"{own[0]} is set by the search; leave it out"
+    if "tests" in load:
+        return "a search and tests are two loads; write them apart"
+    for word in (word for text in load["search"]["goodput"] for word in text.split()):
+        try:
+            parse_slo(word.rpartition("=")[2])
+        except ValueError as error:
+            return f"search.goodput: {str(error).removeprefix('--goodput ')}"
+    return ""
+
+
 def _load_fault(load: Any) -> str:
+    if "search" in load and (fault := _search_fault(load)):
+        return fault
     wrong = [test for test in load.get("tests") or [] if not TEST.fullmatch(test)]
     if wrong:
         return f"tests are ppN (prompt processing) and tgN (token generation), got {wrong[0]}"
@@ -119,6 +152,7 @@ class _Load:
         "depth": Key(
             ListOf(Number(0, 10**7, is_whole=True), or_one=True), "tokens already in the context before each test (default 0)"
         ),
+        "search": Key(SEARCH, "search the capacity of each cell, instead of running one load"),
         "servers": Key(_TEXTS, "only for these servers (default: all)"),
         "takes-s": Key(Number(0, 1e7), "estimated seconds of a cell, for --dry-run"),
     }
@@ -149,10 +183,11 @@ PLAN = Object({
     "load": Key(ListOf(LOAD, or_one=True), "loads: flags of `locust` without dashes: {u: 8, num-prompts: 64}", required=True),
     "workload": Key(ListOf(WORKLOAD, or_one=True), "locustfiles (default: sharegpt_chat); tests always use synthetic"),
     "vary": Key(
-        MapOf(MapOf(ListOf(Scalar()), least=1)),
+        MapOf(MapOf(ListOf(Scalar(), or_one=True), least=1)),
         "settings by name, each with what it changes and the values: SERVER.model, SERVER.args+ (added to args), SERVER.env.NAME, "
-        "or flags.NAME; without SERVER. it changes all servers that are started. `values` alone fill {name} in args, flags and "
-        "env; `labels` names the values in tables",
+        "SERVER.url (of one that already runs; empty: start it), or flags.NAME; without SERVER. it changes all servers that are "
+        "started. One value instead of a list stands for all; an empty SERVER.model leaves the server out. `values` alone fill "
+        "{name} in args, flags and env; `labels` names the values in tables",
     ),
     "repeats": Key(Number(1, MOST_REPEATS, is_whole=True), "how often each cell runs (default 1)"),
     "order": Key(

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from llama_load.experiments.sweep.grammar import CHINESE
 from llama_load.experiments.sweep.tables import MadeTable
 from llama_load.foreign_text import printable
-from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, colour, figure, hover, page_script, source, style_sheet
+from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, colour, figure, hover, page_script, style_sheet
 from llama_load.reports.html.page import environment, policy
+from llama_load.reports.html.plot import Field, factor_range, source
 
 MOST_BARS, MOST_CHARTS = 40, 24
 MOST_LABEL = 40
@@ -54,8 +55,6 @@ def _charts(tables: Sequence[MadeTable]) -> list[Chart]:
 
 
 def _bars(table: MadeTable, place: int) -> Chart | None:
-    from bokeh.models import FactorRange
-
     rows = [(row, row[place].value) for row in table.rows if row[place].value is not None][:MOST_BARS]
     if len(rows) < 2 or len({value for _, value in rows}) < 2:
         return None
@@ -69,10 +68,10 @@ def _bars(table: MadeTable, place: int) -> Chart | None:
     names = [printable(name) for name in names]
     head = printable(table.heads[place].name)
     values = [value for _, value in rows if value is not None]
-    plot = figure(head, "", height=60 + 26 * len(rows), y_range=FactorRange(*reversed(names)), y_axis_type="auto", zoom="both")
-    plot.x_range.start = min(0.0, *values)
+    plot = figure(head, "", height=60 + 26 * len(rows), y_range=factor_range(names[::-1]), zoom="both")
+    plot.x_range.set(start=min(0.0, *values))
     data = source(name=names, value=values, colour=[colour("orange" if row[place].best else "blue") for row, _ in rows])
-    bars = plot.hbar(y="name", right="value", height=0.7, fill_color="colour", line_color=None, source=data)
+    bars = plot.bars("name", None, "value", data, height=0.7, fill_color=Field("colour"), line_color=None)
     hover(plot, [bars], [("", "@name"), (head, "@value{0.00}")])
     summary = "; ".join(f"{name}: {row[place].text}" for name, (row, _) in zip(names, rows, strict=True))
     return Chart(plot, " - ".join(filter(None, (table.title, head))), summary)

@@ -39,6 +39,7 @@ class Load:
     flags: FlagValues
     test: str = ""
     depth: int = 0
+    search: Mapping[str, Any] | None = None  # the capacity is searched: see `grammar.SEARCH`
     servers: tuple[str, ...] = ()  # only these; () is all
     takes_s: float | None = None
 

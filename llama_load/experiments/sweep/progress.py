@@ -12,7 +12,7 @@ from typing import Any
 from llama_load.experiments.sweep.cells import Cell
 from llama_load.experiments.sweep.folder import DONE, FAILED, Ended
 from llama_load.experiments.sweep.markdown import terminal_table
-from llama_load.experiments.sweep.rows import rows_of
+from llama_load.experiments.sweep.rows import Row, rows_of
 from llama_load.experiments.sweep.runner import Sweep
 from llama_load.experiments.sweep.tables import MISSING, make_tables
 from llama_load.experiments.sweep.time_needed import duration, needed_s
@@ -29,6 +29,7 @@ class Progress(AbstractContextManager["Progress"]):
         self._now: tuple[Cell, str, float] | None = None
         self._live: Any = None
         self._shown: tuple[int, list[str]] = (0, [])
+        self._rows: dict[str, list[Row]] = {}
 
     def __enter__(self) -> Progress:
         """Begin the live table, in a terminal."""
@@ -54,6 +55,7 @@ class Progress(AbstractContextManager["Progress"]):
         """See `runner.Watcher`."""
         self._now = None
         self._pending = [each for each in self._pending if each is not cell]
+        self._rows.pop(cell.key, None)  # it had failed, and was run again
         if self._live is None:
             outcome = entry.reason and f"{MISSING}: {entry.reason}"
             notes = "".join(f" ({note})" for note in entry.notes)
@@ -95,6 +97,9 @@ class Progress(AbstractContextManager["Progress"]):
         if not done:
             return []
         if self._shown[0] != len(done):
-            rows = [row for place, cell in enumerate(done) for row in rows_of(cell, self._sweep.outcome(cell), place)]
+            for place, cell in enumerate(self._sweep.cells):
+                if cell.key in self._sweep.folder.ended and cell.key not in self._rows:  # run folders are read once
+                    self._rows[cell.key] = rows_of(cell, self._sweep.outcome(cell), place)
+            rows = [row for cell in done for row in self._rows[cell.key]]
             self._shown = (len(done), terminal_table(make_tables(self._sweep.plan, rows)[0])[:40])
         return [Text("\n".join(self._shown[1]))]

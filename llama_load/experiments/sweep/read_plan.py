@@ -168,13 +168,8 @@ class _Builder:
     def _server(self, name: str, raw: dict[str, Any]) -> PlannedServer:
         (kind,) = (key for key in raw if key in KINDS)
         settings = {URL: raw[URL]} if kind == URL else raw[kind]
-        if kind == URL and not str(raw[URL]).startswith(("http://", "https://")):
-            self._fault("servers", f"servers.{name}.url must begin with http:// or https://, got {raw[URL]}", name)
-        elif kind == URL and "{" not in str(raw[URL]):
-            try:
-                parse_url(str(raw[URL]))
-            except ValueError as error:
-                self._fault("servers", f"servers.{name}.url: {error}", name)
+        if kind == URL and (fault := _url_fault(str(raw[URL]))):
+            self._fault("servers", f"servers.{name}.url {fault}", name)
         try:
             words(settings.get("args", []) if kind != URL else [])
         except UsageError as error:
@@ -190,6 +185,9 @@ class _Builder:
     def _setting(self, name: str, raw: dict[str, list[Any]], servers: tuple[PlannedServer, ...]) -> Setting:
         if name in RESERVED:
             self._fault("vary", f"vary.{name}: this name has a meaning of its own in tables; choose another", name)
+        most = max(map(len, raw.values()), default=0)
+        own = (LABELS, VALUES)  # elsewhere one value stands for all
+        raw = {text: values * most if len(values) == 1 and text not in own else values for text, values in raw.items()}
         targets = {text: values for text, values in raw.items() if text not in (LABELS, VALUES)}
         lengths = {len(values) for values in raw.values()}
         if not targets and VALUES not in raw:
@@ -204,9 +202,21 @@ class _Builder:
         parsed = tuple((self._target(name, text, servers), tuple(values)) for text, values in targets.items())
         values = raw[VALUES] if VALUES in raw else next(iter(targets.values()))
         labels = short_labels([str(value) for value in raw.get(LABELS, values)])
+        for text, each in targets.items():
+            if text.split(".")[-1] == URL:
+                self._urls(name, text, [str(url) for url in each if url != ""])
         if len(set(labels)) < len(labels):
             self._fault("vary", f"vary.{name}: two values are labelled alike; give different labels", name)
         return Setting(name, labels, tuple(values), parsed)
+
+    def _urls(self, setting: str, target: str, urls: list[str]) -> None:
+        """Faults of URLs that a setting varies."""
+        for url in sorted(set(urls)):
+            if fault := _url_fault(url):
+                self._fault("vary", f"vary.{setting}: {target} {fault}", setting)
+            elif urls.count(url) > 1:
+                sentence = f"{target} has {url} for {urls.count(url)} values, but one server has one of them; give a list of URLs"
+                self._fault("vary", f"vary.{setting}: {sentence}", setting)
 
     def _target(self, setting: str, text: str, servers: tuple[PlannedServer, ...]) -> Target:
         is_added, parts = text.endswith("+"), text.removesuffix("+").split(".")
@@ -216,9 +226,8 @@ class _Builder:
                 self._fault("vary", f"vary.{setting}: {fault}", setting)
             return Target("", ("flags", parts[1]), is_added)
         server = parts.pop(0) if parts[0] in names else ""
-        chosen = [each for each in servers if server in ("", each.name) and each.kind != URL]
-        shapes = [KINDS[each.kind].shape for each in chosen]
-        known = {key for shape in shapes if isinstance(shape, Object) for key in shape.keys}
+        shapes = [KINDS[each.kind].shape for each in servers if server in ("", each.name)]
+        known = {key for shape in shapes if isinstance(shape, Object) for key in shape.keys} | ({URL} if server else set())
         is_env = len(parts) == 2 and parts[0] == "env"
         if not (is_env or (len(parts) == 1 and parts[0] in known - {"env"})):
             fields = ", ".join(sorted(known - {"env"})) or "nothing of a URL"
@@ -242,8 +251,9 @@ class _Builder:
             self._numbers |= {id(load): number for load in loads}
             return loads
         shown = [(name, ",".join(map(str, values))) for name, values in flags.items() if values != [""]]
-        label = raw.get("label") or " ".join(name if value == "True" else f"{name}={value}" for name, value in shown)
-        load = Load(label or "default", flags, **rest)
+        found = [f"capacity within {' '.join(raw['search']['goodput'])}"] if "search" in raw else []
+        found += [name if value == "True" else f"{name}={value}" for name, value in shown]
+        load = Load(raw.get("label") or " ".join(found) or "default", flags, search=raw.get("search"), **rest)
         self._numbers[id(load)] = number
         return [load]
 
@@ -277,6 +287,18 @@ class _Builder:
                 self._fault("tables", f"tables[{number + 1}]: {fault}")
         rest = {key.replace("-", "_"): value for key, value in raw.items() if key not in ("columns", "sort-by")}
         return Table(tuple(columns), sort_by=tuple(raw.get("sort-by", ())), **rest)
+
+
+def _url_fault(url: str) -> str:
+    """What is wrong with a server's URL; empty if nothing is. One with a {name} is known in a cell only."""
+    if not url.startswith(("http://", "https://")):
+        return f"must begin with http:// or https://, got {url}"
+    try:
+        if "{" not in url:
+            parse_url(url)
+    except ValueError as error:
+        return f"cannot be used: {error}"
+    return ""
 
 
 def short_labels(labels: Sequence[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from llama_load.experiments.sweep.gguf_facts import gguf_facts, size_text
 from llama_load.experiments.sweep.grammar import URL
 from llama_load.experiments.sweep.server import backend_name, gpu_count, model_name, model_path, uses_rpc, words_of
 from llama_load.experiments.sweep.tests_load import PROCESS, parse_test
-from llama_load.experiments.sweep.values import ARGUMENT, CONSTANT, PATH, VARIABLE
+from llama_load.experiments.sweep.values import ARGUMENT, BY_GPU, CONSTANT, PATH, VARIABLE
 from llama_load.foreign_text import printable, printable_json
 from llama_load.metrics.check import FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.metrics.latencies import predict_per_s, prompt_per_s
@@ -26,7 +26,10 @@ from llama_load.reports.request_table import request_table
 from llama_load.runs import load_run
 
 MOST_SUMMARY_BYTES = 64 << 20
+SEARCH_JSON = "search.json"
 NOT_RANKED = (FAILED, INCOMPLETE, NOT_COMPARABLE)
+LEAST_PROCESSED = 0.9  # of a test's prompt tokens: BOS and the beginning of a cached prefix may differ by a few
+IN_CACHE = "its prompt tokens came from the server's cache; restart the server, or give another seed"
 CLIENT_TIMES = "‡"  # behind a rate computed from TTFT or TPOT
 Measured = float | None
 
@@ -50,6 +53,7 @@ class Row:
     repeat: int
     place: int  # in the order of the plan
     stage: int = 0
+    is_stage: bool = False  # of a run in stages
     figures: Mapping[str, Any] = field(default_factory=dict)  # keys of summary.json, flat and below llama_load
     samples: dict[str, list[float]] = field(default_factory=dict)  # a value per request
     marks: dict[str, str] = field(default_factory=dict)
@@ -93,10 +97,19 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
     def row(**rest: Any) -> Row:
         return Row(**({"facts": dict(base), "repeat": cell.repeat, "place": place, "words": words, "env": env} | rest))
 
+    if cell.load.search is not None and not outcome.reason:
+        return [row(**_searched(outcome.folder, base))]
     if outcome.reason:
         places = [base | {"concurrency": each} for each in planned_concurrency(cell)]
         return [
-            row(facts=facts, stage=stage, reason=outcome.reason, is_ranked=False, figures=dict(outcome.extra))
+            row(
+                facts=facts,
+                stage=stage,
+                is_stage=len(places) > 1,
+                reason=outcome.reason,
+                is_ranked=False,
+                figures=dict(outcome.extra),
+            )
             for stage, facts in enumerate(places)
         ]
     try:
@@ -128,20 +141,42 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
             "vram_mib": _telemetry(ours, name).get("vram_peak_mib"),
         }
         peaks = [gpu.get("vram_peak_mib") for gpu in _telemetry(ours, name).get("by_gpu") or [] if isinstance(gpu, Mapping)]
-        facts["vram_by_gpu"] = " / ".join(f"{peak:.0f}" for peak in peaks if isinstance(peak, int | float))
+        flat |= {f"{BY_GPU}.{number}": peak for number, peak in enumerate(peaks)}
         rates = flat.get("spec_decode_per_position_acceptance_rates") or []
         facts["accepted_by_position"] = " / ".join(f"{rate:.2f}" for rate in rates if isinstance(rate, int | float))
         if not facts["gpus"] and isinstance(count := _telemetry(ours, name).get("gpus"), int | float):
             facts["gpus"] = f"{count:.0f}"
-        reasons = dict(outcome.extra_reasons) | doubts | {"vram_mib": "telemetry saw no GPU in use"}
+        reasons = dict(outcome.extra_reasons) | doubts | dict.fromkeys(("vram_mib", f"{BY_GPU}.0"), "telemetry saw no GPU in use")
         rows.append(
-            row(facts=facts, stage=len(rows), figures=flat, reasons=reasons, is_ranked=is_ranked and bool(flat.get("completed")))
+            row(
+                facts=facts,
+                stage=len(rows),
+                is_stage=bool(name),
+                figures=flat,
+                reasons=reasons,
+                is_ranked=is_ranked and bool(flat.get("completed")),
+            )
         )
         rows[-1].cause = str(verdict.get("headline") or verdict.get("word") or "no verdict")
         if not flat.get("completed"):
             rows[-1].reasons |= dict.fromkeys(flat, f"no request succeeded: {facts['reasons'] or 'none ended'}")
     _add_requests(rows, cell, outcome.folder, manifest)
     return rows
+
+
+def _searched(folder: Path, base: dict[str, str]) -> dict[str, Any]:
+    """The row of a cell whose capacity was searched. One that is only a lower bound is not ranked."""
+    try:
+        found = _document(folder / SEARCH_JSON)
+    except (OSError, msgspec.DecodeError) as error:
+        return {"reason": f"its search cannot be read: {printable(str(error), 200)}", "is_ranked": False}
+    sentence, low, high = str(found.get("sentence") or ""), found.get("low"), found.get("high")
+    is_known = isinstance(low, int | float) and isinstance(high, int | float)
+    value = found.get("capacity") if isinstance(found.get("capacity"), int | float) else 0
+    interval = f"{low:.4g} to {high:.4g}" if is_known else f"at least {value:.4g}"
+    facts = base | {"capacity_interval": f"{interval} {found.get('unit')}", "binds": str(found.get("binding") or "")}
+    figures = {name: found.get(name) for name in ("capacity", "requests")}
+    return {"facts": facts, "figures": figures, "is_ranked": is_known, "cause": sentence, "reasons": {"capacity": sentence}}
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -231,7 +266,7 @@ def _add_requests(rows: list[Row], cell: Cell, folder: Path, manifest: Mapping[s
             rates, is_client = test_rates(own, cell.load.test)
             row.samples["ts"] = rates
             if not rates:
-                row.reasons["ts"] = "no request of the test succeeded"
+                row.reasons["ts"] = "no request of the test succeeded" if not len(own.ok()) else IN_CACHE
             if is_client:
                 row.marks["ts"] = CLIENT_TIMES
     start = rows[0].number("server_start_s")
@@ -249,7 +284,8 @@ def test_rates(records: Records, test: str) -> tuple[list[float], bool]:
     """Tokens per second of each successful request of a test, and whether they come from the client's times.
 
     pp: prompt tokens that the server processed / its prompt time; tg: (output tokens - 1) / its time of decoding. Without the
-    server's timings: prompt tokens / TTFT, and 1 / TPOT; these include the network and HTTP.
+    server's timings: the test's tokens / TTFT, and 1 / TPOT; these include the network and HTTP. A request whose tokens came from
+    the cache, as of a server that had them from an earlier sweep, has no rate of pp.
     """
     ok = records.ok()
     names = (
@@ -258,13 +294,23 @@ def test_rates(records: Records, test: str) -> tuple[list[float], bool]:
         "output_tokens",
         "server_predict_ms",
         "prompt_tokens",
+        "cached_tokens",
         "ttft_ms",
         "tpot_ms",
     )
     columns = {name: [None if np.isnan(value) else float(value) for value in ok.numbers(name)] for name in names}
-    if parse_test(test)[0] == PROCESS:
+    kind, tokens = parse_test(test)
+    if kind == PROCESS:
+        uncached = [
+            processed if processed is not None or sent is None else sent - (cached or 0.0)
+            for processed, sent, cached in zip(
+                columns["server_prompt_tokens"], columns["prompt_tokens"], columns["cached_tokens"], strict=True
+            )
+        ]
+        is_whole = [count is None or count >= LEAST_PROCESSED * tokens for count in uncached]
         own = [prompt_per_s(n, ms) for n, ms in zip(columns["server_prompt_tokens"], columns["server_prompt_ms"], strict=True)]
-        client = [prompt_per_s(n, ms) for n, ms in zip(columns["prompt_tokens"], columns["ttft_ms"], strict=True)]
+        client = [prompt_per_s(float(tokens), ms) for ms in columns["ttft_ms"]]
+        own, client = ([rate if whole else None for rate, whole in zip(each, is_whole, strict=True)] for each in (own, client))
     else:
         own = [predict_per_s(n, ms) for n, ms in zip(columns["output_tokens"], columns["server_predict_ms"], strict=True)]
         client = [1e3 / ms if ms else None for ms in columns["tpot_ms"]]

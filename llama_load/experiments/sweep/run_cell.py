@@ -1,4 +1,4 @@
-"""Runs Locust for one cell: a process of its own, which ends with the sweep and within the cell's time limit."""
+"""Runs Locust for the cells, each in a process of its own, which ends with the sweep and within the cell's time limit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,37 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from llama_load.experiments.sweep.cells import Cell
 from llama_load.experiments.sweep.locust_flags import flag_words
 from llama_load.foreign_text import printable
+from llama_load.processes import end_with_parent
 
 # Of Locust's exit codes: 0 good, 1 a threshold or failed requests. Others leave no whole run.
 WHOLE = (0, 1)
 ENDS_WITHIN_S = 30.0  # after SIGINT: the report is written
+FORKER = "llama_load.swarm.run_forker"
+FORKER_ENDS_WITHIN_S = ENDS_WITHIN_S + 10
 TAIL_BYTES = 4096
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class Order(msgspec.Struct, frozen=True):
+    """A run for the forker: Locust's arguments, the file for what it prints, and its time limit."""
+
+    words: list[str]
+    log: str
+    limit_s: float
+
+
+class End(msgspec.Struct, frozen=True):
+    """How a run ended: its exit code, and whether it was ended because of the time limit."""
+
+    code: int
+    is_late: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,43 +49,60 @@ class CellRun:
     reason: str
 
 
-def locust_command(cell: Cell, url: str, folder: Path) -> list[str]:
-    """The command line of a cell."""
-    command = [sys.executable, "-m", "locust", "-f", cell.workload.file, "--headless", "--host", url, "--run-dir", str(folder)]
-    return [*command, "--loglevel", "WARNING", *flag_words(cell.flags)]
+def locust_words(cell: Cell, url: str, folder: Path) -> list[str]:
+    """Locust's arguments of a cell."""
+    words = ["-f", cell.workload.file, "--headless", "--host", url, "--run-dir", str(folder)]
+    return [*words, "--loglevel", "WARNING", *flag_words(cell.flags)]
 
 
-def run_locust(cell: Cell, url: str, folder: Path, limit_s: float) -> CellRun:
-    """Run a cell; what Locust prints goes to a file beside the run folder. On KeyboardInterrupt Locust is ended first."""
-    log = folder.with_name(f"{folder.name}.log")
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            locust_command(cell, url, folder),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is ours: Locust must not be ended twice
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-        )
-        is_late = False
+class LocustRuns:
+    """Runs Locust once per cell. The processes are forked from one that has imported it (docs/decisions/014)."""
+
+    def __init__(self) -> None:
+        self._forker: subprocess.Popen[bytes] | None = None
+
+    def run(self, cell: Cell, url: str, folder: Path, limit_s: float) -> CellRun:
+        """Run a cell; what Locust prints goes to a file beside the run folder. After a KeyboardInterrupt `close` ends Locust."""
+        log = folder.with_name(f"{folder.name}.log")
+        end = self._ended(Order(locust_words(cell, url, folder), str(log), limit_s))
+        if end.is_late:
+            return CellRun(end.code, f"it took longer than cell-time-limit-s ({limit_s:g} s)")
+        if end.code not in WHOLE or not (folder / "summary.json").is_file():
+            return CellRun(end.code, f"locust ended with exit code {end.code}: {_last_line(log)}")
+        return CellRun(end.code, "")
+
+    def _ended(self, order: Order) -> End:
+        """Give the order to the forker, and wait for the end of the run."""
+        with open(order.log, "wb") as log:  # noqa: PTH123 (a text)
+            if self._forker is None:
+                self._forker = subprocess.Popen(
+                    [sys.executable, "-m", FORKER],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C is ours: Locust must not be ended twice
+                    preexec_fn=partial(end_with_parent, signal.SIGKILL, os.getpid()),
+                )
+        assert self._forker.stdin is not None
+        assert self._forker.stdout is not None
+        with suppress(BrokenPipeError):
+            self._forker.stdin.write(msgspec.json.encode(order) + b"\n")
+            self._forker.stdin.flush()
+        if answer := self._forker.stdout.readline():
+            return msgspec.json.decode(answer, type=End)
+        return End(self.close() or -1, is_late=False)  # it was killed, or an import failed
+
+    def close(self) -> int:
+        """End the forker, and with it a run that goes on: the forker's exit code."""
+        forker, self._forker = self._forker, None
+        if forker is None:
+            return 0
         try:
-            process.wait(limit_s)
+            forker.communicate(timeout=FORKER_ENDS_WITHIN_S)
         except subprocess.TimeoutExpired:
-            is_late = True
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(ENDS_WITHIN_S)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    code = process.returncode
-    if is_late:
-        return CellRun(code, f"it took longer than cell-time-limit-s ({limit_s:g} s)")
-    if code not in WHOLE or not (folder / "summary.json").is_file():
-        return CellRun(code, f"locust ended with exit code {code}: {_last_line(log)}")
-    return CellRun(code, "")
+            forker.kill()
+            forker.communicate()
+        return forker.returncode
 
 
 def _last_line(log: Path) -> str:
@@ -75,12 +112,3 @@ def _last_line(log: Path) -> str:
         lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()]
     said = [line for line in lines if line and not line.startswith("Run folder")]
     return printable(said[-1], 300) if said else "it printed nothing"
-
-
-def _end_with_parent() -> None:
-    """The kernel ends Locust if the sweep is killed."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        os._exit(1)

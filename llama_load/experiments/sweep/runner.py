@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from llama_load.errors import LlamaLoadError, RunError
@@ -16,8 +17,8 @@ from llama_load.experiments.sweep.grammar import EMPTY
 from llama_load.experiments.sweep.plan import Plan
 from llama_load.experiments.sweep.quality import QualityOf
 from llama_load.experiments.sweep.rows import Outcome
-from llama_load.experiments.sweep.run_cell import run_locust
-from llama_load.experiments.sweep.running_server import RunningServer
+from llama_load.experiments.sweep.run_cell import CellRun, LocustRuns
+from llama_load.experiments.sweep.running_server import CellServer, RunningServer
 from llama_load.foreign_text import printable
 
 LAST_WORDS = 2  # lines of a server's log in a reason
@@ -31,6 +32,13 @@ class Watcher(Protocol):
 
     def ended(self, cell: Cell, entry: Ended) -> None:
         """A cell ended."""
+
+
+class Searcher(Protocol):
+    """Searches the capacity of a cell, or continues a search that was interrupted."""
+
+    def __call__(self, cell: Cell, server: CellServer, url: str, folder: Path, limit_s: float) -> CellRun:
+        """The search of a cell on its server, at `url`; `folder` is the search's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +63,37 @@ class Sweep:
         return Outcome(folder, entry.reason, entry.extra, entry.extra_reasons)
 
 
-def run_cells(sweep: Sweep, watcher: Watcher, *, retry_failed: bool = False) -> None:
+def run_cells(sweep: Sweep, watcher: Watcher, *, searcher: Searcher | None = None, retry_failed: bool = False) -> None:
     """Run all cells that have not ended. On KeyboardInterrupt the cell is left unfinished and the server stopped."""
     plan, folder = sweep.plan, sweep.folder
     server = RunningServer(folder.servers, plan.after_a_cell, empties_cache=plan.cache == EMPTY)
-    quality = QualityOf(plan.perplexity, folder)
+    quality, runs = QualityOf(plan.perplexity, folder), LocustRuns()
     try:
         for cell in sweep.pending(retry_failed=retry_failed):
-            folder.put_aside(cell)
-            entry = run_one(cell, plan, folder, server=server, quality=quality, watcher=watcher)
+            if cell.load.search is None or cell.key in folder.ended:  # a search that was interrupted continues
+                folder.put_aside(cell)
+            entry = run_one(cell, plan, folder, server=server, quality=quality, runs=runs, watcher=watcher, searcher=searcher)
             server.cell_over()
             folder.note(entry)
             watcher.ended(cell, entry)
     finally:
-        server.stop()
+        try:
+            runs.close()
+        finally:  # also at a second Ctrl-C
+            server.stop()
 
 
-def run_one(cell: Cell, plan: Plan, folder: SweepFolder, *, server: RunningServer, quality: QualityOf, watcher: Watcher) -> Ended:
+def run_one(
+    cell: Cell,
+    plan: Plan,
+    folder: SweepFolder,
+    *,
+    server: CellServer,
+    quality: QualityOf,
+    runs: LocustRuns,
+    watcher: Watcher,
+    searcher: Searcher | None = None,
+) -> Ended:
     """Run a cell on its server, started or kept: how it ended."""
     began = time.monotonic()
 
@@ -92,7 +114,10 @@ def run_one(cell: Cell, plan: Plan, folder: SweepFolder, *, server: RunningServe
     if plan.idle_s and (busy := wait_until_idle(plan.idle_s)) > QUIET:
         notes.append(f"other programs used {busy:.0%} of the machine when the cell began")
     watcher.began(cell, "runs")
-    done = run_locust(cell, ready.url, folder.run_of(cell), plan.cell_time_limit_s)
+    if cell.load.search is not None and searcher is not None:
+        done = searcher(cell, server, ready.url, folder.run_of(cell), plan.cell_time_limit_s)
+    else:
+        done = runs.run(cell, ready.url, folder.run_of(cell), plan.cell_time_limit_s)
     why = server.has_ended()
     if done.reason or why:
         reason = " ".join(filter(None, (f"the server ended: {why};" if why else "", done.reason)))

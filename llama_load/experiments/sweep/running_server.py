@@ -6,20 +6,22 @@ import re
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import requests
 
 from llama_load.experiments.sweep.cells import Cell
-from llama_load.experiments.sweep.grammar import KEEP, URL
+from llama_load.experiments.sweep.grammar import FIT, KEEP, URL
 from llama_load.experiments.sweep.plan import PlannedServer
 from llama_load.experiments.sweep.server import spec_of
+from llama_load.foreign_text import redacted
+from llama_load.serving.fit_params import fitted_flags
 from llama_load.serving.launch import Server, serving
 
 ASK_WITHIN_S = 10.0
 MOST_SLOTS = 1024
-MEMORY = "memory.log"
+MEMORY, FITTED = "memory.log", "fit_param.cmd"
 _MEMORY_LINE = re.compile(rb"memory.?breakdown", re.IGNORECASE)
 MOST_LOG_BYTES = 64 << 20
 
@@ -31,6 +33,19 @@ class Ready:
     url: str
     start_s: float | None
     note: str = ""
+
+
+class CellServer(Protocol):
+    """The server of a cell, however it is kept."""
+
+    def ready_for(self, cell: Cell) -> Ready:
+        """The server of a cell, started or kept. UsageError, RunError: it cannot be started."""
+
+    def has_ended(self) -> str:
+        """Why the server ended; empty while it runs."""
+
+    def stop(self) -> None:
+        """Stop the server, if one runs."""
 
 
 class RunningServer:
@@ -54,7 +69,12 @@ class RunningServer:
             return Ready(self._server.url, None, empty_cache(self._server.url) if self._empties_cache else "")
         self.stop()
         self._log_folder = self._folder / cell.folder
-        self._server = self._stack.enter_context(serving(spec_of(cell.server), self._log_folder))
+        spec = spec_of(cell.server)
+        if program := str(cell.server.settings.get(FIT, "")):  # while nothing of the server is in memory
+            self._log_folder.mkdir(parents=True, exist_ok=True)
+            flags = fitted_flags(program, (*(("-m", spec.model) if spec.model else ()), *spec.args), spec.env)
+            (self._log_folder / FITTED).write_text(f"{redacted(flags)}\n", encoding="utf-8")
+        self._server = self._stack.enter_context(serving(spec, self._log_folder))
         self._settings = settings
         return Ready(self._server.url, self._server.start_s)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from llama_load.errors import UsageError
-from llama_load.experiments.sweep.grammar import COMMANDS, URL, WORDS
+from llama_load.experiments.sweep.grammar import COMMANDS, FIT, URL, WORDS
 from llama_load.experiments.sweep.plan import PlannedServer
 from llama_load.serving.spec import ServerSpec
 
@@ -18,6 +18,8 @@ def spec_of(server: PlannedServer) -> ServerSpec:
     """How to start it. UsageError: quotes that are not closed, or what `ServerSpec` refuses."""
     fields: dict[str, Any] = {}
     for name, value in server.settings.items():
+        if name == FIT:
+            continue
         if name in WORDS:
             fields[name.replace("-", "_")] = words(value)
         elif name in COMMANDS:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from llama_load.experiments.sweep.grammar import REQUESTS
 from llama_load.experiments.sweep.plan import Column, Plan, Table
 from llama_load.experiments.sweep.rows import CLIENT_TIMES, Row
-from llama_load.experiments.sweep.values import FACTS, HIGHER, LOWER, OF_REQUESTS, Value, describe
+from llama_load.experiments.sweep.values import BY_GPU, FACTS, HIGHER, LOWER, OF_REQUESTS, Value, describe
 from llama_load.metrics.check import BLURRED, CLIENT_BOUND
 
 MISSING = "NA"
@@ -87,7 +87,15 @@ def default_table(plan: Plan, rows: Sequence[Row]) -> Table:
     names += ["test"] if is_test else ["load"] if len(plan.loads) > 1 else []
     if not is_test and len({row.facts.get("concurrency") for row in rows}) > 1:
         names.append("concurrency")
-    figures = ["ts"] if is_test else ["success_rate", "request_throughput", "output_throughput", "mean_ttft_ms", "mean_tpot_ms"]
+    searched = [load.search is not None for load in plan.loads]
+    figures = (
+        ["ts"]
+        if is_test
+        else []
+        if all(searched)
+        else ["success_rate", "request_throughput", "output_throughput", "mean_ttft_ms", "mean_tpot_ms"]
+    )
+    figures += ["capacity", "capacity_interval", "binds"] if any(searched) else []
     figures += ["perplexity", "bits_per_byte"] if plan.perplexity else []
     return Table(tuple(Column(name) for name in [*(names or ["server"]), *figures]), title=plan.title)
 
@@ -111,7 +119,7 @@ def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> M
     notes = []
     for row in rows:
         if not row.requests:
-            notes.append(f"{MISSING}: {_name(row)}: {row.reason or 'no request succeeded, or there were over 64'}")
+            notes.append(f"{MISSING}: {_name(row, plan)}: {row.reason or 'no request succeeded, or there were over 64'}")
         for request in row.requests:
             texts = []
             for column in table.columns:
@@ -131,6 +139,7 @@ def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> M
 
 def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> MadeTable:
     """A row per combination of settings, with repeats merged; settings that a column fixes by `where` are merged too."""
+    table = _with_gpus(table, rows)
     fixed = {name for column in table.columns for where in (column.where, column.against) for name in where} | {"repeat"}
     names = [name for name in (*DIMENSIONS, *(setting.name for setting in plan.settings)) if name not in fixed]
     merged: dict[tuple[str, ...], list[Row]] = {}
@@ -146,23 +155,34 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> Made
     if any(describe(column.value).best and column.value not in OF_SERVERS for column in table.columns):
         for group in unranked:
             causes = dict.fromkeys(row.cause for row in group if not row.is_ranked and not row.reason)
-            notes.append(f"{NOT_RANKED} {_name(group[0])}: not ranked: {'; '.join(causes)}")
-    notes += [note for group in groups for note in _doubts(group)]
+            notes.append(f"{NOT_RANKED} {_name(group[0], plan)}: not ranked: {'; '.join(causes)}")
+    notes += [note for group in groups for note in _doubts(group, plan)]
     return MadeTable(
         title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])]))
     )
 
 
-def _doubts(group: Sequence[Row]) -> Iterable[str]:
+def _with_gpus(table: Table, rows: Sequence[Row]) -> Table:
+    """The table with a column for each GPU of the row that has most, numbered from 0."""
+    count = max((sum(name.startswith(f"{BY_GPU}.") for name in row.figures) for row in rows), default=0)
+    columns: list[Column] = []
+    for column in table.columns:
+        several = [replace(column, value=f"{BY_GPU}.{n}", name=column.name and f"{column.name} {n}") for n in range(max(1, count))]
+        columns += several if column.value == BY_GPU else [column]
+    return replace(table, columns=tuple(columns))
+
+
+def _doubts(group: Sequence[Row], plan: Plan) -> Iterable[str]:
     """What a reader of a row must know: repeats that are not in its figures, and figures that are partly the client's."""
     failed = [row for row in group if row.reason]
     if failed and len(failed) < len(group):
         reasons = dict.fromkeys(row.reason for row in failed)
-        yield f"{NOT_RANKED} {_name(group[0])}: {len(failed)} of {len(group)} runs are not in its figures: {'; '.join(reasons)}"
+        left_out = f"{len(failed)} of {len(group)} runs are not in its figures"
+        yield f"{NOT_RANKED} {_name(group[0], plan)}: {left_out}: {'; '.join(reasons)}"
     # Tests use the server's own times where it reports them.
     limited = [row for row in group if row.is_ranked and row.fact("verdict") in (CLIENT_BOUND, BLURRED) and not row.fact("test")]
     if limited:
-        yield f"{_name(group[0])}: {'; '.join(dict.fromkeys(row.cause for row in limited))}"
+        yield f"{_name(group[0], plan)}: {'; '.join(dict.fromkeys(row.cause for row in limited))}"
 
 
 def _natural(text: str) -> tuple[int, float, str]:
@@ -182,11 +202,14 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
     cells = []
     for group, each in zip(groups, found, strict=True):
         own = [row for row in group if _is_in(row, column.where)]
+        if each is None and column.value.startswith(f"{BY_GPU}.") and not column.value.endswith(".0"):
+            cells.append(Cell(""))  # it has fewer GPUs than another
+            continue
         if each is None:
             cells.append(Cell(MISSING))
             why = own[0].why_missing(column.value) if own else "there is no such cell"
-            notes.append(f"{MISSING}: {_name((own or group)[0])}: {column.name or value.heading(plan.language)}: {why}"
-                         if own and not own[0].reason else f"{MISSING}: {_name((own or group)[0])}: {why}")  # fmt: skip
+            notes.append(f"{MISSING}: {_name((own or group)[0], plan)}: {column.name or value.heading(plan.language)}: {why}"
+                         if own and not own[0].reason else f"{MISSING}: {_name((own or group)[0], plan)}: {why}")  # fmt: skip
             continue
         if column.against:
             own += [row for row in group if _is_in(row, column.against)]
@@ -278,9 +301,12 @@ def _heads(table: Table, plan: Plan, cells: Sequence[Sequence[Cell]]) -> tuple[H
     return tuple(heads)
 
 
-def _name(row: Row) -> str:
-    skipped = {value.key for value in FACTS} - {"server", "load"}
+def _name(row: Row, plan: Plan) -> str:
+    """The row as its notes name it: server, load, settings; the workload and the stage where there are several."""
+    skipped = {value.key for value in FACTS} - {"server", "load", *(setting.name for setting in plan.settings)}
     texts = [
         text if name in ("server", "load") else f"{name}={text}" for name, text in row.facts.items() if name not in skipped and text
     ]
+    texts += [row.fact("workload")] if len(plan.workloads) > 1 and not row.fact("test") else []
+    texts += [row.fact("concurrency")] if row.is_stage else []
     return ", ".join(texts)

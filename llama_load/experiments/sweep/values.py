@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llama_load.analysis.keys import threshold_keys
 from llama_load.experiments.sweep.grammar import CHINESE, REQUESTS
@@ -12,6 +12,7 @@ from llama_load.experiments.sweep.grammar import CHINESE, REQUESTS
 HIGHER, LOWER = "max", "min"
 # Percentiles that a run may report; a column of one that the run's --metric-percentiles lack is NA.
 _PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
+BY_GPU = "vram_by_gpu"
 CONSTANT, ARGUMENT, VARIABLE, PATH = "=", "arg:", "env:", "llama_load."
 
 
@@ -50,9 +51,8 @@ FACTS = (
     _text("file_size", "Size", "大小", "size of the .gguf file, or of the files in the model's folder, in GB of 10^9 bytes"),
     _text("params", "Params", "参数量", "number of parameters, in billions, as llama-bench prints it"),
     _text("quantization", "Quantization", "量化", "quantization of the .gguf file, such as Q4_K - Medium"),
-    _text("gpus", "GPUs", "显卡数量", "number of devices in CUDA_VISIBLE_DEVICES, else of GPUs found"),
+    _text("gpus", "GPUs", "显卡数量", "number of devices in CUDA_VISIBLE_DEVICES, else of detected GPUs"),
     _text("server_threads", "Threads", "线程数", "threads that llama.cpp computes with, by the server's log"),
-    _text("vram_by_gpu", "VRAM by GPU (MiB)", "各卡显存 (MiB)", "memory of each GPU in use, the peak of the run, MiB"),
     _text(
         "accepted_by_position", "Accepted by position", "各位置接受率", "share of drafts whose first, second, … token was accepted"
     ),
@@ -65,6 +65,8 @@ FACTS = (
     _text("depth", "Depth", "深度", "tokens in the context before the test"),
     _text("repeats", "Repeats", "重复次数", "number of runs behind the row"),
     _text("verdict", "Verdict", "判定", "the gravest word of the runs' verdicts"),
+    _text("capacity_interval", "95 % interval", "95 % 区间", "of a searched capacity: its interval, such as 19 to 21 users"),
+    _text("binds", "Binds", "受限于", "of a searched capacity: the objective that the fewest requests met above it"),
     _text("reasons", "Failure Reasons", "失败原因", "classes of failed requests with their counts"),
     _text("succeeded", "Succeeded", "成功请求", "successful requests of all, such as 12/20"),
 )
@@ -78,6 +80,9 @@ FIGURES = (
     Value("mean_e2el_ms", "Mean E2EL (ms)", "平均总延迟 (ms)", "mean end-to-end latency, ms", best=LOWER),
     Value("success_rate", "Success Rate", "成功率", "successful requests in per cent of all that ended", 1, HIGHER),
     Value("chars_per_s", "Chars/s", "每秒生成字符", "output characters per second", best=HIGHER),
+    Value(
+        "capacity", "Capacity", "容量", "of a load with `search`: the most users, or requests/s, within its objectives", best=HIGHER
+    ),
     Value("server_start_s", "Start (s)", "启动耗时 (s)", "from starting the server's process until it was ready, s", best=LOWER),
     Value(
         "cold_start_s",
@@ -92,6 +97,7 @@ FIGURES = (
     ),
     Value("perplexity", "PPL", "困惑度", "perplexity of the text", 4, LOWER),
     Value("bits_per_byte", "Bits/byte", "比特/字节", "bits per byte of the text: comparable between vocabularies", 4, LOWER),
+    Value(BY_GPU, "VRAM (MiB), GPU", "显存 (MiB) GPU", "memory of each GPU in use, a column per GPU, the peak of the run, MiB", 0),
     Value("vram_mib", "VRAM (MiB)", "显存 (MiB)", "memory of all GPUs in use, the peak of the run, MiB", 0, LOWER),
 )
 # Of a table with a row per request.
@@ -124,6 +130,9 @@ def describe(name: str) -> Value:
     """The value's card; for keys of summary.json and settings one made from the name."""
     if name in BY_KEY:
         return BY_KEY[name]
+    if name.startswith(f"{BY_GPU}."):
+        card, number = BY_KEY[BY_GPU], name.removeprefix(f"{BY_GPU}.")
+        return replace(card, key=name, english=f"{card.english} {number}", chinese=f"{card.chinese} {number}")
     if name in threshold_keys(_PERCENTILES):
         is_rate = name.endswith(("throughput", "goodput"))
         return Value(name, name, name, "a key of summary.json", best=HIGHER if is_rate else LOWER if name.endswith("_ms") else "")

@@ -18,6 +18,7 @@ from llama_load.experiments.sweep.html import page
 from llama_load.experiments.sweep.markdown import report_lines, terminal_table
 from llama_load.experiments.sweep.plan import Plan
 from llama_load.experiments.sweep.quality import QualityOf
+from llama_load.experiments.sweep.run_cell import LocustRuns
 from llama_load.experiments.sweep.runner import Watcher, run_one
 from llama_load.experiments.sweep.running_server import RunningServer
 from llama_load.experiments.sweep.server import spec_of
@@ -63,7 +64,7 @@ class _Runner:
     def __init__(self, plan: Plan, folder: SweepFolder, watcher: Watcher) -> None:
         self._plan, self._folder, self._watcher = plan, folder, watcher
         self._server = RunningServer(folder.servers, plan.after_a_cell, empties_cache=False)
-        self._quality = QualityOf(None, folder)
+        self._quality, self._locust = QualityOf(None, folder), LocustRuns()
         self.runs = 0
 
     def score(self, cell: Cell) -> float | None:
@@ -72,7 +73,15 @@ class _Runner:
         entry = self._folder.ended.get(cell.key)
         if entry is None:
             self._folder.put_aside(cell)
-            entry = run_one(cell, self._plan, self._folder, server=self._server, quality=self._quality, watcher=self._watcher)
+            entry = run_one(
+                cell,
+                self._plan,
+                self._folder,
+                server=self._server,
+                quality=self._quality,
+                runs=self._locust,
+                watcher=self._watcher,
+            )
             self._server.cell_over()
             self._folder.note(entry)
             self._watcher.ended(cell, entry)
@@ -87,8 +96,11 @@ class _Runner:
         return float(score) if isinstance(score, int | float) else None
 
     def close(self) -> None:
-        """Stop the server."""
-        self._server.stop()
+        """End Locust and stop the server."""
+        try:
+            self._locust.close()
+        finally:  # also at a second Ctrl-C
+            self._server.stop()
 
 
 def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> Tuned:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from llama_load.metrics.censoring import cut_shift
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.evidence import NO_ANSWER, Evidence
-from llama_load.metrics.rates import in_flight_imbalance
+from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight
 from llama_load.metrics.records import Records
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.record import OK
@@ -68,7 +68,8 @@ def task_exceptions(evidence: Evidence) -> Iterator[Check]:
 
 def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
     """Requests in flight at one instant beyond the configured concurrency."""
-    most, users = evidence.figures.peak_in_flight, evidence.users
+    most = evidence.figures.peak_in_flight if evidence.beside is None else peak_in_flight(evidence.beside)
+    users = evidence.users
     if users is not None and most > users:
         yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, configured were {users}")
 

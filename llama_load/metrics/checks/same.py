@@ -117,9 +117,12 @@ def _figure(value: float) -> str:
 
 def observed(evidence: Evidence) -> Observed:
     """The requests as columns. Of later turns of conversations, whose prompts grow, only the failures count."""
-    records = evidence.records
-    is_open = evidence.gap_ms is not None and bool(records.has("scheduled_mono_ns").all())
-    started_ns = records.instants("scheduled_mono_ns" if is_open else "started_mono_ns")
+    is_open = evidence.gap_ms is not None and bool(evidence.records.has("scheduled_mono_ns").all())
+    since = "scheduled_mono_ns" if is_open else "started_mono_ns"
+    begin_ns, last_ns = int(evidence.records.instants(since).min()), int(evidence.records.instants(since).max())
+    overlap = (evidence.sent.instants(since) <= last_ns) & (evidence.sent.instants("ended_mono_ns") >= begin_ns)
+    records = evidence.records if evidence.beside is None else evidence.sent.where(overlap)
+    started_ns = records.instants(since)
     ended_ns, is_ok, is_failed = records.instants("ended_mono_ns"), records.equals("status", OK), records.is_failed()
     waited = np.nan_to_num(records.numbers("client_queue_ms")) if is_open else 0.0
     later = records.numbers("turn") > 1
@@ -141,8 +144,8 @@ def observed(evidence: Evidence) -> Observed:
         e2el_ms=latency("e2el_ms") + waited,
         tokens=np.nan_to_num(tokens),
         prompt_tokens=records.numbers("prompt_tokens"),
-        begin_ns=int(started_ns.min()),
-        end_ns=max(int(started_ns.min()) + 1, int(started_ns.max()) if evidence.cut_ns is None else evidence.cut_ns),
+        begin_ns=begin_ns,
+        end_ns=max(begin_ns + 1, last_ns if evidence.cut_ns is None else evidence.cut_ns),
         scheduled_ns=started_ns if is_open else None,
         is_even=not later.any(),
     )

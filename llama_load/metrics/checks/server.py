@@ -37,11 +37,11 @@ def other_clients(evidence: Evidence) -> Iterator[Check]:
     if counters is None:
         yield limited(name, None, "the server's counters are not known: other clients on it would not show")
         return
-    is_other = any(evidence.records.equals("endpoint", each).any() for each in NOT_CACHED)
-    if evidence.others.requests or is_other or _several_answers(evidence.records):
+    is_other = any(evidence.sent.equals("endpoint", each).any() for each in NOT_CACHED)
+    if evidence.others.requests or is_other or _several_answers(evidence.sent):
         yield limited(name, None, "the server's counters include requests that are not chats or completions of one answer")
         return
-    counted = list(_served(evidence.records, counters))
+    counted = list(_served(evidence, counters))
     if not counted:
         yield limited(name, None, "the server does not count requests or tokens: other clients on it would not show")
         return
@@ -67,10 +67,14 @@ def _several_answers(records: Records) -> bool:
     return bool((records.numbers("choices") > 1).any())
 
 
-def _served(records: Records, counters: ServerCounters) -> Iterator[tuple[str, int, int, int, int]]:
+def _served(evidence: Evidence, counters: ServerCounters) -> Iterator[tuple[str, int, int, int, int]]:
     """What the server counted: its unit, the count and its rounding error, the least and the most that our requests can have
     caused."""
-    ok, rest = records.ok(), records.where(~records.equals("status", "ok"))
+    # The counters are read when the last measured request has ended; others that kept up the load may have ended later.
+    records = evidence.sent
+    ended_ns = records.instants("ended_mono_ns")
+    is_counted = records.equals("status", "ok") & (ended_ns <= evidence.records.instants("ended_mono_ns").max(initial=0))
+    ok, rest = records.where(is_counted), records.where(~is_counted)
     if counters.requests is not None:
         yield (
             "requests",
@@ -88,7 +92,9 @@ def _served(records: Records, counters: ServerCounters) -> Iterator[tuple[str, i
     possible = rest.numbers("prompt_tokens")
     if counters.prompt_tokens is not None and len(prompts) and not np.isnan(prompts).any() and not np.isnan(possible).any():
         error = counters.error("prompt_tokens")
-        yield "prompt tokens", counters.prompt_tokens, error, int(prompts.sum()), int(prompts.sum() + possible.sum())
+        # Of requests that did not succeed the tokens were counted before the chat template, which is shorter than any whole prompt.
+        most = prompts.sum() + possible.sum() + len(possible) * prompts.min()
+        yield "prompt tokens", counters.prompt_tokens, error, int(prompts.sum()), int(most)
 
 
 def _beyond(served: int, error: int, least: int, most: int) -> float:
@@ -102,11 +108,11 @@ def preemptions(evidence: Evidence) -> Iterator[Check]:
     """Requests that vLLM set aside because its KV cache was full; their prompts are computed again. Evidence: its counter, which
     includes other clients (see `other_clients`)."""
     count = None if evidence.counters is None else evidence.counters.preemptions
-    if count is not None and len(evidence.records):
+    if count is not None and len(evidence.sent):
         text = f"the server preempted requests {quantity(count, 'time')}"
         if count:
             text += " because its KV cache was full: their prompts were computed again"
-        yield limited("preemption_ratio", count / len(evidence.records), text)
+        yield limited("preemption_ratio", count / len(evidence.sent), text)
 
 
 def replicas(evidence: Evidence) -> Iterator[Check]:

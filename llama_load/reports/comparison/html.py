@@ -36,12 +36,12 @@ from llama_load.reports.html.charts import (
     figure,
     hover,
     page_script,
-    source,
     style_sheet,
 )
 from llama_load.reports.html.charts_latency import ecdf_chart
 from llama_load.reports.html.numbers import milliseconds
 from llama_load.reports.html.page import environment, policy
+from llama_load.reports.html.plot import factor_range, numerals, range_of, source, span
 from llama_load.reports.translations import ENGLISH, translator
 from llama_load.version import __version__
 
@@ -166,22 +166,19 @@ def _change_chart(comparison: Comparison, index: int) -> Chart | None:
     ]
     if not known:
         return None
-    from bokeh.models import FactorRange, NumeralTickFormatter, Range1d, Span
-
     names = [metric.short for metric, _ in known]
     ends = [end - 1 for _, change in known for end in change.interval or ()]
     low, high = min(0.0, *ends), max(0.0, *ends)
     plot = figure(
         "change",
         "",
-        x_range=Range1d(max(low, -1.0) - _MARGIN, min(high, 1.0) + _MARGIN),
-        y_range=FactorRange(factors=names[::-1]),
-        y_axis_type="auto",
+        x_range=range_of(max(low, -1.0) - _MARGIN, min(high, 1.0) + _MARGIN),
+        y_range=factor_range(names[::-1]),
         height=70 + 22 * len(names),
         zoom="width",
     )
-    plot.xaxis.formatter = NumeralTickFormatter(format="+0.[0] %")
-    plot.add_layout(Span(location=0, dimension="height", line_color=colour("axis")))
+    plot.x_axis.set(formatter=numerals("+0.[0] %"))
+    plot.add(span(0, "height", line_color=colour("axis")))
     for role, outcomes in _ROLES.items():
         rows = [(metric, change) for metric, change in known if change.outcome in outcomes]
         if not rows:
@@ -192,8 +189,8 @@ def _change_chart(comparison: Comparison, index: int) -> Chart | None:
             low=[(change.interval or (1, 1))[0] - 1 for _, change in rows],
             high=[(change.interval or (1, 1))[1] - 1 for _, change in rows],
         )
-        plot.segment("low", "name", "high", "name", source=data, line_width=2, line_color=colour(role))
-        dots = plot.scatter("x", "name", source=data, size=8, fill_color=colour(role), line_color=colour(role))
+        plot.segments(("low", "high"), ("name", "name"), data, line_width=2, line_color=colour(role))
+        dots = plot.scatter("x", "name", data, size=8, fill_color=colour(role), line_color=colour(role))
         hover(plot, [dots], [("metric", "@name"), ("change", "@x{+0.0 %}"), ("95 % interval", "@low{+0.0 %} to @high{+0.0 %}")])
     keys = [Key("green", "better"), Key("red", "worse"), Key("grey", "neither is proven")]
     summary = "; ".join(f"{metric.short} {_percent(change.ratio or 1)}" for metric, change in known)

@@ -11,14 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+import msgspec
 
-if TYPE_CHECKING:
-    from bokeh.models import Range1d
-    from bokeh.plotting import figure as Figure
+from llama_load.bundled import bokeh_folder
+from llama_load.reports.html.plot import Figure, Model, document
 
 # Roles of colours: (light, dark). The page's style sheet has them as --NAME; charts are drawn in the light ones, and report.js
 # replaces each by its dark one. So every light colour is in one role only.
@@ -61,7 +58,7 @@ class Key:
 class Chart:
     """A figure of Bokeh and the text around it. `summary` replaces the drawing for who cannot see it; `note` stands below it."""
 
-    figure: Any
+    figure: Figure
     title: str
     summary: str
     keys: Sequence[Key] = ()
@@ -82,77 +79,62 @@ def figure(
     x_label: str,
     y_label: str,
     *,
-    x_range: Range1d | None = None,
-    y_range: Range1d | None = None,
+    x_range: Model | None = None,
+    y_range: Model | None = None,
     height: int = HEIGHT,
-    x_axis_type: str = "linear",
-    y_axis_type: str = "linear",
+    x_is_log: bool = False,
     zoom: str = "width",
 ) -> Figure:
     """An empty figure in our style, as wide as its place. Charts with the same `x_range` zoom and pan together; `zoom` is what
     dragging selects: "width" (a part of the x axis) or "both"."""
-    from bokeh.models import BoxZoomTool, InlineStyleSheet, PanTool, ResetTool, SaveTool, WheelZoomTool
-    from bokeh.plotting import figure as new_figure
-
-    ranges = {name: each for name, each in (("x_range", x_range), ("y_range", y_range)) if each is not None}
-    box = BoxZoomTool(dimensions=zoom)
-    plot = new_figure(
+    box = Model("BoxZoomTool", dimensions=zoom)
+    others = [Model("PanTool", dimensions=zoom), Model("WheelZoomTool", dimensions=zoom), Model("ResetTool")]
+    plot = Figure(
         height=height,
-        sizing_mode="stretch_width",
-        x_axis_type=x_axis_type,
-        y_axis_type=y_axis_type,
-        tools=[box, PanTool(dimensions=zoom), WheelZoomTool(dimensions=zoom), ResetTool(), SaveTool(filename="chart")],
-        active_drag=box,
-        active_scroll=None,
-        toolbar_location="above",
-        background_fill_color=None,
-        border_fill_color=None,
-        outline_line_color=None,
-        output_backend="canvas",
-        min_border_left=56,
-        min_border_right=12,
-        **ranges,
+        x_range=x_range,
+        y_range=y_range or Model("DataRange1d", start=0),
+        x_is_log=x_is_log,
+        tools=[box, *others, Model("SaveTool", filename="chart")],
+        toolbar={
+            "stylesheets": [Model("InlineStyleSheet", css=TOOLBAR)],
+            "logo": None,
+            "autohide": True,
+            "active_drag": box,
+            "active_scroll": None,
+        },
+        axes={
+            "axis_label_text_color": colour("label"),
+            "axis_label_text_font": FONT,
+            "axis_label_text_font_size": "12px",
+            "axis_label_text_font_style": "normal",
+            "major_label_text_color": colour("label"),
+            "major_label_text_font": FONT,
+            "major_label_text_font_size": "12px",
+            "major_tick_in": 0,
+            "major_tick_out": 4,
+            "minor_tick_line_color": None,
+        },
+        style={
+            "sizing_mode": "stretch_width",
+            "outline_line_color": None,
+            "toolbar_location": "above",
+            "toolbar_inner": True,
+            "background_fill_color": None,
+            "border_fill_color": None,
+            "min_border_left": 56,
+            "min_border_right": 12,
+        },
     )
-    plot.toolbar.logo = None
-    plot.toolbar_inner = True
-    plot.toolbar.stylesheets = [InlineStyleSheet(css=TOOLBAR)]
-    plot.toolbar.autohide = True
-    for axis, label in ((plot.xaxis, x_label), (plot.yaxis, y_label)):
-        axis.axis_label = label
-        axis.axis_label_text_font = axis.major_label_text_font = FONT
-        axis.axis_label_text_font_style = "normal"
-        axis.axis_label_text_font_size = axis.major_label_text_font_size = "12px"
-        axis.axis_label_text_color = axis.major_label_text_color = colour("label")
-        axis.axis_line_color = axis.major_tick_line_color = colour("axis")
-        axis.minor_tick_line_color = None
-        axis.major_tick_in = 0
-        axis.major_tick_out = 4
-    plot.yaxis.axis_line_color = plot.yaxis.major_tick_line_color = None
-    for grid in plot.grid:
-        grid.grid_line_color = colour("line")
-    plot.xgrid.grid_line_color = None
-    if y_range is None and y_axis_type == "linear":
-        plot.y_range.start = 0
+    plot.x_axis.set(axis_label=x_label, axis_line_color=colour("axis"), major_tick_line_color=colour("axis"))
+    plot.y_axis.set(axis_label=y_label, axis_line_color=None, major_tick_line_color=None)
+    plot.x_grid.set(grid_line_color=None)
+    plot.y_grid.set(grid_line_color=colour("line"))
     return plot
 
 
-def source(**columns: NDArray[Any] | Sequence[Any]) -> Any:
-    """A data source of these columns; numbers as float32, which is half the size and exact to 7 digits."""
-    from bokeh.models import ColumnDataSource
-
-    data = {
-        name: column.astype(np.float32) if isinstance(column, np.ndarray) and column.dtype.kind in "fiu" else list(column)
-        for name, column in columns.items()
-    }
-    return ColumnDataSource(data)
-
-
-def hover(plot: Figure, renderers: Sequence[Any], lines: Sequence[tuple[str, str]], mode: str = "mouse") -> None:
-    """Show these values of a point under the mouse. `lines` are (label, "@column{0.0}"); Bokeh escapes the values. `mode` "vline":
-    of the points at this x."""
-    from bokeh.models import HoverTool
-
-    plot.add_tools(HoverTool(renderers=list(renderers), tooltips=list(lines), mode=mode))
+def hover(plot: Figure, renderers: Sequence[Model], lines: Sequence[tuple[str, str]]) -> None:
+    """Show these values of a point under the mouse. `lines` are (label, "@column{0.0}"); Bokeh escapes the values."""
+    plot.add_tool(Model("HoverTool", renderers=list(renderers), tooltips=list(lines), sort_by=None))
 
 
 @dataclass(slots=True)
@@ -168,15 +150,7 @@ class ChartPage:
 
     def json(self) -> str:
         """The document with all figures and the ids of its roots, for the inside of a <script type="application/json">."""
-        from bokeh.core.json_encoder import serialize_json
-        from bokeh.document import Document
-
-        document = Document()
-        with document.models.freeze():  # else it collects all models anew for each root
-            for chart in self.charts:
-                document.add_root(chart.figure)
-        roots = [chart.figure.id for chart in self.charts]
-        return for_script(serialize_json({"docs": {"charts": document.to_json(deferred=False)}, "roots": roots}, pretty=False))
+        return for_script(msgspec.json.encode(document([chart.figure for chart in self.charts])).decode())
 
 
 def for_script(text: str) -> str:
@@ -189,9 +163,7 @@ def for_script(text: str) -> str:
 @cache
 def bokeh_script() -> str:
     """Bokeh's JavaScript for charts, from its Python package: 1.3 MB."""
-    import bokeh
-
-    return (Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js").read_text(encoding="utf-8")
+    return (bokeh_folder() / "bokeh.min.js").read_text(encoding="utf-8")
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +12,11 @@ from llama_load.metrics.ecdf import Ecdf, Pieces
 from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import per_request
-from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours, source
+from llama_load.reports.html.charts import FONT, Chart, Key, colour, figure, hover, series_colours
 from llama_load.reports.html.numbers import milliseconds
+from llama_load.reports.html.plot import Figure, Model, numerals, range_of, source, span
 from llama_load.reports.html.series import TimeAxis, at_most, coarser, gap_percentiles_by_bin, percentiles_by_bin
 from llama_load.reports.translations import Translate
-
-if TYPE_CHECKING:
-    from bokeh.models import Range1d
 
 # Dots of a chart: of more requests evenly spaced ones are drawn.
 MOST_DOTS = 1500
@@ -48,28 +45,26 @@ def ecdf_chart(latency: Latency, curves: Mapping[str, Ecdf], whole: Distribution
     plot = figure(
         f"{latency.name} (ms)",
         t("share of values"),
-        x_axis_type="log" if is_log else "linear",
-        y_range=_range(0, 1.03),
+        x_is_log=is_log,
+        y_range=range_of(0, 1.03),
         height=220,
     )
     if is_log:
-        plot.x_range = _range(least, longest * 1.1)
+        plot.x_range = range_of(least, longest * 1.1)
     elif longest > 0:
         shortest = min(float(curve.x[0]) for curve in known.values())
         margin = (longest - shortest) * 0.04
         is_narrow = longest / 2 < shortest < longest
-        plot.x_range = _range(shortest - margin, longest + margin) if is_narrow else _range(0, longest * 1.04)
-    from bokeh.models import NumeralTickFormatter
-
-    plot.yaxis.formatter = NumeralTickFormatter(format="0 %")
+        plot.x_range = range_of(shortest - margin, longest + margin) if is_narrow else range_of(0, longest * 1.04)
+    plot.y_axis.set(formatter=numerals("0 %"))
     colours = series_colours(len(known))
     lines = []
     for role, curve in zip(colours, known.values(), strict=True):
         x = np.maximum(curve.x, least)
         data = source(x=np.concatenate((x[:1], x)), y=np.concatenate(([0.0], curve.share)))
-        lines.append(plot.step("x", "y", source=data, mode="after", line_width=2, line_color=colour(role)))
+        lines.append(plot.step("x", "y", data, line_width=2, line_color=colour(role)))
         if curve.counted <= 20:  # a few values: each is a dot
-            plot.scatter("x", "y", source=source(x=x, y=curve.share), size=6, fill_color=colour(role), line_color=colour(role))
+            plot.scatter("x", "y", source(x=x, y=curve.share), size=6, fill_color=colour(role), line_color=colour(role))
     hover(plot, lines, [(latency.name, "@x{0,0.00} ms"), (t("share of values"), "@y{0.0 %}")])
     for place, (p, value) in enumerate({50.0: whole.median, **whole.percentiles}.items()):
         if value is not None and len(known) == 1 and (p == 50.0 or whole.percentile(p) is not None):
@@ -91,33 +86,28 @@ def _least_shown(curves: Iterable[Ecdf], whole: Distribution) -> float:
     return max(0.9 * smallest, (whole.median or 0.0) / 100, 1e-3)
 
 
-def _mark(plot: Any, value: float, p: float, above: int) -> None:
+def _mark(plot: Figure, value: float, p: float, above: int) -> None:
     """A dashed line at a percentile, and its name so many pixels above the axis."""
-    from bokeh.models import Label, Span
-
-    plot.add_layout(Span(location=value, dimension="height", line_color=colour("axis"), line_dash=[3, 3]))
-    plot.add_layout(
-        Label(
+    plot.add(span(value, "height", line_color=colour("axis"), line_dash=[3, 3]))
+    plot.add(
+        Model(
+            "Label",
             x=value,
             y=above,
             y_units="screen",
             text=f" p{p:g}",
             text_font_size="11px",
             text_color=colour("label"),
-            text_font=plot.xaxis[0].axis_label_text_font,
+            text_font=FONT,
         )
     )
 
 
-def _range(start: float, end: float) -> Range1d:
-    from bokeh.models import Range1d
-
-    return Range1d(start, end)
-
-
-def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> Chart | None:
+def over_time_chart(
+    latency: Latency, measured: Records, axis: TimeAxis, x_range: Model, t: Translate, *, breaks_s: Sequence[float] = ()
+) -> Chart | None:
     """A latency over the time of the run: a dot a request, median and p95 of each bin, and where requests failed. None without
-    values. Requests are at their start, gaps between tokens at their arrival."""
+    values. Requests are at their start, gaps between tokens at their arrival. No line crosses `breaks_s`, where stages begin."""
     ok, failed = measured.ok(), measured.failed()
     wanted = (50.0, 95.0)
     values, at_s, middles, curves = np.zeros(0), np.zeros(0), np.zeros(0), [np.zeros(0)] * len(wanted)
@@ -136,9 +126,7 @@ def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range
     if len(values):
         shown = _chosen(values)
         data = source(x=at_s[shown], y=values[shown])
-        drawn = plot.scatter(
-            "x", "y", source=data, size=5, fill_color=colour("blue"), fill_alpha=_alpha(len(shown)), line_color=None
-        )
+        drawn = plot.scatter("x", "y", data, size=5, fill_color=colour("blue"), fill_alpha=_alpha(len(shown)), line_color=None)
         hover(plot, [drawn], [(t("start of the request"), "@x{0,0.00} s"), (latency.name, "@y{0,0.00} ms")])
         keys.append(Key("blue", t("a request")))
         if len(shown) < len(values):
@@ -151,11 +139,12 @@ def over_time_chart(latency: Latency, measured: Records, axis: TimeAxis, x_range
     for role, p, curve in zip(("ink", "orange"), wanted, curves, strict=True):
         if not len(curve):
             continue
-        data = source(x=middles, y=curve)
+        places = np.searchsorted(middles, breaks_s)
+        data = source(x=np.insert(middles, places, breaks_s), y=np.insert(curve, places, np.nan))
         if len(curve) > 1:
-            lines.append(plot.line("x", "y", source=data, line_width=2, line_color=colour(role)))
+            lines.append(plot.line("x", "y", data, line_width=2, line_color=colour(role)))
         else:
-            lines.append(plot.scatter("x", "y", source=data, size=12, marker="dash", line_width=2, line_color=colour(role)))
+            lines.append(plot.scatter("x", "y", data, size=12, marker="dash", line_width=2, line_color=colour(role)))
         keys.append(Key(role, t("median") if p == 50 else f"p{p:g}"))
     hover(plot, lines, [(t("time (s)"), "@x{0,0.00}"), (latency.name, "@y{0,0.00} ms")])
     if len(failed):
@@ -174,11 +163,11 @@ def _alpha(dots: int) -> float:
     return 0.9 if dots <= 100 else 0.5
 
 
-def _failures(plot: Any, at_s: NDArray[np.float64]) -> None:
+def _failures(plot: Figure, at_s: NDArray[np.float64]) -> None:
     """A red tick on the x axis where a request failed."""
     shown = at_s[at_most(len(at_s), MOST_DOTS)]
     plot.scatter(
-        "x", "y", source=source(x=shown, y=np.zeros(len(shown))), marker="dash", angle=np.pi / 2, size=14, line_color=colour("red"),
+        "x", "y", source(x=shown, y=np.zeros(len(shown))), marker="dash", angle=np.pi / 2, size=14, line_color=colour("red"),
         line_width=2,
     )  # fmt: skip
 
@@ -199,8 +188,8 @@ def prompt_chart(measured: Records, t: Translate, groups: Sequence[str] = ()) ->
     if known.sum() < 2 or np.ptp(tokens[known]) == 0:
         return None
     largest, median = float(tokens[known].max()), float(np.median(tokens[known]))
-    kind = "log" if largest > WIDE * median and tokens[known].min() > 0 else "linear"
-    plot = figure(t("prompt tokens"), "TTFT (ms)", x_axis_type=kind, zoom="both", height=280)
+    is_log = largest > WIDE * median and tokens[known].min() > 0
+    plot = figure(t("prompt tokens"), "TTFT (ms)", x_is_log=bool(is_log), zoom="both", height=280)
     names = list(groups)[:MOST_GROUPS] if len(groups) > 1 else []
     masks = [(name, ok.equals("workload", name)) for name in names] or [("", np.ones(len(ok), dtype=np.bool_))]
     drawn_count = 0
@@ -212,7 +201,7 @@ def prompt_chart(measured: Records, t: Translate, groups: Sequence[str] = ()) ->
         dots = plot.scatter(
             "x",
             "y",
-            source=source(x=tokens[rows], y=ttft[rows]),
+            source(x=tokens[rows], y=ttft[rows]),
             size=5,
             fill_color=colour(role),
             fill_alpha=_alpha(len(rows)),

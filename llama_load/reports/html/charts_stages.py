@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from llama_load.foreign_text import printable
 from llama_load.metrics.knee import knee
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.reports.html.charts import FONT, Chart, Key, colour, figure, hover, source
+from llama_load.reports.html.charts import FONT, Chart, Key, colour, figure, hover
 from llama_load.reports.html.numbers import brief
+from llama_load.reports.html.plot import Constant, Field, Model, source
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.translations import Translate
 
 
 def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
     """A dot per stage, joined in their order, the knee marked (see `metrics.knee`); None with fewer than two known stages."""
-    from bokeh.core.properties import value
-    from bokeh.models import LabelSet
-
     known = [
         (stage, stage.tok_per_s_per_user, stage.figures.output_throughput)
         for stage in stages
@@ -26,11 +24,11 @@ def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
     if len(known) < 2:
         return None
     plot = figure(t("output tokens/s, one user"), t("output tokens/s, all users"), zoom="both", height=320)
-    plot.x_range.start = 0
-    plot.x_range.range_padding = plot.y_range.range_padding = 0.15
+    plot.x_range.set(start=0, range_padding=0.15)
+    plot.y_range.set(range_padding=0.15)
     names = [printable(stage_name(stage)) for stage, _, _ in known]
     points = source(x=[each for _, each, _ in known], y=[total for _, _, total in known], name=names)
-    plot.line("x", "y", source=points, line_color=colour("axis"), line_width=2)
+    plot.line("x", "y", points, line_color=colour("axis"), line_width=2)
     keys = []
     for role, text, of_role in (
         ("blue", t("comparable"), [place for place, (stage, _, _) in enumerate(known) if stage.is_comparable]),
@@ -40,7 +38,7 @@ def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
             data = source(
                 x=[known[place][1] for place in of_role], y=[known[place][2] for place in of_role], name=[names[p] for p in of_role]
             )
-            dots = plot.scatter("x", "y", source=data, size=9, fill_color=colour(role), line_color=colour(role))
+            dots = plot.scatter("x", "y", data, size=9, fill_color=colour(role), line_color=colour(role))
             lines = [
                 (t("stage"), "@name"),
                 (t("output tokens/s, one user"), "@x{0,0.0}"),
@@ -53,15 +51,15 @@ def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:
     if best is not None:
         place = next(place for place, (stage, _, _) in enumerate(known) if stage is best)
         data = source(x=[known[place][1]], y=[known[place][2]])
-        plot.scatter("x", "y", source=data, size=19, fill_color=None, line_color=colour("orange"), line_width=2.5)
+        plot.scatter("x", "y", data, size=19, fill_color=None, line_color=colour("orange"), line_width=2.5)
         keys.append(Key("orange", t("knee: the most of both together (their product)")))
         summary += " " + t("The knee is at {name}: {total} tokens/s, {each} for each user.").format(
             name=names[place], total=brief(known[place][2]), each=brief(known[place][1])
         )
-    plot.add_layout(
-        LabelSet(
-            x="x", y="y", text="name", source=points, x_offset=10, y_offset=4, text_font=value(FONT), text_font_size="12px",
-            text_color=colour("label"),
+    plot.add(
+        Model(
+            "LabelSet", source=points, x=Field("x"), y=Field("y"), text=Field("name"), x_offset=Constant(10), y_offset=Constant(4),
+            text_font=Constant(FONT), text_font_size=Constant("12px"), text_color=Constant(colour("label")),
         )
     )  # fmt: skip
     return Chart(plot, t("Throughput against the speed of one user"), summary, keys)

@@ -12,12 +12,13 @@ from llama_load.foreign_text import printable
 from llama_load.metrics.gpu_identity import gpus_in_use, vram_series
 from llama_load.metrics.telemetry import Series, Telemetry
 from llama_load.metrics.telemetry_names import GPUS, HOST, OWN, POWER, SERVER
-from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours, source
+from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours
 from llama_load.reports.html.numbers import brief
+from llama_load.reports.html.plot import Model, source
 from llama_load.reports.html.series import TimeAxis, at_most
 from llama_load.reports.translations import Translate
+from llama_load.units import GIB
 
-GIB = 1 << 30
 MOST_POINTS = 600  # of a curve
 MOST_CURVES = 6
 OURS = (GPUS, HOST, SERVER, POWER, OWN)
@@ -57,7 +58,7 @@ CHARTS = (
 )
 
 
-def telemetry_charts(telemetry: Telemetry, axis: TimeAxis, x_range: Any, t: Translate) -> Iterator[Chart]:
+def telemetry_charts(telemetry: Telemetry, axis: TimeAxis, x_range: Model, t: Translate) -> Iterator[Chart]:
     """A chart for each of `CHARTS` that has samples within the run."""
     for each in CHARTS:
         if (found := _of(each, telemetry)) and (chart := _chart(each, found, axis, x_range, t)) is not None:
@@ -71,7 +72,7 @@ def _of(chart: TelemetryChart, telemetry: Telemetry) -> list[Series]:
     return [series for metric in chart.metrics for series in telemetry.find(metric)]
 
 
-def _chart(chart: TelemetryChart, found: Sequence[Series], axis: TimeAxis, x_range: Any, t: Translate) -> Chart | None:
+def _chart(chart: TelemetryChart, found: Sequence[Series], axis: TimeAxis, x_range: Model, t: Translate) -> Chart | None:
     curves = [
         (name, curve) for name, series in zip(_names(chart, found, t), found, strict=True) if (curve := _curve(chart, series, axis))
     ]
@@ -82,9 +83,9 @@ def _chart(chart: TelemetryChart, found: Sequence[Series], axis: TimeAxis, x_ran
     keys, most = [], 0.0
     for role, (name, (instants, values)) in zip(series_colours(len(shown)), shown, strict=True):
         data = source(x=instants, y=values)
-        line = plot.line("x", "y", source=data, line_width=2, line_color=colour(role))
+        line = plot.line("x", "y", data, line_width=2, line_color=colour(role))
         if len(instants) < 3:
-            plot.scatter("x", "y", source=data, size=5, fill_color=colour(role), line_color=None)
+            plot.scatter("x", "y", data, size=5, fill_color=colour(role), line_color=None)
         hover(plot, [line], [(t("time (s)"), "@x{0,0.00}"), (t(chart.title), "@y{0,0.[00]}")])
         keys.append(Key(role, name))
         most = max(most, float(values.max()))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.records import Records
 from llama_load.record import CANCELLED, OK
-from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, source
+from llama_load.reports.html.charts import Chart, Key, colour, figure, hover
 from llama_load.reports.html.numbers import brief
+from llama_load.reports.html.plot import Figure, Model, range_of, source, span
 from llama_load.reports.html.series import MOST_STEPS, TimeAxis, bars, ended_per_s, in_flight, output_tokens_per_s
 from llama_load.reports.translations import Translate
 from llama_load.runs import StageRecord
@@ -22,31 +22,30 @@ FEWER_BARS = 600
 MOST_ROWS = 64
 
 
-def shared_range(axis: TimeAxis) -> Any:
+def shared_range(axis: TimeAxis) -> Model:
     """The x range of all charts over time, which zoom together."""
-    from bokeh.models import Range1d
-
     margin = axis.seconds * 0.01
-    return Range1d(-margin, axis.seconds + margin, bounds=(-margin, axis.seconds + margin))
+    return range_of(-margin, axis.seconds + margin, bounds=[-margin, axis.seconds + margin])
 
 
-def mark_stages(plot: Any, stages: Sequence[StageRecord], axis: TimeAxis) -> None:
+def stage_starts_s(stages: Sequence[StageRecord], axis: TimeAxis) -> list[float]:
+    """Where each stage begins, on the time axis."""
+    return [float(at_s) for at_s in axis.at(np.array([s.begun_mono_ns for s in stages if s.begun_mono_ns is not None], np.int64))]
+
+
+def mark_stages(plot: Figure, stages: Sequence[StageRecord], axis: TimeAxis) -> None:
     """A dashed line where each stage begins."""
-    from bokeh.models import Span
-
-    for stage in stages:
-        if stage.begun_mono_ns is not None:
-            at_s = float(axis.at(np.array([stage.begun_mono_ns]))[0])
-            plot.add_layout(Span(location=at_s, dimension="height", line_color=colour("axis"), line_dash=[2, 4]))
+    for at_s in stage_starts_s(stages, axis):
+        plot.add(span(at_s, "height", line_color=colour("axis"), line_dash=[2, 4]))
 
 
-def load_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate, *, peak: int) -> Chart:
+def load_chart(measured: Records, axis: TimeAxis, x_range: Model, t: Translate, *, peak: int) -> Chart:
     """Requests in flight, `peak` at most, and how many failed in each bin."""
     instants, level = in_flight(measured, axis)
     plot = figure(t("time (s)"), t("requests in flight"), x_range=x_range)
     data = source(x=instants, y=level)
-    line = plot.step("x", "y", source=data, mode="after", line_width=2, line_color=colour("blue"))
-    plot.varea_step(x="x", y1=0, y2="y", source=data, step_mode="after", fill_color=colour("pale"), fill_alpha=0.6)
+    line = plot.step("x", "y", data, line_width=2, line_color=colour("blue"))
+    plot.area_below_steps("x", "y", data, fill_color=colour("pale"), fill_alpha=0.6)
     hover(plot, [line], [(t("time (s)"), "@x{0,0.00}"), (t("requests in flight"), "@y{0,0.[0]}")])
     keys = [Key("blue", t("requests in flight"))]
     _, failed = ended_per_s(measured, axis)
@@ -54,16 +53,7 @@ def load_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate, *,
         counts = failed * np.diff(axis.edges)
         rows = np.flatnonzero(counts)
         of_bin = source(left=axis.edges[rows], right=axis.edges[rows + 1], top=counts[rows])
-        boxes = plot.quad(
-            left="left",
-            right="right",
-            top="top",
-            bottom=0,
-            source=of_bin,
-            fill_color=colour("red"),
-            fill_alpha=0.7,
-            line_color=None,
-        )
+        boxes = plot.boxes("left", "right", "top", of_bin, fill_color=colour("red"), fill_alpha=0.7, line_color=None)
         hover(plot, [boxes], [(t("failed requests"), "@top{0,0}")])
         keys.append(Key("red", t("failed requests")))
     summary = t("At most {most} requests in flight.").format(most=f"{peak:,}")
@@ -71,7 +61,7 @@ def load_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate, *,
     return Chart(plot, t("Load over time"), summary, keys, note)
 
 
-def throughput_charts(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> list[Chart]:
+def throughput_charts(measured: Records, axis: TimeAxis, x_range: Model, t: Translate) -> list[Chart]:
     """Output tokens per second, and requests per second, in each bin."""
     charts = []
     tokens = output_tokens_per_s(measured, axis)
@@ -93,15 +83,14 @@ def throughput_charts(measured: Records, axis: TimeAxis, x_range: Any, t: Transl
     return charts
 
 
-def _boxes(plot: Any, axis: TimeAxis, heights: NDArray[np.float64], *, role: str, label: str, t: Translate) -> None:
+def _boxes(plot: Figure, axis: TimeAxis, heights: NDArray[np.float64], *, role: str, label: str, t: Translate) -> None:
     """A box for each bin of the axis."""
     data = source(left=axis.edges[:-1], right=axis.edges[1:], top=heights)
-    boxes = plot.quad(
-        left="left",
-        right="right",
-        top="top",
-        bottom=0,
-        source=data,
+    boxes = plot.boxes(
+        "left",
+        "right",
+        "top",
+        data,
         fill_color=colour(role),
         fill_alpha=0.55,
         line_color=colour(role),
@@ -110,19 +99,17 @@ def _boxes(plot: Any, axis: TimeAxis, heights: NDArray[np.float64], *, role: str
     hover(plot, [boxes], [(t("time (s)"), "@left{0,0.00} – @right{0,0.00}"), (label, "@top{0,0.00}")])
 
 
-def gantt_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -> Chart:
+def gantt_chart(measured: Records, axis: TimeAxis, x_range: Model, t: Translate) -> Chart:
     """A bar per request: waiting in the client, for the first token, receiving tokens; failed or cut. See `Bars` for the rows."""
-    from bokeh.models import Range1d
-
     is_part = len(measured) > MOST_BARS
     found = bars(measured, axis, FEWER_BARS if is_part else len(measured), MOST_ROWS)
     count, rows = len(found.row), min(found.rows, MOST_ROWS)
     begin_s, end_s = float(found.started.min()), float(found.ended.max())
     if is_part:
-        x_range = Range1d(begin_s, end_s)
-    y_range = Range1d(rows - 0.4, -0.6)
+        x_range = range_of(begin_s, end_s)
+    y_range = range_of(rows - 0.4, -0.6)
     plot = figure(t("time (s)"), "", x_range=x_range, y_range=y_range, height=int(80 + 320 * min(1, rows / 24)))
-    plot.yaxis.ticker = []
+    plot.y_axis.set(ticker=Model("FixedTicker", ticks=[], minor_ticks=[]))
     status = np.array(found.status, dtype=object)
     ended = np.where(np.isnan(found.last_token), found.ended, found.last_token)
     first = np.where(np.isnan(found.first_token), ended, found.first_token)
@@ -141,7 +128,7 @@ def gantt_chart(measured: Records, axis: TimeAxis, x_range: Any, t: Translate) -
         data = source(
             y=found.row[mask], left=begins[mask], right=ends[mask], number=found.number[mask], ms=(ends - begins)[mask] * 1e3
         )
-        boxes = plot.hbar(y="y", left="left", right="right", height=0.72, source=data, fill_color=colour(role), line_color=None)
+        boxes = plot.bars("y", "left", "right", data, height=0.72, fill_color=colour(role), line_color=None)
         hover(plot, [boxes], [(t("request"), "@number{0,0}"), (name, "@ms{0,0.0} ms")])
         keys.append(Key(role, name))
     note = t("A row holds one request at a time.")

@@ -25,11 +25,20 @@ from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, page_
 from llama_load.reports.html.charts_latency import ecdf_chart, over_time_chart, prompt_chart, values_of
 from llama_load.reports.html.charts_stages import stage_chart
 from llama_load.reports.html.charts_telemetry import telemetry_charts
-from llama_load.reports.html.charts_time import gantt_chart, load_chart, mark_stages, shared_range, throughput_charts
+from llama_load.reports.html.charts_time import (
+    gantt_chart,
+    load_chart,
+    mark_stages,
+    shared_range,
+    stage_starts_s,
+    throughput_charts,
+)
 from llama_load.reports.html.series import TimeAxis, time_axis
 from llama_load.reports.html.time_bars import time_bars
 from llama_load.reports.next_step import next_step
+from llama_load.reports.picture import short_markdown
 from llama_load.reports.private_paths import without_paths
+from llama_load.reports.sentences import sentences, subject
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_name, stage_rows
 from llama_load.reports.titles import title_of, when
@@ -84,8 +93,10 @@ def html_page(results: Results, text: str, language: str) -> str:
             next_step=next_step(results),
             settings=tables.settings_grid(manifest, t),
             servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
+            subject=subject(results, t),
+            sentences=sentences(results, t),
             cards=tables.cards(results, t),
-            latencies=tables.latency_grid(ok, curves, results.total, t),
+            latencies=tables.latency_grid(ok, curves, results, t),
             stages=stage_rows(results.stages, manifest.model),
             stage_columns=STAGE_COLUMNS,
             stage_notes=list(notes(results.stages)),
@@ -105,6 +116,7 @@ def html_page(results: Results, text: str, language: str) -> str:
             files=tables.files(results),
             words=glossary(results.verdict.words),
             block=redacted(text),
+            short_markdown=short_markdown(results),
             command=printable(shlex.join(manifest.command), None),
         )
     )
@@ -149,7 +161,9 @@ def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate
     charts = [load_chart(measured, axis, x_range, t, peak=results.total.peak_in_flight)]
     charts += [*throughput_charts(measured, axis, x_range, t), gantt_chart(measured, axis, x_range, t)]
     latencies = tables.shown_of(of_group(EVERY), results.total)
-    charts += [chart for each in latencies if (chart := over_time_chart(each, measured, axis, x_range, t)) is not None]
+    breaks_s = stage_starts_s(results.run.manifest.stages, axis)
+    over_time = (over_time_chart(each, measured, axis, x_range, t, breaks_s=breaks_s) for each in latencies)
+    charts += [chart for chart in over_time if chart is not None]
     charts += telemetry_charts(results.run.telemetry, axis, x_range, t)
     for chart in charts:
         mark_stages(chart.figure, results.run.manifest.stages, axis)

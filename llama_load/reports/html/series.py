@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.metrics.gap_times import COLUMNS, gap_times
 from llama_load.metrics.rates import token_times_ns
 from llama_load.metrics.records import Records
 from llama_load.record import OK
-from llama_load.units import NS_PER_MS, NS_PER_S
+from llama_load.units import NS_PER_S
 
 MOST_BINS = 120
 WIDTHS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600)
@@ -129,8 +130,9 @@ def gap_percentiles_by_bin(ok: Records, axis: TimeAxis, percentiles: tuple[float
     grow with the number of tokens."""
     counts = np.zeros((axis.bins, GAP_BINS), dtype=np.int64)
     for places, gaps_ms in _gaps(ok, axis):
-        sizes = np.clip(np.log(np.maximum(gaps_ms, LEAST_GAP_MS) / LEAST_GAP_MS) / np.log(RATIO), 0, GAP_BINS - 1).astype(np.int64)
-        counts += np.bincount(places * GAP_BINS + sizes, minlength=axis.bins * GAP_BINS).reshape(counts.shape)
+        sizes = np.log(np.maximum(gaps_ms, np.float32(LEAST_GAP_MS)) / np.float32(LEAST_GAP_MS)) / np.float32(np.log(RATIO))
+        cells = places * GAP_BINS + np.minimum(sizes, GAP_BINS - 1).astype(np.int64)
+        counts += np.bincount(cells, minlength=axis.bins * GAP_BINS).reshape(counts.shape)
     found = np.flatnonzero(counts.any(axis=1))
     summed = np.cumsum(counts[found], axis=1)
     middles = (axis.edges[found] + axis.edges[found + 1]) / 2
@@ -141,18 +143,11 @@ def gap_percentiles_by_bin(ok: Records, axis: TimeAxis, percentiles: tuple[float
     return middles, curves
 
 
-def _gaps(ok: Records, axis: TimeAxis) -> Iterator[tuple[NDArray[np.int64], Curve]]:
+def _gaps(ok: Records, axis: TimeAxis) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
     """The gaps of the requests in batches: the bin in which each ends, and its ms."""
-    for batch in ok.where(ok.has("first_token_mono_ns")).batches():
-        lengths = batch.column("itl_ms").combine_chunks().value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
-        gaps = batch.gaps_ms()
-        if not len(gaps):
-            continue
-        summed = np.cumsum(gaps)
-        before = np.concatenate(([0.0], summed))[np.cumsum(lengths) - lengths]
-        since_first = summed - np.repeat(before, lengths)
-        instants = np.repeat(batch.instants("first_token_mono_ns"), lengths) + (since_first * NS_PER_MS).astype(np.int64)
-        yield axis.bin_of(instants), gaps
+    for batch in ok.where(ok.has("first_token_mono_ns")).batches(*COLUMNS):
+        _, gaps_ms, ended_ns = gap_times(batch)
+        yield axis.bin_of(ended_ns), gaps_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,14 @@ import numpy as np
 from llama_load.analysis.keys import certain, flat_result, uncertain
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
-from llama_load.metrics.definitions import EVERY, Latency, of_group
+from llama_load.metrics.definitions import BY_KEY, EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf
 from llama_load.metrics.records import Records
-from llama_load.metrics.stage_figures import tok_per_s_per_user
+from llama_load.metrics.stage_figures import StageFigures, tok_per_s_per_user
 from llama_load.metrics.statistics import is_enough, least_count
 from llama_load.metrics.summary import Summary, distribution
 from llama_load.reports.html.numbers import NONE, brief, milliseconds
+from llama_load.reports.stage_table import stage_name
 from llama_load.reports.telemetry import GPU_COLUMNS, gpu_cells, telemetry_rows
 from llama_load.reports.translations import Translate
 from llama_load.runs import TABLE, Manifest
@@ -26,6 +27,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 MOST_SLOW = 10
 MOST_PARTS = 50
 MOST_FILES = 20
+MOST_STAGE_CARDS = 8
 FILES = ("summary.json", "summary.txt", "report.md", TABLE, "telemetry.parquet", "run.json")
 
 
@@ -51,8 +53,11 @@ class Grid:
 
 
 def cards(results: Results, t: Translate) -> list[Card]:
-    """The figures of the whole run; those that were not measured are left out."""
+    """The figures of the whole run, or of each stage: a median over several loads is none of them. Those that were not measured are
+    left out."""
     figures = results.total
+    if results.stages:
+        return _stage_cards(results.stages, t) + _telemetry_cards(results, t)
     flat = certain(flat_result(results.run.manifest, figures), uncertain(results.run.manifest, figures))
     ended = figures.completed + figures.failed
     below = t("{count} failed").format(count=f"{figures.failed:,}") if figures.failed else t("none failed")
@@ -77,6 +82,19 @@ def cards(results: Results, t: Translate) -> list[Card]:
     peak = t("at most {count} in flight").format(count=f"{figures.peak_in_flight:,}")
     found.append(Card(t("Duration"), brief(figures.duration_s), "s", peak))
     return found + _telemetry_cards(results, t)
+
+
+def _stage_cards(stages: Sequence[StageFigures], t: Translate) -> list[Card]:
+    """A card a stage: its output, or its requests per second; and its median latencies."""
+    found = []
+    for stage in stages[:MOST_STAGE_CARDS]:
+        figures = stage.figures
+        rate, unit = (figures.output_throughput, "tokens/s") if figures.output_throughput else (figures.request_throughput, "req/s")
+        keys = ("ttft", "tpot") if figures.distributions["ttft"].count else ("e2el",)
+        medians = ((BY_KEY[key].name, figures.distributions[key].median) for key in keys)
+        below = ", ".join(f"{name} {t('median')} {milliseconds(median)}" for name, median in medians if median is not None)
+        found.append(Card(printable(stage_name(stage)), brief(rate), t(unit), below))
+    return found
 
 
 def _telemetry_cards(results: Results, t: Translate) -> list[Card]:
@@ -134,7 +152,7 @@ def gpu_grid(results: Results, t: Translate) -> Grid | None:
     return Grid(t("GPUs"), [t(name) for name in GPU_COLUMNS], rows) if rows else None
 
 
-def latency_grid(ok: Records, curves: Mapping[str, Ecdf], total: Summary, t: Translate) -> Grid | None:
+def latency_grid(ok: Records, curves: Mapping[str, Ecdf], results: Results, t: Translate) -> Grid | None:
     """Mean, percentiles and maximum of each latency, exact, of all values; n/a where there are too few for a percentile."""
     rows, lacking = [], set()
     for latency in of_group(EVERY):
@@ -145,14 +163,15 @@ def latency_grid(ok: Records, curves: Mapping[str, Ecdf], total: Summary, t: Tra
         few = {p for p in PERCENTILES[1:] if not is_enough(curve.counted, p)}
         lacking |= few
         cells = [brief(exact[p]) if p not in few else NONE for p in PERCENTILES]
-        mean = brief(total.distributions[latency.key].mean)
+        mean = brief(results.total.distributions[latency.key].mean)
         rows.append([f"{latency.name} (ms)", mean, *cells, brief(float(curve.x[-1])), f"{curve.counted:,}"])
     if not rows:
         return None
     columns = ["", t("mean"), t("median"), *(f"p{p:g}" for p in PERCENTILES[1:]), t("maximum"), t("values")]
-    needs = ", ".join(f"p{p:g}: {least_count(p):,}" for p in sorted(lacking))
-    note = t("n/a: too few values; needed are {needs}.").format(needs=needs) if needs else ""
-    return Grid(t("Latencies"), columns, rows, note=note)
+    needs = ", ".join(t("p{p} needs {count} values").format(p=f"{p:g}", count=f"{least_count(p):,}") for p in sorted(lacking))
+    note = f"{NONE}: {needs}." if needs else ""
+    title = t("Latencies of all stages together, a mixture of loads") if len(results.stages) > 1 else t("Latencies")
+    return Grid(title, columns, rows, note=note)
 
 
 def part_grids(results: Results, t: Translate) -> Iterable[Grid]:

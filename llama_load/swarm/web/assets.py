@@ -6,14 +6,15 @@ import gzip
 import hashlib
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
+
+from llama_load.bundled import bokeh_folder
 
 HERE = Path(__file__).parent / "assets"
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 # Bokeh's library and the part that makes figures from JavaScript.
 BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
-OURS = ("llm.css", "llm.js", "charts.js", "runs.js", "icon.svg")
+OURS = ("llm.css", "llm.js", "charts.js", "form.js", "runs.js", "searches.js", "icon.svg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,8 @@ class Asset:
 @cache
 def asset(name: str) -> Asset | None:
     """An asset by its name; None if there is no such one."""
-    path = HERE / name if name in OURS else _bokeh() / name if name in BOKEH else None
+    path = HERE / name if name in OURS else bokeh_folder() / name if name in BOKEH else None
     if path is None:
         return None
     content = path.read_bytes()
     return Asset(content, gzip.compress(content, 6), TYPES[path.suffix], hashlib.sha256(content).hexdigest()[:12])
-
-
-def _bokeh() -> Path:
-    """The folder of Bokeh's JavaScript. (Found without importing Bokeh, which takes a second.)"""
-    spec = find_spec("bokeh")
-    assert spec is not None and spec.submodule_search_locations is not None
-    return Path(spec.submodule_search_locations[0]) / "server" / "static" / "js"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 from gevent import pywsgi
 
 from llama_load.errors import UsageError
@@ -13,6 +15,7 @@ from llama_load.live import LiveFigures
 from llama_load.live.exposition import CONTENT_TYPE, exposition
 from llama_load.options.flags import LOOPBACK
 from llama_load.runs import RunWriter
+from llama_load.swarm.web.about_run import about_run
 from llama_load.swarm.web_guard import is_own_name
 
 logger = logging.getLogger(__name__)
@@ -35,9 +38,18 @@ class RunMetrics:
         return None if self._writer is None else self._writer.path.name
 
     @property
+    def folder(self) -> Path | None:
+        """The run's folder."""
+        return None if self._writer is None else self._writer.path
+
+    @property
     def stages(self) -> list[str]:
         """The names of the run's stages."""
         return [] if self._writer is None else [stage.name for stage in self._writer.manifest.stages]
+
+    def about(self) -> list[tuple[str, str]]:
+        """What runs, as names and texts; empty without a run."""
+        return [] if self._writer is None else about_run(msgspec.to_builtins(self._writer.manifest))
 
     def text(self) -> bytes:
         """The text of /metrics."""

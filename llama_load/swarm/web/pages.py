@@ -13,18 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from llama_load.errors import LlamaLoadError
+from llama_load.comparison.compare import compare
+from llama_load.comparison.sources import read_groups
+from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable
 from llama_load.live.view import live_view
 from llama_load.run.in_thread import in_thread
 from llama_load.run.progress import Counts
+from llama_load.runs import MANIFEST, last_with_label
 from llama_load.runs.foreign_tables import TableLimits
 from llama_load.swarm.outcome import Outcome
 from llama_load.swarm.web.assets import asset
-from llama_load.swarm.web.compare_view import MOST_RUNS, CompareView, compare_views
 from llama_load.swarm.web.control import RunControl
+from llama_load.swarm.web.experiment_pages import add_experiment_routes
 from llama_load.swarm.web.run_files import FILES, REPORT, RunFiles
-from llama_load.swarm.web.run_view import listed_runs, run_view
+from llama_load.swarm.web.run_list import listed_runs, spark_svg
+from llama_load.swarm.web.run_view import headline_figures, run_view
+from llama_load.swarm.web.workload_choices import presets
 
 if TYPE_CHECKING:
     from flask import Blueprint, Request, Response
@@ -41,6 +46,8 @@ REPORT_POLICY = (
     "sandbox allow-scripts allow-downloads; webrtc 'block'; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
 )
+# More sides are no comparison that a person can read.
+MOST_COMPARED = 20
 # Of the CSV of a run, which is made in memory: 100 000 requests with 100 gaps. `llama-load report --format csv` writes more.
 CSV_LIMITS = TableLimits(cells=20_000_000, decoded_bytes=256 << 20)
 ASSET_AGE_S = 365 * 24 * 3600
@@ -83,9 +90,21 @@ def _ended(files: RunFiles, outcome: Outcome) -> dict[str, Any]:
         "run": name,
         "exit_code": outcome.exit_code,
         "error": None if outcome.error is None else printable(outcome.error, None),
+        "figures": {} if name is None else headline_figures(files, name),
         "headline": None if view is None else view.headline,
         "style": None if view is None else view.style,
     }
+
+
+@lru_cache(1)
+def _before(files: RunFiles, folder: Path) -> dict[str, Any] | None:
+    """The headline figures of the last run with the label of this one: read once."""
+    manifest = files.json(folder.name, MANIFEST) or {}
+    label, date = manifest.get("label"), manifest.get("date")
+    if not isinstance(label, str) or not isinstance(date, str):
+        return None
+    last = in_thread(lambda: last_with_label(folder.parent, label, (folder, date)))
+    return None if last is None else {"run": last[0].name, "figures": headline_figures(files, last[0].name)}
 
 
 def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any]) -> Blueprint:
@@ -128,8 +147,19 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
 
     @route("/")
     def index() -> Response:
-        environment = control.environment
-        return page("index", "run", groups=control.groups(), is_master=control.is_master, locustfile=environment.locustfile or "")
+        environment, form = control.environment, control.form
+        shape = environment.shape_class
+        return page(
+            "index",
+            "run",
+            groups=form.groups(),
+            choices=form.choices,
+            choices_of=form.choices_of(),
+            presets=presets(form.choices),
+            shape=None if shape is None else type(shape).__name__,
+            is_master=form.is_master,
+            locustfile=environment.locustfile or "",
+        )
 
     @route("")
     def with_slash() -> Any:
@@ -149,7 +179,10 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
 
     @route("/api/form")
     def form() -> Response:
-        return json({"values": control.values()})
+        like = request.args.get("like", "")
+        manifest = files.json(like, MANIFEST) if like else None
+        values = control.form.values() | ({} if manifest is None else control.form.values_like(manifest))
+        return json({"values": values, "defaults": control.form.defaults()})
 
     @route("/api/check", "POST")
     def check() -> Response:
@@ -176,7 +209,9 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
             {
                 "state": control.state,
                 "run": metrics.name,
-                "workers": control.environment.runner.worker_count if control.is_master else None,
+                "workers": control.environment.runner.worker_count if control.form.is_master else None,
+                "about": metrics.about(),
+                "before": _before(files, metrics.folder) if metrics.folder is not None else None,
                 "counts": None if active is None else _progress(active.counts),
                 "outcome": None if control.runs.outcome is None else _ended(files, control.runs.outcome),
                 "live": None
@@ -190,27 +225,63 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
         rows = in_thread(lambda: listed_runs(files))
         return page("runs", "runs", rows=rows)
 
+    def compared() -> list[Path]:
+        """The folders of the chosen runs, the oldest first: it is the base."""
+        chosen = set(request.args.getlist("run"))
+        names = [name for name in reversed(files.names()) if name in chosen]
+        return [folder for name in names if (folder := files.folder(name)) is not None]
+
     @route("/compare")
     def comparison() -> Response:
-        chosen = set(request.args.getlist("run"))
-        names = [name for name in reversed(files.names()) if name in chosen]  # the oldest is the base
-        folders = [folder for name in names if (folder := files.folder(name)) is not None]
-        groups: list[CompareView] = []
-        error = ""
-        if not 2 <= len(folders) <= MOST_RUNS:
-            error = f"Choose 2 to {MOST_RUNS} runs."
-        else:
-            try:
-                groups = in_thread(lambda: compare_views(folders))
-            except (LlamaLoadError, OSError) as fault:
-                error = printable(str(fault), None)
-        return page("compare", "runs", groups=groups, error=error)
+        is_few = 2 <= len(compared()) <= MOST_COMPARED
+        return page("compare", "runs", VIEW_POLICY, error="" if is_few else f"Choose 2 to {MOST_COMPARED} runs.")
+
+    @route("/compare.html")
+    def comparison_file() -> Any:
+        """The page of `llama-load compare --format html`, made now; in its frame like a report."""
+        is_download = "download" in request.args
+        if not is_download and not _is_for_frame(request):
+            return redirect("compare?" + request.query_string.decode("ascii", "replace"))
+        folders = compared()
+        if not 2 <= len(folders) <= MOST_COMPARED:
+            abort(404, f"choose 2 to {MOST_COMPARED} runs")
+        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store"}
+        if is_download:
+            headers["Content-Disposition"] = "attachment; filename=comparison.html"
+        try:
+            text = in_thread(lambda: _comparison_page(folders))
+        except (LlamaLoadError, OSError) as fault:
+            return Response(printable(str(fault), None), 422, content_type="text/plain; charset=utf-8", headers=headers)
+        return Response(text, content_type=FILES[REPORT], headers=headers)
+
+    @route("/api/delete", "POST")
+    def delete() -> Response:
+        """Delete a run: its name must be sent twice, so that no other mistake does."""
+        sent = posted()
+        name = sent.get("run")
+        if not isinstance(name, str) or sent.get("confirm") != name:
+            abort(400, "confirm the name of the run")
+        if control.runs.active is not None and control.runs.active.folder.name == name:
+            return json({"fault": "it is running: stop it first"}, 422)
+        try:
+            in_thread(lambda: files.delete(name))
+        except (UsageError, OSError) as fault:
+            return json({"fault": printable(str(fault))}, 422)
+        return json({"fault": None})
+
+    @route("/runs/<name>/spark.svg")
+    def spark(name: str) -> Response:
+        folder = files.folder(name)
+        if folder is None:
+            abort(404, "there is no such run")
+        headers = {"Content-Security-Policy": "default-src 'none'", "Cache-Control": "private, max-age=60"}
+        return Response(in_thread(lambda: spark_svg(folder)), content_type="image/svg+xml", headers=headers)
 
     @route("/runs/<name>")
     def run(name: str) -> Response:
         if files.folder(name) is None:
             abort(404, "there is no such run")
-        return page("run", "runs", run=in_thread(lambda: run_view(files, name)))
+        return page("run", "runs", VIEW_POLICY, run=in_thread(lambda: run_view(files, name)))
 
     @route("/runs/<name>/report")
     def report(name: str) -> Response:
@@ -233,7 +304,33 @@ def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any
             headers["Content-Disposition"] = f"attachment; filename={file}"
         return Response(_chunks(opened), content_type=FILES[file], headers=headers, direct_passthrough=True)
 
+    def framed(path: Path) -> Any:
+        if not _is_for_frame(request):
+            return redirect("result")
+        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store"}
+        return Response(path.read_bytes(), content_type=FILES[REPORT], headers=headers)
+
+    def server() -> str:
+        return control.environment.host or ""
+
+    add_experiment_routes(
+        route,
+        page=page,
+        json=json,
+        posted=posted,
+        framed=framed,
+        experiments=control.experiments,
+        host=server,
+        view_policy=VIEW_POLICY,
+    )
     return pages
+
+
+def _comparison_page(folders: list[Path]) -> str:
+    from llama_load.reports.comparison.html import comparison_page  # with Bokeh, which takes a second
+
+    groups, _ = read_groups([str(folder) for folder in folders], with_samples=True)
+    return comparison_page([(group.title, compare(group.sides)) for group in groups])
 
 
 def _is_for_frame(request: Request) -> bool:
@@ -247,7 +344,8 @@ def _progress(counts: Counts) -> dict[str, Any]:
     share = counts.done / counts.total if counts.total else None
     if share is None and counts.left_s is not None:
         share = elapsed_s / max(elapsed_s + counts.left_s, 1e-9)
-    return {"share": share, "phase": counts.phase, "line": counts.line(), "in_flight": counts.in_flight}
+    found = {"share": share, "phase": counts.phase, "line": counts.line(), "in_flight": counts.in_flight}
+    return found | {"elapsed_s": elapsed_s if counts.since else None, "left_s": counts.left_s}
 
 
 def _chunks(opened: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Mapping
 from itertools import islice
@@ -11,8 +12,11 @@ from typing import IO, Any
 
 import msgspec
 
+from llama_load.errors import UsageError
 from llama_load.foreign_files import MOST_JSON_BYTES
+from llama_load.foreign_text import printable
 from llama_load.runs import MANIFEST
+from llama_load.runs.manifest import RUNNING
 
 REPORT = "report.html"
 # Files that can be fetched, and their types. Text is sent as plain text: a browser must not take it for a page.
@@ -29,9 +33,20 @@ FILES = {
 }
 # Those that are in a folder of the run folder.
 IN_FOLDER = {"server.log": "server", "memory.log": "server"}
+# What else a run folder holds: with these and `FILES` alone it may be deleted.
+ALSO = frozenset(("requests.arrows", "requests.packed.arrows", "telemetry.jsonl", "junit.xml"))
+SERVER = "server"
+ALSO_OF_SERVER = frozenset(("command",))
 # The newest runs that are listed.
-MOST_RUNS = 200
+MOST_RUNS = 500
 MOST_ENTRIES = 10_000
+
+
+def _is_of_run(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a file of a run folder, or its folder about the server; never a link."""
+    if entry.name == SERVER:
+        return entry.is_dir(follow_symlinks=False)
+    return entry.name in ALSO | (FILES.keys() - IN_FOLDER.keys()) and entry.is_file(follow_symlinks=False)
 
 
 class RunFiles:
@@ -63,6 +78,25 @@ class RunFiles:
             except OSError:
                 continue
         return sorted(found, key=lambda name: found[name], reverse=True)[:MOST_RUNS]
+
+    def delete(self, name: str) -> None:
+        """Delete a run. UsageError: it is not directly in the folder of the runs, has not ended, or holds other files."""
+        folder = self._root / name
+        if self.folder(name) is None or folder.is_symlink() or not folder.is_dir() or name != Path(name).name:
+            raise UsageError("only a run directly in the folder of the runs can be deleted here")
+        manifest = self.json(name, MANIFEST)
+        if manifest is not None and manifest.get("end") == RUNNING:
+            raise UsageError("it is still running, or it was killed: llama-load report finishes it; then it can be deleted")
+        with os.scandir(folder) as entries:
+            strange = [entry.name for entry in entries if not _is_of_run(entry)]
+        if (folder / SERVER).is_dir():
+            known = IN_FOLDER.keys() | ALSO_OF_SERVER
+            with os.scandir(folder / SERVER) as entries:
+                others = [each.name for each in entries if each.name not in known or not each.is_file(follow_symlinks=False)]
+            strange += [f"{SERVER}/{file}" for file in others]
+        if strange:
+            raise UsageError(f"it holds {printable(strange[0])}, which is no file of a run: delete it by hand")
+        shutil.rmtree(folder)
 
     def _in_root(self) -> list[Path]:
         try:

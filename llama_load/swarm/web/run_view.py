@@ -9,7 +9,7 @@ from typing import Any
 from llama_load.analysis.keys import certain
 from llama_load.foreign_text import printable
 from llama_load.metrics.check import FAILED, INCOMPLETE, VALID
-from llama_load.reports.run_list import COLUMNS, SUMMARY, run_row
+from llama_load.reports.run_list import SUMMARY
 from llama_load.runs import MANIFEST
 from llama_load.swarm.web.run_files import RunFiles
 
@@ -43,15 +43,6 @@ PART_COLUMNS = (
 
 
 @dataclass(slots=True)
-class ListedRun:
-    """A run in the list: its cells by column, and the style of its verdict."""
-
-    name: str
-    cells: dict[str, str]
-    style: str
-
-
-@dataclass(slots=True)
 class RunView:
     """A run's page. `error` says why there are no results."""
 
@@ -73,22 +64,20 @@ class RunView:
     files: list[str] = field(default_factory=list)
 
 
-def listed_runs(files: RunFiles) -> list[ListedRun]:
-    """All runs that may be read, the newest first."""
-    found = []
-    for name in files.names():
-        folder = files.folder(name)
-        if folder is not None:
-            cells = dict(zip(COLUMNS, run_row(folder), strict=True))
-            found.append(ListedRun(name, cells, style_of(cells["verdict"].split(", "))))
-    return found
-
-
 def style_of(words: list[str]) -> str:
     """The style of a verdict's words, the gravest first."""
     if not words or words[0] in ("n/a", "") or words[0].startswith(("broken", "still")):
         return NONE
     return GOOD if words[0] == VALID else BAD if words[0] in (INCOMPLETE, FAILED) else DOUBTFUL
+
+
+def headline_figures(files: RunFiles, name: str) -> dict[str, float]:
+    """The headline figures of a run by their keys in summary.json, without those that are uncertain."""
+    summary = files.json(name, SUMMARY) or {}
+    known = certain(summary, _dict(_dict(summary.get("llama_load")).get("uncertain")))
+    keys = ("completed", "failed", "tok_per_s_per_user", *(key for key, _, _ in HEADLINES))
+    found = {key: known.get(key, _dict(known.get("llama_load")).get(key)) for key in keys}
+    return {key: value for key, value in found.items() if isinstance(value, int | float) and abs(value) < MOST_LIMIT}
 
 
 def run_view(files: RunFiles, name: str) -> RunView:

@@ -3,15 +3,18 @@
 const POLL_MS = 1000;
 const root = document.body.dataset.root;
 const $ = (id) => document.getElementById(id);
-const form = $("form");
+const form = new StartForm($("form"), $("refused"));
 const charts = new LiveCharts($("charts"));
 let seen = {run: "", version: 0, width_s: 0};
-let formWanted = false;
+let formWanted = new URLSearchParams(location.search).has("like");  // run again with the values of a run
 let lastState = null;
 let failures = 0;
+let waiting = false;
+
+const WITHIN_MS = 15000;  // a page that is asked every second
 
 async function call(path, body) {
-  const options = body === undefined ? {} : {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)};
+  const options = body === undefined ? {signal: AbortSignal.timeout(WITHIN_MS)} : {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body)};
   const answer = await fetch(root + path, {...options, credentials: "same-origin"});
   if (answer.redirected) return location.reload();
   if (!answer.ok && answer.status !== 422) throw new Error((await answer.text()).slice(0, 500));
@@ -31,57 +34,6 @@ function show(node, wanted) {
 
 // ---------------------------------------------------------------- the form
 
-function fill(values) {
-  for (const [name, value] of Object.entries(values)) {
-    const input = form.elements[name];
-    if (!input) continue;
-    if (input.type === "checkbox") input.checked = value;
-    else input.value = Array.isArray(value) ? value.join("\n") : value;
-    if (input.tagName === "TEXTAREA") input.rows = Math.max(2, input.value.split("\n").length);
-  }
-}
-
-function typed() {
-  const found = {};
-  for (const input of form.elements) {
-    if (!input.name) continue;
-    found[input.name] = input.type === "checkbox" ? input.checked : input.dataset.kind === "lines" ? input.value.split("\n") : input.value;
-  }
-  return found;
-}
-
-function showFaults(faults) {
-  for (const field of form.querySelectorAll(".field")) {
-    field.classList.remove("wrong");
-    show(field.querySelector(".fault"), false);
-    field.querySelector(".fault").textContent = "";
-    field.querySelector("[name]").removeAttribute("aria-invalid");
-  }
-  const rest = [];
-  let first = null;
-  for (const fault of faults) {
-    const fields = fault.fields.map((name) => form.querySelector(`.field[data-name="${CSS.escape(name)}"]`)).filter(Boolean);
-    if (!fields.length) rest.push(fault.text);
-    fields.forEach((field, place) => {
-      field.classList.add("wrong");
-      field.querySelector("[name]").setAttribute("aria-invalid", "true");
-      if (place) return;
-      const text = field.querySelector(".fault");
-      text.textContent = (text.textContent ? text.textContent + "\n" : "") + fault.text;
-      show(text, true);
-      for (let parent = field.parentElement; parent; parent = parent.parentElement) if (parent.tagName === "DETAILS") parent.open = true;
-      first = first || field;
-    });
-  }
-  const banner = $("refused");
-  const at = faults.length - rest.length;
-  if (at) rest.push(`Not started: ${at === 1 ? "one entry needs" : `${at} entries need`} a change, see below.`);
-  banner.textContent = rest.join("\n");
-  show(banner, rest.length > 0);
-  if (rest.length && !at) banner.scrollIntoView({block: "center"});
-  if (first) first.scrollIntoView({block: "center", behavior: "smooth"});
-}
-
 function showRows(rows) {
   const table = $("preflight").querySelector("table");
   table.replaceChildren(...rows.map((row) => {
@@ -92,43 +44,54 @@ function showRows(rows) {
   show($("preflight"), rows.length > 0);
 }
 
-async function attempt(path, waiting) {
-  $("go").disabled = $("check").disabled = true;
-  $("busy").textContent = waiting;
+async function attempt(path, what) {
+  if (waiting) return;
+  waiting = true;
+  $("busy").textContent = "Checking the server and the prompts …";
   try {
-    const answer = await call(path, typed());
+    const answer = await call(path, form.typed());
     if (!answer) return;
-    showFaults(answer.faults);
+    form.showFaults(answer.faults, what);
     showRows(answer.rows);
     $("busy").textContent = answer.faults.length || answer.run ? "" : "All fits.";
-    if (path === "/api/check" && answer.rows.length) $("preflight").scrollIntoView({block: "nearest", behavior: "smooth"});
+    if (path === "/api/check" && !answer.faults.length) $("preflight").scrollIntoView({block: "nearest", behavior: "smooth"});
     if (answer.run) {
       formWanted = false;
-      for (const input of form.querySelectorAll("[type=password], .kind-secret-lines textarea")) input.value = "";
+      form.forgetKeys();
+      history.replaceState(null, "", root + "/");  // without the values of another run
       await poll();
       scrollTo({top: 0});
     }
   } catch (error) {
-    showFaults([{text: String(error.message || error), fields: []}]);
+    form.showFaults([{text: String(error.message || error), fields: []}], what);
     $("busy").textContent = "";
   } finally {
-    $("go").disabled = $("check").disabled = false;
+    waiting = false;
   }
 }
 
-form.addEventListener("submit", (event) => {
+$("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  attempt("/api/start", "Checking the server and the prompts …");
+  attempt("/api/start", "Not started");
 });
-$("check").addEventListener("click", () => attempt("/api/check", "Checking the server and the prompts …"));
+$("check").addEventListener("click", () => attempt("/api/check", "Checked"));
 $("stop").addEventListener("click", () => call("/api/stop", {}).then(poll).catch(() => {}));
 $("again").addEventListener("click", async () => {
   formWanted = true;
-  fill((await call("/api/form")).values);
-  showFaults([]);
+  await loadForm();
+  form.showFaults([], "");
   showRows([]);
-  poll();
+  await poll();
+  $("start-title").focus();
 });
+for (const button of document.querySelectorAll(".preset")) button.addEventListener("click", () => form.preset(button));
+
+async function loadForm() {
+  const {values, defaults} = await call("/api/form" + location.search);
+  form.defaults = defaults;
+  form.fill(values);
+  $("go").disabled = $("check").disabled = false;  // an empty form is none that somebody has filled
+}
 
 // ---------------------------------------------------------------- the figures
 
@@ -142,22 +105,58 @@ function number(value, digits) {
   return value.toLocaleString("en", {minimumFractionDigits: shown, maximumFractionDigits: shown});
 }
 
-function tiles(all, gauges) {
-  const made = [
-    [number(all.completed, 0), "", "completed"],
-    [number(all.failed, 0), "", "failed", all.failed ? "bad" : ""],
-    [number(all.in_flight, 0), "", "in flight"],
-    [number(gauges.waiting ?? 0, 0), "", "waiting at the client"],
-    [number(all.output_tok_per_s), "tok/s", "output"],
-    [number(all.tok_per_s_per_user), "tok/s", "per user"],
-    [number(all.ttft.p50), "ms", "TTFT p50"],
-    [number(all.itl.p50), "ms", "ITL p50"],
-  ].map(([value, unit, title, style]) => {
+// Live figures, the exact ones once there are any, and those of the last run with this label.
+const TILES = [
+  ["completed", "", (all) => all.completed, "completed", 0],
+  ["failed", "", (all) => all.failed, "failed", 0],
+  ["in flight", "", (all) => all.in_flight, null, 0],
+  ["waiting at the client", "", (all, gauges) => gauges.waiting ?? 0, null, 0],
+  ["output", "tok/s", (all) => all.output_tok_per_s, "output_throughput"],
+  ["per user", "tok/s", (all) => all.tok_per_s_per_user, "tok_per_s_per_user"],
+  ["TTFT p50", "ms", (all) => all.ttft.p50, "median_ttft_ms"],
+  ["TPOT p50", "ms", (all) => all.tpot.p50, "median_tpot_ms"],
+  ["ITL p50", "ms", (all) => all.itl.p50, "median_itl_ms"],
+];
+
+function tiles(all, gauges, exact, before) {
+  const wanted = TILES.filter(([, , , key]) => key || !exact);
+  $("tiles").replaceChildren(...wanted.map(([title, unit, live, key, digits]) => {
+    const value = exact && key in exact ? exact[key] : live(all, gauges);
     const tile = element("div", undefined, "tile");
-    tile.append(element("b", value, style), " ", element("small", unit), element("span", title));
+    tile.append(element("b", number(value, digits), title === "failed" && value ? "bad" : ""), " ", element("small", unit), element("span", title));
+    const last = before && key && digits === undefined ? before.figures[key] : undefined;
+    if (last !== undefined) tile.append(element("span", `last run: ${number(last)}`, "last"));
     return tile;
-  });
-  $("tiles").replaceChildren(...made);
+  }));
+}
+
+function clock(seconds) {
+  const whole = Math.ceil(seconds);
+  const parts = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  return (parts[0] ? `${parts[0]}:${String(parts[1]).padStart(2, "0")}` : `${parts[1]}`) + `:${String(parts[2]).padStart(2, "0")}`;
+}
+
+const TITLE = document.title;
+function tabTitle(state, counts, outcome, watch) {
+  if (counts && state === "running") {
+    const left = counts.left_s === null ? counts.phase : `${clock(counts.left_s)} left`;
+    return `${counts.share === null ? "" : `${Math.round(100 * Math.min(1, counts.share))} % · `}${left} · llama-load`;
+  }
+  if (state !== "idle") return `${CHIPS[state]} · llama-load`;
+  return watch && outcome && outcome.headline ? `${outcome.headline.split(":")[0]} · llama-load` : TITLE;
+}
+
+function about(parts, before) {
+  $("about").replaceChildren(...parts.flatMap(([name, text]) => {
+    const pair = element("div");
+    pair.append(element("dt", name), element("dd", text));
+    return [pair];
+  }));
+  show($("last-run"), Boolean(before));
+  if (before) {
+    $("last-run").textContent = `last run with this label: ${before.run}`;
+    $("last-run").href = `${root}/runs/${encodeURIComponent(before.run)}`;
+  }
 }
 
 function table(rows) {
@@ -209,7 +208,7 @@ function soFar(view, all) {
   $("so-far").replaceChildren(...lines);
 }
 
-// Meters are named "title of the chart: name of the line".
+// Meters are named "title of the chart (unit): name of the line".
 function meters(gauges) {
   const found = new Map();
   for (const name of Object.keys(gauges).filter((name) => name.includes(": "))) {
@@ -217,20 +216,26 @@ function meters(gauges) {
     if (!found.has(title)) found.set(title, []);
     found.get(title).push(["g:" + name, line]);
   }
-  return [...found].map(([title, lines]) => ({title, lines}));
+  return [...found].map(([name, lines]) => {
+    const [, title, unit] = name.match(/^(.*?)(?: \((.*)\))?$/);
+    return {title, unit: unit ?? "count", lines};
+  });
 }
 
 function display(status) {
   const {state, live, counts, outcome} = status;
   const busy = state === "running" || state === "stopping" || state === "starting";
-  if (state !== lastState && busy) formWanted = false;
+  if (lastState !== null && state !== lastState && busy) formWanted = false;
   const watch = status.run !== null && !formWanted && (busy || outcome !== null || live !== null);
   lastState = state;
   const chip = $("state");
   chip.textContent = CHIPS[state] + (status.workers === null ? "" : ` · ${status.workers} worker${status.workers === 1 ? "" : "s"}`);
   chip.className = "chip " + (state === "running" ? "good" : state === "idle" ? "" : "doubtful");
+  const hadFocus = $(watch ? "start" : "watch").contains(document.activeElement);
   show($("watch"), watch);
   show($("start"), !watch);
+  if (hadFocus) $(watch ? "run-name" : "start-title").focus({preventScroll: true});
+  document.title = tabTitle(state, counts, outcome, watch);
   show($("stop"), busy && !(state === "stopping" && counts && !counts.in_flight));
   $("stop").textContent = state === "stopping" ? "Cut off what is in flight" : "Stop";
   show($("again"), !busy);
@@ -246,16 +251,20 @@ function display(status) {
   }
   show($("progress"), counts !== null);
   if (counts) {
-    $("progress").querySelector("i").style.width = `${100 * Math.min(1, counts.share ?? 0)}%`;
+    const percent = Math.round(100 * Math.min(1, counts.share ?? 0));
+    $("progress").querySelector("i").style.width = `${percent}%`;
+    $("bar").setAttribute("aria-valuenow", percent);
     const over = state === "stopping" && !counts.in_flight;
-    $("progress").querySelector("span").textContent = over ? "writing the report …" : `${counts.phase} · ${counts.line}`;
+    $("progress").querySelector("span").textContent = over ? "writing the report …" : `${counts.phase}${counts.elapsed_s === null ? "" : ` for ${clock(counts.elapsed_s)}`} · ${counts.line}`;
   }
   if (live && watch) {
     const all = live.rows[0];
     soFar(live, all);
     show($("so-far"), busy);
-    tiles(all, live.gauges);
+    tiles(all, live.gauges, busy || !outcome ? null : outcome.figures, status.before);
+    about(status.about, status.before);
     table(live.rows);
+    if (!busy) live.series.settled_s = Infinity;  // nothing is under way
     charts.update(live.series, status.run !== seen.run || live.series.width_s !== seen.width_s, meters(live.series.gauges));
     seen = {run: status.run, version: live.series.version, width_s: live.series.width_s};
   }
@@ -268,6 +277,7 @@ async function poll() {
     if (!status) return;
     failures = 0;
     show($("offline"), false);
+    if ($("go").disabled) await loadForm();
     display(status);
   } catch (error) {
     failures += 1;
@@ -276,7 +286,7 @@ async function poll() {
 }
 
 async function main() {
-  fill((await call("/api/form")).values);
+  await loadForm().catch(() => show($("offline"), true));
   await poll();
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));

@@ -1,0 +1,100 @@
+"""The sentences of a report for somebody who was not there: what was measured, where the time went, which load is carried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from llama_load.analysis.results import Results
+from llama_load.foreign_text import printable
+from llama_load.metrics.knee import CARRIED_SHARE, carried
+from llama_load.reports.private_paths import without_paths
+from llama_load.reports.stage_table import stage_name
+from llama_load.reports.translations import Translate
+from llama_load.units import GIB, quantity
+
+# A diagnosis names the largest part of the requests' time if it is at least this share, and at most so much is not attributed.
+LEAST_PART, MOST_UNKNOWN = 0.3, 0.2
+DIAGNOSES = {
+    "client_queue": "For {share} of its time a request waited in the client for its turn (--max-concurrency)",
+    "earlier_tries": "{share} of a request's time went to tries that the server refused: fewer users, or a longer queue there",
+    "slot_wait": "For {share} of its time a request waited for one of the server's slots ({slots}): more slots or fewer users",
+    "batch_wait": "For {share} of its time a request waited while the server worked on the prompts of others",
+    "image_prefill": "For {share} of a request's time the server read its images: smaller images, or a faster server",
+    "prefill": "For {share} of a request's time the server read its prompt: shorter prompts, or a larger batch",
+    "decode_alone": "For {share} of a request's time the server generated its answer, so the speed of decoding decides",
+    "decode_shared": "For {share} of a request's time the server generated its answer beside the prompts of others",
+    "network": "{share} of a request's time went to the network between client and server",
+}
+
+
+def server_parts(targets: Sequence[dict[str, Any]]) -> list[str]:
+    """Of the first server: backend and build, model with its size, slots; and how many servers there are."""
+    if not targets:
+        return []
+    first = targets[0]
+    name = " ".join(str(first[key]) for key in ("backend", "build") if first.get(key))
+    parts = [f"{len(targets)} × {name}" if len(targets) > 1 else name]
+    if first.get("model"):
+        size = f"{first['model_bytes'] / GIB:.2f} GiB" if first.get("model_bytes") else ""
+        parts.append(" ".join(str(part) for part in (first["model"], first.get("quantization"), size) if part))
+    if first.get("slots"):
+        context = f" × {first['ctx_per_slot']}" if first.get("ctx_per_slot") else ""
+        parts.append(f"{quantity(first['slots'], 'slot')}{context}")
+    return [printable(part, 60) for part in parts]
+
+
+def subject(results: Results, t: Translate) -> list[tuple[str, str]]:
+    """What was measured, by name: the server, its GPUs, its settings, the prompts."""
+    manifest = results.run.manifest
+    gpus = [gpu.name or gpu.gpu for gpu in results.telemetry.gpus]
+    counted = (f"{gpus.count(name)} × {name}" if gpus.count(name) > 1 else name for name in dict.fromkeys(gpus))
+    found = [(t("Server"), " · ".join(server_parts(manifest.targets))), (t("GPUs"), ", ".join(counted))]
+    found += [(t("Its settings"), text) for text in _settings(results)]
+    found.append((t("Prompts"), next((row.value for row in manifest.preflight if row.name == "prompts"), "")))
+    return [(name, without_paths(text)) for name, text in found if text]
+
+
+def _settings(results: Results) -> Iterator[str]:
+    """The settings of the first server, as its log or command line names them."""
+    for server in results.run.manifest.servers[:1]:
+        named: list[tuple[str, object]] = [("GPU layers", server.n_gpu_layers), ("threads", server.threads)]
+        named += [("batch", server.batch), ("micro-batch", server.micro_batch), ("flash attention", server.flash_attention)]
+        named.append(("KV", server.kv_types))
+        yield printable(" · ".join(f"{name} {value}" for name, value in named if value), 200)
+
+
+def diagnosis(results: Results, t: Translate) -> str | None:
+    """What most of a request's time was, with what would change it; None where no part stands out, where too much time is not
+    attributed, or where the run mixes several loads."""
+    total = results.time_parts.total
+    if total is None or results.stages:
+        return None
+    shares = {key: part.share for key, part in total.parts.items() if part is not None}
+    if shares.pop("unattributed", 0.0) > MOST_UNKNOWN or not shares:
+        return None
+    largest = max(shares, key=lambda key: shares[key])
+    # Where the server reports no times, this part holds others' waits too.
+    is_vague = largest == "decode_shared" and total.decode is not None and total.decode.includes_queueing
+    if shares[largest] < LEAST_PART or largest not in DIAGNOSES or is_vague:
+        return None
+    slots = sum(int(target.get("slots") or 0) for target in results.run.manifest.targets)
+    text = t(DIAGNOSES[largest]).format(share=f"{100 * shares[largest]:.0f} %", slots=slots or t("unknown"))
+    return text + "."
+
+
+def carries(results: Results, t: Translate) -> str | None:
+    """Up to which load the stages met the objectives of --goodput; None without both."""
+    goodput = results.run.manifest.goodput
+    if not goodput or not results.stages:
+        return None
+    words = {"objectives": printable(" ".join(goodput)), "share": f"{CARRIED_SHARE:.0%}".replace("%", " %")}
+    best = carried(results.stages)
+    if best is None:
+        return t("At none of these loads did {share} of the requests meet {objectives}.").format(**words)
+    return t("Carries {load} with {share} of the requests within {objectives}.").format(load=stage_name(best), **words)
+
+
+def sentences(results: Results, t: Translate) -> list[str]:
+    """All of them that apply."""
+    return [text for text in (diagnosis(results, t), carries(results, t)) if text is not None]

@@ -1,0 +1,52 @@
+"""The flags that llama.cpp's `llama-fit-params` fits to the memory of this machine, for a server that is about to start."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from llama_load.foreign_text import printable
+
+WITHIN_S = 120.0
+# Flags that a program may refuse because they belong to llama-server.
+MOST_REFUSED = 40
+MOST_CHARS = 4000
+_REFUSED = re.compile(r"error: (?:invalid argument|unknown argument): (\S+)")
+_FLAG = re.compile(r"--?[A-Za-z]")
+
+
+def fitted_flags(program: str, args: Sequence[str], env: Mapping[str, str]) -> str:
+    """What the program prints for these flags of llama-server, without those that it does not know. A comment if it fails."""
+    words = list(args)
+    for _ in range(MOST_REFUSED):
+        try:
+            done = subprocess.run(
+                [program, *words],
+                env=os.environ | dict(env),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=WITHIN_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"# {printable(str(error), 300)}"
+        said = done.stderr.decode("utf-8", "replace")
+        refused = _REFUSED.search(said)
+        if refused is None or refused[1] not in words:
+            break
+        words = _without(words, refused[1])
+    if done.returncode:
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), "it printed nothing")
+        return f"# {program} ended with exit code {done.returncode}: {printable(last, 300)}"
+    return printable(" ".join(done.stdout.decode("utf-8", "replace").split()), MOST_CHARS)
+
+
+def _without(words: Sequence[str], flag: str) -> list[str]:
+    """The words without a flag and its values. -np 1 --port 80, without --port: -np 1."""
+    start = words.index(flag)
+    end = start + 1
+    while end < len(words) and not _FLAG.match(words[end]):
+        end += 1
+    return [*words[:start], *words[end:]]

@@ -1,0 +1,93 @@
+"""The workloads that the page can start: the locustfile's user classes, and in one process those of bundled locustfiles."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from locust.runners import LocalRunner
+from locust.util.load_locustfile import is_user_class
+
+from llama_load.bundled import bundled
+from llama_load.options.form import workload_names
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """User classes that are run together; `workloads` are the names of their workloads' classes, none for tasks with their own
+    prompts."""
+
+    title: str
+    classes: tuple[Any, ...]
+    workloads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Values for the form, by the names of its fields; `workload` is the name of a choice."""
+
+    title: str
+    workload: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+# What the locustfile has, all of its classes.
+GIVEN = ""
+# Bundled locustfiles: name of the file, title, values of its preset. Documents and images take a server seconds each.
+BUNDLED = (
+    ("sharegpt_chat", "ShareGPT chat", {"num_users": "4", "num_prompts": "100"}),
+    ("long_document", "Long documents", {"num_users": "2", "num_prompts": "20"}),
+    ("vision", "Images", {"num_users": "2", "num_prompts": "20"}),
+    ("agent", "Agent", {"num_users": "2", "num_prompts": "20"}),
+)
+
+
+def workload_choices(environment: Any) -> dict[str, Choice]:
+    """All choices by name, the locustfile's classes first. Workers run their own locustfile, so on a master there are no others."""
+    given = tuple(environment.user_classes)
+    found = {GIVEN: _choice("all of the locustfile" if len(given) > 1 else given[0].__name__ if given else "none", given)}
+    available = environment.available_user_classes or {user.__name__: user for user in given}
+    ours = {name: user for name, user in available.items() if hasattr(user, "workload_name")}
+    if len(available) > 1:
+        found |= {f"class {name}": _choice(name, (user,)) for name, user in ours.items()}
+    if isinstance(environment.runner, LocalRunner):
+        for name, title, _ in BUNDLED:
+            classes = _bundled_classes(name)
+            if classes and not {user.__name__ for user in classes} <= available.keys():
+                found[f"bundled {name}"] = _choice(title, classes)
+    return found
+
+
+def presets(choices: Mapping[str, Choice]) -> list[Preset]:
+    """The presets whose workload can be chosen."""
+    found = []
+    for name, title, values in BUNDLED:
+        wanted = {user.__name__ for user in _bundled_classes(name)}
+        for key, choice in choices.items():
+            if wanted and wanted == {user.__name__ for user in choice.classes}:
+                found.append(Preset(title, key, values))
+                break
+    return found
+
+
+def _choice(title: str, classes: tuple[Any, ...]) -> Choice:
+    ours = [user for user in classes if hasattr(user, "workload_name")]
+    own_prompts = any(getattr(user, "workload", None) is None for user in ours)
+    workloads = [user.workload for user in ours if getattr(user, "workload", None) is not None]
+    return Choice(title, classes, () if own_prompts else tuple(workload_names(workloads)))
+
+
+@cache
+def _bundled_classes(name: str) -> tuple[Any, ...]:
+    """The user classes of a bundled locustfile; none if there is no such file."""
+    path = bundled(f"locustfiles/{name}.py")
+    if not path.is_file():
+        return ()
+    spec = importlib.util.spec_from_file_location(f"llama_load_bundled_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return tuple(value for value in vars(module).values() if is_user_class(value))

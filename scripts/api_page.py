@@ -1,0 +1,165 @@
+"""docs/api.md: what a locustfile can use, from the docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import typing
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+os.environ.setdefault("LOCUST_SKIP_MONKEY_PATCH", "1")  # nothing is sent here, and this process may have threads
+
+import llama_load
+from llama_load.metrics.definitions import LATENCIES
+from llama_load.record import RequestRecord
+from llama_load.workloads.prompt import Image, Message, Workload
+
+HEAD = """\
+# API for locustfiles
+
+The names that a locustfile imports with `from llama_load import …`. This page is generated from the docstrings.
+[Workloads](workloads.md) and [load models](load-models.md#shapes-in-a-locustfile) have examples;
+[architecture](architecture.md#a-new-workload) shows a workload of your own. Names with a longer path, such as
+`llama_load.workloads.images.image_of`, are imported from there.
+
+"""
+EVENTS = """\
+## Events
+
+With `from llama_load import events` these two are beside Locust's own events. Arguments come by name, so end the
+listener's arguments with `**_`.
+
+| event | arguments | when |
+|---|---|---|
+| `events.llm_request` | `record`: a [`RequestRecord`](#requestrecord) | after each request, in the process that sent it |
+| `events.llm_report` | `run_dir`, the run folder; `summary`, a dict like summary.json | after the reports of a run, on the master |
+
+[to_mlflow.py](../examples/to_mlflow.py) and [to_wandb.py](../examples/to_wandb.py) are examples.
+
+"""
+WORKLOADS_HEAD = """\
+## Workloads
+
+The value of a user class's attribute `workload`.
+
+| class | name in reports | prompts |
+|---|---|---|
+"""
+SHAPES_HEAD = """\
+## Load shapes
+
+A class of the locustfile; `--stages` on the command line overrides it.
+
+| class | attributes and defaults | load |
+|---|---|---|
+"""
+METHODS = ("chat", "complete", "document", "vision", "embed", "rerank")
+WORKLOADS = ("ShareGPT", "Documents", "Vision", "Mixed", "TextBatches", "Queries", "Synthetic", "Replay", "Custom")
+SHAPES = ("Stages", "Ramp", "Spike", "Soak")
+# Attributes of shapes that a locustfile sets.
+SHAPE_ATTRIBUTES = ("stages", "start", "end", "level", "peak", "time")
+
+
+def api_page() -> str:
+    """docs/api.md."""
+    user = llama_load.LlamaUser
+    parts = [HEAD, "## LlamaUser\n\n", _prose(user), "\n\n"]
+    for name in METHODS:
+        method = getattr(user, name)
+        parts.append(f"### self.{name}\n\n```python\n{_signature(name, method)}\n```\n\n{_prose(method)}\n\n")
+    parts += [f"### self.client\n\n{_prose(user.client)}\n\n## Answer\n\n{_prose(llama_load.Answer)}\n\n"]
+    parts += ["| attribute | type | meaning |\n|---|---|---|\n", *_attributes(), "\n", WORKLOADS_HEAD]
+    for name in WORKLOADS:
+        workload = getattr(llama_load, name)
+        parts.append(f"| `{name}{_arguments(name)}` | {workload.name} | {_cell(workload)} |\n")
+    parts += ["\n", _wrapped(f"Of your own: `{Workload.__module__}.Workload`. {_first(Workload)}"), "\n\n", SHAPES_HEAD]
+    parts += [*map(_shape, SHAPES), "\n", EVENTS, "## Messages and images\n\n", *map(_dataclass, (Message, Image))]
+    about = f"{_first(RequestRecord)} [Metrics](metrics.md) has the formulas of the latencies."
+    return "".join((*parts, "## RequestRecord\n\n", _wrapped(about), "\n\n", *_columns()))
+
+
+def _prose(thing: Any) -> str:
+    """A docstring in lines of Markdown."""
+    paragraphs = (inspect.getdoc(thing) or "").split("\n\n")
+    return "\n\n".join(_wrapped(" ".join(paragraph.split())) for paragraph in paragraphs)
+
+
+def _wrapped(text: str) -> str:
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > 120:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return "\n".join(lines)
+
+
+def _first(thing: Any) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+
+
+def _cell(thing: Any) -> str:
+    return " ".join((inspect.getdoc(thing) or "").split()).replace("|", "\\|")
+
+
+def _signature(name: str, function: Any) -> str:
+    """As in the source: annotations are texts there."""
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)).replace("(self, ", "("))
+    return f"self.{name}{text}"
+
+
+def _arguments(name: str) -> str:
+    """The arguments of a workload: (), (sample=""), (document=…, vision=…)."""
+    if name == "Mixed":
+        return "(NAME=…, NAME=…)"
+    arguments = inspect.signature(getattr(llama_load, name)).parameters.values()
+    return f"({', '.join(f'{each.name}={each.default!r}' for each in arguments)})".replace("'", '"')
+
+
+def _attributes() -> Iterator[str]:
+    meanings = {
+        "text": "the text of the answer; empty after a failure, and for embeddings and rerankings",
+        "reasoning": "its reasoning, where the server sends it apart from the text",
+        "record": "everything that was measured: [RequestRecord](#requestrecord)",
+    }
+    hints = typing.get_type_hints(llama_load.Answer)
+    for field in fields(llama_load.Answer):
+        yield f"| `.{field.name}` | {hints[field.name].__name__} | {meanings[field.name]} |\n"
+    yield f"| `.ok` | bool | {_first(llama_load.Answer.ok)} |\n"
+
+
+def _shape(name: str) -> str:
+    shape = getattr(llama_load, name)
+    shown = [key for key in SHAPE_ATTRIBUTES if hasattr(shape, key) and (key != "stages" or name == "Stages")]
+    values = ", ".join(f'`{key} = "{getattr(shape, key)}"`' for key in shown)
+    return f"| `{name}` | {values} | {_cell(shape)} |\n"
+
+
+def _dataclass(kind: Any) -> str:
+    types = ", ".join(f"`{field.name}: {field.type}`" for field in fields(kind))
+    return _wrapped(f"`{kind.__module__}.{kind.__name__}` ({types}): {_first(kind)}") + "\n\n"
+
+
+def _columns() -> Iterator[str]:
+    """A table for each group of fields of the record, from the source: comments stand above or behind a field."""
+    latencies = {latency.columns[0]: _first(latency.function) for latency in LATENCIES if len(latency.columns) == 1}
+    above: list[str] = []
+    after_blank = True
+    for line in inspect.getsource(RequestRecord).splitlines()[3:]:
+        text = line.strip()
+        if text.startswith("# ") and after_blank:
+            yield f"**{text[2].upper()}{text[3:]}**\n\n| column | type | meaning |\n|---|---|---|\n"
+            after_blank = False
+        elif text.startswith("# "):
+            above.append(text[2:])
+        elif match := re.match(r"(\w+): ([^=#]*?)(?: = [^#]*?)?(?: +# (.*))?$", text):
+            name, kind, behind = match.groups()
+            meaning = latencies.get(name) or behind or " ".join(above)
+            yield f"| `{name}` | {kind.replace('Sequence[', 'list[').replace('|', 'or')} | {meaning.replace('|', 'or')} |\n"
+            above = []
+        elif not text:
+            after_blank = True
+            yield "\n"

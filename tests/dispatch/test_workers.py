@@ -1,0 +1,77 @@
+"""The worker that gets the next arrival: found without looking at all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_load.dispatch import workers as module
+from llama_load.dispatch.leases import Lease
+from llama_load.dispatch.workers import LEAST_HEAP, STALE, WorkerLeases, Workers
+
+NAMES = [f"w{number}" for number in range(6)]
+
+
+def by_looking_at_all(workers: Workers) -> str | None:
+    ready = [(workers[name].holders, workers[name].turn, name) for name in NAMES if workers[name].is_ready]
+    return min(ready)[2] if ready else None
+
+
+@given(st.lists(st.tuples(st.sampled_from(("arrival", "end", "gone", "ready")), st.sampled_from(NAMES)), max_size=80))
+def test_an_arrival_goes_to_the_worker_with_the_fewest_requests(steps: list[tuple[str, str]]) -> None:
+    """The same as the minimum over all workers, whatever they did before; no worker: none is ready."""
+    workers = Workers()
+    for index, (what, name) in enumerate(steps):
+        worker = workers[name]
+        if what == "arrival":
+            expected = by_looking_at_all(workers)
+            assert workers.idlest() == expected
+            if expected is not None:
+                workers[expected].hold([Lease(index, False, "chat")], 0)
+        elif what == "end" and worker.holders:
+            worker.let_go()
+        elif what in ("gone", "ready"):
+            worker.is_ready = what == "ready"
+            worker.changed(worker)
+
+
+def test_an_arrival_does_not_look_at_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 workers, 5000 arrivals and ends: two or three entries each. Looking at all of them would be 2.5 million."""
+    workers, taken = Workers(), 0
+    for number in range(500):
+        worker = workers[f"w{number}"]
+        worker.is_ready = True
+        worker.changed(worker)
+    real = module.heappop
+
+    def counted(heap: Any) -> Any:
+        nonlocal taken
+        taken += 1
+        return real(heap)
+
+    monkeypatch.setattr(module, "heappop", counted)
+    for index in range(5000):
+        name = workers.idlest()
+        assert name is not None
+        workers[name].hold([Lease(index, False, "chat")], 0)
+        if index >= 400:
+            workers[f"w{index % 500}"].let_go()
+    assert taken < 20_000
+
+
+def test_a_closed_loop_from_which_nothing_is_taken_keeps_no_heap() -> None:
+    """After an arrival of an open loop: it would grow with every request."""
+    worker: WorkerLeases = (workers := Workers())["w"]
+    worker.is_ready = True
+    assert workers.idlest() == "w"
+    sizes = set()
+    for index in range(1000):
+        worker.hold([Lease(index, False, "chat")], 0)
+        worker.let_go()
+        sizes.add(len(workers._heap or ()))
+    assert max(sizes) <= LEAST_HEAP + STALE + 1
+    assert workers._heap is None
+    assert workers.idlest() == "w"

@@ -1,0 +1,65 @@
+"""What a worker reports of its requests, and in how many messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gevent
+import pytest
+
+from llama_load.dispatch.leases import Lease
+from llama_load.swarm import messages
+from llama_load.swarm.worker import FLUSH_EVERY_S, WorkerRun
+
+KEYS = [(False, 0), (False, 1)]
+
+
+class Reporting(WorkerRun):
+    """A worker's run without Locust: only what it reports."""
+
+    def __init__(self, flush_s: float, *, connected: bool = True) -> None:
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.connected = connected
+        self._flush_s = flush_s
+        self._wants, self._started, self._ended = {}, [], []
+
+    def _send(self, kind: str, data: dict[str, Any]) -> bool:
+        if self.connected:
+            self.sent.append((kind, data))
+        return self.connected
+
+
+def begin_and_want(run: Reporting) -> None:
+    """Two requests begin, and then two users ask for leases."""
+    for _, index in KEYS:
+        run.started(Lease(index, False, "chat"))
+    gevent.sleep(0)
+    run.want("chat", 1)
+    run.want("chat", 1)
+    gevent.sleep(0)
+
+
+def test_in_a_small_swarm_starts_are_reported_at_once() -> None:
+    run = Reporting(FLUSH_EVERY_S)
+    begin_and_want(run)
+    assert [kind for kind, _ in run.sent] == [messages.STARTED, messages.WANT]
+    assert run.sent[0][1] == {"keys": KEYS}
+
+
+def test_in_a_large_swarm_starts_go_with_the_next_request_for_leases() -> None:
+    """Half the messages; without users that ask, `_keep` reports them within 0.1 s."""
+    run = Reporting(4 * FLUSH_EVERY_S)
+    begin_and_want(run)
+    assert run.sent == [(messages.WANT, {"workload": "chat", "count": 2, "over": [], "started": KEYS})]
+    run.started(Lease(2, False, "chat"))
+    run._say_begun()
+    assert run.sent[-1] == (messages.STARTED, {"keys": [(False, 2)]})
+
+
+@pytest.mark.parametrize("flush_s", [FLUSH_EVERY_S, 4 * FLUSH_EVERY_S])
+def test_starts_that_could_not_be_sent_are_reported_later(flush_s: float) -> None:
+    run = Reporting(flush_s, connected=False)
+    begin_and_want(run)
+    run.connected = True
+    run._say_begun()
+    assert run.sent == [(messages.STARTED, {"keys": KEYS})]

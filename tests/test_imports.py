@@ -1,0 +1,63 @@
+"""What a start does not import: each of these takes longer than all else that is done with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import REPOSITORY, environment
+
+SHOW = "import sys; print(*sys.modules)"
+# Locust itself imports flask, requests and jinja2.
+OF_NO_START = ("bokeh", "pandas", "datasets", "pyarrow.parquet", "tokenizers", "PIL", "llama_load.reports.html")
+OF_THE_MASTER = (
+    "pyarrow.compute",
+    "rich",
+    "llama_load.preflight",
+    "llama_load.comparison",
+    "llama_load.swarm.web",
+    "llama_load.analysis.results",
+)
+HELP = """
+import sys
+from llama_load.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    print()
+"""
+WORKER = "import sys, locust.main\nfrom llama_load import LlamaUser\n"
+
+PAGE = """
+import sys
+from pathlib import Path
+from llama_load.analysis.results import analyze
+from llama_load.reports.html.page import html_page
+from llama_load.runs import Run
+from tests.make_records import manifest, record, table
+two = table(record(0), record(1, start_ms=100))
+assert "data-chart" in html_page(analyze(Run(Path("run"), manifest(num_prompts=2), two, recovered=False)), "", "en")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        (HELP, (*OF_NO_START, *OF_THE_MASTER, "numpy", "pyarrow", "locust", "gevent", "flask", "requests", "jinja2", "psutil")),
+        (WORKER, (*OF_NO_START, *OF_THE_MASTER)),
+        (WORKER + "import llama_load.swarm.lifecycle\n", OF_NO_START),
+        (PAGE, ("bokeh", "pandas", "datasets")),
+        (
+            "import sys, llama_load.telemetry.sampler\n",
+            (*OF_NO_START, "numpy", "msgspec", "gevent", "requests", "importlib.metadata", "prometheus_client"),
+        ),
+    ],
+    ids=["--help", "worker", "headless run", "report.html", "telemetry"],
+)
+def test_a_start_imports_only_what_it_needs(code: str, absent: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", code + SHOW]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPOSITORY, env=environment())
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert "llama_load" in imported and not imported & set(absent)
