@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.harness import Bench, bench, heading, pair
 from llama_load.bundled import bundled
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 from llama_load.serving.process import free_port
 
 RATE, SECONDS, BASELINE_USERS = 40, 30, 20

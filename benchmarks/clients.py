@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.harness import Cost, bench, heading, pair
 from llama_load.metrics.timing_error import COLUMNS as TRUTH_COLUMNS
 from llama_load.metrics.timing_error import errors_ms
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 
 HERE = Path(__file__).resolve().parent
 TOKENS = 200

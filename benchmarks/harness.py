@@ -83,7 +83,18 @@ def bench(*arguments: str) -> Iterator[Bench]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         port, log = free_port(), folder / "truth.jsonl"
-        serve = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(port), "--log", str(log), *arguments]
+        serve = [
+            sys.executable,
+            "-m",
+            "llama_load.cli.main",
+            "serve",
+            "--simulated",
+            "--port",
+            str(port),
+            "--log",
+            str(log),
+            *arguments,
+        ]
         server = start(serve, f"http://127.0.0.1:{port}", folder / "server.out")
         try:
             yield Bench(server, log, folder)

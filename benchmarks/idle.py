@@ -47,7 +47,7 @@ def measure(users: int, seconds: int) -> None:
             for number in range(users)
         ]
         (folder / "talks.json").write_text(json.dumps(talks))
-        serve = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(server_port), "--log", str(log)]
+        serve = [sys.executable, "-m", "llama_load.cli.main", "serve", "--simulated", "--port", str(server_port), "--log", str(log)]
         server = start(serve, f"http://127.0.0.1:{server_port}", folder / "server.out")
         common = [
             sys.executable,

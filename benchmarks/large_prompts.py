@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.harness import bench, heading, pair
 from llama_load.bundled import bundled
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 
 USERS, REQUESTS, TOKENS = 64, 256, 100
 LOADS = {

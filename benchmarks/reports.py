@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import ended, heading
-from llama_load.record import RequestRecord, to_batch
-from llama_load.runs import TABLE, Manifest, RunWriter, load_run, recover
+from llama_load.observed.record import RequestRecord, to_batch
+from llama_load.run_folder import TABLE, Manifest, RunWriter, load_run, recover
 
 GAPS, BATCH, MADE = 200, 4, 1000
 REQUESTS = (100_000, 1_000_000)
@@ -40,7 +40,7 @@ import sys, time
 from pathlib import Path
 from llama_load.analysis.results import analyze
 from llama_load.reports.block import block
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 results = analyze(load_run(Path(sys.argv[1])))
 text = block(results)
 begun = time.perf_counter()
@@ -95,7 +95,7 @@ def main() -> None:
             folder = Path(name) / "run"
             fill(folder, requests)
             journal = sum(file.stat().st_size for file in folder.glob("*.arrows")) / requests
-            report = [sys.executable, "-m", "llama_load.cli", "report", str(folder)]
+            report = [sys.executable, "-m", "llama_load.cli.main", "report", str(folder)]
             row("llama-load report of the killed run", requests, report)
             row("llama-load report, again", requests, report)
             row("numpy: percentiles of the gaps", requests, [sys.executable, "-c", NUMPY, str(folder / TABLE)])

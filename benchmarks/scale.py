@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.harness import Bench, bench, heading, pair
 from llama_load.bundled import bundled
 from llama_load.metrics.timing_error import COLUMNS, errors_ms
-from llama_load.runs import Run, load_run
+from llama_load.run_folder import Run, load_run
 
 USERS, PROMPTS, TOKENS, TOK_PER_S = 40, 400, 50, 50
 STREAMS_EACH = 150  # two cores have to carry both clients and both servers

@@ -29,10 +29,10 @@ from benchmarks.queues import (
     open_latency_quantile,
     open_waits,
 )
-from llama_load.experiments.search.closed import UserGoal, search_users
-from llama_load.experiments.search.open_loop import LATENCY, RateGoal, search_rate
-from llama_load.experiments.search.probe import Capacity, ProbePlan, ProbeResult
-from llama_load.experiments.tune.race import race
+from llama_load.lab.search.closed import UserGoal, search_users
+from llama_load.lab.search.open_loop import LATENCY, RateGoal, search_rate
+from llama_load.lab.search.search_probe import Capacity, ProbePlan, ProbeResult
+from llama_load.lab.tune.race import race
 from llama_load.metrics.statistics import percentile_interval
 from llama_load.metrics.until import Requests, Until, UntilRule
 

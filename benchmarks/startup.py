@@ -73,7 +73,7 @@ def main() -> None:
 
 def measured() -> Iterator[tuple[str, Sequence[float | None]]]:
     """One round: the name and the figures of each command."""
-    locust, cli = [sys.executable, "-m", "locust"], [sys.executable, "-m", "llama_load.cli"]
+    locust, cli = [sys.executable, "-m", "locust"], [sys.executable, "-m", "llama_load.cli.main"]
     for name, file, flags, mark in (
         ("locust --headless, one HttpUser", "http_user.py", ["-u", "1"], "Shutting down"),
         ("llama-load, one request", "llama_load_user.py", ["-u", "1", "--num-prompts", "1", "--run-dir", "run"], "Run folder"),

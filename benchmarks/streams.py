@@ -21,7 +21,7 @@ import psutil
 
 from benchmarks.harness import heading
 from llama_load.bundled import bundled
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 from llama_load.serving.process import free_port, start
 from llama_load.serving.simulated import read_log
 
@@ -40,7 +40,7 @@ def main() -> None:
         servers = []
         for host in ("127.0.0.2", "127.0.0.3"):
             port = free_port()
-            serve = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--host", host, "--port", str(port)]
+            serve = [sys.executable, "-m", "llama_load.cli.main", "serve", "--simulated", "--host", host, "--port", str(port)]
             serve += [
                 "--log",
                 str(folder / f"{host}.jsonl"),

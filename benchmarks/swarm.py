@@ -32,9 +32,9 @@ from locust import __version__ as LOCUST  # noqa: E402
 from locust.rpc import Message  # noqa: E402
 
 from benchmarks.harness import heading  # noqa: E402
-from llama_load.metrics.evidence import WorkerHealth  # noqa: E402
-from llama_load.record import INSTANTS, RequestRecord, schema, to_batch  # noqa: E402
-from llama_load.runs import load_run  # noqa: E402
+from llama_load.observed.record import INSTANTS, RequestRecord, schema, to_batch  # noqa: E402
+from llama_load.observed.worker_health import WorkerHealth  # noqa: E402
+from llama_load.run_folder import load_run  # noqa: E402
 from llama_load.serving.process import free_port, start  # noqa: E402
 from llama_load.swarm import messages  # noqa: E402
 from llama_load.swarm.outbox import WINDOW_BYTES  # noqa: E402
@@ -185,7 +185,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, port, server_port, metrics_port = Path(name), free_port(), free_port(), free_port()
         server = start(
-            [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(server_port)],
+            [sys.executable, "-m", "llama_load.cli.main", "serve", "--simulated", "--port", str(server_port)],
             f"http://127.0.0.1:{server_port}",
             folder / "server.log",
         )

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import flaws
 from benchmarks.harness import bench, heading
 from llama_load.bundled import bundled
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 
 # First token (ms), interval (ms), tokens: a CPU-only server whose answers take seconds, and a fast one.
 SERVERS = {"answers of seconds": (500, 20, 50), "answers of half a second": (50, 10, 30)}

@@ -14,7 +14,7 @@ os.environ.setdefault("LOCUST_SKIP_MONKEY_PATCH", "1")  # nothing is sent here, 
 
 import llama_load
 from llama_load.metrics.definitions import LATENCIES
-from llama_load.record import RequestRecord
+from llama_load.observed.record import RequestRecord
 from llama_load.workloads.prompt import Image, Message, Workload
 
 HEAD = """\

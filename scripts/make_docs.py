@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from llama_load.experiments.sweep.grammar import COLUMN, KINDS, LOAD, PLAN, SERVER, TABLE, WORKLOAD, json_schema
-from llama_load.experiments.sweep.shapes import Key, Object
-from llama_load.experiments.sweep.values import FACTS, OF_REQUESTS
-from llama_load.experiments.sweep.values import FIGURES as OWN
+from llama_load.lab.sweep.grammar import COLUMN, KINDS, LOAD, PLAN, SERVER, TABLE, WORKLOAD, json_schema
+from llama_load.lab.sweep.shapes import Key, Object
+from llama_load.lab.sweep.values import FACTS, OF_REQUESTS
+from llama_load.lab.sweep.values import FIGURES as OWN
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, Latency
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from llama_load.metrics.verdict import CLIENT_BOUND, INCOMPLETE
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 from llama_load.serving.process import free_port, start
 from llama_load.serving.simulated import read_log
 from llama_load.units import NS_PER_S
@@ -119,7 +119,18 @@ def measure(*flags: str) -> Measured:
 def _measure(folder: Path, flags: Sequence[str]) -> Measured:
     port = free_port()
     url, log = f"http://127.0.0.1:{port}", folder / "truth.jsonl"
-    llama_load = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(port), *SERVER, "--log", str(log)]
+    llama_load = [
+        sys.executable,
+        "-m",
+        "llama_load.cli.main",
+        "serve",
+        "--simulated",
+        "--port",
+        str(port),
+        *SERVER,
+        "--log",
+        str(log),
+    ]
     server = start(llama_load, url, folder / "server.log")
     locust = [sys.executable, "-m", "locust", "-f", "locustfiles/synthetic.py", "--headless", "--only-summary", "--host", url]
     try:

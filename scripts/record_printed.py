@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from llama_load.runs.manifest import MANIFEST, TABLE
+from llama_load.run_folder.manifest import MANIFEST, TABLE
 from llama_load.serving.process import start
 
 REPOSITORY = Path(__file__).resolve().parent.parent

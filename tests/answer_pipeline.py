@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from gevent.hub import Waiter
 
-from llama_load.record import RequestRecord, to_batch
+from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.target import OPENAI, Target
 from llama_load.users.measure import SentRequest, make_record

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from llama_load.bundled import bundled
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 from llama_load.reports.first_screen import FULL_REPORT
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
@@ -130,7 +130,7 @@ def run_report() -> Callable[..., Finished]:
     """`llama-load report` on a run folder."""
 
     def run(folder: Path, *arguments: str) -> Finished:
-        command = [sys.executable, "-m", "llama_load.cli", "report", str(folder), *arguments]
+        command = [sys.executable, "-m", "llama_load.cli.main", "report", str(folder), *arguments]
         done = run_to_the_end(command, 60, env=environment())
         return Finished(done.returncode, done.stdout, done.stderr, folder)
 
@@ -166,7 +166,18 @@ def simulated_server(folder: Path, *arguments: str) -> Iterator[Simulated]:
     """`llama-load serve --simulated` with these flags."""
     port = free_port()
     log = folder / f"simulated-{port}.jsonl"
-    command = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(port), "--log", str(log), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "llama_load.cli.main",
+        "serve",
+        "--simulated",
+        "--port",
+        str(port),
+        "--log",
+        str(log),
+        *arguments,
+    ]
     server = start(command, f"http://127.0.0.1:{port}", folder / "simulated.out")
     try:
         yield Simulated(server.url, log)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from llama_load.metrics.records import Records
-from llama_load.record import RequestRecord, to_batch
-from llama_load.runs import Manifest
+from llama_load.observed.record import RequestRecord, to_batch
+from llama_load.observed.records import Records
+from llama_load.run_folder import Manifest
 from llama_load.workloads.facts import DataFacts, PlanFacts
 
 MS = 1_000_000

@@ -14,7 +14,7 @@ from llama_load.analysis.results import analyze
 from llama_load.preflight.prepare import print_table
 from llama_load.reports.block import block
 from llama_load.reports.show import show
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 from scripts.record_printed import PRINTED
 
 COLUMNS = "80"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from llama_load.bundled import FOLDERS, bundled, bundled_files, find_bundled
-from llama_load.cli import main
+from llama_load.cli.main import main
 from tests.conftest import REPOSITORY, environment
 
-CLI = [sys.executable, "-m", "llama_load.cli"]
+CLI = [sys.executable, "-m", "llama_load.cli.main"]
 
 
 def test_a_wheel_has_every_file_that_git_has(tmp_path: Path) -> None:

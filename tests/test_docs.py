@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import llama_load
-from llama_load.cli import command_parser
-from llama_load.cli_parser import Parser
-from llama_load.cli_serve import split_server_flags
+from llama_load.cli.main import command_parser
+from llama_load.cli.parser import Parser
+from llama_load.cli.serve_command import split_server_flags
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.options.flag_groups import grouped
 from llama_load.options.flags import FLAGS
@@ -155,7 +155,18 @@ def shape(line: str) -> str:
 def test_the_output_in_the_readme_is_that_of_the_demo(tmp_path: Path) -> None:
     """Every line that README quotes is in a real report, with other figures. If this fails: quote a new run of `make demo`."""
     (quoted,) = re.findall(r"```\n(Before the run.*?)```", text_of(REPOSITORY / "README.md"), re.DOTALL)
-    command = [sys.executable, "-m", "llama_load.cli", "demo", "-u", "4", "--num-prompts", "4", "--run-dir", str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        "-m",
+        "llama_load.cli.main",
+        "demo",
+        "-u",
+        "4",
+        "--num-prompts",
+        "4",
+        "--run-dir",
+        str(tmp_path / "run"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment(), check=False)
     printed = {shape(line) for line in done.stdout.splitlines() + done.stderr.splitlines()}
     # The verdict, the next question and the parts of the time depend on how busy the machine is, the next command on this one.
@@ -168,7 +179,7 @@ def test_the_output_in_the_readme_is_that_of_the_demo(tmp_path: Path) -> None:
 def test_the_flags_are_listed_at_80_columns() -> None:
     environment = os.environ | {"COLUMNS": "80"}
     done = subprocess.run(
-        [sys.executable, "-m", "llama_load.cli", "flags"], capture_output=True, text=True, check=True, env=environment
+        [sys.executable, "-m", "llama_load.cli.main", "flags"], capture_output=True, text=True, check=True, env=environment
     )
     words = " ".join(done.stdout.split())
     for flag in FLAGS:
@@ -182,7 +193,7 @@ def test_the_flags_are_listed_at_80_columns() -> None:
 
 
 def test_help_names_every_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "llama_load.cli", "--help"], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "llama_load.cli.main", "--help"], capture_output=True, text=True, check=True)
     for command in ("demo", "serve", "flags", "report"):
         assert command in done.stdout
 

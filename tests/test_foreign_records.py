@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load.foreign_records import MOST_INTEGER, BadRecords, check_integers, read_batch
-from llama_load.record import schema, to_batch
+from llama_load.observed.foreign_records import MOST_INTEGER, BadRecords, check_integers, read_batch
+from llama_load.observed.record import schema, to_batch
 from tests.make_records import record
 
 BATCH = to_batch([record(index) for index in range(3)])

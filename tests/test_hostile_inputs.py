@@ -130,7 +130,7 @@ def test_a_tls_handshake_that_drips_is_given_up(imports: str, work: str, error: 
 def compressed_journal(folder: Path) -> None:
     import pyarrow as pa
 
-    from llama_load.record import schema, to_batch
+    from llama_load.observed.record import schema, to_batch
     from tests.make_records import record
 
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -145,7 +145,7 @@ def image_bomb(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "imports", "work", "error"),
     [
-        (compressed_journal, "from llama_load.runs.journal import read_journal; import pyarrow.parquet; from llama_load.record import schema; schema()", "assert not read_journal(Path('journal')).table.num_rows", ""),
+        (compressed_journal, "from llama_load.run_folder.journal import read_journal; import pyarrow.parquet; from llama_load.observed.record import schema; schema()", "assert not read_journal(Path('journal')).table.num_rows", ""),
         (image_bomb, "from llama_load.workloads.images import image_of; import PIL.Image", "image_of(Path('bomb.png').read_bytes(), 'bomb.png')", "pixels"),
         (None, "from llama_load.workloads.text_files import text_files", "list(text_files(Path('/dev/zero'), 0))", "not a regular file"),
         (None, "from llama_load.workloads.data_files import DataFile", "DataFile(Path('/dev/zero'), 'x')", "not a regular file"),

@@ -17,12 +17,12 @@ OF_THE_MASTER = (
     "rich",
     "llama_load.preflight",
     "llama_load.comparison",
-    "llama_load.swarm.web",
+    "llama_load.web",
     "llama_load.analysis.results",
 )
 HELP = """
 import sys
-from llama_load.cli import main
+from llama_load.cli.main import main
 try:
     main(["--help"])
 except SystemExit:
@@ -35,7 +35,7 @@ import sys
 from pathlib import Path
 from llama_load.analysis.results import analyze
 from llama_load.reports.html.page import html_page
-from llama_load.runs import Run
+from llama_load.run_folder import Run
 from tests.make_records import manifest, record, table
 two = table(record(0), record(1, start_ms=100))
 assert "data-chart" in html_page(analyze(Run(Path("run"), manifest(num_prompts=2), two, recovered=False)), "", "en")

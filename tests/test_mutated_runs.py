@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_load import cli
-from llama_load.runs import RunWriter
+from llama_load.cli import main as cli
+from llama_load.run_folder import RunWriter
 from tests.make_records import failed, manifest, record
 
 ANY = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10) | st.lists(st.integers(), max_size=2) | st.just({"a": {}})  # fmt: skip

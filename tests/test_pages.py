@@ -14,8 +14,8 @@ import pytest
 from locust.argument_parser import get_parser
 
 from llama_load import LlamaUser
-from llama_load.cli import command_parser
-from llama_load.cli_serve import split_server_flags
+from llama_load.cli.main import command_parser
+from llama_load.cli.serve_command import split_server_flags
 from llama_load.options.options import read_options
 from tests.conftest import REPOSITORY
 from tests.test_docs import PAGES, text_of

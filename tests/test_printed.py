@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from llama_load.cli import main
+from llama_load.cli.main import main
 from scripts.record_printed import PRINTED, RECORDINGS
 from tests.conftest import REPOSITORY
 from tests.printed import COLUMNS, printed

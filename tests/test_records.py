@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from llama_load.analysis.results import analyze
 from llama_load.errors import RunError, UsageError
-from llama_load.metrics.records import Records
-from llama_load.record import RequestRecord, aligned, schema, to_batch
+from llama_load.observed.record import RequestRecord, aligned, schema, to_batch
+from llama_load.observed.records import Records
 from llama_load.reports.block import block
-from llama_load.runs import JOURNAL, TABLE, Run, RunWriter, load_run, open_run, recover
+from llama_load.run_folder import JOURNAL, TABLE, Run, RunWriter, load_run, open_run, recover
 from llama_load.users.measure import _without_prompt
 from tests.make_records import from_batch, manifest, record
 

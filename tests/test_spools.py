@@ -9,9 +9,9 @@ import pytest
 
 from llama_load.analysis.results import analyze
 from llama_load.errors import UsageError
-from llama_load.metrics.evidence import LostWorker
-from llama_load.record import CANCELLED, RequestRecord, to_batch
-from llama_load.runs import JOURNAL, MANIFEST, Journal, RunWriter, SpoolManifest, add_spool, load_run
+from llama_load.observed.losses import LostWorker
+from llama_load.observed.record import CANCELLED, RequestRecord, to_batch
+from llama_load.run_folder import JOURNAL, MANIFEST, Journal, RunWriter, SpoolManifest, add_spool, load_run
 from tests.make_records import MS, manifest, record
 
 AHEAD_NS = 5_000_000_001

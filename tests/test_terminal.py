@@ -14,7 +14,7 @@ from llama_load.terminal import _plain
 from tests.conftest import REPOSITORY, Finished, Simulated, environment, locust_command
 
 SAMPLE = str(REPOSITORY / "datasets" / "sharegpt_sample.json")
-CLI = [sys.executable, "-m", "llama_load.cli"]
+CLI = [sys.executable, "-m", "llama_load.cli.main"]
 # A table of rich's, plain lines, argparse's own text, a sentence on stderr with exit code 2.
 COMMANDS = [
     ([*CLI, "flags"], 0),

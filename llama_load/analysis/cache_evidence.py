@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llama_load.metrics.prompt_cache import CHAT, CacheEvidence
-from llama_load.runs import Manifest
+from llama_load.run_folder import Manifest
 
 # Used where the server does not report it: the chat templates of current models add 10 to 40 tokens.
 GUESSED_HEAD_TOKENS = 40

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_load.metrics.definitions import EVERY, FIGURES, RATES, SCHEDULED, of_group
-from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
-from llama_load.runs import Manifest
+from llama_load.observed.speculation import Speculation
+from llama_load.run_folder import Manifest
 from llama_load.units import quantity
 
 

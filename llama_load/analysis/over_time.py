@@ -15,8 +15,8 @@ from llama_load.metrics.soak import Soak, soak
 from llama_load.metrics.stage_figures import with_window_rates
 from llama_load.metrics.steady import SteadyPart, steady_part
 from llama_load.metrics.summary import Summary, summarize
-from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.window import Window
+from llama_load.observed.telemetry_series import Series, Telemetry
+from llama_load.observed.window import Window
 from llama_load.units import ns_to_s
 
 

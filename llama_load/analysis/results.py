@@ -7,19 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llama_load.analysis.cache_evidence import cache_evidence
-from llama_load.analysis.evidence import cut_ns, evidence_of_run, evidence_of_stage
+from llama_load.analysis.gather_evidence import cut_ns, evidence_of_run, evidence_of_stage
 from llama_load.analysis.keys import flat_result
 from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
-from llama_load.analysis.telemetry import run_telemetry
-from llama_load.analysis.time_parts import RunTimeParts, time_parts
+from llama_load.analysis.telemetry_analysis import run_telemetry
+from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.failures import FailureClass, failure_classes
-from llama_load.metrics.other_requests import OtherTraffic
 from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.rates import peak_in_flight
-from llama_load.metrics.records import Records
 from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.soak import Soak
@@ -30,8 +28,10 @@ from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, pa
 from llama_load.metrics.time_sums import TimeParts
 from llama_load.metrics.token_counts import as_seen, count_gaps
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
-from llama_load.metrics.window import Window, window_of
-from llama_load.runs import Manifest, Run, StageRecord
+from llama_load.observed.other_requests import OtherTraffic
+from llama_load.observed.records import Records
+from llama_load.observed.window import Window, window_of
+from llama_load.run_folder import Manifest, Run, StageRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from llama_load.comparison.change_intervals import Ratio, RatioWithZeros, holm
+from llama_load.comparison.compared_metrics import Metric, metric_of, metrics_in
 from llama_load.comparison.gates import Gate, GateResult, judge_gates
-from llama_load.comparison.intervals import Ratio, RatioWithZeros, holm
 from llama_load.comparison.llama_bench import BenchRow
-from llama_load.comparison.metrics import Metric, metric_of, metrics_in
 from llama_load.comparison.order import against_order
 from llama_load.comparison.reasons import Reason, reasons_against
 from llama_load.comparison.remedy import next_commands

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_load.comparison.intervals import Ratio, RatioWithZeros, holm
-from llama_load.comparison.metrics import Metric, metric_of
+from llama_load.comparison.change_intervals import Ratio, RatioWithZeros, holm
+from llama_load.comparison.compared_metrics import Metric, metric_of
 from llama_load.comparison.order import against_order
 from llama_load.comparison.reasons import Reason
 from llama_load.comparison.side import Side, is_thin, ratio_between

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from llama_load.comparison.figures import MOST_CHARS, identity_of
-from llama_load.comparison.result_json import endpoint_of
+from llama_load.comparison.compared_figures import MOST_CHARS, identity_of
+from llama_load.comparison.foreign_results import endpoint_of
 from llama_load.comparison.side import SGLANG, VLLM_BENCH, VLLM_BENCH_SERVE, MeasuredRun
 from llama_load.foreign_text import printable
 from llama_load.metrics.definitions import FIGURES, LATENCIES

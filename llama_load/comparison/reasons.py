@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from llama_load.comparison.metrics import Metric
+from llama_load.comparison.compared_metrics import Metric
 from llama_load.comparison.side import SGLANG, MeasuredRun, Side
 from llama_load.metrics.check import BLURRED, CLIENT_BOUND, LIMITS
 from llama_load.units import quantity

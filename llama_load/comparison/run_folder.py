@@ -16,16 +16,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.comparison.figures import read_json, text
-from llama_load.comparison.result_json import run_of, stages_in
+from llama_load.comparison.compared_figures import read_json, text
+from llama_load.comparison.foreign_results import run_of, stages_in
 from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable
-from llama_load.runs import MANIFEST, TABLE, Manifest
-from llama_load.runs.foreign_tables import BATCH_ROWS, WHOLE_TABLE, TableLimits, open_table, read_table, record_columns
-from llama_load.runs.manifest import read_manifest
-from llama_load.runs.server_files import SERVER_FOLDER
+from llama_load.run_folder import MANIFEST, TABLE, Manifest
+from llama_load.run_folder.foreign_tables import BATCH_ROWS, WHOLE_TABLE, TableLimits, open_table, read_table, record_columns
+from llama_load.run_folder.manifest import read_manifest
+from llama_load.run_folder.server_files import SERVER_FOLDER
 from llama_load.targets.target import TRAITS
 from llama_load.workloads.prompt import DIFFERENT
 

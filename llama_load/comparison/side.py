@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.comparison.intervals import Ratio, RatioWithZeros, ratio_of
-from llama_load.comparison.metrics import Metric
+from llama_load.comparison.change_intervals import Ratio, RatioWithZeros, ratio_of
+from llama_load.comparison.compared_metrics import Metric
 
 # What measured a run. Their TTFT, TPOT and E2EL mean the same; sglang's ITL does not.
 LLAMA_LOAD, VLLM_BENCH_SERVE, VLLM_BENCH, SGLANG = "llama-load", "vllm bench serve", "vllm-bench", "sglang bench_serving"

@@ -17,7 +17,7 @@ from typing import Protocol
 from llama_load.dispatch.leases import IndexPool, Key, Lease
 from llama_load.dispatch.phases import Phase
 from llama_load.dispatch.workers import HeldLease, Wants, Workers, could_have_begun, possibly_sent
-from llama_load.metrics.evidence import LostWorker
+from llama_load.observed.losses import LostWorker
 from llama_load.targets.balance import Balancer
 from llama_load.units import NS_PER_S
 from llama_load.workloads.prompt import Plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from llama_load.dispatch.leases import MOST_USERS_A_PROCESS, Key, Lease
-from llama_load.metrics.evidence import LostWorker
+from llama_load.observed.losses import LostWorker
 
 # The heap of `Workers` is dropped when it has this many entries, and this many more for each worker.
 LEAST_HEAP, STALE = 64, 8

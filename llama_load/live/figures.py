@@ -1,7 +1,7 @@
 """The registry of a run's live figures: every measured request that has ended, by workload, stage and host, and over time.
 
 Its memory does not grow with the run: latencies are counts of a sketch (`llama_load.live.sketch`), time has steps that get
-wider (`llama_load.live.series`), and groups are limited. Warm-up and cancelled requests are in no figure, as in the reports.
+wider (`llama_load.live.live_series`), and groups are limited. Warm-up and cancelled requests are in no figure, as in the reports.
 Records are counted in portions of some hundred, which costs a tenth of counting each; reading counts what is left.
 """
 
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.live.series import OVER_TIME, TimeSeries
+from llama_load.live.live_series import OVER_TIME, TimeSeries
 from llama_load.live.sketch import BUCKETS, bucket_of, quantiles_ms
 from llama_load.metrics.statistics import is_enough
-from llama_load.record import CANCELLED, OK, RequestRecord
+from llama_load.observed.record import CANCELLED, OK, RequestRecord
 from llama_load.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:

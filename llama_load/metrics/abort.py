@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.thresholds import Threshold, ThresholdResult, evaluate, parse_threshold
-from llama_load.record import OK
+from llama_load.observed.record import OK
 
 LATENCIES = ("ttft", "tpot", "e2el")
 # One failure or one slow answer among few requests must not end a run.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 
 
 @dataclass(frozen=True, slots=True)

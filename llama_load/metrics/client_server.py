@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from llama_load.metrics.intervals import Durations
-from llama_load.metrics.records import Records
-from llama_load.metrics.server_counters import ServerCounters, ServerTimes
+from llama_load.observed.records import Records
+from llama_load.observed.server_counters import ServerCounters, ServerTimes
 from llama_load.units import NS_PER_MS
 
 E2EL = "E2EL (ms)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llama_load.metrics.evidence import WorkerHealth
+from llama_load.observed.worker_health import WorkerHealth
 
 CLIENT, SERVER, OTHERS = "client", "server", "others"
 # A machine with more idle time than this was not taken by anybody.

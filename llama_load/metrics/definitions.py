@@ -1,7 +1,7 @@
 """The table of metrics: the name of each, where it is computed, and where it is shown.
 
 Summary, text block, summary.json, thresholds, the flags' help and docs/metrics.md use it. A new latency needs a column in
-`llama_load.record`, a function in `llama_load.metrics.latencies` and a row in `LATENCIES`.
+`llama_load.observed.record`, a function in `llama_load.metrics.latencies` and a row in `LATENCIES`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy as np
 from llama_load.foreign_text import printable
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failure_hints import FailedRequests, hint, meaning
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 from llama_load.units import NS_PER_S
 
 MOST_EXAMPLES = 3

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS
 
 COLUMNS = ("itl_ms", "first_token_mono_ns")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.telemetry_names import GPU, MIG, UUID
+from llama_load.observed.telemetry_names import GPU, MIG, UUID
+from llama_load.observed.telemetry_series import Series, Telemetry
 
 
 class Place(NamedTuple):

@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.check import LIMITS, Check, information, limited
-from llama_load.metrics.records import Records
-from llama_load.metrics.server_counters import ServerCounters
-from llama_load.record import OK
+from llama_load.observed.record import OK
+from llama_load.observed.records import Records
+from llama_load.observed.sent_before import SentBefore
+from llama_load.observed.server_counters import ServerCounters
 
 CHAT, EMBEDDINGS, RERANK = "chat", "embeddings", "rerank"
 NOT_CACHED = (EMBEDDINGS, RERANK)  # servers keep nothing of their prompts
@@ -39,17 +40,6 @@ ESTIMATE_RATIO = 0.25
 MOST_NAMED = 8
 # First and repeated TTFT are compared for at least this many prompts, at this significance level.
 LEAST_PAIRS, CHANCE = 10, 0.01
-
-
-@dataclass(slots=True)
-class SentBefore:
-    """Measured prompts (first turns) that were sent to the same server in earlier runs: `count` of `of`, the folder names of these
-    runs, and the first such prompts by prompt_index."""
-
-    count: int = 0
-    of: int = 0
-    runs: list[str] = field(default_factory=list)
-    prompts: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.gap_times import COLUMNS, gap_times
-from llama_load.metrics.records import Records
-from llama_load.metrics.window import Window
+from llama_load.observed.records import Records
+from llama_load.observed.window import Window
 from llama_load.units import NS_PER_MS, NS_PER_S
 
 # The peak second is searched in steps of 10 ms.

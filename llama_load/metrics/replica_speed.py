@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 
 CHANCE = 0.01
 # With more slices than this a slice is shorter than the memory of a batch; each has this many answers of the least used replica.

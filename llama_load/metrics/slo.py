@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.definitions import BY_KEY, OBJECTIVE_KEYS
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import numpy as np
 from llama_load.metrics.changes import Change
 from llama_load.metrics.constancy import E2EL, THROUGHPUT, TPOT, TTFT, Observed, failure_change, tokens_per_s
 from llama_load.metrics.slices import Slices, Values
-from llama_load.metrics.telemetry import Series
 from llama_load.metrics.trend import slope_interval, theil_sen
+from llama_load.observed.telemetry_series import Series
 from llama_load.units import ns_to_s
 
 # A run this long has a section about its drift.

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check
-from llama_load.metrics.records import Records
-from llama_load.metrics.server_counters import ServerCounters
 from llama_load.metrics.slo import Slo
 from llama_load.metrics.summary import Summary, window_rates
-from llama_load.metrics.window import Window
+from llama_load.observed.records import Records
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.observed.window import Window
 
 
 @dataclass(frozen=True, slots=True)

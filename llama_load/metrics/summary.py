@@ -18,12 +18,12 @@ from llama_load.metrics.rates import (
     vllm_peak_in_flight,
     vllm_peak_output,
 )
-from llama_load.metrics.records import Records
 from llama_load.metrics.slo import Slo, meets
-from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.statistics import Distribution, describe
-from llama_load.metrics.window import Window, window_of
-from llama_load.record import OK
+from llama_load.observed.record import OK
+from llama_load.observed.records import Records
+from llama_load.observed.speculation import Speculation
+from llama_load.observed.window import Window, window_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from llama_load.metrics.gpu_identity import Place, gpus_in_use, vram_series
-from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.telemetry_names import HOST, LOG, OWN, UP, UUID
-from llama_load.metrics.window import Window
+from llama_load.observed.telemetry_names import HOST, LOG, OWN, UP, UUID
+from llama_load.observed.telemetry_series import Series, Telemetry
+from llama_load.observed.window import Window
 from llama_load.units import decimals_of, quantity
 
 MIB = 1 << 20

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.gap_times import COLUMNS, gap_times
 from llama_load.metrics.intervals import Durations, Instants, Intervals, slot_grants
-from llama_load.metrics.records import Records
-from llama_load.record import OK
+from llama_load.observed.record import OK
+from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS
 
 Mask = NDArray[np.bool_]

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.check import LIMITS
-from llama_load.metrics.records import Records
-from llama_load.metrics.server_counters import ServerCounters
-from llama_load.record import OK
+from llama_load.observed.record import OK
+from llama_load.observed.records import Records
+from llama_load.observed.server_counters import ServerCounters
 from llama_load.units import NS_PER_MS
 
 LIMIT = "count_gap_ratio"

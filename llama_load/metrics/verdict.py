@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import VALID, WORDS, Check
-from llama_load.metrics.checks import alive, answers, client, completeness, lengths, load, same, server
+from llama_load.metrics.checks import alive, answers, client, completeness, lengths, load_kept, same, server_side
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.stage_figures import StageFigures
 
 # Checks of the whole run and of each stage.
 _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     completeness.failures,
-    load.unanswered,
-    load.cut,
-    load.excess_in_flight,
+    load_kept.unanswered,
+    load_kept.cut,
+    load_kept.excess_in_flight,
     same.changes,
     same.falling_behind,
     lengths.short_answers,
@@ -38,9 +38,9 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     alive.early_first_tokens,
     answers.tokens_per_event,
     answers.prompt_cache,
-    server.other_clients,
-    server.preemptions,
-    server.unexplained,
+    server_side.other_clients,
+    server_side.preemptions,
+    server_side.unexplained,
     client.late,
     client.own_delay,
     client.event_loop,
@@ -62,19 +62,19 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
     checks = [
         *completeness.server_endings(evidence),
         completeness.missing_records(evidence),
-        *load.stages(list(stages)),
+        *load_kept.stages(list(stages)),
         *completeness.lost_requests(evidence),
         *completeness.damaged_records(evidence),
-        *load.dropped(evidence),
-        *load.users(evidence),
-        *load.imbalance(evidence),
-        *server.replicas(evidence),
-        *server.models(evidence),
-        *server.unused_draft_model(evidence),
-        *load.task_exceptions(evidence),
-        *load.server_changes(evidence),
-        *server.just_started(evidence),
-        *load.unused_rpc_workers(evidence),
+        *load_kept.dropped(evidence),
+        *load_kept.users(evidence),
+        *load_kept.imbalance(evidence),
+        *server_side.replicas(evidence),
+        *server_side.models(evidence),
+        *server_side.unused_draft_model(evidence),
+        *load_kept.task_exceptions(evidence),
+        *load_kept.server_changes(evidence),
+        *server_side.just_started(evidence),
+        *load_kept.unused_rpc_workers(evidence),
         *_of_each(evidence if not stages else replace(evidence, is_steady=False, cut_ns=None, users=None)),
         *answers.merged(evidence),
         *completeness.retried(evidence),

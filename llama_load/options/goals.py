@@ -14,7 +14,7 @@ from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.thresholds import DEFAULT, VERDICT, Threshold, least_values, parse_threshold, percentile_of
 from llama_load.metrics.until import Until, parse_until
 from llama_load.options.flag_reader import FlagReader
-from llama_load.runs.manifest import MOST_PERCENTILES
+from llama_load.run_folder.manifest import MOST_PERCENTILES
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from llama_load.runs import PreflightRow
+from llama_load.run_folder import PreflightRow
 from llama_load.serving.model_maker import cache_folder
 
 TOK_PER_S = 50  # per stream: what one user of a fast server sees

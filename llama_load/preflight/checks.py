@@ -9,7 +9,7 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.options.result_flags import AUTO
-from llama_load.runs import Manifest, PreflightRow
+from llama_load.run_folder import Manifest, PreflightRow
 from llama_load.targets.body import WITH_TEMPLATE
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, TRAITS, Target
 from llama_load.units import quantity

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llama_load.load.segments import LoadModel, Segment, total_requests
-from llama_load.runs import PreflightRow
+from llama_load.run_folder import PreflightRow
 from llama_load.units import quantity
 
 

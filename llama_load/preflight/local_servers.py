@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from llama_load.metrics.server_description import RpcWorker, ServerDescription
-from llama_load.runs import PreflightRow
+from llama_load.observed.server_description import RpcWorker, ServerDescription
+from llama_load.run_folder import PreflightRow
 from llama_load.serving import registry
 from llama_load.serving.describe import described, read_log_file
 from llama_load.serving.last_words import last_words

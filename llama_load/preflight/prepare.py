@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.load.segments import LoadModel, Segment
-from llama_load.metrics.server_description import ServerDescription
+from llama_load.observed.server_description import ServerDescription
 from llama_load.options.options import RunOptions
 from llama_load.preflight.calibration import client_rows, last_calibration
 from llama_load.preflight.checks import (
@@ -27,14 +27,14 @@ from llama_load.preflight.checks import (
     refuse_unseen,
     target_rows,
 )
-from llama_load.preflight.load import PlannedLoad, planned_load
+from llama_load.preflight.load_fits import PlannedLoad, planned_load
 from llama_load.preflight.load_rows import load_rows
 from llama_load.preflight.local_servers import LocalServer, find_local_servers, server_rows, with_traffic
-from llama_load.preflight.manifest import make_manifest, run_dir, run_writer
+from llama_load.preflight.make_manifest import make_manifest, run_dir, run_writer
 from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import beginning_of, budget_of, hosts_of, probe_targets, token_counter
 from llama_load.reports.layout import padded, wrapped
-from llama_load.runs import Manifest, PreflightRow, RunWriter, last_with_label
+from llama_load.run_folder import Manifest, PreflightRow, RunWriter, last_with_label
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe

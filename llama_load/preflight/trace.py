@@ -7,8 +7,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from llama_load.errors import UsageError
-from llama_load.record import OK
-from llama_load.runs import load_run
+from llama_load.observed.record import OK
+from llama_load.run_folder import load_run
 from llama_load.workloads.traces import LAYOUTS, Arrival, TraceRow, read_trace_file
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from llama_load.analysis.results import Results
 from llama_load.comparison.compare import ONE_RUN, Comparison, compare
-from llama_load.comparison.metrics import metric_of
+from llama_load.comparison.compared_metrics import metric_of
 from llama_load.comparison.run_folder import folder_run
 from llama_load.comparison.side import Side
 from llama_load.errors import LlamaLoadError
-from llama_load.runs import last_with_label
+from llama_load.run_folder import last_with_label
 
 HEADLINE = ("mean_ttft_ms", "mean_tpot_ms", "output_throughput")
 MOST_NAMED = 3

@@ -15,15 +15,15 @@ from llama_load.metrics.summary import Summary
 from llama_load.reports.check_lines import check_lines
 from llama_load.reports.failure_lines import end_lines
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole, wrapped
-from llama_load.reports.other_requests import traffic_lines
-from llama_load.reports.over_time import soak_lines, steady_lines
+from llama_load.reports.other_request_lines import traffic_lines
+from llama_load.reports.over_time_table import soak_lines, steady_lines
 from llama_load.reports.request_table import request_lines, request_table
 from llama_load.reports.server_section import server_lines
 from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
-from llama_load.reports.telemetry import telemetry_lines
+from llama_load.reports.telemetry_section import telemetry_lines
 from llama_load.reports.time_table import side_lines, time_lines
 from llama_load.reports.vllm_block import TOO_FEW, distribution_lines, vllm_block
-from llama_load.runs import Manifest
+from llama_load.run_folder import Manifest
 from llama_load.units import quantity
 
 MOST_ERRORS = 10

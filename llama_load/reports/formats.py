@@ -15,8 +15,8 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import redacted
 
 if TYPE_CHECKING:
-    from llama_load.metrics.records import Records
-    from llama_load.runs import Run
+    from llama_load.observed.records import Records
+    from llama_load.run_folder import Run
 
 # The command line needs FORMATS for its help, so what is slow to import is imported in the functions.
 CSV, JSONL, PARQUET = REQUESTS = ("csv", "jsonl", "parquet")
@@ -32,8 +32,8 @@ def export(folder: Path, form: str, file: Path | None, language: str | None = No
 
     Raises UsageError and RunError (no run folder, or a damaged one), OSError (the file cannot be written).
     """
-    from llama_load.runs import load_run
-    from llama_load.runs.whole_file import whole_file
+    from llama_load.run_folder import load_run
+    from llama_load.run_folder.whole_file import whole_file
 
     run = load_run(folder)
     if file is not None:
@@ -92,7 +92,7 @@ def write_requests(records: Records, form: str, out: IO[bytes]) -> None:
 
 def write_csv(records: Records, file: Path) -> None:
     """A row per request into this file, whole or not at all. Raises OSError."""
-    from llama_load.runs.whole_file import whole_file
+    from llama_load.run_folder.whole_file import whole_file
 
     with whole_file(file) as out:
         write_requests(records, CSV, out)

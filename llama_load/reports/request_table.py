@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from llama_load.metrics.latencies import predict_per_s, prompt_per_s, tokens_per_s
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 from llama_load.reports.layout import in_columns
 
 COLUMNS = ("Task", "Elapse", "Tokens Per Second", "Prompt Per Second", "Predict Per Second", "Prompt", "Predict")

@@ -15,12 +15,12 @@ from llama_load.metrics.summary import Summary
 from llama_load.metrics.thresholds import ThresholdResult
 from llama_load.metrics.verdict import Verdict
 from llama_load.reports.check_lines import statements_json
-from llama_load.reports.other_requests import traffic_json
-from llama_load.reports.over_time import soak_json, steady_json
+from llama_load.reports.other_request_lines import traffic_json
+from llama_load.reports.over_time_table import soak_json, steady_json
 from llama_load.reports.server_section import server_json
-from llama_load.reports.telemetry import telemetry_json
+from llama_load.reports.telemetry_section import telemetry_json
 from llama_load.reports.time_table import time_parts_json
-from llama_load.runs import Manifest
+from llama_load.run_folder import Manifest
 
 
 def result_json(results: Results) -> dict[str, Any]:

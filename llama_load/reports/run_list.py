@@ -13,7 +13,7 @@ from llama_load.analysis.keys import certain
 from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import printable
 from llama_load.reports.layout import in_columns
-from llama_load.runs import MANIFEST
+from llama_load.run_folder import MANIFEST
 
 COLUMNS = ("folder", "date", "label", "server", "requests", "tok/s", "TTFT median", "TTFT p99", "verdict")
 SUMMARY = "summary.json"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from llama_load.metrics.server_description import DraftModel, RpcWorker, ServerDescription
+from llama_load.observed.server_description import DraftModel, RpcWorker, ServerDescription
 from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns, wrapped
 from llama_load.units import quantity
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from llama_load.analysis.time_parts import RunTimeParts
+from llama_load.analysis.time_part_sums import RunTimeParts
 from llama_load.metrics.client_server import SidePair
 from llama_load.metrics.time_parts import PARTS
 from llama_load.metrics.time_sums import SharedDecode, TimeParts

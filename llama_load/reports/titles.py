@@ -6,7 +6,7 @@ import time
 
 from llama_load.analysis.results import Results
 from llama_load.reports.translations import Translate
-from llama_load.runs import Manifest
+from llama_load.run_folder import Manifest
 
 
 def title_of(results: Results, t: Translate) -> str:

@@ -10,7 +10,7 @@ from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.reports.layout import WIDTH, headline, number, shown, whole
-from llama_load.runs import Manifest
+from llama_load.run_folder import Manifest
 
 TOO_FEW = "*"
 OUTCOME = ("completed", "failed")  # above the load, all others below it

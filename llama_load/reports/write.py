@@ -21,12 +21,12 @@ from llama_load.reports.result_json import result_json
 from llama_load.reports.sentences import sentences, subject
 from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
 from llama_load.reports.stage_table import describe_prompts, notes, stage_rows
-from llama_load.reports.telemetry import TABLE_COLUMNS as GPU_COLUMNS
-from llama_load.reports.telemetry import gpu_table, telemetry_rows
+from llama_load.reports.telemetry_section import TABLE_COLUMNS as GPU_COLUMNS
+from llama_load.reports.telemetry_section import gpu_table, telemetry_rows
 from llama_load.reports.time_table import time_rows
 from llama_load.reports.titles import title_of, when
 from llama_load.reports.translations import translator
-from llama_load.runs import write_whole
+from llama_load.run_folder import write_whole
 
 if TYPE_CHECKING:
     import jinja2

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING
 
 import gevent
 
+from llama_load.analysis.earlier_runs import sent_before
 from llama_load.analysis.results import Results, analyze
 from llama_load.dispatch.dispatcher import Dispatcher
-from llama_load.earlier_runs import sent_before
 from llama_load.errors import UsageError
 from llama_load.live import LiveFigures
 from llama_load.live.figures import GroupKey
 from llama_load.metrics.abort import RunningFigures
-from llama_load.metrics.evidence import NO_ANSWER, WorkerHealth
-from llama_load.metrics.server_counters import ServerCounters
+from llama_load.observed.record import OK, RequestRecord
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.observed.server_description import NO_ANSWER
+from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
-from llama_load.record import OK, RequestRecord
 from llama_load.reports.show import announce
 from llama_load.reports.write import try_to_write_reports
 from llama_load.run.goodput_watch import GoodputWatch, goodput_watch
@@ -33,9 +34,9 @@ from llama_load.run.phase_runner import PhaseRunner
 from llama_load.run.progress import Counts, Progress
 from llama_load.run.server_identity import changes_since
 from llama_load.run.server_watch import ServerWatch
-from llama_load.run.telemetry import TelemetryRun
+from llama_load.run.telemetry_process import TelemetryRun
 from llama_load.run.until_watch import UntilWatch, until_watch
-from llama_load.runs import Aborted, Run, StageRecord, write_manifest
+from llama_load.run_folder import Aborted, Run, StageRecord, write_manifest
 from llama_load.targets.balance import Balancer
 from llama_load.targets.counters import read_counters
 

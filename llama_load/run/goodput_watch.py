@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from llama_load.metrics.definitions import BY_KEY
 from llama_load.metrics.slo import Slo
+from llama_load.observed.record import CANCELLED, OK, RequestRecord
 from llama_load.preflight.prepare import Prepared
-from llama_load.record import CANCELLED, OK, RequestRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ import gevent
 import numpy as np
 import numpy.ma
 
-from llama_load.metrics.evidence import LAG_EVERY_NS, WorkerHealth
+from llama_load.observed.worker_health import LAG_EVERY_NS, WorkerHealth
 from llama_load.run.core_wait import CoreWait
 from llama_load.run.present_health import PresentHealth
 from llama_load.run.server_cpu import ServerCpu, machine_cpu_s

@@ -13,7 +13,7 @@ from gevent.lock import Semaphore
 from locust.exception import StopUser
 
 from llama_load.dispatch.leases import Key, Lease
-from llama_load.record import RequestRecord
+from llama_load.observed.record import RequestRecord
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
 from llama_load.users.beginning import Beginning

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from llama_load.metrics.gpu_identity import Place, distinct
-from llama_load.metrics.telemetry_names import GPU
+from llama_load.observed.telemetry_names import GPU
 from llama_load.run.live_telemetry import LiveSeries
 from llama_load.units import GIB, NS_PER_S
 

@@ -16,11 +16,11 @@ import gevent
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.dispatch.phases import Phase
 from llama_load.load.segments import Segment
-from llama_load.preflight.load import USERS_AHEAD_S
+from llama_load.preflight.load_fits import USERS_AHEAD_S
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
-from llama_load.runs import StageRecord, UsersAsked
+from llama_load.run_folder import StageRecord, UsersAsked
 from llama_load.units import NS_PER_S, s_to_ns
 
 # How often scheduled requests, ramps and users are checked.

@@ -12,7 +12,7 @@ from typing import Protocol
 import gevent
 from gevent.event import Event
 
-from llama_load.record import RequestRecord
+from llama_load.observed.record import RequestRecord
 from llama_load.run.in_thread import in_thread
 
 logger = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ from typing import Any
 
 import gevent
 
-from llama_load.metrics.evidence import WorkerHealth
+from llama_load.observed.record import RequestRecord
+from llama_load.observed.worker_health import WorkerHealth
 from llama_load.options.options import RunOptions
 from llama_load.options.result_flags import AUTO
-from llama_load.record import RequestRecord
 from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.health import HealthMonitor
 from llama_load.run.lease_client import DispatcherLink, LeaseClient
-from llama_load.run.other_requests import OtherRequestsCounter
+from llama_load.run.other_request_counter import OtherRequestsCounter
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning

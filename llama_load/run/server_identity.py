@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from llama_load.errors import UsageError
-from llama_load.metrics.evidence import NO_ANSWER
-from llama_load.metrics.server_counters import SAME_START_S
+from llama_load.observed.server_counters import SAME_START_S
+from llama_load.observed.server_description import NO_ANSWER
 from llama_load.preflight.checks import differences
 from llama_load.targets.probe import Probe
 from llama_load.targets.target import Target

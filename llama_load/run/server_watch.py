@@ -11,10 +11,10 @@ from functools import partial
 import gevent
 
 from llama_load.foreign_text import printable_lines
-from llama_load.metrics.server_description import ServerDescription
+from llama_load.observed.server_description import ServerDescription
 from llama_load.preflight.local_servers import LocalServer, find_again
 from llama_load.run.in_thread import in_thread
-from llama_load.runs import RunWriter, ServerFiles, write_server_files
+from llama_load.run_folder import RunWriter, ServerFiles, write_server_files
 from llama_load.serving.describe import ends_of, read_log_file
 from llama_load.serving.rpc_traffic import traffic_to
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from llama_load.metrics.records import Records
 from llama_load.metrics.until import E2EL, Look, Requests, Until, UntilRule, look_at
+from llama_load.observed.record import OK, RequestRecord
+from llama_load.observed.records import Records
 from llama_load.preflight.prepare import Prepared
-from llama_load.record import OK, RequestRecord
-from llama_load.runs import UntilEnd
+from llama_load.run_folder import UntilEnd
 from llama_load.units import NS_PER_S
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from llama_load.foreign_text import printable
-from llama_load.metrics.server_description import Buffers, DraftModel, RpcWorker, ServerDescription
+from llama_load.observed.server_description import Buffers, DraftModel, RpcWorker, ServerDescription
 from llama_load.serving.command_flags import read_command
 from llama_load.serving.log_facts import LogFacts, read_log
 

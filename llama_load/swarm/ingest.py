@@ -17,10 +17,10 @@ from gevent.event import Event
 from numpy.typing import NDArray
 
 from llama_load.dispatch.leases import Key
-from llama_load.foreign_records import MOST_SHIFTED, BadRecords, check_integers, read_batch
-from llama_load.record import INSTANTS, schema
+from llama_load.observed.foreign_records import MOST_SHIFTED, BadRecords, check_integers, read_batch
+from llama_load.observed.record import INSTANTS, schema
 from llama_load.run.in_thread import in_thread
-from llama_load.runs import RunWriter
+from llama_load.run_folder import RunWriter
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.sockets import Turns
 from llama_load.units import NS_PER_S

@@ -35,21 +35,21 @@ from llama_load.reports.result_json import result_json
 from llama_load.reports.show import announce, show
 from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
-from llama_load.runs.upload import check_place
+from llama_load.run.outcome import IDLE, RUNNING, STOPPING, Outcome
+from llama_load.run_folder.upload import check_place
 from llama_load.swarm import messages
 from llama_load.swarm.load_shapes import Stages
 from llama_load.swarm.local_run import LocalRun
 from llama_load.swarm.master import MasterRun
-from llama_load.swarm.outcome import IDLE, RUNNING, STOPPING, Outcome
 from llama_load.swarm.presence import Presence
 from llama_load.swarm.rebalancing import Rebalancer
 from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
-from llama_load.swarm.web.control import RunControl
-from llama_load.swarm.web.metrics import RunMetrics, add_metrics_page, serve_metrics
-from llama_load.swarm.web.pages import add_pages
-from llama_load.swarm.web_guard import WebGuard
 from llama_load.units import quantity
+from llama_load.web.guard import WebGuard
+from llama_load.web.metrics_page import RunMetrics, add_metrics_page, serve_metrics
+from llama_load.web.pages import add_pages
+from llama_load.web.run_control import RunControl
 
 # Locust writes its CSV files once a second, and not again at the end.
 CSV_LAST_WRITE_S = 1.2
@@ -298,7 +298,7 @@ class Lifecycle:
 
     def _copy_to(self, url: str, folder: Path) -> None:
         """Upload the run folder. (Not in a thread: gevent's subprocesses belong to the main one.)"""
-        command = [sys.executable, "-m", "llama_load.runs.upload", str(folder)]
+        command = [sys.executable, "-m", "llama_load.run_folder.upload", str(folder)]
         done = subprocess.run(command, input=url, capture_output=True, text=True, check=False)
         if done.returncode:
             self.exit_code = 3

@@ -9,8 +9,8 @@ from typing import Any
 from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Lease
 from llama_load.live import LiveFigures
+from llama_load.observed.record import CANCELLED, RequestRecord, to_batch
 from llama_load.preflight.prepare import Prepared
-from llama_load.record import CANCELLED, RequestRecord, to_batch
 from llama_load.run.controller import RunController
 from llama_load.run.lease_client import was_refused
 from llama_load.run.progress import Counts

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llama_load.record import CANCELLED, OK, RequestRecord
-from llama_load.run.other_requests import OF_LLM
+from llama_load.observed.record import CANCELLED, OK, RequestRecord
+from llama_load.run.other_request_counter import OF_LLM
 
 
 class RequestFailed(Exception):

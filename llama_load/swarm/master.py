@@ -20,9 +20,9 @@ from llama_load.foreign_text import masked, printable
 from llama_load.live import LiveFigures
 from llama_load.live.exposition import MASTER_LAG
 from llama_load.live.view import WORKER_CPU
-from llama_load.metrics.evidence import WorkerHealth
+from llama_load.observed.record import CANCELLED
+from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
-from llama_load.record import CANCELLED
 from llama_load.run.controller import RunController
 from llama_load.run.progress import Counts
 from llama_load.swarm import messages

@@ -33,9 +33,9 @@ import msgspec
 from msgspec import Meta
 
 from llama_load.dispatch.leases import Lease
-from llama_load.foreign_records import MOST_INTEGER
-from llama_load.metrics.evidence import WorkerHealth
-from llama_load.record import RequestRecord
+from llama_load.observed.foreign_records import MOST_INTEGER
+from llama_load.observed.record import RequestRecord
+from llama_load.observed.worker_health import WorkerHealth
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning

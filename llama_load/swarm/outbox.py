@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llama_load.dispatch.leases import Key
-from llama_load.record import RequestRecord, schema, to_batch
-from llama_load.runs import Spool, SpoolManifest
+from llama_load.observed.record import RequestRecord, schema, to_batch
+from llama_load.run_folder import Spool, SpoolManifest
 
 logger = logging.getLogger(__name__)
 

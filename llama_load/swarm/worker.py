@@ -18,14 +18,14 @@ from locust.runners import STATE_RUNNING, STATE_SPAWNING
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import masked, secrets_in
-from llama_load.metrics.evidence import WorkerHealth
+from llama_load.observed.record import RequestRecord
+from llama_load.observed.worker_health import WorkerHealth
 from llama_load.options.options import RunOptions, read_options
-from llama_load.record import RequestRecord
 from llama_load.run.in_thread import in_thread
 from llama_load.run.lease_client import was_refused
 from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
-from llama_load.runs import SpoolManifest
+from llama_load.run_folder import SpoolManifest
 from llama_load.swarm import messages, presence
 from llama_load.swarm.locust_stats import published
 from llama_load.swarm.master_watch import MasterWatch

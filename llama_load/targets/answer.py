@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from llama_load.targets.counts import Bounds, Counts, believed
-from llama_load.targets.failures import context_numbers, describe_error, event_failure, http_failure
+from llama_load.targets.failure_kinds import context_numbers, describe_error, event_failure, http_failure
 from llama_load.targets.usage import Timings, Usage, without_odd_values
 
 if TYPE_CHECKING:

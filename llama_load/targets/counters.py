@@ -10,8 +10,8 @@ from email.utils import parsedate_to_datetime
 
 import requests
 
-from llama_load.metrics.server_counters import ServerCounters, ServerTimes
-from llama_load.metrics.speculative import Speculation
+from llama_load.observed.server_counters import ServerCounters, ServerTimes
+from llama_load.observed.speculation import Speculation
 from llama_load.targets.control import control_session
 from llama_load.targets.target import Target
 from llama_load.wire.tls import TlsOptions

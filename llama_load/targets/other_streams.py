@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from llama_load.targets.answer import AnswerReader, is_something, is_visible
-from llama_load.targets.failures import Count, describe_error
+from llama_load.targets.failure_kinds import Count, describe_error
 from llama_load.targets.usage import Timings, Usage, without_odd_values
 
 _NULL = msgspec.Raw(b"null")

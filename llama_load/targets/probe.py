@@ -24,7 +24,7 @@ from llama_load.targets.body import CHAT, PATHS
 from llama_load.targets.control import control_session, json_of
 from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
-from llama_load.targets.failures import describe_error
+from llama_load.targets.failure_kinds import describe_error
 from llama_load.targets.json_fields import ListedModel, abilities, count, fields, listed_models, settings, text
 from llama_load.targets.router import LOADED, RouterModels, chosen, is_router, of_model
 from llama_load.targets.side_by_side import side_by_side

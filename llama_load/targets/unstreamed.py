@@ -9,7 +9,7 @@ import msgspec
 
 from llama_load.targets.answer import AnswerReader, Said, is_something
 from llama_load.targets.counts import Bounds, Counts
-from llama_load.targets.failures import Count
+from llama_load.targets.failure_kinds import Count
 from llama_load.targets.usage import Timings, Usage, without_odd_values
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from llama_load.targets.failures import Count
+from llama_load.targets.failure_kinds import Count
 from llama_load.targets.json_fields import fields
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0)]

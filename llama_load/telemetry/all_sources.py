@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
 from llama_load.telemetry.amd import AmdGpus
-from llama_load.telemetry.host import Host, Own
+from llama_load.telemetry.host_source import Host, Own
 from llama_load.telemetry.http_get import tls_context
 from llama_load.telemetry.nvml import NvidiaGpus, has_nvml
 from llama_load.telemetry.power_command import PowerCommand

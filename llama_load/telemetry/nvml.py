@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from llama_load.metrics.telemetry_names import GPUS
+from llama_load.observed.telemetry_names import GPUS
 from llama_load.telemetry.server_processes import ServerProcesses
 from llama_load.telemetry.source import Source, SourceError, Value
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from llama_load.foreign_text import printable
-from llama_load.metrics.telemetry_names import POWER
+from llama_load.observed.telemetry_names import POWER
 from llama_load.telemetry.source import Source, SourceError, Value
 
 WITHIN_S = 10.0

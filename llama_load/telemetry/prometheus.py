@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TextIO, cast
 
 from llama_load.foreign_text import printable
-from llama_load.metrics.telemetry_names import GPU, MIG, UUID
+from llama_load.observed.telemetry_names import GPU, MIG, UUID
 from llama_load.telemetry.http_get import get
 from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
 

@@ -1,4 +1,4 @@
-"""The file of samples (its format is in `llama_load.runs.telemetry`): appended to while the run goes on, bounded in size."""
+"""The file of samples, appended to during a run, bounded in size. Its format is in `llama_load.run_folder.telemetry_file`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from llama_load.metrics.telemetry_names import UP
+from llama_load.observed.telemetry_names import UP
 from llama_load.telemetry.all_sources import all_sources
 from llama_load.telemetry.sample_file import SampleFile
 from llama_load.telemetry.source import SamplerConfig, Source, SourceError, Value

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import psutil
 
-from llama_load.metrics.telemetry_names import SERVER
+from llama_load.observed.telemetry_names import SERVER
 from llama_load.processes import listening, with_descendants
 from llama_load.telemetry.source import Source, SourceError, Value
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from llama_load.foreign_text import printable
 from llama_load.metrics import latencies as metric
-from llama_load.record import CANCELLED, OK, RequestRecord
+from llama_load.observed.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.body import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts

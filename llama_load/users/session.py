@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
-from llama_load.record import RequestRecord
+from llama_load.observed.record import RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.wire.request import Timeouts

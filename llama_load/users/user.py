@@ -17,7 +17,7 @@ from locust.clients import HttpSession
 from locust.exception import StopTest
 
 from llama_load.errors import UsageError
-from llama_load.record import OK, RequestRecord
+from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.body import (
     CHAT,

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from llama_load.comparison.intervals import LEAST_SPREAD, Ratio, RatioWithZeros, holm, ratio_of, t_quantile, t_tail
+from llama_load.comparison.change_intervals import LEAST_SPREAD, Ratio, RatioWithZeros, holm, ratio_of, t_quantile, t_tail
 
 
 # Two-sided 5 % points from the tables of any textbook; 4.5 degrees between those of 4 (2.776) and 5 (2.571).

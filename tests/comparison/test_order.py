@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from llama_load.comparison.change_intervals import holm, ratio_of
 from llama_load.comparison.compare import BETTER, NO_TURNS, WORSE, compare
 from llama_load.comparison.gates import NOT_JUDGED, parse_gate
-from llama_load.comparison.intervals import holm, ratio_of
 from llama_load.comparison.order import against_order, confounding
 from llama_load.comparison.side import Side
 from tests.comparison.sides import FIGURES, run, scattered, side

@@ -12,8 +12,8 @@ import pytest
 
 from llama_load.comparison.compare import HEADLINE, Comparison, compare
 from llama_load.comparison.sources import read_groups
-from llama_load.reports.comparison.markdown import comparison_markdown
-from llama_load.reports.comparison.tables import side_row
+from llama_load.reports.comparison.comparison_markdown import comparison_markdown
+from llama_load.reports.comparison.comparison_tables import side_row
 from tests.conftest import REPOSITORY
 
 FILE = REPOSITORY / "tests" / "data" / "vllm_vs_llama_cpp.txt"

@@ -15,9 +15,9 @@ from llama_load.comparison.run_folder import folder_run
 from llama_load.comparison.setup import differences
 from llama_load.comparison.sources import Group, read_groups
 from llama_load.errors import UsageError
-from llama_load.record import RequestRecord
+from llama_load.observed.record import RequestRecord
 from llama_load.reports.write import write_reports
-from llama_load.runs import Manifest, RunWriter, StageRecord, load_run
+from llama_load.run_folder import Manifest, RunWriter, StageRecord, load_run
 from tests.comparison.test_printed import BENCH, NEW, OTHER, RUST
 from tests.make_records import MS, manifest, record
 

@@ -14,7 +14,7 @@ import pytest
 from llama_load.comparison.compare import BETTER, WORSE, Comparison, compare
 from llama_load.comparison.run_folder import folder_run
 from llama_load.comparison.side import MeasuredRun, Side
-from llama_load.reports.comparison.html import comparison_page
+from llama_load.reports.comparison.comparison_page import comparison_page
 from tests.comparison.sides import scattered
 from tests.conftest import Finished, Simulated
 from tests.heavy.browser import chromium, drawn, opened

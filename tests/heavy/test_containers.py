@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.runs.run_journal import read_run_journal
+from llama_load.run_folder.run_journal import read_run_journal
 from llama_load.version import __version__
 from tests.conftest import REPOSITORY, environment
 from tests.swarms import wait_until

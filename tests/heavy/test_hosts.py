@@ -100,7 +100,7 @@ def hosts(network: Network, tiny_model: Path, tmp_path: Path) -> Iterator[Callab
         serve = [
             sys.executable,
             "-m",
-            "llama_load.cli",
+            "llama_load.cli.main",
             "serve",
             "--model",
             str(tiny_model),

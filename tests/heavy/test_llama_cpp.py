@@ -14,9 +14,9 @@ import requests
 import trustme
 
 from llama_load.bundled import bundled
-from llama_load.experiments.perplexity.binary import read_estimate
-from llama_load.experiments.sweep.plan import PerplexityPlan
-from llama_load.experiments.sweep.quality import by_binary
+from llama_load.lab.perplexity.binary import read_estimate
+from llama_load.lab.sweep.plan import PerplexityPlan
+from llama_load.lab.sweep.quality import by_binary
 from llama_load.serving.launch import Server, serving
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.projector_maker import cached_projector

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from llama_load.experiments.perplexity.servers import score_text
+from llama_load.lab.perplexity.perplexity_servers import score_text
 from llama_load.serving.process import Running
 from llama_load.serving.projector_maker import cached_projector
 from llama_load.targets.probe import Wanted
@@ -46,7 +46,7 @@ def sweep(tmp_path: Path) -> Callable[..., Swept]:
 
     def run(plan: str, env: dict[str, str] | None = None, **sets: object) -> Swept:
         words = [word for name, value in ({"idle-s": 0} | sets).items() for word in ("--set", f"{name.replace('_', '-')}={value}")]
-        command = [sys.executable, "-m", "llama_load.cli", "sweep", plan, "--out", str(tmp_path / "sweep"), *words]
+        command = [sys.executable, "-m", "llama_load.cli.main", "sweep", plan, "--out", str(tmp_path / "sweep"), *words]
         done = run_to_the_end(command, 290, env=environment() | (env or {}), cwd=tmp_path)
         return Swept(done.returncode, done.stdout, done.stderr, tmp_path / "sweep")
 

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
 def served(folder: Path, *arguments: str, within_s: float = 300, **env: str) -> Iterator[tuple[str, subprocess.Popen[bytes], Path]]:
     """`llama-load serve` with these arguments, ready: its URL, its process, its output."""
     output = folder / "serve.out"
-    command = [sys.executable, "-m", "llama_load.cli", "serve", "--port", "0", "--logs", str(folder / "logs"), *arguments]
+    command = [sys.executable, "-m", "llama_load.cli.main", "serve", "--port", "0", "--logs", str(folder / "logs"), *arguments]
     with output.open("wb") as file:
         process = subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, env=environment() | env, preexec_fn=end_with_parent

@@ -40,7 +40,7 @@ class Server:
     def _start(self) -> Running:
         log = self._folder / f"server-{next(self._numbers)}.jsonl"
         self.logs.append(log)
-        command = [sys.executable, "-m", "llama_load.cli", "serve", "--simulated", "--port", str(self.port), "--log", str(log)]
+        command = [sys.executable, "-m", "llama_load.cli.main", "serve", "--simulated", "--port", str(self.port), "--log", str(log)]
         command += ["--first-token-ms", "20", "--interval-ms", "4", "--fault", "reset", "--fault-every", "50"]
         return start(command, self.url, self._folder / "server.out")
 

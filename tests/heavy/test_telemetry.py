@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 from llama_load.serving.launch import serving
 from llama_load.serving.spec import ServerSpec
 from tests.conftest import Finished, Simulated

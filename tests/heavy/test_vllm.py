@@ -14,8 +14,8 @@ import requests
 from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.bundled import bundled
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
-from llama_load.metrics.window import window_of
-from llama_load.runs import load_run
+from llama_load.observed.window import window_of
+from llama_load.run_folder import load_run
 from llama_load.serving.process import Running
 from llama_load.targets.probe import Probe, Wanted
 from tests.conftest import REPOSITORY, Finished

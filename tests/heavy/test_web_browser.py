@@ -12,7 +12,7 @@ import pytest
 from llama_load.serving.process import Running
 from tests.heavy.browser import Log, chromium, opened, until
 from tests.json_server import json_server
-from tests.swarm.web_pages import LlmPage, llm_page
+from tests.web.web_pages import LlmPage, llm_page
 
 pytestmark = pytest.mark.heavy
 

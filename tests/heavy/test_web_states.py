@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import simulated_server
 from tests.heavy.browser import chromium, opened, until
-from tests.swarm.web_pages import LlmPage, llm_page
+from tests.web.web_pages import LlmPage, llm_page
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(900)]
 

@@ -10,8 +10,8 @@ import pytest
 
 from llama_load.serving.process import free_port
 from tests.conftest import Simulated
-from tests.swarm.web_pages import LlmPage
 from tests.swarms import swarm, wait_until
+from tests.web.web_pages import LlmPage
 
 pytestmark = pytest.mark.heavy
 

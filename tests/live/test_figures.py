@@ -12,9 +12,9 @@ from llama_load.live import LiveFigures
 from llama_load.live.exposition import exposition
 from llama_load.live.figures import MOST_GROUPS, PORTION, GroupKey, added, token_instants_ns
 from llama_load.live.figures import OTHERS as OTHER_GROUPS
-from llama_load.live.series import MOST_GAUGES, MOST_STEPS, TimeSeries
+from llama_load.live.live_series import MOST_GAUGES, MOST_STEPS, TimeSeries
 from llama_load.live.view import CORE_WAIT, LOOP_LAG, OTHERS, judgement
-from llama_load.record import RequestRecord, to_batch
+from llama_load.observed.record import RequestRecord, to_batch
 from tests.make_records import record
 
 S = 1_000_000_000

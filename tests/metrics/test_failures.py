@@ -13,9 +13,9 @@ from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.failure_hints import FailedRequests, FailureContext, hint, meaning
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.summary import summarize
-from llama_load.record import RequestRecord
+from llama_load.observed.record import RequestRecord
 from llama_load.reports.write import write_reports
-from llama_load.runs import RunWriter
+from llama_load.run_folder import RunWriter
 from tests.make_records import failed, manifest, record, table
 
 

@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from llama_load.analysis.cache_evidence import cache_evidence
+from llama_load.analysis.earlier_runs import sent_before
 from llama_load.comparison.run_folder import folder_run
-from llama_load.earlier_runs import sent_before
 from llama_load.metrics.check import Check
-from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable, SentBefore, cache_checks
-from llama_load.metrics.server_counters import ServerCounters
-from llama_load.record import RequestRecord
-from llama_load.runs import RunWriter, load_run
+from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable, cache_checks
+from llama_load.observed.record import RequestRecord
+from llama_load.observed.sent_before import SentBefore
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.run_folder import RunWriter, load_run
 from llama_load.serving.process import Running
 from llama_load.targets.counters import parse_counters
 from tests.conftest import Finished, Simulated
@@ -328,7 +329,7 @@ def test_only_the_newest_runs_are_looked_at_and_no_more_than_some_bytes(tmp_path
         os.utime(folder / "requests.parquet", (number, number))
     own = table(*(at(100, f"p{number}", number) for number in range(25)))
     assert sent_before(tmp_path / "now", own).count == 20
-    monkeypatch.setattr("llama_load.earlier_runs.MOST_BYTES", 100)
+    monkeypatch.setattr("llama_load.analysis.earlier_runs.MOST_BYTES", 100)
     assert sent_before(tmp_path / "now", own).count == 0
 
 

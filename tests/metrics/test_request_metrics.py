@@ -18,7 +18,7 @@ from llama_load.metrics.slo import Slo, meets, parse_slo
 from llama_load.metrics.statistics import describe, percentile_interval
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.thresholds import evaluate, parse_threshold
-from llama_load.metrics.window import Window, window_of
+from llama_load.observed.window import Window, window_of
 from tests.make_records import MS, failed, record, table
 
 

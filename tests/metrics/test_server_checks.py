@@ -11,13 +11,13 @@ import pytest
 import requests
 
 from llama_load.metrics.check import Check
-from llama_load.metrics.checks import server
+from llama_load.metrics.checks import server_side
 from llama_load.metrics.client_server import side_by_side
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.other_requests import OtherTraffic
-from llama_load.metrics.server_counters import ServerCounters, ServerTimes
 from llama_load.metrics.summary import summarize
-from llama_load.record import RequestRecord
+from llama_load.observed.other_requests import OtherTraffic
+from llama_load.observed.record import RequestRecord
+from llama_load.observed.server_counters import ServerCounters, ServerTimes
 from llama_load.serving.process import Running
 from tests.conftest import Finished
 from tests.make_records import failed, record, table
@@ -29,7 +29,7 @@ def others(*records: RequestRecord, **counted: Any) -> Check:
     more = {"others": counted.pop("others")} if "others" in counted else {}
     rows = table(*(records or OURS))
     counters = ServerCounters(**counted) if counted else None
-    (found,) = server.other_clients(Evidence(records=rows, figures=summarize(rows), counters=counters, **more))
+    (found,) = server_side.other_clients(Evidence(records=rows, figures=summarize(rows), counters=counters, **more))
     return found
 
 
@@ -61,12 +61,12 @@ def test_requests_beside_the_measured_ones_count_unless_they_ended_later() -> No
     def check(counted: int) -> Check:
         counters = ServerCounters(output_tokens=counted)
         evidence = Evidence(records=rows, figures=summarize(rows), beside=table(*OURS, *beside), counters=counters)
-        (found,) = server.other_clients(evidence)
+        (found,) = server_side.other_clients(evidence)
         return found
 
     assert check(36).ok
     templated = ServerCounters(prompt_tokens=130 + 8)  # 13 prompts of 10 tokens; the last one's template has 8 more
-    (found,) = server.other_clients(
+    (found,) = server_side.other_clients(
         Evidence(records=rows, figures=summarize(rows), beside=table(*OURS, *beside), counters=templated)
     )
     assert found.ok
@@ -116,11 +116,11 @@ def test_what_cannot_be_compared_is_said_to_be_unknown() -> None:
 def test_preemptions_and_a_server_that_was_just_started_are_named() -> None:
     rows = table(*OURS)
     evidence = Evidence(records=rows, figures=summarize(rows), counters=ServerCounters(preemptions=3), uptime_s=12.0)
-    assert "preempted requests 3 times" in next(server.preemptions(evidence)).text
-    assert "started 12 s before" in next(server.just_started(evidence)).text
+    assert "preempted requests 3 times" in next(server_side.preemptions(evidence)).text
+    assert "started 12 s before" in next(server_side.just_started(evidence)).text
     calm = Evidence(records=rows, figures=summarize(rows), counters=ServerCounters(preemptions=0), uptime_s=3600.0)
-    assert [check.ok for check in server.preemptions(calm)] == [True]
-    assert list(server.just_started(calm)) == []
+    assert [check.ok for check in server_side.preemptions(calm)] == [True]
+    assert list(server_side.just_started(calm)) == []
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_preemptions_and_a_server_that_was_just_started_are_named() -> None:
 def test_time_that_nothing_explains_is_flagged(unexplained_ms: float, mean_ms: float, ok: bool) -> None:
     rows = table(*OURS)
     evidence = Evidence(records=rows, figures=summarize(rows), unexplained=(unexplained_ms, mean_ms))
-    (found,) = server.unexplained(evidence)
+    (found,) = server_side.unexplained(evidence)
     assert found.ok is ok
     assert ("another client" in found.text) is not ok
 

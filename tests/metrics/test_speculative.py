@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from llama_load.analysis.results import analyze
-from llama_load.metrics.server_counters import ServerCounters
-from llama_load.metrics.speculative import Speculation
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.observed.speculation import Speculation
 from llama_load.reports.block import block
 from llama_load.reports.result_json import result_json
-from llama_load.runs import Run
+from llama_load.run_folder import Run
 from llama_load.serving.process import EmbeddedServer, embedded_llama_server
 from llama_load.targets.counters import parse_counters
 from tests.conftest import Finished

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from llama_load.analysis.telemetry import logged_mib
+from llama_load.analysis.telemetry_analysis import logged_mib
 from llama_load.metrics.gpu_identity import gpus_in_use
-from llama_load.metrics.server_description import Buffers, ServerDescription
-from llama_load.metrics.telemetry import Series, Telemetry
 from llama_load.metrics.telemetry_figures import FIGURES, Measured, telemetry_figures
-from llama_load.metrics.window import Window
+from llama_load.observed.server_description import Buffers, ServerDescription
+from llama_load.observed.telemetry_series import Series, Telemetry
+from llama_load.observed.window import Window
 from llama_load.reports.first_screen import short
 from llama_load.reports.html.numbers import brief
 

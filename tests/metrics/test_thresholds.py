@@ -24,7 +24,7 @@ from llama_load.reports.html.page import html_page
 from llama_load.reports.junit import COMPLETE, junit
 from llama_load.reports.result_json import result_json
 from llama_load.reports.write import markdown
-from llama_load.runs import Run
+from llama_load.run_folder import Run
 from tests.make_records import manifest, record, table
 
 ANYTHING = st.text(st.characters(exclude_categories=()))  # lone surrogates, too

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from llama_load.metrics.intervals import Intervals, slot_grants
 from llama_load.metrics.time_parts import KEYS, RequestParts, request_parts
 from llama_load.metrics.time_sums import SharedDecode, TimeParts, sum_up
-from llama_load.record import RequestRecord
+from llama_load.observed.record import RequestRecord
 from tests.make_records import MS, failed, record, table
 
 HOST = "http://h"

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results, analyze
-from llama_load.metrics.server_counters import ServerCounters
-from llama_load.record import RequestRecord
-from llama_load.runs import Run
+from llama_load.observed.record import RequestRecord
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.run_folder import Run
 from tests.make_records import MS, manifest, record, table
 
 REQUESTS, TOKENS, GAP_MS = 20, 80, 25.0

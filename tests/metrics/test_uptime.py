@@ -14,11 +14,11 @@ import pytest
 
 from llama_load.analysis.results import analyze
 from llama_load.metrics.rates import peak_output_tok_per_s, token_times_ns
-from llama_load.metrics.records import Records
-from llama_load.metrics.window import Window
-from llama_load.record import INSTANTS, RequestRecord, to_batch
+from llama_load.observed.record import INSTANTS, RequestRecord, to_batch
+from llama_load.observed.records import Records
+from llama_load.observed.window import Window
 from llama_load.reports.write import write_reports
-from llama_load.runs import RunWriter, StageRecord, load_run
+from llama_load.run_folder import RunWriter, StageRecord, load_run
 from tests.conftest import Finished, Simulated, environment, locust_command
 from tests.make_records import MS, failed, manifest, record, table
 

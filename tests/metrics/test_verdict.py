@@ -10,13 +10,16 @@ import pytest
 
 from llama_load.metrics.check import LIMITS, STATEMENTS, Check, limited
 from llama_load.metrics.checks.same import observed
-from llama_load.metrics.evidence import NO_ANSWER, Evidence, LostWorker, WorkerHealth, within
+from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import CacheEvidence
-from llama_load.metrics.server_counters import ServerCounters
-from llama_load.metrics.speculative import Speculation
 from llama_load.metrics.summary import summarize
 from llama_load.metrics.verdict import Verdict, judge, stage_checks
-from llama_load.record import RequestRecord
+from llama_load.observed.losses import LostWorker
+from llama_load.observed.record import RequestRecord
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.observed.server_description import NO_ANSWER
+from llama_load.observed.speculation import Speculation
+from llama_load.observed.worker_health import WorkerHealth, within
 from tests.make_records import MS, failed, record, table
 
 WELL = WorkerHealth("local", 1.0, 2.0, 0.2)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from llama_load.cli import command_parser, main
+from llama_load.cli.main import command_parser, main
 from llama_load.errors import UsageError
 from llama_load.options.flag import Kind
 from llama_load.options.flags import FLAGS

@@ -21,7 +21,7 @@ from llama_load.preflight.checks import (
 )
 from llama_load.preflight.prepare import print_table
 from llama_load.preflight.user_mix import sending_users
-from llama_load.runs import PreflightRow, RunWriter, last_with_label
+from llama_load.run_folder import PreflightRow, RunWriter, last_with_label
 from llama_load.serving.process import EmbeddedServer, embedded_llama_server
 from llama_load.targets.target import LLAMA_SERVER, VLLM, ServerFacts, Target
 from llama_load.wire import parse_url

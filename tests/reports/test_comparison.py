@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from llama_load.cli import command_parser
+from llama_load.cli.main import command_parser
 from llama_load.comparison.compare import compare
 from llama_load.comparison.gates import parse_gate
 from llama_load.comparison.side import Side
 from llama_load.errors import UsageError
-from llama_load.reports.comparison.html import comparison_page
-from llama_load.reports.comparison.markdown import comparison_markdown
+from llama_load.reports.comparison.comparison_markdown import comparison_markdown
+from llama_load.reports.comparison.comparison_page import comparison_page
+from llama_load.reports.comparison.comparison_tables import COMMANDS_TITLE
+from llama_load.reports.comparison.comparison_text import comparison_lines
 from llama_load.reports.comparison.result import comparisons_json
-from llama_load.reports.comparison.tables import COMMANDS_TITLE
-from llama_load.reports.comparison.terminal import comparison_lines
 from llama_load.reports.layout import cut_to_width
 from tests.comparison.sides import run, scattered, side
 

@@ -10,14 +10,14 @@ import pytest
 from rich.cells import cell_len
 
 from llama_load.analysis.results import Results, analyze
-from llama_load.metrics.evidence import WorkerHealth
 from llama_load.metrics.telemetry_figures import GpuFigures
-from llama_load.record import RequestRecord
+from llama_load.observed.record import RequestRecord
+from llama_load.observed.worker_health import WorkerHealth
 from llama_load.reports.first_screen import BAD, DOUBTFUL, GOOD, _percent, first_screen, short
 from llama_load.reports.next_step import next_step, with_flags
 from llama_load.reports.show import show
 from llama_load.reports.write import write_reports
-from llama_load.runs import Manifest, Run, RunWriter, StageRecord, load_run
+from llama_load.run_folder import Manifest, Run, RunWriter, StageRecord, load_run
 from tests.make_records import MS, failed, manifest, record, table
 
 SERVER = {

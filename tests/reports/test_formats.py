@@ -13,9 +13,9 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from llama_load.cli import main
+from llama_load.cli.main import main
 from llama_load.reports.formats import FORMATS
-from llama_load.runs import RunWriter
+from llama_load.run_folder import RunWriter
 from tests.make_records import failed, manifest, record
 
 RECORDS = [

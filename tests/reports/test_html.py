@@ -20,19 +20,19 @@ from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.definitions import EVERY, of_group
 from llama_load.metrics.ecdf import ecdf
 from llama_load.metrics.summary import summarize
-from llama_load.metrics.telemetry import Series, Telemetry
 from llama_load.metrics.time_parts import KEYS, PARTS
-from llama_load.record import RequestRecord
+from llama_load.observed.record import RequestRecord
+from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.reports.first_screen import TIME_PARTS
+from llama_load.reports.html.chart_series import bars, in_flight, output_tokens_per_s, percentiles_by_bin, time_axis
 from llama_load.reports.html.charts_latency import ecdf_chart, values_of
 from llama_load.reports.html.charts_telemetry import telemetry_charts
 from llama_load.reports.html.charts_time import shared_range
 from llama_load.reports.html.page import html_page
-from llama_load.reports.html.series import bars, in_flight, output_tokens_per_s, percentiles_by_bin, time_axis
 from llama_load.reports.html.time_bars import COLOURS
 from llama_load.reports.translations import ZH, translator
 from llama_load.reports.write import markdown, write_html, write_reports
-from llama_load.runs import Manifest, PreflightRow, Run, StageRecord
+from llama_load.run_folder import Manifest, PreflightRow, Run, StageRecord
 from tests.conftest import REPOSITORY
 from tests.make_records import MS, failed, manifest, record, table
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results, analyze
-from llama_load.metrics.telemetry import Series, Telemetry
+from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.reports.block import block
 from llama_load.reports.result_json import result_json
-from llama_load.runs import Run, StageRecord
+from llama_load.run_folder import Run, StageRecord
 from tests.make_records import manifest, record, table
 from tests.queue_runs import QueueRun, Slowdown, closed_loop
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from llama_load.analysis.results import Results, analyze
-from llama_load.record import RequestRecord
+from llama_load.observed.record import RequestRecord
 from llama_load.reports.block import block
 from llama_load.reports.run_list import run_row
 from llama_load.reports.vllm_block import vllm_block
 from llama_load.reports.write import write_reports
-from llama_load.runs import MANIFEST, Manifest, PreflightRow, Run, RunWriter, StageRecord, load_run
+from llama_load.run_folder import MANIFEST, Manifest, PreflightRow, Run, RunWriter, StageRecord, load_run
 from tests.make_records import MS, failed, manifest, record, table
 
 # Laid out by hand from the format strings of vllm bench serve 0.33: names in 40 columns, a space, values in 10.
@@ -194,7 +194,7 @@ def test_the_report_command_finishes_a_killed_run(tmp_path: Path) -> None:
     writer.append([record(0), record(1)])
     writer.release()  # its process is gone
     done = subprocess.run(
-        [sys.executable, "-m", "llama_load.cli", "report", str(tmp_path / "run")], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "llama_load.cli.main", "report", str(tmp_path / "run")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 3
     assert "3 of 5 planned requests have no record: the run was killed, or its disk was full" in " ".join(done.stdout.split())
@@ -202,6 +202,6 @@ def test_the_report_command_finishes_a_killed_run(tmp_path: Path) -> None:
 
 
 def test_reading_reports_needs_neither_gevent_nor_locust() -> None:
-    code = "import sys, llama_load.reports.write, llama_load.metrics, llama_load.runs; print('gevent' in sys.modules, 'locust' in sys.modules)"
+    code = "import sys, llama_load.reports.write, llama_load.metrics, llama_load.run_folder; print('gevent' in sys.modules, 'locust' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from llama_load.cli import main
+from llama_load.cli.main import main
 from llama_load.reports.run_list import COLUMNS, run_lines, run_rows
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llama_load.metrics.server_description import ServerDescription
+from llama_load.observed.server_description import ServerDescription
 from llama_load.reports.first_screen import first_screen
 from llama_load.reports.sentences import carries, diagnosis, sentences, subject
 from llama_load.reports.translations import translator
 from llama_load.reports.write import markdown
-from llama_load.runs import PreflightRow
+from llama_load.run_folder import PreflightRow
 from tests.make_records import manifest, record
 from tests.reports.test_html import page_of, results, staged_results
 

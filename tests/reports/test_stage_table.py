@@ -15,11 +15,11 @@ from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, summarize
-from llama_load.metrics.window import Window
+from llama_load.observed.window import Window
 from llama_load.reports.block import block
 from llama_load.reports.stage_table import notes, speed_lines, stage_lines, stage_name, stage_rows
 from llama_load.reports.write import write_junit, write_reports
-from llama_load.runs import RunWriter, StageRecord, load_run
+from llama_load.run_folder import RunWriter, StageRecord, load_run
 from tests.make_records import MS, failed, manifest, record, table
 
 # Three stages of two requests, 3 tokens out and 10 in each; they end 1 ms after their last token.

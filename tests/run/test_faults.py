@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_load.runs import RunWriter, load_run
+from llama_load.run_folder import RunWriter, load_run
 from tests.conftest import SHAREGPT, Finished, Simulated, end_with_parent, environment, locust_command
 from tests.make_records import manifest, record
 from tests.swarms import own_port, wait_until

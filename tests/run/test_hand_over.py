@@ -8,7 +8,7 @@ import pytest
 
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.slo import parse_slo
-from llama_load.record import CANCELLED, OK, to_batch
+from llama_load.observed.record import CANCELLED, OK, to_batch
 from llama_load.run.goodput_watch import GoodputWatch
 from tests.conftest import Finished, Simulated
 from tests.make_records import failed, record

@@ -15,7 +15,7 @@ import requests
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from llama_load.targets import probe
 from llama_load.users.user import pause_s
@@ -366,7 +366,7 @@ import gevent
 from locust import events, task
 from llama_load import LlamaUser, ShareGPT
 from llama_load.run import controller
-from llama_load.runs import RunWriter
+from llama_load.run_folder import RunWriter
 
 turns = {"finish": 0, "analyze": 0}
 

@@ -17,7 +17,7 @@ import requests
 from numpy.typing import NDArray
 
 from llama_load.load.schedule import arrivals_s
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 from llama_load.serving.process import Running, free_port
 from llama_load.serving.simulated import read_log
 from tests.conftest import REPOSITORY, SHAREGPT, Finished, Simulated, environment

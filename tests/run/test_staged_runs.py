@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from llama_load.bundled import bundled
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 from llama_load.serving.process import Running
 from llama_load.serving.simulated import read_log
 from tests.conftest import Finished, Simulated, environment, locust_command

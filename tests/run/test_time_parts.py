@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llama_load.analysis.time_parts import time_parts
+from llama_load.analysis.time_part_sums import time_parts
 from llama_load.metrics.time_parts import KEYS
-from llama_load.runs import load_run
+from llama_load.run_folder import load_run
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from tests.conftest import Finished, Simulated
 

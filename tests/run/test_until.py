@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from llama_load.metrics.until import parse_until
-from llama_load.record import to_batch
+from llama_load.observed.record import to_batch
 from llama_load.run.until_watch import UntilWatch
 from tests.conftest import Finished, Simulated
 from tests.make_records import record

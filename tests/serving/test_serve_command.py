@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import xllamacpp
 
-from llama_load.cli import main
-from llama_load.cli_serve import split_server_flags
+from llama_load.cli.main import main
+from llama_load.cli.serve_command import split_server_flags
 from llama_load.serving.embedded_flags import apply_flags
 
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from locust import runners
 
-from llama_load.foreign_records import check_integers
 from llama_load.load.segments import Segment
 from llama_load.load.stages import Stage
-from llama_load.record import to_batch
+from llama_load.observed.foreign_records import check_integers
+from llama_load.observed.record import to_batch
 from llama_load.swarm import messages, presence
 from llama_load.swarm.clock_sync import ENOUGH
 from llama_load.swarm.master import MasterRun

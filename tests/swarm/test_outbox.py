@@ -8,7 +8,7 @@ from typing import Any
 
 from llama_load.dispatch.leases import Lease
 from llama_load.run.lease_client import LeaseClient
-from llama_load.runs import SpoolManifest, add_spool, load_run
+from llama_load.run_folder import SpoolManifest, add_spool, load_run
 from llama_load.swarm.outbox import Outbox, _Batch
 from tests.containers import contained
 from tests.make_records import record
@@ -47,7 +47,7 @@ def test_an_acknowledgement_during_spooling_is_no_fault(tmp_path: Path) -> None:
 def test_a_worker_that_ended_in_order_leaves_no_request_possibly_sent(tmp_path: Path) -> None:
     """Its spool holds every record that the master lacks: what is in neither was not sent. A spool that was cut short by kill -9
     leaves the rest in doubt."""
-    from llama_load.metrics.evidence import LostWorker
+    from llama_load.observed.losses import LostWorker
 
     for is_complete, doubtful in ((False, [3, 4]), (True, [])):
         folder = run_of(tmp_path / f"run{is_complete}", record(0), lost=[LostWorker("w1", [2, 3, 4]), LostWorker("w2", [7])])

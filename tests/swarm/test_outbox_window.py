@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llama_load.runs import SpoolManifest
+from llama_load.run_folder import SpoolManifest
 from llama_load.swarm.numbers_seen import NumbersSeen
 from llama_load.swarm.outbox import RESEND_AFTER_S, WINDOW_BYTES, Outbox
 from tests.make_records import record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from llama_load.foreign_files import MOST_JSON_BYTES
-from llama_load.swarm.web.run_files import RunFiles
+from llama_load.web.run_files import RunFiles
 
 
 def test_a_large_json_file_of_others_is_not_decoded(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 import requests
 
 from llama_load import __version__
-from llama_load.runs.run_journal import read_run_journal
+from llama_load.run_folder.run_journal import read_run_journal
 from llama_load.serving.process import free_port
 from llama_load.serving.simulated import read_log
 from tests.conftest import SHAREGPT, Finished, Simulated, environment, locust_command

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from llama_load.metrics.server_counters import ServerCounters
-from llama_load.metrics.speculative import Speculation
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.observed.speculation import Speculation
 from llama_load.targets.counters import parse_counters
 from tests.transcripts import FOLDER
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from llama_load.cli import main
+from llama_load.cli.main import main
 from llama_load.telemetry import exporter as module
 from llama_load.telemetry.exporter import Exporter, Page
 from llama_load.telemetry.prometheus import Scrape
@@ -103,7 +103,7 @@ def test_clients_that_say_nothing_lose_their_places(monkeypatch: pytest.MonkeyPa
 
 def command(*arguments: str, **env: str) -> subprocess.Popen[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_LOAD_")}
-    words = [sys.executable, "-m", "llama_load.cli", "telemetry", *arguments]
+    words = [sys.executable, "-m", "llama_load.cli.main", "telemetry", *arguments]
     return subprocess.Popen(words, env=kept | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -17,12 +17,12 @@ from types import SimpleNamespace
 import pytest
 
 from llama_load.errors import UsageError
-from llama_load.metrics.window import Window
+from llama_load.observed.window import Window
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.options import read_options, secret_values
 from llama_load.run.live_telemetry import LiveTelemetry
-from llama_load.runs import SAMPLES, TELEMETRY, load_run
-from llama_load.runs.telemetry import load_telemetry, read_samples
+from llama_load.run_folder import SAMPLES, TELEMETRY, load_run
+from llama_load.run_folder.telemetry_file import load_telemetry, read_samples
 from llama_load.serving.process import Running
 from llama_load.telemetry.sample_file import SampleFile
 from llama_load.telemetry.sampler import SourceThread, run

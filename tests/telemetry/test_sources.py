@@ -19,7 +19,7 @@ import pytest
 from llama_load.serving.process import Running
 from llama_load.telemetry import http_get, prometheus
 from llama_load.telemetry.amd import AmdGpus
-from llama_load.telemetry.host import Host
+from llama_load.telemetry.host_source import Host
 from llama_load.telemetry.nvml import NvidiaGpus
 from llama_load.telemetry.power_command import PowerCommand
 from llama_load.telemetry.prometheus import OF_SERVERS, Scrape, parse

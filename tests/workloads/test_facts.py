@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import msgspec
 import pytest
 
-from llama_load.runs import Manifest
+from llama_load.run_folder import Manifest
 from llama_load.targets.target import LLAMA_SERVER, ServerFacts, Target
 from llama_load.wire import parse_url
 from llama_load.workloads.counting import EstimatedCounter

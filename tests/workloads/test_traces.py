@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from llama_load.errors import RunError, UsageError
 from llama_load.preflight.trace import load_trace
-from llama_load.runs import MANIFEST, RunWriter
+from llama_load.run_folder import MANIFEST, RunWriter
 from llama_load.workloads.traces import Arrival
 from tests.make_records import failed, manifest, record
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check, limited
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 from llama_load.units import quantity
 
 # Ends of answers that a filter or a refusal of the model caused, in the words of several servers.

@@ -11,9 +11,9 @@ from llama_load.metrics.check import LIMITS, Check, information, limited
 from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.prompt_cache import PromptTable, cache_checks
-from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import all_events
+from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, quantity
 
 # The Server header of LLM servers; any other name is a proxy's.

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from llama_load.metrics.check import LIMITS, OWN_SHARE, Check, information, limited
 from llama_load.metrics.cpu_shares import cpu_shares
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.records import Records
 from llama_load.metrics.statistics import is_enough
+from llama_load.observed.records import Records
 from llama_load.units import quantity
 
 # With fewer values the largest one counts (see `_high`).

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from llama_load.metrics import answer_ends
 from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.records import Records
+from llama_load.observed.records import Records
 from llama_load.units import quantity
 
 # The resolution of a planned prompt length: of a tokenizer's count, and the factor of an estimate's error.

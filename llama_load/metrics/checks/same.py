@@ -11,9 +11,9 @@ from llama_load.metrics.changes import Change
 from llama_load.metrics.check import LIMITS, Check, limited
 from llama_load.metrics.constancy import THROUGHPUT, Constancy, Named, Observed, constancy
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.records import Records
 from llama_load.metrics.summary import output_counts
-from llama_load.record import OK
+from llama_load.observed.record import OK
+from llama_load.observed.records import Records
 from llama_load.units import NS_PER_MS, ns_to_s
 
 

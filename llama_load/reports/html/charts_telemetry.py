@@ -10,12 +10,12 @@ import numpy as np
 
 from llama_load.foreign_text import printable
 from llama_load.metrics.gpu_identity import gpus_in_use, vram_series
-from llama_load.metrics.telemetry import Series, Telemetry
-from llama_load.metrics.telemetry_names import GPUS, HOST, OWN, POWER, SERVER
+from llama_load.observed.telemetry_names import GPUS, HOST, OWN, POWER, SERVER
+from llama_load.observed.telemetry_series import Series, Telemetry
+from llama_load.reports.html.chart_series import TimeAxis, at_most
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours
 from llama_load.reports.html.numbers import brief
 from llama_load.reports.html.plot import Model, source
-from llama_load.reports.html.series import TimeAxis, at_most
 from llama_load.reports.translations import Translate
 from llama_load.units import GIB
 

@@ -16,11 +16,12 @@ from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable, printable_json, redacted
 from llama_load.metrics.definitions import EVERY, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
-from llama_load.metrics.records import Records
 from llama_load.metrics.statements import arranged, limit_text, mark, remarks
+from llama_load.observed.records import Records
 from llama_load.reports.failure_lines import explanation, failure_times
 from llama_load.reports.glossary import glossary
-from llama_load.reports.html import tables
+from llama_load.reports.html import html_tables
+from llama_load.reports.html.chart_series import TimeAxis, time_axis
 from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, page_script, style_sheet
 from llama_load.reports.html.charts_latency import ecdf_chart, over_time_chart, prompt_chart, values_of
 from llama_load.reports.html.charts_stages import stage_chart
@@ -33,7 +34,6 @@ from llama_load.reports.html.charts_time import (
     stage_starts_s,
     throughput_charts,
 )
-from llama_load.reports.html.series import TimeAxis, time_axis
 from llama_load.reports.html.time_bars import time_bars
 from llama_load.reports.next_step import next_step
 from llama_load.reports.picture import short_markdown
@@ -68,7 +68,7 @@ def html_page(results: Results, text: str, language: str) -> str:
     ok = measured.ok()
     curves = {
         latency.key: curve
-        for latency in tables.shown_of(of_group(EVERY), results.total)
+        for latency in html_tables.shown_of(of_group(EVERY), results.total)
         if (curve := ecdf(values_of(latency, ok))) is not None
     }
     page = ChartPage()
@@ -91,29 +91,29 @@ def html_page(results: Results, text: str, language: str) -> str:
             results=results,
             headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
             next_step=next_step(results),
-            settings=tables.settings_grid(manifest, t),
+            settings=html_tables.settings_grid(manifest, t),
             servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
             subject=subject(results, t),
             sentences=sentences(results, t),
-            cards=tables.cards(results, t),
-            latencies=tables.latency_grid(ok, curves, results, t),
+            cards=html_tables.cards(results, t),
+            latencies=html_tables.latency_grid(ok, curves, results, t),
             stages=stage_rows(results.stages, manifest.model),
             stage_columns=STAGE_COLUMNS,
             stage_notes=list(notes(results.stages)),
             prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
-            parts=list(tables.part_grids(results, t)),
+            parts=list(html_tables.part_grids(results, t)),
             time_bars=time_bars(results, t),
-            telemetry=tables.telemetry_grid(results, t),
-            gpus=tables.gpu_grid(results, t),
+            telemetry=html_tables.telemetry_grid(results, t),
+            gpus=html_tables.gpu_grid(results, t),
             failure_times=failure_times,
             explanation=explanation,
             statements=arranged(results.verdict.checks),
             remarks=remarks(results.verdict.checks),
             mark=mark,
             limit_text=limit_text,
-            slowest=tables.slowest_grid(measured, begun_ns, t),
+            slowest=html_tables.slowest_grid(measured, begun_ns, t),
             sections={section.key: section for section in sections},
-            files=tables.files(results),
+            files=html_tables.files(results),
             words=glossary(results.verdict.words),
             block=redacted(text),
             short_markdown=short_markdown(results),
@@ -160,7 +160,7 @@ def _over_time(results: Results, measured: Records, axis: TimeAxis, t: Translate
     x_range = shared_range(axis)
     charts = [load_chart(measured, axis, x_range, t, peak=results.total.peak_in_flight)]
     charts += [*throughput_charts(measured, axis, x_range, t), gantt_chart(measured, axis, x_range, t)]
-    latencies = tables.shown_of(of_group(EVERY), results.total)
+    latencies = html_tables.shown_of(of_group(EVERY), results.total)
     breaks_s = stage_starts_s(results.run.manifest.stages, axis)
     over_time = (over_time_chart(each, measured, axis, x_range, t, breaks_s=breaks_s) for each in latencies)
     charts += [chart for chart in over_time if chart is not None]

@@ -1,0 +1,97 @@
+"""The telemetry of a run and of its stages, from its series and the figures of its requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from llama_load.metrics.stage_figures import StageFigures
+from llama_load.metrics.summary import Summary
+from llama_load.metrics.telemetry_figures import Measured, TelemetryFigures, telemetry_figures
+from llama_load.observed.records import Records
+from llama_load.observed.server_description import ServerDescription
+from llama_load.observed.window import Window
+from llama_load.run_folder import Run
+
+# CPU, CPU_Mapped, CPU_REPACK, AMX and BLAS are names of llama.cpp for host memory, CUDA_Host for the part of it that CUDA reads.
+_IN_HOST_MEMORY = re.compile(r"(CPU|AMX|BLAS)|.*_Host$")
+
+
+def run_telemetry(
+    run: Run, measured: Records, total: Summary, window: Window, stages: Sequence[StageFigures]
+) -> tuple[TelemetryFigures, list[TelemetryFigures]]:
+    """The figures of the whole measurement (with stages: of all their windows together), and of each stage."""
+    if not len(run.records):
+        return TelemetryFigures(0.0), [TelemetryFigures(0.0) for _ in stages]
+    idle_ns = int(run.records.instants("started_mono_ns").min())
+    share, logged = prefill_share(measured), logged_mib(run.manifest.servers)
+
+    def figures(windows: Sequence[Window], parts: Sequence[Summary], prefill: float | None) -> TelemetryFigures:
+        return telemetry_figures(
+            Measured(
+                telemetry=run.telemetry,
+                windows=windows,
+                idle_ns=idle_ns,
+                input_tokens=_minus(_within(parts, "total_token_throughput"), _within(parts, "output_throughput")),
+                output_tokens=_within(parts, "output_throughput"),
+                requests=_within(parts, "request_throughput"),
+                prefill_share=prefill,
+                price_per_hour=run.manifest.price_per_hour,
+                logged_mib=logged,
+            )
+        )
+
+    windows = [stage_window(run, measured, number) for number in range(len(stages))]
+    by_stage = [
+        TelemetryFigures(0.0)
+        if each is None
+        else figures([each], [stage.figures], prefill_share(measured.where(measured.equals("stage", number))))
+        for number, (stage, each) in enumerate(zip(stages, windows, strict=True))
+    ]
+    if not stages:
+        return figures([window], [total], share), []
+    known = [(each, stage.figures) for each, stage in zip(windows, stages, strict=True) if each is not None]
+    return figures([each for each, _ in known], [part for _, part in known], share), by_stage
+
+
+def stage_window(run: Run, measured: Records, number: int) -> Window | None:
+    """The time that a stage's rates are of: its whole time where that ended it, else from its first start to its last end. None
+    where nothing was sent."""
+    record = run.manifest.stages[number]
+    if record.is_timed and record.begun_mono_ns is not None and record.ended_mono_ns is not None:
+        return Window(record.begun_mono_ns, record.ended_mono_ns, is_cut=True)
+    own = measured.where(measured.equals("stage", number))
+    if not len(own):
+        return None
+    return Window(int(own.instants("started_mono_ns").min()), int(own.instants("ended_mono_ns").max()))
+
+
+def logged_mib(servers: Sequence[ServerDescription]) -> dict[str, float]:
+    """Model, KV and compute buffers by device, MiB, RPC workers' included; not those in the server's own host memory."""
+    return {
+        f"{server.url} {buffers.device}" if len(servers) > 1 else buffers.device: buffers.total_mib
+        for server in servers
+        for buffers in server.buffers
+        if buffers.total_mib and not _IN_HOST_MEMORY.match(buffers.device)
+    }
+
+
+def prefill_share(measured: Records) -> float | None:
+    """Σ prefill time / Σ (prefill + decode time), 0 to 1, of the successful requests, as llama-server reports them; None where one
+    does not."""
+    ok = measured.ok()
+    prefill, decode = float(ok.numbers("server_prompt_ms").sum()), float(ok.numbers("server_predict_ms").sum())
+    whole = prefill + decode
+    return prefill / whole if np.isfinite(whole) and whole > 0 else None
+
+
+def _within(parts: Sequence[Summary], rate: str) -> float | None:
+    """How many there were in the windows: Σ rate x time."""
+    rates = [(getattr(part, rate), part.duration_s) for part in parts]
+    return None if not rates or any(each is None for each, _ in rates) else float(sum(each * seconds for each, seconds in rates))
+
+
+def _minus(whole: float | None, part: float | None) -> float | None:
+    return None if whole is None or part is None else whole - part

@@ -1,0 +1,49 @@
+"""Where the time of a run went: of all its measured requests, of each workload and of each stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from llama_load.metrics.stage_figures import completed_within_mask
+from llama_load.metrics.time_parts import RequestParts, request_parts
+from llama_load.metrics.time_sums import TimeParts, sum_up
+from llama_load.run_folder import Manifest, Run
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeParts:
+    """`requests` has one row per record of the run, warm-ups included; the sums are of measured requests (None: none has an E2EL),
+    by stage without those that ended after their stage."""
+
+    requests: RequestParts = field(repr=False, compare=False)
+    total: TimeParts | None
+    by_workload: dict[str, TimeParts | None]
+    by_stage: dict[str, TimeParts | None]
+
+
+def time_parts(run: Run) -> RunTimeParts:
+    """The parts of all requests of the run, and their sums."""
+    records, manifest = run.records, run.manifest
+    parts = request_parts(records, _slots_by_host(manifest))
+    measured = ~records.equals("warmup", True)
+    return RunTimeParts(
+        parts,
+        sum_up(parts.where(measured)),
+        {
+            workload: sum_up(parts.where(measured & records.equals("workload", workload)))
+            for workload in records.values_of("workload")
+        },
+        {
+            stage.name: sum_up(parts.where(measured & completed_within_mask(records, number, stage.ended_mono_ns)))
+            for number, stage in enumerate(manifest.stages)
+        },
+    )
+
+
+def _slots_by_host(manifest: Manifest) -> dict[str, int]:
+    """The slots of each replica that reports them."""
+    return {
+        str(target.get("url")): slots
+        for target in manifest.targets
+        if isinstance(slots := target.get("slots"), int) and slots > 0 and not isinstance(slots, bool)
+    }

@@ -1,0 +1,1 @@
+"""The `llama-load` command: one module a subcommand."""

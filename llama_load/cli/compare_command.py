@@ -1,0 +1,115 @@
+"""`llama-load compare`: which of several set-ups is better, and whether it is so."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llama_load.cli.parser import Parser
+from llama_load.errors import UsageError
+
+if TYPE_CHECKING:
+    from llama_load.comparison.compare import Comparison
+
+FORMATS = ("text", "md", "json", "html")
+
+
+def add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the subcommand."""
+    compare = commands.add_parser(
+        "compare",
+        help="compare runs: which differences are real, and which runs must not be ranked",
+        description="Compare sides, the first of which is the base. A side is a run folder, a folder of run folders (repeats), a "
+        "summary.json, a result JSON of vllm bench serve or vllm-bench, or a text with their printed blocks. Several, separated by "
+        "commas, are repeats of one set-up. Without repeats nothing is proven. A llama-bench table in a text is held against the "
+        "servers' decode speed.",
+        examples={
+            "Five runs of each side, taken in turns, as a gate in CI": "llama-load compare runs/before runs/after "
+            "--gate p99_ttft_ms:+5%",
+            "Repeats, listed or by a pattern, with labels": "llama-load compare q4=runs/a,runs/b q8='runs/q8-*'",
+            "Blocks printed by vllm bench serve, as Markdown": "llama-load compare vllm.log 'llama.log#Q4_K_M' --format md",
+        },
+    )
+    compare.add_argument(
+        "sides",
+        nargs="+",
+        metavar="[LABEL=]PATH[#PART][,…]",
+        help="runs of one set-up; #PART is a stage of a run, or a block of a text by number or words of its heading",
+    )
+    compare.add_argument(
+        "--gate",
+        action="append",
+        default=[],
+        metavar="KEY:+N%",
+        help="exit with 1 if this metric is worse than the base's by over N %% with confidence, with 3 if that cannot be judged: "
+        "p99_ttft_ms:+5%% or output_throughput:-5%% (repeatable)",
+    )
+    compare.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="text (default), md (Markdown), json, or html with charts (needs --output)",
+    )
+    compare.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of the terminal")
+    compare.add_argument(
+        "--llama-bench",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="hold the servers' decode speed against the llama-bench tables in this text (repeatable)",
+    )
+    compare.set_defaults(run=_compare)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from llama_load.comparison.compare import compare
+    from llama_load.comparison.gates import exit_code, parse_gate
+    from llama_load.comparison.sources import bench_in, read_groups
+
+    is_page = arguments.format == "html"
+    if is_page and arguments.output is None:
+        raise UsageError("--format html needs a file: add --output comparison.html")
+    gates = [parse_gate(text) for text in arguments.gate]
+    groups, bench = read_groups(arguments.sides, with_samples=is_page)
+    bench += [row for file in arguments.llama_bench for row in bench_in(file)]
+    comparisons = [(group.title, compare(group.sides, gates, bench)) for group in groups]
+    if gates and any(len(comparison.sides) < 2 for _, comparison in comparisons):
+        raise UsageError("--gate needs two sides: the base, and what is held against it")
+    _show(comparisons, arguments.format, arguments.output)
+    return exit_code([result for _, comparison in comparisons for result in comparison.gates])
+
+
+def _show(comparisons: list[tuple[str, Comparison]], style: str, file: Path | None) -> None:
+    import msgspec
+
+    from llama_load.foreign_text import redacted
+    from llama_load.reports.comparison.comparison_markdown import comparison_markdown
+    from llama_load.reports.comparison.comparison_text import comparison_lines
+    from llama_load.reports.comparison.result import comparisons_json
+    from llama_load.run_folder import write_whole
+
+    if style == "html":
+        from llama_load.reports.comparison.comparison_page import comparison_page
+
+        text = comparison_page(comparisons)
+    elif style == "json":
+        text = msgspec.json.format(msgspec.json.encode(comparisons_json(comparisons)), indent=1).decode() + "\n"
+    elif style == "md":
+        text = "\n".join(
+            f"## {title.capitalize()}\n\n{comparison_markdown(each)}" if title else comparison_markdown(each)
+            for title, each in comparisons
+        )
+    else:
+        columns = shutil.get_terminal_size((80, 24)).columns if file is None else 80
+        blocks = (
+            "\n".join([*([f"== {title} =="] if title else []), *comparison_lines(each, columns)]) for title, each in comparisons
+        )
+        text = "\n\n".join(blocks) + "\n"
+    if file is None:
+        print(text, end="")
+    else:
+        write_whole(file, redacted(text).encode())
+        print(f"Written to {file}")

@@ -1,0 +1,180 @@
+"""`llama-load datasets`: list, fetch, inspect and generate data sets."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llama_load.cli.parser import LARGEST_SEED, MOST_REQUESTS, MOST_TOKENS, Parser, whole
+
+if TYPE_CHECKING:
+    from llama_load.workloads.counting import TokenCounter
+
+
+def add_datasets(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the subcommand."""
+    datasets = commands.add_parser(
+        "datasets",
+        help="list, fetch, inspect and make data sets",
+        description="List the available data sets, fetch others, inspect one before a run, or generate one. "
+        "Use one in a run with: locust -f locustfiles/sharegpt_chat.py --dataset-path PATH_OR_HF …",
+    )
+    actions = datasets.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    listing = actions.add_parser(
+        "list",
+        help="list the available data sets",
+        description="List the bundled samples and the data sets in Hugging Face's cache.",
+        examples={"List them": "llama-load datasets list"},
+    )
+    listing.set_defaults(run=_datasets_list)
+
+    fetch = actions.add_parser(
+        "fetch",
+        help="download a data set from the Hugging Face Hub",
+        description="Download a data set into Hugging Face's cache, so that runs need no network. For chat it needs a "
+        "column 'conversations' or 'messages', for vision a column of images.",
+        examples={"Then use it with --dataset-path hf:OWNER/NAME": "llama-load datasets fetch hf:OWNER/NAME:test"},
+    )
+    fetch.add_argument("name", metavar="hf:REPO[:split]", help="such as hf:OWNER/NAME or hf:OWNER/NAME:test (default train)")
+    fetch.set_defaults(run=_datasets_fetch)
+
+    inspect = actions.add_parser(
+        "inspect",
+        help="show turns, lengths, and how much fits a server's slots",
+        description="Show the turns of a data set, the lengths of its prompts and answers, how many a run would use, and how many "
+        "fit a slot. llama-server divides its context by its slots: -c 16384 with --parallel 4 leaves 4096 tokens per request "
+        "for chat template, prompt and answer.",
+        examples={
+            "How much of a file fits usual slots?": "llama-load datasets inspect talks.json",
+            "How much fits this server?": "llama-load datasets inspect hf:OWNER/NAME --host http://127.0.0.1:8080",
+        },
+    )
+    inspect.add_argument("source", metavar="PATH_OR_HF", help="a JSON, JSONL or Parquet file, or hf:REPO[:split]")
+    inspect.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="FILE",
+        help="a tokenizer.json (or its folder) to count tokens with (default: an estimate)",
+    )
+    room = inspect.add_mutually_exclusive_group()
+    room.add_argument(
+        "--ctx-per-slot",
+        type=whole(1, MOST_TOKENS),
+        metavar="N",
+        help="context of a slot in tokens (default 2048, 4096, 8192 and 16384)",
+    )
+    room.add_argument("--host", metavar="URL", help="use this server's context, chat template and token counts")
+    inspect.add_argument(
+        "--output-len", type=whole(1, MOST_TOKENS), metavar="N", help="answer length in tokens (default: the recorded answers')"
+    )
+    inspect.set_defaults(run=_datasets_inspect)
+
+    make = actions.add_parser(
+        "make",
+        help="generate a data set, for trials without network",
+        description="Generate random text in English and Chinese with log-normal lengths of the given means (in estimated tokens): "
+        ".json in ShareGPT's layout, .jsonl as prompts for locustfiles/custom.py. The same seed gives the same file.",
+        examples={
+            "200 conversations of 4 turns": "llama-load datasets make talks.json --turns 4",
+            "Prompts of about 1000 tokens": "llama-load datasets make prompts.jsonl --input-len 1000",
+        },
+    )
+    make.add_argument("file", type=Path, metavar="FILE", help="the file to write, ending in .json or .jsonl")
+    make.add_argument(
+        "--conversations", type=whole(1, MOST_REQUESTS), default=200, metavar="N", help="number of conversations (default 200)"
+    )
+    make.add_argument("--turns", type=whole(1, 10**4), default=1, metavar="N", help="turns per conversation (default 1)")
+    make.add_argument(
+        "--input-len",
+        type=whole(1, MOST_TOKENS),
+        default=200,
+        metavar="N",
+        help="mean length of a question in tokens (default 200)",
+    )
+    make.add_argument(
+        "--output-len",
+        type=whole(1, MOST_TOKENS),
+        default=200,
+        metavar="N",
+        help="mean length of an answer in tokens (default 200)",
+    )
+    make.add_argument("--seed", type=whole(-LARGEST_SEED, LARGEST_SEED), default=0, help="random seed (default 0)")
+    make.set_defaults(run=_datasets_make)
+
+
+def _datasets_list(_: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.filesize import decimal
+    from rich.table import Table
+    from rich.text import Text
+
+    from llama_load.lab.dataset_tools.catalogue import cached, hf_cache_folder, samples
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("--dataset-path", overflow="fold")
+    table.add_column("holds", justify="right", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    from_the_hub = cached()
+    for each in [*samples(), *from_the_hub]:
+        table.add_row(Text(each.name), each.holds, decimal(each.size_bytes))
+    console = Console()
+    console.print(table)
+    if not from_the_hub:
+        none = f"No data set in Hugging Face's cache, {hf_cache_folder()}. To get one: llama-load datasets fetch hf:OWNER/NAME"
+        console.print(Text("\n" + none))
+    return 0
+
+
+def _datasets_fetch(arguments: argparse.Namespace) -> int:
+    from llama_load.lab.dataset_tools.catalogue import fetch
+
+    rows, columns = fetch(arguments.name)
+    print(f"{arguments.name}: {rows:,} rows with the columns {', '.join(columns)}")
+    return 0
+
+
+def _datasets_inspect(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from llama_load.lab.dataset_tools.inspection import CONTEXTS, inspect, report
+    from llama_load.preflight.checks import GUESSED_TEMPLATE_TOKENS
+    from llama_load.workloads.counting import EstimatedCounter, LocalCounter
+
+    contexts: Sequence[int] = CONTEXTS if arguments.ctx_per_slot is None else [arguments.ctx_per_slot]
+    overhead = GUESSED_TEMPLATE_TOKENS
+    counter: TokenCounter = EstimatedCounter()
+    if arguments.host is not None:
+        server_context, overhead, counter = _probed(arguments.host)
+        contexts = CONTEXTS if server_context is None else [server_context]
+    if arguments.tokenizer is not None:
+        counter = LocalCounter(arguments.tokenizer)
+    with Console(stderr=True).status("Reading") as status:
+        found = inspect(arguments.source, counter, output_len=arguments.output_len, tell=status.update)
+    print(report(found, contexts, overhead), end="")
+    return 0
+
+
+def _probed(host: str) -> tuple[int | None, int, TokenCounter]:
+    """From the server: context of a slot (None: not reported), tokens of the chat template, token counter."""
+    from llama_load.preflight.checks import slot_budget
+    from llama_load.targets.body import CHAT
+    from llama_load.targets.probe import Probe, Wanted
+
+    key = os.environ.get("LLAMA_LOAD_API_KEY")
+    probe = Probe(Wanted(host, (("Authorization", f"Bearer {key}"),) if key else ()))
+    target = probe.ask()
+    budget = slot_budget([target], CHAT)
+    return budget.context, budget.overhead, probe.counter()
+
+
+def _datasets_make(arguments: argparse.Namespace) -> int:
+    from llama_load.lab.dataset_tools.generator import Recipe, make
+
+    recipe = Recipe(arguments.conversations, arguments.turns, arguments.input_len, arguments.output_len, arguments.seed)
+    made = make(arguments.file, recipe)
+    print(f"{made} {'prompts' if arguments.file.suffix.lower() == '.jsonl' else 'conversations'} written to {arguments.file}")
+    return 0

@@ -1,0 +1,277 @@
+"""The `llama-load` command: one function per subcommand, which calls the package that does the work."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from llama_load.bundled import bundled
+from llama_load.cli.compare_command import add_compare
+from llama_load.cli.datasets_command import add_datasets
+from llama_load.cli.files_command import add_files
+from llama_load.cli.parser import Parser
+from llama_load.cli.search_command import add_search
+from llama_load.cli.serve_command import add_serve, split_server_flags
+from llama_load.cli.sweep_command import add_sweep
+from llama_load.cli.telemetry_command import add_telemetry
+from llama_load.cli.tune_command import add_tune
+from llama_load.errors import LlamaLoadError, RunError, UsageError
+from llama_load.foreign_text import printable_lines
+from llama_load.reports.formats import FORMATS, export
+from llama_load.reports.translations import LANGUAGES
+from llama_load.terminal import STARTED_AS, make_output_safe
+from llama_load.version import __version__
+
+# Errors caused by the path the user gave, not by the disk.
+NO_SUCH_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+DEMO_USERS = 8
+DEMO_PROMPTS = 64
+# Flags that set a load of their own, so that the demo's number of users and of prompts do not apply.
+OTHER_LOADS = ("--stages", "--request-rate", "--trace")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a subcommand; turn errors into one sentence on stderr and an exit code."""
+    parser = command_parser()
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    make_output_safe()
+    own, server_flags = split_server_flags(sys.argv[1:] if argv is None else argv)
+    arguments, further = parser.parse_known_args(own)
+    arguments.server_flags = server_flags
+    if further and arguments.run is not _demo:
+        parser.error(f"unrecognized arguments: {' '.join(further)}")
+    arguments.locust_args = further
+    try:
+        return int(arguments.run(arguments))
+    except LlamaLoadError as error:
+        print(f"llama-load: {printable_lines(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:  # a disk or file error without a more specific message
+        place = f" {str(error.filename)[:100]}:" if error.filename else ""
+        print(f"llama-load:{place} {error.strerror or error}; make room or check the path, then try again", file=sys.stderr)
+        return UsageError.exit_code if error.errno in NO_SUCH_PATH else RunError.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def command_parser() -> Parser:
+    """The parser of the command, with all subcommands."""
+    parser = Parser(
+        prog="llama-load",
+        description="Load tests for LLM servers. Locust runs the tests: "
+        "locust -f $(llama-load path sharegpt_chat) --headless --host http://127.0.0.1:8080 -u 8 --num-prompts 64",
+        examples={"A first run, without a server": "llama-load demo", "Examples of a subcommand": "llama-load report --help"},
+    )
+    parser.add_argument("--version", action="version", version=f"llama-load {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    demo = commands.add_parser(
+        "demo",
+        help="run a short load test against an embedded llama-server",
+        description="Start an embedded llama-server with a small random model and send it ShareGPT questions; takes under a "
+        "minute. Other flags are passed to Locust.",
+        examples={
+            "8 users, 64 requests": "llama-load demo",
+            "Fewer of both": "llama-load demo -u 4 --num-prompts 16",
+            "An open loop of 4 requests per second for 30 s": "llama-load demo --request-rate 4 -t 30s",
+        },
+    )
+    demo.set_defaults(run=_demo)
+
+    add_serve(commands)
+    add_telemetry(commands)
+    calibrate = commands.add_parser(
+        "calibrate",
+        help="measure how many streams one worker carries on this machine, and how many workers a load needs",
+        description="Send increasing loads to a simulated server on this machine and compare the measured times with its log. "
+        "Takes some minutes; stop other programs first.",
+        examples={
+            "How much does one worker carry?": "llama-load calibrate",
+            "How many workers do 2000 streams of 50 tokens/s need?": "llama-load calibrate --for 2000x50",
+        },
+    )
+    calibrate.add_argument(
+        "--for", dest="load", default="", metavar="STREAMSxTOK/S", help="planned load, such as 2000x50: 2000 streams of 50 tokens/s"
+    )
+    calibrate.set_defaults(run=_calibrate)
+
+    flags = commands.add_parser(
+        "flags",
+        help="list the flags that llama-load adds to locust (locust --help does not show them)",
+        examples={"Which flags set the load?": "llama-load flags | grep -i rate"},
+    )
+    flags.set_defaults(run=_flags)
+
+    report = commands.add_parser(
+        "report",
+        help="write the reports of runs again, or print them in another format; also recovers a run that was killed",
+        examples={
+            "Write the reports of a run again": "llama-load report runs/20261121-203500-demo",
+            "Add the records that a worker could not deliver": "llama-load report runs/20261121-203500-demo --add runs/spool-w1",
+            "A row per request, for a spreadsheet": "llama-load report runs/20261121-203500-demo --format csv --output a.csv",
+            "Chinese headings in report.md and report.html": "llama-load report --lang zh runs/20261121-203500-demo",
+            "A picture of the first screen": "llama-load report runs/20261121-203500-demo --format png --output run.png",
+            "A JSON object per request": "llama-load report runs/20261121-203500-demo --format jsonl | jq .ttft_ms",
+        },
+    )
+    report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
+    report.add_argument(
+        "--add",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="SPOOL",
+        help="add the records that a worker of this run could not deliver, from its spool folder",
+    )
+    report.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="print the run in this format instead: csv, jsonl or parquet (a row per request), json, md or txt (the report), "
+        "svg or png (a picture of the first screen)",
+    )
+    report.add_argument(
+        "--lang", choices=LANGUAGES, help="language of the headings in report.md and report.html (default: as in the run)"
+    )
+    report.add_argument("--output", type=Path, metavar="FILE", help="with --format: write to this file (default: stdout)")
+    report.set_defaults(run=_report)
+
+    runs = commands.add_parser(
+        "runs",
+        help="list run folders: date, label, server, headline figures, verdict",
+        examples={"Runs in ./runs": "llama-load runs", "Runs in another folder": "llama-load runs /data/runs"},
+    )
+    runs.add_argument("folder", nargs="?", type=Path, default=Path("runs"), metavar="FOLDER", help="where they are (default runs)")
+    runs.set_defaults(run=_runs)
+
+    add_compare(commands)
+    add_search(commands)
+    add_sweep(commands)
+    add_tune(commands)
+    add_datasets(commands)
+    add_files(commands)
+    return parser
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from llama_load.serving.model_maker import ModelSize, cached_model
+    from llama_load.serving.process import EmbeddedServer, embedded_llama_server
+
+    print("Making a small random model and starting the embedded llama-server …", file=sys.stderr, flush=True)
+    model = cached_model(ModelSize(), bundled("datasets/sharegpt_sample.json"))
+    with (
+        tempfile.TemporaryDirectory(prefix="llama-load-") as folder,
+        embedded_llama_server(EmbeddedServer(model), Path(folder) / "server.log") as server,
+    ):
+        command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
+        command += ["--host", server.url, "--loglevel", "WARNING", "--label", "demo"]
+        if not any(word.startswith(OTHER_LOADS) for word in arguments.locust_args):
+            command += ["-u", str(DEMO_USERS), "--num-prompts", str(DEMO_PROMPTS)]
+        command += arguments.locust_args
+        typed = shlex.join(["llama-load", "demo", *arguments.locust_args])
+        # Locust is in our process group and also receives Ctrl-C; we wait for its report. (Not SIG_IGN: Locust would inherit it.)
+        previous = signal.signal(signal.SIGINT, lambda *_: None)
+        try:
+            return subprocess.call(command, env=os.environ | {STARTED_AS: typed})
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+
+def _calibrate(arguments: argparse.Namespace) -> int:
+    from llama_load.lab.calibrate import LIMITS_MS, calibrate, parse_load
+    from llama_load.preflight.calibration import TOK_PER_S, Step, save
+
+    load = parse_load(arguments.load) if arguments.load else None
+    print(f"Increasing numbers of {TOK_PER_S} tokens/s streams on one worker, with a simulated server (takes some minutes):")
+    print(f"{'streams':>8} {'tokens/s':>9} {'TTFT error p99 (ms)':>20} {'core':>6} {'others':>7}", flush=True)
+
+    def show(step: Step) -> None:
+        core, others = ("" if share is None else f"{share:.0%}" for share in (step.core_busy, step.others_busy))
+        print(f"{step.streams:>8} {step.streams * TOK_PER_S:>9} {step.ttft_error_p99_ms:>20.2f} {core:>6} {others:>7}", flush=True)
+
+    found = calibrate(show)
+    for limit_ms in LIMITS_MS:
+        streams = found.carried(limit_ms)
+        print(f"{streams} streams ({streams * TOK_PER_S} tokens/s) per worker with a TTFT error within {limit_ms:g} ms")
+    if load is not None:
+        workers = found.workers_for(*load)
+        enough = (
+            f"need {workers} workers"
+            if workers
+            else f"are too many for this machine: one worker did not carry even {found.steps[0].streams} streams"
+        )
+        print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms {enough}")
+        if workers and workers > (found.cores or 1):
+            print(f"this machine has {found.cores} cores: use several machines, with --master and --worker")
+    print(f"Saved to {save(found)}; the preflight of runs uses it.")
+    return 0
+
+
+def _flags(_: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from llama_load.options.flag_groups import grouped
+
+    console = Console(highlight=False)
+    console.print(
+        "Flags for locust with a llama-load locustfile; defaults are in brackets. Each can also be set in the web UI, or in the "
+        "environment as LLAMA_LOAD_NAME. Locust's own flags (locust --help) apply too, above all -u, -t and --host."
+    )
+    groups = grouped()
+    widest = max(len(flag.name) for flags in groups.values() for flag in flags)
+    for title, flags in groups.items():
+        table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        table.add_column(width=widest)
+        for flag in flags:
+            default = f" [{flag.default}]" if flag.default else ""
+            table.add_row(Text(flag.name, "bold"), Text(flag.help_with_choices + default))
+        console.print(Text(f"\n{title}", "bold underline"))
+        console.print(table)
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from llama_load.reports.again import report_again
+
+    if arguments.add and len(arguments.runs) > 1:
+        raise UsageError("--add adds a worker's records to one run; name only that run")
+    if arguments.format is not None:
+        if arguments.add or len(arguments.runs) > 1:
+            raise UsageError("--format prints one run, without --add; name only that run")
+        export(arguments.runs[0], arguments.format, arguments.output, arguments.lang)
+        return 0
+    if arguments.output is not None:
+        raise UsageError(f"--output needs --format: which of {', '.join(FORMATS)}?")
+    return max(report_again(path, arguments.add, arguments.lang) for path in arguments.runs)
+
+
+def _runs(arguments: argparse.Namespace) -> int:
+    from llama_load.reports.run_list import run_lines, run_rows
+
+    if not arguments.folder.is_dir():
+        raise UsageError(f"there is no folder {arguments.folder}; give the folder that contains the run folders")
+    rows = run_rows(arguments.folder)
+    if not rows:
+        print(f"No run folder in {arguments.folder}.")
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in run_lines(rows, width):
+        print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

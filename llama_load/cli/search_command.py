@@ -1,0 +1,148 @@
+"""`llama-load search` and `llama-load capacity`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llama_load.cli.parser import LARGEST_SEED, Parser, number, whole
+from llama_load.errors import UsageError
+from llama_load.foreign_text import printable
+
+if TYPE_CHECKING:
+    from llama_load.lab.search.run_search import Wanted
+
+NOTHING_FOUND = 3
+CONCURRENCY, RATE = VARIED = ("concurrency", "rate")
+PORTS_TEXT = "the usual ports of this machine"
+# What a person notices: the start of an answer, and reading speed.
+CAPACITY_GOALS, CAPACITY_SHARE = "ttft:2000 tpot:100", 0.9
+MOST_USERS = 10**5
+LONGEST_S = 10**7
+MOST_REQUESTS = 10**8
+PROBE_REQUESTS = 1500
+
+
+def add_search(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the subcommands."""
+    capacity = commands.add_parser(
+        "capacity",
+        help="how many users does this server serve well?",
+        description="Search the number of users of whom 90 % of the requests get their first token within 2 s and further ones "
+        f"within 100 ms. Without a URL it looks for a server on {PORTS_TEXT}.",
+        examples={
+            "The server on this machine": "llama-load capacity",
+            "Another one": "llama-load capacity http://192.168.1.20:8080",
+            "For half an hour at most": "llama-load capacity --max-time 1800",
+        },
+    )
+    capacity.add_argument("url", nargs="?", default="", metavar="URL", help=f"the server (default: the one on {PORTS_TEXT})")
+    _add_common(capacity)
+    capacity.set_defaults(
+        run=_capacity, vary=CONCURRENCY, share=CAPACITY_SHARE, seed=0, probe_requests=PROBE_REQUESTS, locust_words=[]
+    )
+
+    search = commands.add_parser(
+        "search",
+        help="search the most users, or requests per second, within objectives, with an interval",
+        description="Search the load at which a share of the requests meets all objectives. A search that was interrupted "
+        "continues when it is started again with the same --out. What follows -- are flags of locust: workload, lengths.",
+        examples={
+            "Users within objectives": "llama-load search --serve http://127.0.0.1:8080 --goodput 'ttft:500 tpot:50'",
+            "Requests per second of independent users": "llama-load search --serve http://127.0.0.1:8080 --vary rate "
+            "--goodput ttft:500 --max-time 7200",
+            "Start the server, long documents": "llama-load search --serve 'llama-server -m m.gguf -np 8' --goodput ttft:8000 "
+            "-- -f long_document --document-tokens 4000",
+            "An objective for each workload": "llama-load search --serve http://127.0.0.1:8080 "
+            "--goodput 'document=ttft:8000 vision=ttft:3000' -- -f mixed",
+        },
+    )
+    search.add_argument("--serve", required=True, metavar="COMMAND|URL", help="the server: its URL, or the command to start it")
+    search.add_argument("--vary", choices=VARIED, default=CONCURRENCY, help="users (default), or requests per second")
+    search.add_argument(
+        "--goodput",
+        action="append",
+        default=[],
+        required=True,
+        metavar="OBJECTIVES",
+        help="METRIC:MILLISECONDS, such as 'ttft:500 tpot:50'; WORKLOAD=METRIC:MILLISECONDS is one of a workload; can be repeated",
+    )
+    search.add_argument("--share", type=number(0.5, 0.999), default=CAPACITY_SHARE, help="share of the requests that must meet all "
+                        f"objectives (default {CAPACITY_SHARE:g})")  # fmt: skip
+    search.add_argument(
+        "--seed", type=whole(0, LARGEST_SEED), default=0, help="seed of prompts and of the order of probes (default 0)"
+    )
+    search.add_argument(
+        "--probe-requests",
+        type=whole(100, 10**6),
+        default=PROBE_REQUESTS,
+        help=f"with --vary rate: requests of a probe (default {PROBE_REQUESTS}, for which the interval was tested)",
+    )
+    _add_common(search)
+    search.add_argument("locust_words", nargs="*", metavar="-- LOCUST ARGUMENTS", help="flags of locust")
+    search.set_defaults(run=_search)
+
+
+def _add_common(parser: Parser) -> None:
+    parser.add_argument("--out", type=Path, help="folder of the search (default: searches/<time>); an existing one is continued")
+    parser.add_argument(
+        "--max-time", type=number(1, LONGEST_S), metavar="SECONDS", help="hard limit, starts of the server included"
+    )
+    parser.add_argument("--max-requests", type=whole(1, MOST_REQUESTS), help="hard limit of requests")
+    parser.add_argument("--max-users", type=whole(1, MOST_USERS), default=4096, help="try no more users (default 4096)")
+
+
+def _capacity(arguments: argparse.Namespace) -> int:
+    from llama_load.lab.search.run_search import find_server
+
+    url = arguments.url or find_server()
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"llama-load capacity takes the URL of a server, such as http://127.0.0.1:8080, got {url!r}")
+    _say(f"{url}: how many users get 90 % of their first tokens within 2 s and the others within 100 ms each?")
+    return _run(arguments, _wanted(arguments, url, [CAPACITY_GOALS]))
+
+
+def _search(arguments: argparse.Namespace) -> int:
+    return _run(arguments, _wanted(arguments, arguments.serve, arguments.goodput))
+
+
+def _wanted(arguments: argparse.Namespace, serve: str, goodput: list[str]) -> Wanted:
+    from llama_load.lab.search.run_search import Wanted
+    from llama_load.lab.search.state import Budget
+    from llama_load.options.objectives import parse_objectives
+
+    return Wanted(
+        vary=arguments.vary,
+        serve=serve,
+        locust=arguments.locust_words,
+        objectives=parse_objectives(goodput),
+        share=arguments.share,
+        most_users=arguments.max_users,
+        seed=arguments.seed,
+        budget=Budget(arguments.max_time, arguments.max_requests),
+        probe_requests=arguments.probe_requests,
+    )
+
+
+def _run(arguments: argparse.Namespace, wanted: Wanted) -> int:
+    from llama_load.lab.search.report import HTML, MARKDOWN, write_search
+    from llama_load.lab.search.run_search import search
+
+    out = arguments.out or Path("searches") / time.strftime("%Y%m%d-%H%M%S")
+    _say(f"folder {out}")
+    try:
+        answer = search(wanted, out, _say)
+    except KeyboardInterrupt:
+        _say(f"interrupted; continue with --out {out}")
+        return 130
+    for line in write_search(answer, out, "Capacity"):
+        print(line)
+    print(f"\nSearch folder: {out} ({MARKDOWN}, {HTML})")
+    return NOTHING_FOUND if answer.capacity.value is None else 0
+
+
+def _say(sentence: str) -> None:
+    print(f"llama-load: {printable(sentence)}", file=sys.stderr, flush=True)

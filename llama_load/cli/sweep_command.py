@@ -1,0 +1,200 @@
+"""`llama-load sweep` and `llama-load perplexity`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llama_load.cli.parser import Parser, whole
+from llama_load.errors import UsageError
+from llama_load.foreign_text import printable
+from llama_load.units import quantity
+from llama_load.version import __version__
+
+if TYPE_CHECKING:
+    from llama_load.lab.sweep.cells import Cell
+    from llama_load.lab.sweep.plan import Plan
+
+SOME_FAILED, NONE_RAN = 1, 3
+
+
+def add_sweep(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the subcommands."""
+    sweep = commands.add_parser(
+        "sweep",
+        help="run a plan of servers, settings, loads and repeats, and compare them in one table",
+        description="Run every cell of a plan: each server with each of its settings, each load, each repeat. A sweep that was "
+        "interrupted continues when it is started again with the same --out.",
+        examples={
+            "A plan of your own": "llama-load sweep plan.yaml",
+            "Which cells, and how long?": "llama-load sweep plan.yaml --dry-run",
+            "A bundled plan with your own model": "llama-load sweep llama-bench --set model=qwen3-4b-q4_k_m.gguf",
+            "Without a plan": "llama-load sweep --serve 'llama-server -m m.gguf -t {t} -ngl {ngl}' --vary t=1,2,4 --vary ngl=0,99 "
+            "-- -f sharegpt_chat -u 8 --num-prompts 64",
+        },
+    )
+    sweep.add_argument("plan", nargs="?", help="a plan's file, or the name of a bundled plan (llama-load path lists them)")
+    sweep.add_argument(
+        "--set", dest="sets", action="append", default=[], metavar="NAME=VALUE", help="a value of the plan's `set`; can be repeated"
+    )
+    sweep.add_argument("--out", type=Path, help="folder of the sweep (default: sweeps/<time>-<plan>); an existing one is continued")
+    sweep.add_argument("--dry-run", action="store_true", help="list the cells and the time they need; start nothing")
+    sweep.add_argument("--retry-failed", action="store_true", help="when continuing, also run the cells that failed")
+    sweep.add_argument(
+        "--accept-changes", action="store_true", help="continue with a changed plan: keep the cells that are the same"
+    )
+    sweep.add_argument(
+        "--serve",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="without a plan: a server's command or URL; {name} is replaced",
+    )
+    sweep.add_argument("--vary", action="append", default=[], metavar="NAME=A,B,…", help="without a plan: values for {name}")
+    sweep.add_argument("--repeats", type=whole(1, 1000), help="without a plan: runs of each cell (default 1)")
+    sweep.add_argument("locust_words", nargs="*", metavar="-- LOCUST ARGUMENTS", help="without a plan: flags of locust")
+    sweep.set_defaults(run=_sweep)
+
+    perplexity = commands.add_parser(
+        "perplexity",
+        help="perplexity and bits per byte of a text, by a server or by llama-perplexity",
+        description="Score a text with a server that reports log-probabilities of prompt tokens (vLLM, llama-cpp-python), or with "
+        "llama.cpp's llama-perplexity. An API key is read from LLAMA_LOAD_API_KEY.",
+        examples={
+            "By a server": "llama-load perplexity --host http://127.0.0.1:8000",
+            "By llama.cpp's program": "llama-load perplexity --binary llama-perplexity --model qwen3-4b-q4_k_m.gguf",
+        },
+    )
+    perplexity.add_argument("--host", default="", metavar="URL", help="the server; with --binary it only counts tokens")
+    perplexity.add_argument("--text", default="", metavar="FILE", help="UTF-8 text to score (default: a bundled one of 8 kB)")
+    perplexity.add_argument("--context", type=whole(8, 10**6), default=512, help="tokens of a window (default 512)")
+    perplexity.add_argument("--stride", type=whole(1, 10**6), help="tokens scored per window (default: half of --context)")
+    perplexity.add_argument("--binary", default="", help="path of llama-perplexity")
+    perplexity.add_argument("--args", default="", help="with --binary: further flags of the program, such as --args '-ngl 99'")
+    perplexity.add_argument("--model", type=Path, help="with --binary: the .gguf file")
+    perplexity.set_defaults(run=_perplexity)
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from llama_load.lab.search.run_search import search_cell
+    from llama_load.lab.sweep.cells import expand
+    from llama_load.lab.sweep.comparison import HTML, MARKDOWN, compare_cells, write_comparison
+    from llama_load.lab.sweep.folder import DONE, open_folder
+    from llama_load.lab.sweep.runner import Sweep, run_cells
+    from llama_load.lab.sweep.sweep_progress import Progress
+
+    plan, text, name = _plan(arguments)
+    cells = expand(plan)
+    if arguments.dry_run:
+        return _dry_run(cells, arguments.out)
+    out = arguments.out or Path("sweeps") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
+    folder = open_folder(out, cells, text, __version__, accept_changes=arguments.accept_changes)
+    sweep = Sweep(plan, cells, folder)
+    pending = sweep.pending(retry_failed=arguments.retry_failed)
+    _say(f"{quantity(len(cells), 'cell')}, {len(cells) - len(pending)} already ended; folder {out}")
+    was_interrupted = False
+    try:
+        with Progress(sweep, pending) as progress:
+            run_cells(sweep, progress, searcher=search_cell, retry_failed=arguments.retry_failed)
+    except KeyboardInterrupt:
+        was_interrupted = True
+    found = compare_cells(sweep)
+    for line in write_comparison(found):
+        print(line)
+    print(f"\nSweep folder: {out} ({MARKDOWN}, {HTML})")
+    folder.close()
+    if was_interrupted:
+        _say(f"interrupted; continue with --out {out}")
+        return 130
+    ended = [folder.ended[cell.key] for cell in cells]
+    if all(entry.status != DONE for entry in ended):
+        _say(f"no cell gave a result; the first reason: {printable(ended[0].reason)}")
+        return NONE_RAN
+    return SOME_FAILED if any(entry.status != DONE or entry.exit_code for entry in ended) else 0
+
+
+def _plan(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]:
+    """The plan, its text and a name for its folder."""
+    import yaml
+
+    from llama_load.lab.sweep.llama_bench_rows import refuse_missing
+    from llama_load.lab.sweep.located import Faults, parse_yaml
+    from llama_load.lab.sweep.read_plan import plan_file, plan_of, read_plan
+    from llama_load.lab.sweep.short_form import plan_document
+
+    if arguments.serve and arguments.plan and arguments.plan.startswith("-"):  # argparse takes the first word after -- for the plan
+        arguments.locust_words.insert(0, arguments.plan)
+        arguments.plan = None
+    if bool(arguments.plan) == bool(arguments.serve):
+        raise UsageError("llama-load sweep needs a plan or --serve, not both; llama-load sweep --help has examples of each")
+    if arguments.serve:
+        if arguments.sets:
+            raise UsageError("--set replaces values of a plan; with --serve write them into the command")
+        document = plan_document(arguments.serve, arguments.vary, arguments.locust_words, arguments.repeats or 1)
+        text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False)
+        faults = Faults("the plan made from --serve")
+        return plan_of(parse_yaml(text, faults.source, faults), {}, faults), text.encode(), "sweep"
+    if arguments.vary or arguments.repeats or arguments.locust_words:
+        raise UsageError("--vary, --repeats and arguments of locust belong to --serve; write them into the plan")
+    sets = {}
+    for each in arguments.sets:
+        name, is_set, value = each.partition("=")
+        if not is_set:
+            raise UsageError(f"--set must be NAME=VALUE, got {each!r}")
+        sets[name] = value
+    path = plan_file(arguments.plan)
+    plan = read_plan(path, sets)
+    refuse_missing(plan.llama_bench_files)
+    return plan, path.read_bytes(), path.stem
+
+
+def _dry_run(cells: list[Cell], out: Path | None) -> int:
+    from llama_load.lab.sweep.folder import read_journal
+    from llama_load.lab.sweep.time_needed import duration, needed_s, planned_s
+
+    ended = read_journal(out) if out is not None else {}
+    for number, cell in enumerate(cells, 1):
+        seconds = planned_s(cell)
+        state = ended[cell.key].status if cell.key in ended else "unknown time" if seconds is None else duration(seconds)
+        print(f"{number:>4}  {printable(cell.title)}, repeat {cell.repeat}  ({state})")
+    pending = [cell for cell in cells if cell.key not in ended]
+    seconds, unknown = needed_s(pending, cells, ended)
+    rest = f", and {unknown} of unknown time (give takes-s in the load)" if unknown else ""
+    print(f"{quantity(len(cells), 'cell')}, {len(pending)} to run: about {duration(seconds)}{rest}")
+    return 0
+
+
+def _perplexity(arguments: argparse.Namespace) -> int:
+    from llama_load.lab.perplexity.perplexity_servers import score_text
+    from llama_load.lab.sweep.plan import PerplexityPlan
+    from llama_load.lab.sweep.quality import by_binary, headers_from_environment, read_text
+    from llama_load.targets.probe import Wanted
+
+    file, text = read_text(arguments.text)
+    if arguments.binary:
+        if arguments.model is None:
+            raise UsageError("--binary needs --model, the path of a .gguf file")
+        wanted = PerplexityPlan(arguments.text, arguments.context, None, arguments.binary, arguments.args)
+        figures, reasons = by_binary(wanted, arguments.model, arguments.host)
+        bits, reason = figures.get("bits_per_byte"), reasons.get("bits_per_byte", "")
+        error = figures.get("perplexity_error")
+        print(f"Perplexity:    {figures['perplexity']:.4f}{'' if error is None else f' ± {error:.4f}'}")
+        print(f"Bits per byte: {f'{bits:.4f}' if bits is not None else f'NA: {reason}'}")
+        return 0
+    if not arguments.host:
+        raise UsageError("give --host, the URL of a vLLM or llama-cpp-python server, or --binary with --model")
+    stride = arguments.stride or arguments.context // 2
+    score = score_text(Wanted(arguments.host, headers_from_environment()), text, arguments.context, stride)
+    print(f"Perplexity:    {score.perplexity:.4f}")
+    print(f"Bits per byte: {'NA' if score.bits_per_byte is None else f'{score.bits_per_byte:.4f}'}")
+    print(
+        f"Scored:        {score.tokens} tokens, {score.bytes} bytes of {file.name}; windows of {arguments.context}, stride {stride}"
+    )
+    return 0
+
+
+def _say(sentence: str) -> None:
+    print(f"llama-load: {printable(sentence)}", file=sys.stderr, flush=True)

@@ -1,0 +1,79 @@
+"""`llama-load tune`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llama_load.cli.parser import Parser
+from llama_load.errors import UsageError
+from llama_load.foreign_text import printable
+
+if TYPE_CHECKING:
+    from llama_load.lab.sweep.cells import Cell
+    from llama_load.lab.sweep.folder import Ended
+
+
+def add_tune(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the subcommand."""
+    tune = commands.add_parser(
+        "tune",
+        help="find the server's flags that carry the most requests within objectives",
+        description="Race the settings of a plan, stage by stage (memory, throughput, drafts), by requests per second within "
+        "the objectives. The first value of each setting is the default. An interrupted tuning continues with the same --out.",
+        examples={
+            "The flags of a plan": "llama-load tune plan.yaml --goodput 'ttft:500 tpot:50'",
+            "Continue": "llama-load tune plan.yaml --goodput 'ttft:500 tpot:50' --out tunings/qwen",
+        },
+    )
+    tune.add_argument("plan", metavar="PLAN", help="a plan as for llama-load sweep, with one server, one workload and one load")
+    tune.add_argument("--goodput", required=True, metavar="OBJECTIVES", help="METRIC:MILLISECONDS, such as 'ttft:500 tpot:50'")
+    tune.add_argument(
+        "--out", type=Path, help="folder of the tuning (default: tunings/<time>-<plan>); an existing one is continued"
+    )
+    tune.set_defaults(run=_tune)
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    from llama_load.lab.sweep.read_plan import plan_file, read_plan
+    from llama_load.lab.tune.run_tune import HTML, MARKDOWN, tune, write_tuned
+    from llama_load.metrics.slo import parse_slo
+
+    try:
+        objectives = [parse_slo(word) for word in arguments.goodput.split()]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if not objectives:
+        raise UsageError("tune needs objectives, such as --goodput 'ttft:500 tpot:50'")
+    path = plan_file(arguments.plan)
+    plan = read_plan(path)
+    out = arguments.out or Path("tunings") / f"{time.strftime('%Y%m%d-%H%M%S')}-{path.stem}"
+    _say(f"folder {out}")
+    try:
+        tuned = tune(plan, path.read_bytes(), arguments.goodput, out, _Progress())
+    except KeyboardInterrupt:
+        _say(f"interrupted; continue with --out {out}")
+        return 130
+    for line in write_tuned(tuned, out, plan.title or "Tuning"):
+        print(line)
+    print(f"\nTuning folder: {out} ({MARKDOWN}, {HTML})")
+    return 0
+
+
+class _Progress:
+    """A line on stderr for each run."""
+
+    def began(self, cell: Cell, doing: str) -> None:
+        """See `runner.Watcher`."""
+
+    def ended(self, cell: Cell, entry: Ended) -> None:
+        """See `runner.Watcher`."""
+        settings = ", ".join(f"{name}={label}" for name, label in cell.settings.items())
+        _say(f"{settings}: {entry.reason or f'done in {entry.took_s:.0f} s'}")
+
+
+def _say(sentence: str) -> None:
+    print(f"llama-load: {printable(sentence)}", file=sys.stderr, flush=True)

@@ -1,0 +1,206 @@
+"""A result file of `vllm bench serve` or vllm-bench, or our summary.json, as a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.comparison.compared_figures import identity_of, number, read_json, text, values_of, whole
+from llama_load.comparison.side import LLAMA_LOAD, VLLM_BENCH_SERVE, MeasuredRun
+from llama_load.errors import UsageError
+from llama_load.metrics.check import LIMITS, VALID, WORDS
+
+# Keys that every result has, of whatever version.
+_NEEDED = ("duration", "completed", "request_throughput")
+# What a result says of its load, and the flag's name.
+_SETTINGS = {
+    "model_id": "model",
+    "endpoint_type": "endpoint",
+    "num_prompts": "requests",
+    "max_concurrency": "concurrency",
+    "request_rate": "request rate",
+    "burstiness": "burstiness",
+}
+# Of these the ones that are the load, and what each endpoint type of vLLM's sends to.
+_LOAD = ("concurrency", "request rate", "burstiness")
+_ENDPOINTS = {
+    "openai-chat": "chat",
+    "openai": "completions",
+    "vllm": "completions",
+    "openai-embeddings": "embeddings",
+    "vllm-rerank": "rerank",
+}
+OURS = "llama_load"
+
+
+class Check(msgspec.Struct):
+    """What is needed of a check of our verdict."""
+
+    name: str = ""
+    ok: bool = True
+    text: str = ""
+    stage: str | None = None
+
+
+class Verdict(msgspec.Struct):
+    """What is needed of our verdict."""
+
+    words: list[str] = []
+    headline: str = ""
+    checks: list[Check] = []
+
+
+def result_run(file: Path, part: str = "") -> MeasuredRun:
+    """The run that a result file describes; `part`: a stage of it. Raises UsageError."""
+    return run_of(read_json(file), file.name, part)
+
+
+def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
+    """The run of a result's object. `part`: a stage of it. Raises UsageError where it is none."""
+    if any(key not in result for key in _NEEDED):
+        raise UsageError(
+            f"{name} is no result of llama-load, vllm bench serve or vllm-bench: it has no {', no '.join(_missing(result))}"
+        )
+    ours = result.get(OURS)
+    if isinstance(ours, dict):
+        return _own_run(result, ours, name, part)
+    if part:
+        raise UsageError(f"{name} has no stages; name it without #{part}")
+    values = values_of(result)
+    completed, planned = whole(result.get("completed")) or 0, whole(result.get("num_prompts"))
+    return MeasuredRun(
+        name=name,
+        values=values,
+        tool=VLLM_BENCH_SERVE,
+        planned=None if planned is None or planned < completed else planned,
+        samples=_samples(result),
+        setup={"measured with": f"{VLLM_BENCH_SERVE} or vllm-bench", "client backend": text(result.get("backend"))}
+        | settings(result),
+        load=_load(result),
+        endpoint=endpoint_of(text(result.get("endpoint_type")) or text(result.get("backend"))),
+        date=text(result.get("date")),
+        identity=identity_of(values),
+        label=text(result.get("label")),
+        concurrency=whole(result.get("max_concurrency")),
+    )
+
+
+def stages_in(result: Mapping[str, Any]) -> list[str]:
+    """The names of the stages of one of our summaries."""
+    ours = result.get(OURS)
+    stages = ours.get("by_stage") if isinstance(ours, dict) else None
+    return list(stages) if isinstance(stages, dict) else []
+
+
+def settings(result: Mapping[str, Any]) -> dict[str, str]:
+    """The load that a result describes, name to value."""
+    known = {name: result.get(key) for key, name in _SETTINGS.items()}
+    return {name: text(value) for name, value in known.items() if value is not None}
+
+
+def endpoint_of(kind: str) -> str:
+    """What an endpoint type of vLLM's sends to: `openai-chat` -> chat; empty if unknown."""
+    return _ENDPOINTS.get(kind, "")
+
+
+def _load(result: Mapping[str, Any]) -> dict[str, str]:
+    known = settings(result)
+    return {name: known[name] for name in _LOAD if name in known}
+
+
+def _missing(result: Mapping[str, Any]) -> list[str]:
+    return [key for key in _NEEDED if key not in result]
+
+
+def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part: str) -> MeasuredRun:
+    stage = None
+    figures, more = result, ours
+    if part:
+        if part not in (stages := stages_in(result)):
+            known = f"its stages are {', '.join(map(text, stages))}" if stages else "it has no stages"
+            raise UsageError(f"{name} has no stage {part!r}: {known}")
+        stage = ours["by_stage"][part]
+        if not isinstance(stage, dict):
+            raise UsageError(f"stage {part!r} of {name} cannot be read")
+        figures = more = stage
+    values = values_of(figures) | _telemetry(ours, part)
+    completed, failed = whole(figures.get("completed")) or 0, whole(figures.get("failed")) or 0
+    ended = completed + failed
+    reused = whole(more.get("reused_connections"))
+    connect = more.get("connect")
+    words, why = _verdict(ours, part)
+    concurrency = whole(result.get("max_concurrency") if stage is None else stage.get("users"))
+    setup, load = settings(result), _load(result)
+    if stage is not None:
+        rate = number(stage.get("rate_rps"))
+        load = {"concurrency": str(concurrency)} if rate is None else {"request rate": f"{rate:g}"}
+        setup |= {"concurrency": f"{part} (stage)"}
+        setup.pop("requests", None)
+    return MeasuredRun(
+        name=f"{name}#{part}" if part else name,
+        values=values,
+        tool=LLAMA_LOAD,
+        words=words,
+        why=why,
+        cached_tokens=whole(more.get("total_cached_tokens")),
+        reused_ratio=reused / ended if reused is not None and ended else None,
+        connect_ms=number(connect.get("mean")) if isinstance(connect, dict) else None,
+        setup={"measured with": f"{LLAMA_LOAD} {text(ours.get('version'))}".strip()} | setup,
+        load=load,
+        endpoint=endpoint_of(text(result.get("endpoint_type"))),
+        date=text(result.get("date")),
+        identity=identity_of(values, part),
+        label=text(result.get("label")),
+        concurrency=concurrency,
+    )
+
+
+def _telemetry(ours: Mapping[str, Any], part: str) -> dict[str, float | None]:
+    """The figures of telemetry that runs are compared by; of a stage its own."""
+    found = ours.get("telemetry")
+    if part and isinstance(found, dict):
+        stages = found.get("by_stage")
+        found = stages.get(part) if isinstance(stages, dict) else None
+    return values_of(found) if isinstance(found, dict) else {}
+
+
+def _verdict(ours: Mapping[str, Any], part: str) -> tuple[tuple[str, ...], str]:
+    """The words but VALID, and their cause; of a stage those of its own checks and of the whole run's."""
+    try:
+        verdict = msgspec.convert(ours.get("verdict"), Verdict)
+    except (msgspec.ValidationError, RecursionError):
+        return ("without a verdict",), "its summary.json has no verdict that can be read"
+    if not part:
+        return tuple(word for word in verdict.words if word in WORDS and word != VALID), text(verdict.headline)
+    bad = [check for check in verdict.checks if not check.ok and check.stage in (None, part) and check.name in LIMITS]
+    words = {LIMITS[check.name].word for check in bad}
+    return tuple(word for word in WORDS if word in words), text(bad[0].text if bad else "")
+
+
+def _samples(result: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
+    """Values in ms of each latency in a detailed result (`--save-detailed`), whose times are in seconds. Failed requests have
+    no output."""
+    found = {}
+    ttfts, outputs, itls, latencies = (result.get(key) for key in ("ttfts", "output_lens", "itls", "latencies"))
+    if isinstance(ttfts, list) and isinstance(outputs, list) and len(ttfts) == len(outputs):
+        found["ttft"] = _ms([value for value, tokens in zip(ttfts, outputs, strict=True) if tokens])
+    if isinstance(itls, list):
+        lists = [[gap for gap in map(number, gaps) if gap is not None] if isinstance(gaps, list) else [] for gaps in itls]
+        found["itl"] = _ms([gap for gaps in lists for gap in gaps])
+        if isinstance(outputs, list) and len(outputs) == len(lists):
+            counts = [whole(tokens) or 0 for tokens in outputs]
+            found["tpot"] = _ms([sum(gaps) / (tokens - 1) for gaps, tokens in zip(lists, counts, strict=True) if tokens > 1])
+    if isinstance(latencies, list):
+        found["e2el"] = _ms(latencies)
+    return {key: values for key, values in found.items() if len(values)}
+
+
+def _ms(seconds: list[Any]) -> NDArray[np.float64]:
+    known = [value for value in map(number, seconds) if value is not None and math.isfinite(value)]
+    return np.asarray(known, dtype=np.float64) * 1e3

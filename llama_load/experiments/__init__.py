@@ -1,1 +1,0 @@
-"""Experiments of several runs: how much load this machine carries."""

@@ -1,0 +1,147 @@
+"""How many streams one worker on this machine times accurately: increasing numbers against the simulated server.
+
+The server logs when it received each request and sent each token; a client is accurate while the p99 of its TTFT error stays
+small. Server and client share the machine here, unlike in a real test: the result is a lower bound. Other programs can only
+increase the error. So the machine must be quiet before the first step, a step beyond the limit is repeated, and its best reading
+counts; a step that other programs may have disturbed each time is discarded.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from llama_load.bundled import bundled
+from llama_load.errors import RunError, UsageError
+from llama_load.metrics.timing_error import COLUMNS, errors_ms
+from llama_load.observed.worker_health import WorkerHealth
+from llama_load.preflight.calibration import LOOSE_MS, TOK_PER_S, Calibration, Step
+from llama_load.run_folder import load_run
+from llama_load.serving.process import free_port, start
+from llama_load.serving.simulated import read_log
+
+TOKENS = 100
+STREAMS = (25, 50, 100, 200, 400, 600, 800, 1200, 1600)
+LIMITS_MS = (1.0, LOOSE_MS)
+ENDS_WITHIN_S = 120
+READINGS = 3
+# Share of all cores that other programs may use, before the first step and in a reading beyond the limit.
+QUIET = 0.1
+QUIET_WITHIN_S = 30.0
+LOOK_S = 2.0
+
+
+def calibrate(
+    on_step: Callable[[Step], None],
+    streams: Sequence[int] = STREAMS,
+    read: Callable[[int], Step] | None = None,
+    busy: Callable[[], float] | None = None,
+) -> Calibration:
+    """Measure until a step exceeds the loose limit. `on_step` gets every reading; `read` takes one; `busy` returns the share of the
+    machine that other programs use (0 to 1).
+
+    RunError: the machine is not quiet, or other programs made every result uncertain.
+    """
+    wait_for_quiet(busy or others_busy)
+    calibration = Calibration(time.strftime("%Y%m%d-%H%M%S"), platform.node(), os.cpu_count(), TOK_PER_S)
+    for count in streams:
+        step, is_sure = best_of(count, read or measure, on_step)
+        if not is_sure:
+            if calibration.steps:  # earlier steps are certain; that this one fails is not
+                break
+            raise RunError(
+                f"other programs used {step.others_busy or 0:.0%} of this machine during the calibration, so no result was certain "
+                "or kept; stop them and repeat it"
+            )
+        calibration.steps.append(step)
+        if step.ttft_error_p99_ms > LOOSE_MS:
+            break
+    return calibration
+
+
+def best_of(streams: int, read: Callable[[int], Step], on_step: Callable[[Step], None]) -> tuple[Step, bool]:
+    """The best reading of a step, and whether it is certain: within the limit, or beyond it each time on a quiet machine."""
+    readings: list[Step] = []
+    while len(readings) < READINGS:
+        readings.append(read(streams))
+        on_step(readings[-1])
+        if readings[-1].ttft_error_p99_ms <= LOOSE_MS:
+            break
+    best = min(readings, key=lambda step: step.ttft_error_p99_ms)
+    was_quiet = any((step.others_busy or 0.0) <= QUIET for step in readings)
+    return best, best.ttft_error_p99_ms <= LOOSE_MS or was_quiet
+
+
+def wait_for_quiet(busy: Callable[[], float]) -> None:
+    """Wait until other programs use little of the machine. RunError: they continue for too long."""
+    deadline = time.monotonic() + QUIET_WITHIN_S
+    while (share := busy()) > QUIET:
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"other programs use {share:.0%} of this machine, which would distort the calibration; stop them and "
+                "calibrate again"
+            )
+
+
+def others_busy() -> float:
+    """The share of all cores' time used, 0 to 1, measured over two seconds."""
+    return float(psutil.cpu_percent(LOOK_S)) / 100
+
+
+def measure(streams: int) -> Step:
+    """Two requests per stream. RunError: the run fails."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        port, log = free_port(), folder / "truth.jsonl"
+        serve = [sys.executable, "-m", "llama_load.cli.main", "serve", "--simulated", "--port", str(port), "--log", str(log)]
+        serve += ["--interval-ms", str(1000 / TOK_PER_S)]
+        server = start(serve, f"http://127.0.0.1:{port}", folder / "server.log")
+        command = [sys.executable, "-m", "locust", "-f", str(bundled("locustfiles/sharegpt_chat.py")), "--headless"]
+        command += ["--host", server.url, "-u", str(streams), "--num-prompts", str(2 * streams), "--max-tokens", str(TOKENS)]
+        command += ["--run-dir", str(folder / "run"), "--loglevel", "ERROR"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN_S, cwd=folder, check=False)
+        except subprocess.TimeoutExpired:
+            return Step(streams, math.inf, None, 0.0)
+        finally:
+            server.stop()
+        if not (folder / "run" / "run.json").exists():
+            raise RunError(f"the calibration run failed: {done.stderr.strip()[-500:]}")
+        run = load_run(folder / "run")
+        ok, health = run.records.measured().ok(), run.manifest.workers[0]
+        if not len(ok):
+            return Step(streams, math.inf, None, others_share(health))
+        ttft, _ = errors_ms(ok.select(COLUMNS).to_pylist(), read_log(log))
+        return Step(streams, float(np.percentile(np.abs(ttft), 99)), health.core_busy, others_share(health))
+
+
+def others_share(health: WorkerHealth) -> float | None:
+    """Share of all cores' time used by neither client nor server; None if unknown."""
+    if health.machine_busy is None or health.own_share is None or health.server_share is None:
+        return None
+    return max(0.0, health.machine_busy - health.own_share - health.server_share)
+
+
+MOST_STREAMS, MOST_TOK_PER_S = 10**7, 1e6
+
+
+def parse_load(text: str) -> tuple[int, float]:
+    """Read `2000x50`: streams, and tokens per second of each. UsageError: another format."""
+    streams, _, speed = text.lower().partition("x")
+    try:
+        found = int(streams), float(speed or TOK_PER_S)
+        if 0 < found[0] <= MOST_STREAMS and 0 < found[1] <= MOST_TOK_PER_S:
+            return found
+    except ValueError:
+        pass
+    raise UsageError(f"--for must be STREAMSxTOKENS_PER_SECOND, such as 2000x50, got {text!r}")

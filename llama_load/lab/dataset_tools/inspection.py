@@ -1,0 +1,224 @@
+"""Inspects a data set: its turns and lengths, how much of it a run would use, and how much fits a server's slots."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from llama_load.errors import UsageError
+from llama_load.lab.dataset_tools.histogram import histogram
+from llama_load.workloads.counting import EstimatedCounter, TokenCounter
+from llama_load.workloads.custom import Custom
+from llama_load.workloads.data_files import ASSISTANT, DataFile, Turn, messages
+from llama_load.workloads.fitting import batches
+from llama_load.workloads.huggingface import HUB, DataSet
+from llama_load.workloads.prompt import PlanRequest
+from llama_load.workloads.sharegpt import (
+    COLUMNS,
+    MAX_PROMPT_TOKENS,
+    MAX_TOTAL_TOKENS,
+    MIN_TOKENS,
+    Conversation,
+    Conversations,
+    valid,
+)
+
+# Entries counted of a large data set: this puts p99 within a tenth of a percent of the ranks.
+SAMPLE = 20_000
+CONTEXTS = (2048, 4096, 8192, 16384)
+LAYOUT = "a conversation or a prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """The lengths in a data set, in tokens: `prompts[i]`, and `answers[i]`, the length that request i would ask for.
+
+    `facts` are lines that describe it. `by_rule`: vLLM's rule selects the prompts, as it does for conversations.
+    `output_given`: the user set the answers' length. `counted_by` is the counter's name.
+    """
+
+    facts: list[tuple[str, str]]
+    prompts: list[int]
+    answers: list[int]
+    by_rule: bool
+    output_given: bool
+    counted_by: str
+
+    @property
+    def usable(self) -> list[bool]:
+        """The prompts that a run would use if the server's context were unlimited."""
+        pairs = zip(self.prompts, self.answers, strict=True)
+        return [not self.by_rule or valid(*pair, output_given=self.output_given) for pair in pairs]
+
+    def fitting(self, context: int, overhead: int) -> tuple[int, int]:
+        """Prompts that fit a slot of `context` tokens with answer and `overhead` tokens of template: all, usable ones."""
+        needs = (prompt + answer + overhead <= context for prompt, answer in zip(self.prompts, self.answers, strict=True))
+        fits = list(zip(needs, self.usable, strict=True))
+        return sum(fit for fit, _ in fits), sum(fit and usable for fit, usable in fits)
+
+
+def inspect(source: str, counter: TokenCounter, *, output_len: int | None = None, tell: Callable[[str], None]) -> Inspection:
+    """Read and count a data set: a file, or hf:REPO[:split]. `tell` is called with progress messages.
+
+    Conversations (ShareGPT's or messages) are counted by their first question and answer, custom prompts unchanged. Of more than
+    20 000, only 20 000 are counted. UsageError: the data set cannot be read.
+    """
+    watched = _Watched(counter, tell)
+    tell(f"Reading {source}")
+    if source.startswith(HUB) or source.endswith(".parquet"):
+        with tempfile.TemporaryDirectory(prefix="llama-load-") as folder:
+            file = Path(folder) / "rows.jsonl"
+            rows = _written(DataSet(source), file, tell)
+            read = f"{rows:,}, all of them" if rows < SAMPLE else f"the first {SAMPLE:,}"
+            return _conversations(file, source, read, watched, output_len)
+    data = DataFile(Path(source), LAYOUT)
+    if _custom(data):
+        return _prompts(source, len(data), watched, output_len)
+    return _conversations(Path(source), source, "", watched, output_len)
+
+
+def report(found: Inspection, contexts: Sequence[int], overhead: int) -> str:
+    """The inspection as text, 80 columns wide: facts, histograms, and what fits slots of these contexts."""
+    count = len(found.prompts)
+    usable = sum(found.usable)
+    by = found.counted_by
+    if by == EstimatedCounter.source:
+        by = "estimate, off by 20 % and more (exact: --tokenizer or --host)"
+    facts = [*found.facts, ("Tokens counted by", by)]
+    if found.by_rule:
+        answer = "" if found.output_given else f", answer {MIN_TOKENS} or more"
+        facts += [
+            ("Usable", f"{usable:,} of {count:,} ({_share(usable, count)}), by the rule of vllm bench serve:"),
+            ("", f"prompt {MIN_TOKENS} to {MAX_PROMPT_TOKENS} tokens{answer}, both {MAX_TOTAL_TOKENS} at most"),
+        ]
+    lines = [f"{name + ':' if name else '':<19}{value}" for name, value in facts]
+    lines += ["", "Prompts by their tokens", *histogram(found.prompts), ""]
+    if found.output_given:
+        lines.append(f"Answers: {found.answers[0]:,} tokens each, set by --output-len")
+    else:
+        lines += ["Answers by their tokens", *histogram(found.answers)]
+    lines += ["", f"Prompts that fit a slot with their answers and {overhead} tokens of chat template"]
+    lines.append(f"  {'context':>9} {'all':>22}" + (f" {'of the usable':>22}" if found.by_rule else ""))
+    for context in contexts:
+        every, of_usable = found.fitting(context, overhead)
+        line = f"  {context:>9,} {every:>13,} {_share(every, count):>8}"
+        lines.append(line + (f" {of_usable:>13,} {_share(of_usable, usable):>8}" if found.by_rule else ""))
+    return "\n".join(lines) + "\n"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "–"
+
+
+class _Entry(msgspec.Struct):
+    """The fields that distinguish the layouts."""
+
+    prompt: str | None = None
+    messages: list[Turn] | None = None
+    conversations: Any = None
+    output_tokens: int | None = None
+
+
+def _custom(file: DataFile) -> bool:
+    """Whether these are custom prompts. Messages are if they end with a question, or set the answer's length."""
+    if not len(file):
+        return False
+    entry = file.decode(0, msgspec.json.Decoder(_Entry))
+    if entry.messages is None:
+        return entry.prompt is not None and entry.conversations is None
+    said = messages(entry.messages)
+    return entry.output_tokens is not None or not said or said[-1].role != ASSISTANT
+
+
+def _prompts(source: str, total: int, counter: TokenCounter, output_len: int | None) -> Inspection:
+    request = PlanRequest(
+        num_prompts=SAMPLE, fill=False, warmup=0, seed=0, counter=counter, dataset_path=source, output_len=output_len
+    )
+    plan = Custom().plan(request)
+    prompts = plan.measured
+    facts = [
+        ("Data set", source),
+        ("Layout", "custom prompts, for locustfiles/custom.py"),
+        ("Prompts", _sampled(total, "the first ones")),
+    ]
+    tokens, asked = [prompt.prompt_tokens or 0 for prompt in prompts], [prompt.max_tokens or 0 for prompt in prompts]
+    return Inspection(facts, tokens, asked, by_rule=False, output_given=output_len is not None, counted_by=counter.source)
+
+
+def _conversations(file: Path, source: str, rows: str, counter: TokenCounter, output_len: int | None) -> Inspection:
+    data = Conversations(file)
+    everything = range(len(data))
+    drawn = everything if len(data) <= SAMPLE else sorted(random.Random(0).sample(everything, SAMPLE))
+    turns: list[int] = []
+    prompts: list[int] = []
+    answers: list[int] = []
+    for batch in batches(_exchanges(data, drawn)):
+        counts = counter.count([text for first, _ in batch for text in (first.prompt, first.completion)])
+        turns += [exchanges for _, exchanges in batch]
+        prompts += counts[::2]
+        answers += counts[1::2]
+    if not prompts:
+        raise UsageError(f"no conversation of {source} has an answer; llama-load datasets make FILE generates a valid data set")
+    facts = [
+        ("Data set", source),
+        ("Layout", "conversations, for locustfiles/sharegpt_chat.py"),
+        *([("Rows read", rows)] if rows else []),
+        ("Conversations", _sampled(len(data), "drawn at random")),
+        ("Turns", f"{sum(turns):,} questions with answers, {sum(turns) / len(turns):.1f} per conversation (max {max(turns)})"),
+    ]
+    if output_len is not None:
+        answers = [output_len] * len(prompts)
+    return Inspection(facts, prompts, answers, by_rule=True, output_given=output_len is not None, counted_by=counter.source)
+
+
+def _exchanges(data: Conversations, numbers: Iterable[int]) -> Iterator[tuple[Conversation, int]]:
+    """Each conversation's prompt in a run without --turns, and its number of exchanges."""
+    for number in numbers:
+        first = data.read(number, first_only=True)
+        whole = data.read(number, first_only=False)
+        if first is not None:
+            yield first, 0 if whole is None else len(whole.exchanges)
+
+
+def _written(data: DataSet, file: Path, tell: Callable[[str], None]) -> int:
+    """Write up to 20 000 rows of a data set to a file and return their number. Two passes over a file take no memory."""
+    column = data.first_of(COLUMNS)
+    count = 0
+    with file.open("wb") as out:
+        for row in islice(data.rows([column]), SAMPLE):
+            out.write(msgspec.json.encode(row) + b"\n")
+            count += 1
+            if count % 500 == 0:
+                tell(f"Reading {data.spec}: {count:,} rows")
+    return count
+
+
+def _sampled(total: int, which: str) -> str:
+    return f"{total:,}, all of them counted" if total <= SAMPLE else f"{total:,}, of which {SAMPLE:,} were counted, {which}"
+
+
+class _Watched:
+    """A counter that reports its progress."""
+
+    def __init__(self, counter: TokenCounter, tell: Callable[[str], None]) -> None:
+        self._counter = counter
+        self._tell = tell
+        self._texts = 0
+
+    @property
+    def source(self) -> str:
+        """See `TokenCounter.source`."""
+        return self._counter.source
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        counts = self._counter.count(texts)
+        self._texts += len(texts)
+        self._tell(f"Counting tokens: {self._texts:,} texts")
+        return counts

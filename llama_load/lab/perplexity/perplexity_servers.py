@@ -1,0 +1,144 @@
+"""Scores a text with a server that reports the log-probabilities of prompt tokens.
+
+| server | how |
+|---|---|
+| vLLM | /tokenize once, then windows of token ids to /v1/completions with `prompt_logprobs: 0` |
+| llama-cpp-python | windows of text to /v1/completions with `echo` and `logprobs`; needs logits_all, its server's default |
+
+llama-server reports none; see `llama_load.lab.perplexity.binary`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import requests
+
+from llama_load.errors import RunError
+from llama_load.foreign_text import printable
+from llama_load.lab.perplexity.score import Score, total, windows
+from llama_load.targets.control import ControlSession, json_of
+from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.target import LLAMA_CPP_PYTHON, VLLM
+
+ANSWER_WITHIN_S = 600.0  # llama-cpp-python sorts the whole vocabulary for every token
+MOST_WORD = re.compile(r"\s*\S{1,200}\s*")
+
+
+class NoLogprobs(RunError):
+    """The server cannot score a text; the message is the reason."""
+
+
+def score_text(wanted: Wanted, text: str, context: int, stride: int) -> Score:
+    """Score a text. NoLogprobs: the server cannot. RunError: it failed."""
+    probe = Probe(wanted)
+    target = probe.ask()
+    server = _Server(probe.session, probe.address.url.rstrip("/"), target.model)
+    if target.backend == VLLM:
+        return score_by_ids(server, text, context, stride)
+    if target.backend == LLAMA_CPP_PYTHON:
+        return score_by_echo(server, text, context, stride)
+    raise NoLogprobs(
+        f"{target.backend} reports no log-probabilities of prompt tokens; give the model to a llama-perplexity program (--binary)"
+    )
+
+
+class _Server:
+    """Control requests to one server. RunError: it refuses, or does not answer in JSON."""
+
+    def __init__(self, session: ControlSession, url: str, model: str | None) -> None:
+        self._session, self._url, self._model = session, url, model
+
+    def post(self, path: str, **body: Any) -> dict[str, Any]:
+        try:
+            answer = self._session.post(self._url + path, json={"model": self._model} | body, timeout=ANSWER_WITHIN_S)
+            found = json_of(answer)
+        except requests.RequestException as error:
+            raise RunError(f"the server did not answer {path}: {printable(str(error), 200)}") from None
+        except ValueError:
+            raise RunError(f"the server did not answer {path} in JSON") from None
+        if answer.status_code != 200 or not isinstance(found, dict):
+            raise RunError(f"the server answered {path} with HTTP {answer.status_code}: {printable(str(found), 300)}")
+        return found
+
+    def choice(self, **body: Any) -> dict[str, Any]:
+        """The first choice of a completion."""
+        choices = self.post("/v1/completions", max_tokens=1, temperature=0, **body).get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            raise RunError("the server's completion has no choices")
+        return choices[0]
+
+
+def score_by_ids(server: _Server, text: str, context: int, stride: int) -> Score:
+    """vLLM: the chosen token's log-probability of every prompt token but the first."""
+    ids = _ids(server.post("/tokenize", prompt=text, add_special_tokens=False))
+    bos = _ids(server.post("/tokenize", prompt="", add_special_tokens=True))[:1]
+    parts = []
+    for window in windows(len(ids), context - len(bos), stride):
+        prompt = bos + ids[window.begin : window.end]
+        reported = server.choice(prompt=prompt, prompt_logprobs=0).get("prompt_logprobs")
+        if not isinstance(reported, list) or len(reported) != len(prompt):
+            raise NoLogprobs("the server returned no prompt_logprobs; start vLLM without --max-logprobs 0")
+        # Nothing stands before the first token of a prompt.
+        first = max(1, len(bos) + window.scored - window.begin)
+        found = [_logprob(each, token) for each, token in zip(reported[first:], prompt[first:], strict=True)]
+        parts.append(Score(-math.fsum(found), len(found), None))
+    unscored = 0 if bos else len(str(server.post("/detokenize", tokens=ids[:1]).get("prompt", "")).encode())
+    score = total(parts)
+    return Score(score.nats, score.tokens, len(text.encode()) - unscored)
+
+
+def score_by_echo(server: _Server, text: str, context: int, stride: int) -> Score:
+    """llama-cpp-python: the echoed prompt's token_logprobs. Windows are cut between words, by the mean tokens per word."""
+    if not _ids(server.post("/extras/tokenize", input="")):
+        raise NoLogprobs(
+            "llama-cpp-python reports the log-probabilities of prompt tokens one place late for models without a BOS token "
+            "(seen in 0.3.36); use llama-perplexity (--binary)"
+        )
+    count = len(_ids(server.post("/extras/tokenize", input=text))) - 1
+    words = MOST_WORD.findall(text)
+    per_word = max(1.0, count / max(1, len(words)))
+    # A tenth is left for windows whose words are longer than the mean.
+    most, step = (max(1, int(size * 0.9 / per_word)) for size in (context - 2, stride))
+    parts = []
+    for window in windows(len(words), most, step):
+        before = "".join(words[window.begin : window.scored])
+        scored = "".join(words[window.scored : window.end])
+        reported = server.choice(prompt=before + scored, echo=True, logprobs=1).get("logprobs")
+        parts.append(_echoed(reported, len(before), len(before + scored), scored))
+    return total(parts)
+
+
+def _echoed(reported: Any, begin: int, end: int, scored: str) -> Score:
+    """The score of the tokens that begin between two characters of the prompt; of the first token of all there is none."""
+    if not isinstance(reported, Mapping):
+        raise NoLogprobs("the server returned no logprobs; start llama-cpp-python with --logits_all true")
+    offsets, logprobs = reported.get("text_offset"), reported.get("token_logprobs")
+    if not isinstance(offsets, list) or not isinstance(logprobs, list) or len(offsets) != len(logprobs):
+        raise RunError("the server's logprobs have no text_offset for each token")
+    # The detokenized text may begin with a space that the prompt has not.
+    found = [(offset, value) for offset, value in zip(offsets, logprobs, strict=True) if begin <= offset < end]
+    known = [(offset, value) for offset, value in found if isinstance(value, int | float)]
+    if not known:
+        raise RunError("the server returned no log-probability for a part of the text")
+    unscored = len(scored[: known[0][0] - begin].encode())
+    return Score(-math.fsum(value for _, value in known), len(known), len(scored.encode()) - unscored)
+
+
+def _ids(answer: Mapping[str, Any]) -> list[int]:
+    tokens = answer.get("tokens")
+    if not isinstance(tokens, list) or not all(isinstance(each, int) for each in tokens):
+        raise RunError("the server returned no tokens")
+    return tokens
+
+
+def _logprob(reported: Any, token: int) -> float:
+    """The entry of the token itself; the most likely one may stand beside it."""
+    entry = reported.get(str(token)) if isinstance(reported, Mapping) else None
+    value = entry.get("logprob") if isinstance(entry, Mapping) else None
+    if not isinstance(value, int | float):
+        raise RunError("the server returned no log-probability for a token of the text")
+    return float(value)

@@ -1,0 +1,126 @@
+"""The answer of a search in words: one sentence with the reason, and what else a reader must know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from llama_load.lab.search.search_probe import USERS, Capacity, ProbeResult
+from llama_load.options.objectives import Objective
+from llama_load.targets.target import LLAMA_SERVER, VLLM
+
+# What makes prompts or tokens faster, by metric and kind of server.
+REMEDIES = {
+    ("ttft", LLAMA_SERVER): "a larger -ub, or more layers on the GPU (-ngl)",
+    ("ttft", VLLM): "a larger --max-num-seqs or --max-num-batched-tokens",
+    ("tpot", LLAMA_SERVER): "more layers on the GPU (-ngl), a smaller quantization, or a draft model (-md)",
+    ("tpot", VLLM): "a quantized model, more GPUs (-tp), or --speculative-config",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A capacity with what was searched: `unit` is users or requests/s; `slots` and `backend` (its kind) are the server's, if it
+    reports them."""
+
+    capacity: Capacity
+    objectives: Sequence[Objective]
+    share: float
+    unit: str
+    slots: int | None = None
+    backend: str = ""
+    notes: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def curve(self) -> list[ProbeResult]:
+        """The probes of the searched load in order of their level; a closed ladder before a search of rates is not among them."""
+        return sorted((each for each in self.capacity.probes if each.unit == self.unit), key=lambda each: each.level)
+
+    def number(self, value: float) -> str:
+        """20, or 7.31: three digits of a rate."""
+        return f"{value:.0f}" if self.unit == USERS else f"{value:.3g}"
+
+    @property
+    def binding(self) -> str | None:
+        """The objective that the fewest requests met above the capacity; None if none was missed."""
+        value = self.capacity.value or 0.0
+        beyond = [each for each in self.curve if each.counts and each.level > value and each.share < self.share]
+        if not beyond:
+            return None
+        shares = beyond[0].by_objective
+        return min(shares, key=lambda name: shares[name]) if shares else None
+
+
+def sentence(answer: Answer) -> str:
+    """`20 users (19 to 21) within TTFT 2 s and TPOT 100 ms; TTFT binds: …`, without a full stop."""
+    capacity, number = answer.capacity, answer.number
+    goals = " and ".join(each.text for each in answer.objectives) + f" for {100 * answer.share:g} % of requests"
+    why = f": {capacity.why}" if capacity.why else ""
+    if capacity.value is None:
+        return f"no capacity found{why}"
+    noun = "user" if answer.unit == USERS and capacity.value == 1 else answer.unit
+    if capacity.value == 0:
+        text = f"not even one user is served within {goals}{why}"
+    elif capacity.high is None or capacity.low is None:
+        text = f"at least {number(capacity.value)} {noun} within {goals}{why}"
+    else:
+        text = f"{number(capacity.value)} {noun} ({number(capacity.low)} to {number(capacity.high)}) within {goals}"
+        text += f" (ended early{why})" if capacity.why else ""
+    return text + _reason(answer)
+
+
+def _reason(answer: Answer) -> str:
+    """Which objective binds, and what to do about it."""
+    binding = answer.binding
+    if binding is None:
+        return ""
+    name = next((each.name for each in answer.objectives if each.text == binding), binding)
+    reason = f"; {name} binds"
+    metric = next((each.slo.metric for each in answer.objectives if each.text == binding), "")
+    slots = answer.slots
+    if metric == "ttft" and slots is not None and answer.unit == USERS and (answer.capacity.value or 0) >= slots:
+        return f"{reason}: the server works on {slots} at once and the others wait; try -np {2 * slots}"
+    why = {
+        "ttft": "requests wait, or their prompts take too long to process",
+        "tpot": "the server shares its speed among all users, so each gets tokens more slowly",
+    }.get(metric)
+    flags = REMEDIES.get((metric, answer.backend))
+    return f"{reason}: {why}" + (f"; try {flags}" if flags else "") if why else reason
+
+
+def margins(answer: Answer) -> list[str]:
+    """For each objective how far it was reached at the highest load that met all of them."""
+    met = [
+        each for each in answer.curve if each.counts and each.share >= answer.share and each.level <= (answer.capacity.value or 0)
+    ]
+    if not met:
+        return []
+    found = []
+    for objective in answer.objectives:
+        reached = met[-1].figures.get(f"reached {objective.text}")
+        if reached is not None:
+            used = f"{100 * reached / objective.slo.limit_ms:.0f} % of {objective.slo.limit_ms:g} ms"
+            load = f"{answer.number(met[-1].level)} {answer.unit}"
+            found.append(f"{objective.name}: p{100 * answer.share:g} is {reached:.4g} ms at {load}, {used}")
+    return found
+
+
+def knee(answer: Answer) -> ProbeResult | None:
+    """The probe with the most output tokens/s x tokens/s of one user (`metrics.knee.power`), if it is at no end of the curve."""
+    known = [(power, each) for each in answer.curve if each.counts and (power := _power(each))]
+    if len(known) < 3:
+        return None
+    best = max(known, key=lambda each: each[0])[1]
+    levels = [each.level for _, each in known]
+    return best if min(levels) < best.level < max(levels) else None
+
+
+def speed_of_user(probe: ProbeResult) -> float | None:
+    """Output tokens/s that one user sees: 1000 / mean TPOT in ms."""
+    tpot_ms = probe.figures.get("mean_tpot_ms")
+    return 1e3 / tpot_ms if tpot_ms else None
+
+
+def _power(probe: ProbeResult) -> float | None:
+    total, each = probe.figures.get("output_throughput"), speed_of_user(probe)
+    return total * each if total and each else None

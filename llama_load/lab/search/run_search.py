@@ -1,0 +1,206 @@
+"""One whole search: its plan, its folder, its probes, its answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+
+from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.lab.search.capacity_answer import Answer, sentence
+from llama_load.lab.search.closed import UserGoal, search_users
+from llama_load.lab.search.open_loop import REQUESTS, RateGoal, search_rate
+from llama_load.lab.search.real_probe import RealProbes
+from llama_load.lab.search.report import write_search
+from llama_load.lab.search.search_probe import REQUESTS_PER_S, USERS, Capacity
+from llama_load.lab.search.state import ENDED, FAILED, INTERRUPTED, Budget, Searched, SearchState
+from llama_load.lab.sweep.cells import Cell, expand
+from llama_load.lab.sweep.folder import SERVERS, Ended, open_folder
+from llama_load.lab.sweep.grammar import CONCURRENCY, KEEP, RATE, SET_BY_SEARCH
+from llama_load.lab.sweep.located import Faults, parse_yaml
+from llama_load.lab.sweep.plan import FlagValues, Load, Plan
+from llama_load.lab.sweep.read_plan import plan_of
+from llama_load.lab.sweep.run_cell import CellRun
+from llama_load.lab.sweep.running_server import CellServer, Ready, RunningServer
+from llama_load.lab.sweep.short_form import plan_document
+from llama_load.options.objectives import Objective, parse_objectives
+from llama_load.version import __version__
+
+# Ports on which servers of LLMs listen unless told otherwise: llama-server, vLLM, SGLang, LM Studio, Ollama, text-generation-webui.
+USUAL_PORTS = (8080, 8000, 8081, 8001, 30000, 1234, 11434, 5000)
+LOOK_S = 0.5
+# Of a search in a sweep.
+SHARE, MOST_USERS = 0.9, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is searched: `vary` concurrency or rate; `serve` the server's command or URL; `locust` arguments."""
+
+    vary: str
+    serve: str
+    locust: Sequence[str]
+    objectives: tuple[Objective, ...]
+    share: float
+    most_users: int
+    seed: int
+    budget: Budget
+    probe_requests: int
+
+
+def plan_for(wanted: Wanted) -> tuple[Plan, bytes]:
+    """The plan of the probes, without their loads, and its text. UsageError: a flag cannot be given, or is the search's own."""
+    document = plan_document([wanted.serve], [], wanted.locust, 1)
+    flags: dict[str, Any] = document["load"][0]
+    for name in flags:
+        if name in SET_BY_SEARCH:
+            own = "--goodput before the --" if name == "goodput" else "the probes' own"
+            raise UsageError(f"--{name} is set by the search ({own}); leave it out")
+    document["load"] = [_probe_flags(flags, wanted.objectives)]
+    document |= {"after-a-cell": KEEP, "idle-s": 0, "seed": wanted.seed}
+    text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False)
+    faults = Faults("the plan of the search")
+    return plan_of(parse_yaml(text, faults.source, faults), {}, faults), text.encode()
+
+
+def search(wanted: Wanted, out: Path, say: Callable[[str], None]) -> Answer:
+    """Search, or continue what was interrupted in the same folder. UsageError: the folder is that of another search."""
+    plan, text = plan_for(wanted)
+    server = RunningServer(out / SERVERS, plan.after_a_cell, empties_cache=False)
+    return _search(wanted, plan, text, out, server=server, say=say)
+
+
+class _OfCell:
+    """The server of a sweep's cell, which all probes of its search share."""
+
+    def __init__(self, server: CellServer, url: str) -> None:
+        self._server, self._url = server, url
+
+    def ready_for(self, _cell: Cell) -> Ready:
+        """See `CellServer`."""
+        return Ready(self._url, None)
+
+    def has_ended(self) -> str:
+        """See `CellServer`."""
+        return self._server.has_ended()
+
+    def stop(self) -> None:
+        """See `CellServer`. (The sweep stops it.)"""
+
+
+def search_cell(cell: Cell, server: CellServer, url: str, folder: Path, limit_s: float) -> CellRun:
+    """Search the capacity of a sweep's cell, or continue that; see `sweep.runner.Searcher`. The folder is that of a search."""
+    given = dict(cell.load.search or {})
+    wanted = Wanted(
+        vary=given.get("vary", CONCURRENCY),
+        serve="",
+        locust=(),
+        objectives=parse_objectives(given["goodput"]),
+        share=given.get("share", SHARE),
+        most_users=given.get("max-users", MOST_USERS),
+        seed=int(cell.flags["seed"][0]),
+        budget=Budget(min(limit_s, given.get("max-time", limit_s)), given.get("max-requests")),
+        probe_requests=given.get("probe-requests", REQUESTS),
+    )
+    flags = {name: values for name, values in cell.flags.items() if name != "seed"}
+    plan = Plan(
+        (cell.server,),
+        (Load("", _probe_flags(flags, wanted.objectives)),),
+        (replace(cell.workload, flags={}),),
+        seed=wanted.seed,
+        after_a_cell=KEEP,
+        idle_s=0,
+    )
+    try:
+        answer = _search(wanted, plan, cell.title.encode(), folder, server=_OfCell(server, url))
+    except LlamaLoadError as error:
+        return CellRun(1, str(error))
+    write_search(answer, folder, cell.title)
+    if answer.capacity.value is None:
+        return CellRun(1, sentence(answer))
+    return CellRun(0, "")
+
+
+class _Silent:
+    """A watcher of probes: their state is shown instead."""
+
+    def began(self, cell: Cell, doing: str) -> None:
+        """See `runner.Watcher`."""
+
+    def ended(self, cell: Cell, entry: Ended) -> None:
+        """See `runner.Watcher`."""
+
+
+def _probe_flags(flags: FlagValues, objectives: Sequence[Objective]) -> FlagValues:
+    general = [each.slo.text for each in objectives if not each.workload]
+    return flags | {"no-report-html": [True]} | ({"goodput": [" ".join(general)]} if general else {})
+
+
+def _search(
+    wanted: Wanted, plan: Plan, text: bytes, out: Path, *, server: CellServer, say: Callable[[str], None] = lambda _: None
+) -> Answer:
+    # Probes are not known beforehand: what is searched stands for them where a folder is continued.
+    about = f"{wanted.vary} {[each.text for each in wanted.objectives]} {wanted.share} {wanted.most_users} {wanted.probe_requests}"
+    key = hashlib.sha256(about.encode()).hexdigest()[:16]
+    folder = open_folder(out, [replace(cell, key=f"{cell.key}-{key}") for cell in expand(plan)], text, __version__)
+    unit = REQUESTS_PER_S if wanted.vary == RATE else USERS
+    searched = Searched(wanted.vary, unit, wanted.share, [each.text for each in wanted.objectives], wanted.budget)
+    state = SearchState(out, searched, say)
+    probes = RealProbes(
+        plan=plan,
+        folder=folder,
+        objectives=wanted.objectives,
+        share=wanted.share,
+        budget=wanted.budget,
+        watcher=_Silent(),
+        server=server,
+        state=state,
+    )
+    try:
+        capacity = _capacity(wanted, probes)
+        answer = Answer(capacity, wanted.objectives, wanted.share, unit, probes.slots, probes.backend, list(probes.notes))
+        state.over(ENDED, sentence(answer))
+    except KeyboardInterrupt:
+        state.over(INTERRUPTED, "interrupted; it continues with the same --out")
+        raise
+    except LlamaLoadError as error:
+        state.over(FAILED, str(error))
+        raise
+    finally:
+        probes.close()
+        folder.close()
+    return answer
+
+
+def _capacity(wanted: Wanted, probes: RealProbes) -> Capacity:
+    if wanted.vary == RATE:
+        return search_rate(probes.rate, probes.users, RateGoal(wanted.share, wanted.probe_requests, wanted.most_users), wanted.seed)
+    return search_users(probes.users, UserGoal(wanted.share, most=wanted.most_users), wanted.seed)
+
+
+def find_server(ports: Sequence[int] = USUAL_PORTS) -> str:
+    """The URL of the only server of LLMs on the usual ports of this machine. UsageError: there is none, or several."""
+    found = [url for port in ports if _lists_models(url := f"http://127.0.0.1:{port}")]
+    if not found:
+        raise UsageError(
+            f"no server found on the ports {', '.join(map(str, ports))} of this machine; give its URL: llama-load capacity "
+            "http://HOST:PORT, or start one: llama-load serve"
+        )
+    if len(found) > 1:
+        raise UsageError(f"there are {len(found)} servers: {', '.join(found)}; name one: llama-load capacity {found[0]}")
+    return found[0]
+
+
+def _lists_models(url: str) -> bool:
+    """Whether /v1/models answers, or asks for a key."""
+    try:
+        answer = requests.get(f"{url}/v1/models", timeout=LOOK_S, allow_redirects=False, stream=True)
+        answer.close()
+    except requests.RequestException:
+        return False
+    return answer.status_code in (200, 401, 403) and "json" in answer.headers.get("content-type", "")

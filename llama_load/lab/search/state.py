@@ -1,0 +1,122 @@
+"""state.json: how far a search is, for the web page and other programs. Rewritten whole when a probe begins or ends."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from llama_load.foreign_text import redacted
+from llama_load.lab.search.search_probe import ProbeResult, load_text
+from llama_load.run_folder import write_whole
+from llama_load.version import __version__
+
+STATE = "state.json"
+RUNNING, ENDED, INTERRUPTED, FAILED = STATES = ("running", "ended", "interrupted", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Hard limits of a search, server starts included; None: no limit."""
+
+    time_s: float | None = None
+    requests: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What is searched. `unit`: of the answer."""
+
+    vary: str
+    unit: str
+    share: float
+    objectives: Sequence[str]
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The probe that runs now. `run`: its run folder, below the search's; `began_s`: Unix time."""
+
+    number: int  # from 1
+    step: str
+    level: float
+    unit: str
+    requests: int
+    run: str
+    began_s: float
+
+
+class SearchState:
+    """The state of one search, kept in its folder."""
+
+    def __init__(self, folder: Path, searched: Searched, say: Callable[[str], None] = lambda _: None) -> None:
+        """`say` gets a sentence for each probe that ends now."""
+        self._file, self._searched, self._say = folder / STATE, searched, say
+        self._began_s = time.time()
+        self._present: Present | None = None
+        self._probes: list[ProbeResult] = []
+        self._spent_s = 0.0
+        self._write(RUNNING, "the first probe begins")
+
+    def began(self, probe: Present) -> None:
+        """A probe is sent."""
+        self._present = probe
+        self._write(RUNNING, f"probe {probe.number}, {probe.step}: {load_text(probe.level, probe.unit)}")
+
+    def ended(self, probe: ProbeResult, spent_s: float) -> None:
+        """A probe has ended, now or before an interruption. `spent_s`: the time that the search has taken so far."""
+        present, self._present, self._spent_s = self._present, None, spent_s
+        self._probes.append(probe)
+        met = f"{100 * probe.share:.1f} % of the requests met all objectives"
+        outcome = met if probe.counts else probe.fault
+        sentence = f"{load_text(probe.level, probe.unit)}: {outcome}"
+        self._write(RUNNING, sentence)
+        if present is not None:
+            self._say(f"probe {present.number}, {present.step}: {sentence} ({time.time() - present.began_s:.0f} s)")
+
+    def over(self, state: str, sentence: str) -> None:
+        """The search has ended, with its answer or the reason."""
+        self._present = None
+        self._write(state, sentence)
+
+    def bounds(self) -> tuple[float | None, float | None]:
+        """The highest load that met the objectives, and the lowest above it that did not, by the probes so far; None: none yet."""
+        of_level: dict[float, list[ProbeResult]] = {}
+        for probe in self._probes:
+            if probe.counts and probe.unit == self._searched.unit:
+                of_level.setdefault(probe.level, []).append(probe)
+        shares = {
+            level: sum(int(each.good.sum()) for each in probes) / sum(len(each.good) for each in probes)
+            for level, probes in of_level.items()
+        }
+        low = max((level for level, share in shares.items() if share >= self._searched.share), default=None)
+        missed = [level for level, share in shares.items() if share < self._searched.share]
+        return low, min((level for level in missed if low is None or level > low), default=None)
+
+    def _write(self, state: str, sentence: str) -> None:
+        low, high = self.bounds()
+        value: dict[str, Any] = {
+            "version": __version__,
+            "state": state,
+            "pid": os.getpid(),
+            "sentence": sentence,
+            "vary": self._searched.vary,
+            "unit": self._searched.unit,
+            "share": self._searched.share,
+            "objectives": list(self._searched.objectives),
+            "began_s": self._began_s,
+            "updated_s": time.time(),
+            "limits": asdict(self._searched.budget),
+            "spent": {"time_s": self._spent_s, "requests": sum(each.sent for each in self._probes)},
+            "low": low,
+            "high": high,
+            "present": None if self._present is None else asdict(self._present),
+            "probes": [each.as_json() for each in self._probes],
+        }
+        write_whole(self._file, redacted(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n").encode())

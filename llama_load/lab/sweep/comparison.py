@@ -1,0 +1,157 @@
+"""The comparison of a sweep: its tables, effects and charts, written as sweep.json, table.md and sweep.html."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from llama_load.foreign_text import fence, markdown, printable_lines, redacted
+from llama_load.lab.sweep.cells import expand
+from llama_load.lab.sweep.effects import Effect, effects
+from llama_load.lab.sweep.folder import DONE
+from llama_load.lab.sweep.grammar import AS_WRITTEN, CHINESE, ENGLISH
+from llama_load.lab.sweep.llama_bench_rows import rows_of_file
+from llama_load.lab.sweep.rows import Row, rows_of
+from llama_load.lab.sweep.runner import Sweep
+from llama_load.lab.sweep.running_server import MEMORY
+from llama_load.lab.sweep.sweep_markdown import report_lines, terminal_table
+from llama_load.lab.sweep.sweep_page import page
+from llama_load.lab.sweep.sweep_tables import MadeTable, make_tables
+from llama_load.run_folder import write_whole
+from llama_load.units import quantity
+from llama_load.version import __version__
+
+JSON, MARKDOWN, HTML = "sweep.json", "table.md", "sweep.html"
+MOST_MEMORY_BYTES = 64 * 1024
+# Headings beside those of columns.
+WORDS = {
+    ENGLISH: {"effects": "Effects of settings", "notes": "Notes", "memory": "Memory breakdown"},
+    CHINESE: {"effects": "设置的影响", "notes": "备注", "memory": "内存占用"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SweepComparison:
+    """All that is known of a sweep: rows, the tables made of them, effects of settings, memory breakdowns by server, and notes."""
+
+    sweep: Sweep
+    rows: Sequence[Row]
+    tables: Sequence[MadeTable]
+    effects: Sequence[Effect]
+    memory: Sequence[tuple[str, str]]
+    notes: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        """The plan's title, or a general one."""
+        return self.sweep.plan.title or "Sweep"
+
+    @property
+    def failed(self) -> int:
+        """Cells without a whole run."""
+        return sum(self.sweep.outcome(cell).reason != "" for cell in self.sweep.cells)
+
+
+def compare_cells(sweep: Sweep) -> SweepComparison:
+    """Read the runs of all cells."""
+    rows = [
+        row for cell, place in zip(sweep.cells, places(sweep), strict=True) for row in rows_of(cell, sweep.outcome(cell), place)
+    ]
+    own = list(rows)
+    for file in sweep.plan.llama_bench_files:
+        rows += rows_of_file(Path(file), len(sweep.cells))
+    notes = []
+    for cell in sweep.cells:
+        name = cell.title + (f", repeat {cell.repeat}" if sweep.plan.repeats > 1 else "")
+        notes += [f"{name}: {note}" for note in sweep.folder.ended[cell.key].notes] if cell.key in sweep.folder.ended else []
+    tables = make_tables(sweep.plan, rows)
+    tables = [table for table in tables if table.rows] or tables  # without those of parts that were left out
+    return SweepComparison(sweep, rows, tables, effects(sweep.plan, own), _memory(sweep), list(dict.fromkeys(notes)))
+
+
+def places(sweep: Sweep) -> list[int]:
+    """Where each cell stands in the plan, whatever the order in which cells run."""
+    written = {cell.key: place for place, cell in enumerate(expand(replace(sweep.plan, order=AS_WRITTEN)))}
+    return [written[cell.key] for cell in sweep.cells]
+
+
+def write_comparison(found: SweepComparison) -> list[str]:
+    """Write the three files; the lines for a terminal are returned."""
+    folder = found.sweep.folder.path
+    write_whole(
+        folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(as_json(found)), indent=1).decode() + "\n").encode()
+    )
+    words = WORDS[found.sweep.plan.language]
+    sections = [(words["effects"], [effect.text for effect in found.effects]), (words["notes"], found.notes)]
+    lines = report_lines(found.title, found.tables, sections)
+    memory = {f"{words['memory']}: {name}": text for name, text in found.memory}
+    for name, text in memory.items():
+        marks = fence(text)
+        lines += [f"## {markdown(name)}", "", f"{marks}text", *text.splitlines(), marks, ""]
+    write_whole(folder / MARKDOWN, redacted("\n".join(lines)).encode())
+    over = f"{quantity(len(found.sweep.cells), 'cell')}, {found.failed} without a result"
+    html = page(
+        title=found.title, over=over, tables=found.tables, texts=sections, memory=memory, language=found.sweep.plan.language
+    )
+    write_whole(folder / HTML, redacted(html).encode())
+    printed = [line for table in found.tables for line in ["", *terminal_table(table)]]
+    for heading, sentences in sections:
+        printed += ["", f"{heading}:", *(f"  {sentence}" for sentence in sentences)] if sentences else []
+    for name, text in memory.items():
+        printed += ["", name, *text.splitlines()]
+    return printed
+
+
+def as_json(found: SweepComparison) -> dict[str, Any]:
+    """sweep.json: every cell with its run folder and outcome, the tables as texts and figures, the effects."""
+    sweep = found.sweep
+    cells = []
+    for cell in sweep.cells:
+        outcome, entry = sweep.outcome(cell), sweep.folder.ended.get(cell.key)
+        cells.append({
+            "title": cell.title,
+            "server": cell.server.name,
+            "settings": cell.settings,
+            "workload": cell.workload.label,
+            "load": cell.load.label,
+            "repeat": cell.repeat,
+            "status": "not run" if entry is None else entry.status,
+            "reason": outcome.reason,
+            "run": str(outcome.folder.relative_to(sweep.folder.path)) if entry is not None and entry.status == DONE else None,
+            "took_s": None if entry is None else entry.took_s,
+            "extra": outcome.extra,
+            "notes": [] if entry is None else entry.notes,
+        })  # fmt: skip
+    return {
+        "version": __version__,
+        "title": found.title,
+        "cells": cells,
+        "tables": [
+            {
+                "title": table.title,
+                "columns": [head.name for head in table.heads],
+                "rows": [[{"text": cell.text, "best": cell.best, "value": cell.value} for cell in row] for row in table.rows],
+                "notes": table.notes,
+            }
+            for table in found.tables
+        ],
+        "effects": [asdict(effect) for effect in found.effects],
+        "memory": dict(found.memory),
+    }
+
+
+def _memory(sweep: Sweep) -> list[tuple[str, str]]:
+    """The memory breakdowns that servers printed, each once, with the first cell that it is of."""
+    found: dict[str, str] = {}
+    for cell in sweep.cells:
+        file = sweep.folder.servers / cell.folder / MEMORY
+        if file.is_file():
+            with file.open("rb") as opened:
+                text = printable_lines(opened.read(MOST_MEMORY_BYTES).decode("utf-8", "replace").rstrip("\n"))
+            settings = ", ".join([cell.server.label, *(f"{name}={label}" for name, label in cell.settings.items())])
+            found.setdefault(settings, text)
+    return list(found.items())

@@ -1,0 +1,139 @@
+"""The folder of a sweep: its plan, a journal of the cells that have ended, their run folders, and the comparison.
+
+plan.yaml         the plan, as given (or made from --serve and --vary)
+cells.jsonl       a line per cell that has ended, appended and synced: what a killed sweep continues from
+runs/CELL/        the run folder of a cell, and CELL.log, what Locust printed
+servers/NAME/     what a server printed
+sweep.json table.md sweep.html      the comparison
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from llama_load.errors import UsageError
+from llama_load.foreign_files import read_foreign
+from llama_load.lab.sweep.cells import Cell
+from llama_load.run_folder import FolderLock, lock_folder, write_whole
+
+PLAN, CELLS, ABOUT = "plan.yaml", "cells.jsonl", "about.json"
+DONE, FAILED, PERPLEXITY = "done", "failed", "perplexity"
+SERVERS = "servers"
+MOST_JOURNAL_BYTES = 256 << 20
+
+
+class Ended(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of the journal: a cell that ended (done or failed), or the perplexity of a server."""
+
+    key: str
+    status: str
+    title: str = ""
+    reason: str = ""
+    exit_code: int | None = None
+    took_s: float = 0.0
+    extra: dict[str, float] = {}
+    extra_reasons: dict[str, str] = {}
+    notes: list[str] = []
+
+
+class About(msgspec.Struct, frozen=True):
+    """Which cells the sweep has: changed plans are recognized by it."""
+
+    digest: str
+    cells: list[str]
+    version: str
+
+
+class SweepFolder:
+    """An open sweep folder; nobody else may write to it."""
+
+    def __init__(self, path: Path, lock: FolderLock, ended: dict[str, Ended]) -> None:
+        self.path, self._lock, self.ended = path, lock, ended
+        self.runs, self.servers = path / "runs", path / SERVERS
+
+    def note(self, entry: Ended) -> None:
+        """Append an entry to the journal, synced to disk."""
+        with (self.path / CELLS).open("ab") as file:
+            file.write(msgspec.json.encode(entry) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.ended[entry.key] = entry
+
+    def run_of(self, cell: Cell) -> Path:
+        """The run folder of a cell."""
+        return self.runs / cell.folder
+
+    def put_aside(self, cell: Cell) -> None:
+        """Rename the folder of an earlier try that did not end: CELL.unfinished-1."""
+        folder = self.run_of(cell)
+        if folder.exists():
+            number = next(n for n in range(1, 10_000) if not folder.with_name(f"{folder.name}.unfinished-{n}").exists())
+            folder.rename(folder.with_name(f"{folder.name}.unfinished-{number}"))
+
+    def close(self) -> None:
+        """Give the folder free."""
+        self._lock.release()
+
+
+def open_folder(path: Path, cells: Sequence[Cell], plan_text: bytes, version: str, *, accept_changes: bool = False) -> SweepFolder:
+    """A new sweep folder, or one to continue. UsageError: it holds something else, another sweep writes to it, or its plan has
+    changed and that was not accepted."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"the folder {path} cannot be made: {error.strerror}; give another --out") from None
+    if any(path.iterdir()) and not (path / ABOUT).is_file():
+        raise UsageError(f"{path} has other files; give --out a new folder, or that of a sweep to continue it")
+    lock = lock_folder(path)
+    if lock is None:
+        raise UsageError(f"another sweep writes to {path}; wait for its end, or give another --out")
+    try:
+        about = About(_digest(cells), [cell.key for cell in cells], version)
+        before = _about(path)
+        if before is not None and before.digest != about.digest and not accept_changes:
+            same = len(set(before.cells) & set(about.cells))
+            raise UsageError(
+                f"the plan has changed since {path} was begun: {same} of its {len(about.cells)} cells are the same; "
+                "give another --out, or --accept-changes to keep those and run the others"
+            )
+        (path / "runs").mkdir(exist_ok=True)
+        (path / SERVERS).mkdir(exist_ok=True)
+        write_whole(path / PLAN, plan_text)
+        write_whole(path / ABOUT, msgspec.json.encode(about))
+        return SweepFolder(path, lock, read_journal(path))
+    except BaseException:
+        lock.release()
+        raise
+
+
+def read_journal(path: Path) -> dict[str, Ended]:
+    """The entries by key, the last one of each. A line that a crash cut off is left out."""
+    ended: dict[str, Ended] = {}
+    try:
+        with (path / CELLS).open("rb") as file:
+            lines = file.read(MOST_JOURNAL_BYTES).split(b"\n")
+    except OSError:
+        return ended
+    for line in lines:
+        try:
+            entry = msgspec.json.decode(line, type=Ended)
+        except (ValueError, RecursionError):
+            continue
+        ended[entry.key] = entry
+    return ended
+
+
+def _about(path: Path) -> About | None:
+    try:
+        return msgspec.json.decode(read_foreign(path / ABOUT), type=About)
+    except (OSError, ValueError, RecursionError):  # msgspec's exceptions are ValueErrors
+        return None
+
+
+def _digest(cells: Sequence[Cell]) -> str:
+    return hashlib.sha256("\n".join(sorted(cell.key for cell in cells)).encode()).hexdigest()

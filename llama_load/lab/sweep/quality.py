@@ -1,0 +1,114 @@
+"""Perplexity of the servers of a sweep, once for every server setting."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+
+from llama_load.bundled import bundled
+from llama_load.errors import LlamaLoadError, RunError, UsageError
+from llama_load.foreign_text import keep_secret, printable
+from llama_load.lab.perplexity.binary import perplexity_of, tokens_of
+from llama_load.lab.perplexity.perplexity_servers import score_text
+from llama_load.lab.sweep.cells import Cell
+from llama_load.lab.sweep.folder import PERPLEXITY, Ended, SweepFolder
+from llama_load.lab.sweep.plan import PerplexityPlan
+from llama_load.lab.sweep.running_server import digest
+from llama_load.lab.sweep.server_spec import model_path
+from llama_load.targets.control import control_session
+from llama_load.targets.probe import Wanted
+from llama_load.targets.tokenize import NotCounted, tokenization
+from llama_load.wire.tls import TlsOptions
+
+API_KEY = "LLAMA_LOAD_API_KEY"
+TEXT = "datasets/perplexity_text.txt"
+MOST_TEXT_BYTES = 64 << 20
+NAMES = ("perplexity", "bits_per_byte")
+Found = tuple[dict[str, float], dict[str, str]]
+
+
+class QualityOf:
+    """Measures what the plan asks for, and remembers it in the sweep's journal."""
+
+    def __init__(self, plan: PerplexityPlan | None, folder: SweepFolder) -> None:
+        self._plan, self._folder = plan, folder
+
+    def is_missing(self, cell: Cell) -> bool:
+        """Whether the server of this cell has not been scored yet."""
+        return self._plan is not None and self._key(cell) not in self._folder.ended
+
+    def of(self, cell: Cell, url: str) -> Found:
+        """Figures and reasons of the server of a cell, which runs at `url`."""
+        if self._plan is None:
+            return {}, {}
+        key = self._key(cell)
+        if key not in self._folder.ended:
+            figures, reasons = _measured(self._plan, cell, url)
+            self._folder.note(Ended(key, PERPLEXITY, cell.server.label, extra=figures, extra_reasons=reasons))
+        entry = self._folder.ended[key]
+        return dict(entry.extra), dict(entry.extra_reasons)
+
+    def _key(self, cell: Cell) -> str:
+        assert self._plan is not None
+        return f"perplexity {asdict(self._plan)} {digest(cell.server)}"
+
+
+def read_text(path: str) -> tuple[Path, str]:
+    """The text to score: a file, or the bundled one. UsageError: it cannot be read, is no UTF-8, is empty or too large."""
+    file = Path(path) if path else bundled(TEXT)
+    try:
+        if file.stat().st_size > MOST_TEXT_BYTES:
+            raise UsageError(f"{file} is larger than {MOST_TEXT_BYTES >> 20} MiB; score a part of it")
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the text {file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the text {file} is not UTF-8") from None
+    if not text.strip():
+        raise UsageError(f"the text {file} is empty")
+    return file, text
+
+
+def headers_from_environment() -> tuple[tuple[str, str], ...]:
+    """The header with the API key that runs get from the environment, too; none without a key."""
+    key = os.environ.get(API_KEY, "")
+    keep_secret([key])
+    return (("Authorization", f"Bearer {key}"),) if key else ()
+
+
+def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
+    model = model_path(cell.server)
+    stride = plan.stride or plan.context // 2
+    try:
+        if plan.binary and model is not None and model.suffix == ".gguf":
+            return by_binary(plan, model, url)
+        score = score_text(Wanted(url, headers_from_environment()), read_text(plan.text)[1], plan.context, stride)
+    except LlamaLoadError as error:
+        return {}, dict.fromkeys(NAMES, printable(str(error), 300))
+    figures = {"perplexity": score.perplexity}
+    return figures | ({} if score.bits_per_byte is None else {"bits_per_byte": score.bits_per_byte}), {}
+
+
+def by_binary(plan: PerplexityPlan, model: Path, url: str) -> Found:
+    """Perplexity by llama-perplexity; bits per byte where llama-tokenize or the server at `url` ("": none) counts tokens."""
+    file, text = read_text(plan.text)
+    found = perplexity_of(plan.binary, model, file, plan.context, shlex.split(plan.args))
+    figures = {"perplexity": found.estimate} | ({} if found.error is None else {"perplexity_error": found.error})
+    try:
+        tokens = tokens_of(plan.binary, model, file) or _counted_by_server(url, text)
+    except (NotCounted, RunError) as error:
+        return figures, {"bits_per_byte": printable(str(error), 300)}
+    return figures | {"bits_per_byte": math.log2(found.estimate) * tokens / len(text.encode())}, {}
+
+
+def _counted_by_server(url: str, text: str) -> int:
+    """NotCounted: there is no server, or it counts none."""
+    if not url:
+        raise NotCounted("no llama-tokenize beside the program, and no server (--host) that counts the tokens of the text")
+    counter = tokenization(control_session(headers_from_environment(), TlsOptions()), url.rstrip("/"), None)
+    if counter is None:
+        raise NotCounted("the server counts no tokens")
+    return counter.count([text])[0]

@@ -1,0 +1,131 @@
+"""The server of the cells: started, kept or restarted between them, its prompt cache emptied."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import requests
+
+from llama_load.foreign_text import redacted
+from llama_load.lab.sweep.cells import Cell
+from llama_load.lab.sweep.grammar import FIT, KEEP, URL
+from llama_load.lab.sweep.plan import PlannedServer
+from llama_load.lab.sweep.server_spec import spec_of
+from llama_load.serving.fit_params import fitted_flags
+from llama_load.serving.launch import Server, serving
+
+ASK_WITHIN_S = 10.0
+MOST_SLOTS = 1024
+MEMORY, FITTED = "memory.log", "fit_param.cmd"
+_MEMORY_LINE = re.compile(rb"memory.?breakdown", re.IGNORECASE)
+MOST_LOG_BYTES = 64 << 20
+
+
+@dataclass(slots=True)
+class Ready:
+    """A server that is ready for a cell. `start_s`: it was started for this cell alone; None if it was kept or is a URL."""
+
+    url: str
+    start_s: float | None
+    note: str = ""
+
+
+class CellServer(Protocol):
+    """The server of a cell, however it is kept."""
+
+    def ready_for(self, cell: Cell) -> Ready:
+        """The server of a cell, started or kept. UsageError, RunError: it cannot be started."""
+
+    def has_ended(self) -> str:
+        """Why the server ended; empty while it runs."""
+
+    def stop(self) -> None:
+        """Stop the server, if one runs."""
+
+
+class RunningServer:
+    """At most one server at a time."""
+
+    def __init__(self, folder: Path, after_a_cell: str, *, empties_cache: bool) -> None:
+        self._folder, self._keeps, self._empties_cache = folder, after_a_cell == KEEP, empties_cache
+        self._stack = ExitStack()
+        self._server: Server | None = None
+        self._settings = ""
+        self._log_folder: Path | None = None
+
+    def ready_for(self, cell: Cell) -> Ready:
+        """The server of a cell, started or kept. UsageError, RunError: it cannot be started."""
+        if cell.server.kind == URL:
+            self.stop()
+            url = str(cell.server.settings[URL]).rstrip("/")
+            return Ready(url, None, empty_cache(url) if self._empties_cache else "")
+        settings = digest(cell.server)
+        if self._keeps and self._server is not None and self._settings == settings and not self._server.ended():
+            return Ready(self._server.url, None, empty_cache(self._server.url) if self._empties_cache else "")
+        self.stop()
+        self._log_folder = self._folder / cell.folder
+        spec = spec_of(cell.server)
+        if program := str(cell.server.settings.get(FIT, "")):  # while nothing of the server is in memory
+            self._log_folder.mkdir(parents=True, exist_ok=True)
+            flags = fitted_flags(program, (*(("-m", spec.model) if spec.model else ()), *spec.args), spec.env)
+            (self._log_folder / FITTED).write_text(f"{redacted(flags)}\n", encoding="utf-8")
+        self._server = self._stack.enter_context(serving(spec, self._log_folder))
+        self._settings = settings
+        return Ready(self._server.url, self._server.start_s)
+
+    def has_ended(self) -> str:
+        """Why the server ended; empty while it runs."""
+        return self._server.ended() if self._server is not None else ""
+
+    def cell_over(self) -> None:
+        """Stop the server unless it is kept."""
+        if not self._keeps:
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop the server, if one runs, and keep its memory breakdown."""
+        self._server, self._settings = None, ""
+        self._stack.close()
+        if self._log_folder is not None:
+            _keep_memory_lines(self._log_folder)
+            self._log_folder = None
+
+
+def digest(server: PlannedServer) -> str:
+    """All settings of a server as text."""
+    return msgspec.json.encode(asdict(server), order="sorted").decode()
+
+
+def empty_cache(url: str) -> str:
+    """Empty the server's prompt cache: llama-server's slots are erased, vLLM's prefix cache is reset. A sentence if it refuses."""
+    try:
+        slots: Any = requests.get(f"{url}/slots", timeout=ASK_WITHIN_S)
+        if slots.status_code == 200:
+            numbers = [slot["id"] for slot in slots.json()[:MOST_SLOTS]]
+            answers = [requests.post(f"{url}/slots/{int(number)}?action=erase", timeout=ASK_WITHIN_S) for number in numbers]
+            if all(answer.status_code == 200 for answer in answers):
+                return ""
+            return "the prompt cache was not emptied: llama-server erases slots only with --slot-save-path"
+        if requests.post(f"{url}/reset_prefix_cache", timeout=ASK_WITHIN_S).status_code == 200:
+            return ""
+    except (requests.RequestException, ValueError, KeyError, TypeError):
+        pass
+    return "the prompt cache was not emptied: the server has no request for that (vLLM needs VLLM_SERVER_DEV_MODE=1)"
+
+
+def _keep_memory_lines(folder: Path) -> None:
+    """memory.log: the lines of the memory breakdown that llama.cpp prints when it ends."""
+    log, memory = folder / "server.log", folder / MEMORY
+    if memory.exists() or not log.is_file():
+        return
+    with log.open("rb") as file:
+        lines = [line for line in file.read(MOST_LOG_BYTES).splitlines(keepends=True) if _MEMORY_LINE.search(line)]
+    heads = [place for place, line in enumerate(lines) if b"[MiB]" in line]
+    lines = lines[heads[-1] :] if heads else lines  # it is printed at the start, too
+    if lines:
+        memory.write_bytes(b"".join(lines))

@@ -1,0 +1,86 @@
+"""A planned server as a `ServerSpec`, and what tables say of it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from llama_load.errors import UsageError
+from llama_load.lab.sweep.grammar import COMMANDS, FIT, URL, WORDS
+from llama_load.lab.sweep.plan import PlannedServer
+from llama_load.serving.spec import ServerSpec
+
+_NAMES = {"llama-server": "llama.cpp", "embedded": "llama.cpp", "vllm": "vLLM", "llama-cpp-python": "llama-cpp-python"}
+
+
+def spec_of(server: PlannedServer) -> ServerSpec:
+    """How to start it. UsageError: quotes that are not closed, or what `ServerSpec` refuses."""
+    fields: dict[str, Any] = {}
+    for name, value in server.settings.items():
+        if name == FIT:
+            continue
+        if name in WORDS:
+            fields[name.replace("-", "_")] = words(value)
+        elif name in COMMANDS:
+            fields[name.replace("-", "_")] = tuple(words(command) for command in value)
+        elif name == "env":
+            fields[name] = {key: str(each) for key, each in value.items()}
+        else:
+            fields[name.replace("-", "_")] = value
+    return ServerSpec(kind=server.kind, **fields)  # type: ignore[arg-type] # a key of grammar.KINDS
+
+
+def words(value: Any) -> tuple[str, ...]:
+    """The words of a command line, given as a text or several; no shell reads them."""
+    texts = [value] if isinstance(value, str) else value
+    try:
+        return tuple(word for text in texts for word in shlex.split(str(text)))
+    except ValueError as error:
+        raise UsageError(f"the command {' '.join(map(str, texts))!r} cannot be read: {error}") from None
+
+
+def words_of(server: PlannedServer) -> tuple[str, ...]:
+    """The words of the server's arguments; none of a URL."""
+    try:
+        return words(server.settings.get("args", []))
+    except UsageError:
+        return ()
+
+
+def backend_name(kind: str) -> str:
+    """llama-server -> llama.cpp."""
+    return _NAMES.get(kind, kind)
+
+
+def model_path(server: PlannedServer) -> Path | None:
+    """The model's file or folder, if it is one on this machine."""
+    given = str(server.settings.get("model") or _after_flag(server, "-m", "--model"))
+    if not given or server.kind == URL:
+        return None
+    path = Path(given).expanduser()
+    return path if path.exists() else None
+
+
+def model_name(server: PlannedServer) -> str:
+    """The name of a file or folder, else what was given: meta-llama/Llama-2-7b-chat-hf."""
+    given = str(server.settings.get("model") or _after_flag(server, "-m", "--model"))
+    if not given:
+        return "small random model" if server.kind == "embedded" else ""
+    return Path(given).name if given.endswith(".gguf") or Path(given).exists() else given
+
+
+def uses_rpc(server: PlannedServer) -> bool:
+    """Whether it computes on RPC workers."""
+    return bool(server.settings.get("rpc") or server.settings.get("rpc-workers"))
+
+
+def gpu_count(server: PlannedServer) -> str:
+    """The number of devices that CUDA_VISIBLE_DEVICES names; empty if it is not set."""
+    devices = str(server.settings.get("env", {}).get("CUDA_VISIBLE_DEVICES", ""))
+    return str(len([each for each in devices.split(",") if each.strip()])) if devices else ""
+
+
+def _after_flag(server: PlannedServer, *flags: str) -> str:
+    arguments = words_of(server)
+    return next((arguments[place + 1] for place, word in enumerate(arguments[:-1]) if word in flags), "")

@@ -1,0 +1,221 @@
+"""What a value of a plan may look like: each shape checks a node and describes itself as JSON Schema."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from llama_load.foreign_text import printable
+from llama_load.lab.sweep.located import Faults, Node
+from llama_load.units import quantity
+
+
+class Shape(Protocol):
+    """What `check` accepts, `schema` describes."""
+
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
+        """The plain value; None, and a fault, if the node has another shape."""
+
+    def schema(self) -> dict[str, Any]:
+        """The same as JSON Schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text, or a number read as one; `choices` limits it."""
+
+    choices: tuple[str, ...] = ()
+
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
+        """The text."""
+        if isinstance(node.value, bool) or not isinstance(node.value, str | int | float | datetime.date):
+            return _other(node, where, "a text", faults)
+        text = str(node.value)
+        if self.choices and text not in self.choices:
+            return _other(node, where, f"one of {', '.join(self.choices)}", faults)
+        return text
+
+    def schema(self) -> dict[str, Any]:
+        """A string; numbers too, which YAML does not quote."""
+        return {"enum": list(self.choices)} if self.choices else {"type": ["string", "number"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number within bounds."""
+
+    least: float = 0
+    most: float = 1e9
+    is_whole: bool = False
+
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
+        """The number."""
+        value = node.value
+        kinds = int if self.is_whole else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not self.least <= value <= self.most:
+            return _other(node, where, f"a {'whole ' * self.is_whole}number from {self.least:g} to {self.most:g}", faults)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """A number with its bounds."""
+        return {"type": "integer" if self.is_whole else "number", "minimum": self.least, "maximum": self.most}
+
+
+@dataclass(frozen=True, slots=True)
+class YesNo:
+    """true or false."""
+
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
+        """The value."""
+        return node.value if isinstance(node.value, bool) else _other(node, where, "true or false", faults)
+
+    def schema(self) -> dict[str, Any]:
+        """A boolean."""
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A text, a number, or true or false."""
+
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
+        """The value."""
+        if not isinstance(node.value, str | int | float | bool):
+            return _other(node, where, "a text, a number, or true or false", faults)
+        return node.value
+
+    def schema(self) -> dict[str, Any]:
+        """Any of the three."""
+        return {"type": ["string", "number", "boolean"]}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list of values of one shape; with `or_one` also a single value."""
+
+    item: Shape
+    least: int = 1
+    or_one: bool = False
+
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
+        """The values."""
+        if not isinstance(node.value, list):
+            return [self.item.check(node, where, faults)] if self.or_one else _other(node, where, "a list", faults)
+        if len(node.value) < self.least:
+            return _other(node, where, f"a list of at least {quantity(self.least, 'value')}", faults)
+        return [self.item.check(each, f"{where}[{number}]", faults) for number, each in enumerate(node.value, 1)]
+
+    def schema(self) -> dict[str, Any]:
+        """An array."""
+        array = {"type": "array", "items": self.item.schema(), "minItems": self.least}
+        return {"anyOf": [array, self.item.schema()]} if self.or_one else array
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """Values of one shape by names that the plan chooses."""
+
+    item: Shape
+    least: int = 0
+
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
+        """The values by name."""
+        if not isinstance(node.value, dict):
+            return _other(node, where, "names with values", faults)
+        if len(node.value) < self.least:
+            return _other(node, where, f"at least {self.least} name", faults)
+        return {name: self.item.check(each, f"{where}.{name}", faults) for name, each in node.value.items()}
+
+    def schema(self) -> dict[str, Any]:
+        """An object with any properties."""
+        return {"type": "object", "additionalProperties": self.item.schema(), "minProperties": self.least}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of an object: its shape and what it means."""
+
+    shape: Shape
+    help: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """Fixed keys; `one_of` names keys of which exactly one is given. `or_text`: a text instead stands for this key."""
+
+    keys: Mapping[str, Key]
+    one_of: tuple[str, ...] = ()
+    or_text: str = ""
+
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
+        """The values of the keys given."""
+        if self.or_text and isinstance(node.value, str):
+            return {self.or_text: self.keys[self.or_text].shape.check(node, where, faults)}
+        if not isinstance(node.value, dict):
+            return _other(node, where, f"keys such as {', '.join(list(self.keys)[:3])}", faults)
+        found = {}
+        for name, each in node.value.items():
+            place = f"{where}.{name}" if where else name
+            if name not in self.keys:
+                faults.add(each, f"{place}: there is no such key; {_nearest(name, self.keys)}")
+            else:
+                found[name] = self.keys[name].shape.check(each, place, faults)
+        for name, key in self.keys.items():
+            if key.required and name not in node.value:
+                faults.add(node, f"{where + ': ' if where else ''}{name} is missing: {key.help}")
+        if self.one_of and len(given := [name for name in self.one_of if name in node.value]) != 1:
+            has = " and ".join(given) or "none"
+            faults.add(node, f"{where}: give exactly one of {', '.join(self.one_of)}; it has {has}")
+        return found
+
+    def schema(self) -> dict[str, Any]:
+        """An object with these properties."""
+        described = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {name: key.shape.schema() | {"description": key.help} for name, key in self.keys.items()},
+        }
+        if required := [name for name, key in self.keys.items() if key.required]:
+            described["required"] = required
+        if self.one_of:
+            described["oneOf"] = [{"required": [name]} for name in self.one_of]
+        return {"anyOf": [described, {"type": "string"}]} if self.or_text else described
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Another shape, with a further check of its value: `fault` returns a sentence, or nothing if it is good."""
+
+    shape: Shape
+    fault: Callable[[Any], str] = field(compare=False)
+
+    def check(self, node: Node, where: str, faults: Faults) -> Any:
+        """The value of the other shape."""
+        before = len(faults.found)
+        value = self.shape.check(node, where, faults)
+        if len(faults.found) == before and (sentence := self.fault(value)):
+            faults.add(node, f"{where}: {sentence}")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """That of the other shape."""
+        return self.shape.schema()
+
+
+def _other(node: Node, where: str, wanted: str, faults: Faults) -> Any:
+    kinds = {dict: "keys with values", list: "a list", type(None): "nothing"}
+    if node.value in ([], {}):
+        kinds = {dict: "no keys", list: "an empty list"}
+    got = kinds.get(type(node.value)) or repr(printable(str(node.value), 40))
+    faults.add(node, f"{where or 'the plan'} must be {wanted}, got {got}")
+    return None
+
+
+def _nearest(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"

@@ -1,0 +1,77 @@
+"""sweep.html: the tables of a sweep and a bar chart per figure, in one file that opens without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from llama_load.foreign_text import printable
+from llama_load.lab.sweep.grammar import CHINESE
+from llama_load.lab.sweep.sweep_tables import MadeTable
+from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, colour, figure, hover, page_script, style_sheet
+from llama_load.reports.html.page import environment, policy
+from llama_load.reports.html.plot import Field, factor_range, source
+
+MOST_BARS, MOST_CHARTS = 40, 24
+MOST_LABEL = 40
+
+
+def page(
+    *,
+    title: str,
+    over: str,
+    tables: Sequence[MadeTable],
+    texts: Sequence[tuple[str, Sequence[str]]],
+    memory: Mapping[str, str],
+    language: str,
+    drawn: Sequence[Chart] | None = None,
+) -> str:
+    """The whole page: tables, charts (`drawn`, or bars of each column), sections of sentences (`texts`), memory by server."""
+    charts = ChartPage()
+    numbered = [(charts.add(chart), chart) for chart in (_charts(tables)[:MOST_CHARTS] if drawn is None else drawn)]
+    scripts = [bokeh_script(), page_script()] if numbered else []
+    return (
+        environment()
+        .get_template("sweep.html.j2")
+        .render(
+            language=language,
+            title=title,
+            over=over,
+            policy=policy(scripts),
+            style=style_sheet(),
+            tables=tables,
+            charts_title="图表" if language == CHINESE else "Charts",
+            charts=numbered,
+            sections=[(name, sentences) for name, sentences in texts if sentences],
+            memory=list(memory.items()),
+            json=charts.json() if numbered else "",
+            scripts=scripts,
+        )
+    )
+
+
+def _charts(tables: Sequence[MadeTable]) -> list[Chart]:
+    """A chart for every column of figures of every table with two rows or more."""
+    return [chart for table in tables for place in range(len(table.heads)) if (chart := _bars(table, place)) is not None]
+
+
+def _bars(table: MadeTable, place: int) -> Chart | None:
+    rows = [(row, row[place].value) for row in table.rows if row[place].value is not None][:MOST_BARS]
+    if len(rows) < 2 or len({value for _, value in rows}) < 2:
+        return None
+    texts = [index for index in range(len(table.heads)) if all(row[index].value is None for row in table.rows)]
+    # Columns that are the same in every row name no bar.
+    naming = [index for index in texts if len({row[index].text for row in table.rows}) > 1]
+    names: list[str] = []
+    for number, (row, _) in enumerate(rows, 1):
+        name = " ".join(row[index].text for index in naming)[:MOST_LABEL] or str(number)
+        names.append(name if name not in names else f"{name} ({number})")
+    names = [printable(name) for name in names]
+    head = printable(table.heads[place].name)
+    values = [value for _, value in rows if value is not None]
+    plot = figure(head, "", height=60 + 26 * len(rows), y_range=factor_range(names[::-1]), zoom="both")
+    plot.x_range.set(start=min(0.0, *values))
+    data = source(name=names, value=values, colour=[colour("orange" if row[place].best else "blue") for row, _ in rows])
+    bars = plot.bars("name", None, "value", data, height=0.7, fill_color=Field("colour"), line_color=None)
+    hover(plot, [bars], [("", "@name"), (head, "@value{0.00}")])
+    summary = "; ".join(f"{name}: {row[place].text}" for name, (row, _) in zip(names, rows, strict=True))
+    return Chart(plot, " - ".join(filter(None, (table.title, head))), summary)

@@ -1,0 +1,312 @@
+"""Tables of a sweep: rows of equal settings become one, repeats a mean with its spread, the best is marked, what is missing has a
+reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from llama_load.lab.sweep.grammar import REQUESTS
+from llama_load.lab.sweep.plan import Column, Plan, Table
+from llama_load.lab.sweep.rows import CLIENT_TIMES, Row
+from llama_load.lab.sweep.values import BY_GPU, FACTS, HIGHER, LOWER, OF_REQUESTS, Value, describe
+from llama_load.metrics.check import BLURRED, CLIENT_BOUND
+
+MISSING = "NA"
+NOT_RANKED = "†"
+OF_SERVERS = ("perplexity", "bits_per_byte", "server_start_s")
+DIMENSIONS = ("server", "workload", "load", "concurrency")
+_PLACE_OF_REQUESTS = {value.key: place for place, value in enumerate(OF_REQUESTS)}
+_CLIENT_NOTE = f"{CLIENT_TIMES} from TTFT or TPOT, which include HTTP and the network: the server reports no timings of its own"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The mean of one value per run (or per request of a test), its sample standard deviation (None below two), and how many."""
+
+    mean: float
+    std: float | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table: its text, whether it is the best of its column, and the figure behind it."""
+
+    text: str
+    best: bool = False
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The heading of a column and its layout."""
+
+    name: str
+    align: str
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MadeTable:
+    """A table that is ready to be written."""
+
+    title: str
+    style: str
+    heads: tuple[Head, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...]
+
+
+def estimate(values: Sequence[float]) -> Estimate | None:
+    """Mean and sample standard deviation, sqrt(sum((x - mean)^2) / (n - 1)). 1, 2, 3: 2.0 ± 1.0."""
+    if not values:
+        return None
+    mean = math.fsum(values) / len(values)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)) if len(values) > 1 else None
+    return Estimate(mean, std, len(values))
+
+
+def make_tables(plan: Plan, rows: Sequence[Row]) -> list[MadeTable]:
+    """All tables that the plan asks for."""
+    made = []
+    for table in plan.tables or (default_table(plan, rows),):
+        chosen = [row for row in rows if _is_in(row, table.where)]
+        for name, part in _groups(chosen, table.group_by):
+            title = " - ".join(filter(None, (table.title, name)))
+            made.append(_of_requests(table, title, part, plan) if table.rows == REQUESTS else _of_cells(table, title, part, plan))
+    return made
+
+
+def default_table(plan: Plan, rows: Sequence[Row]) -> Table:
+    """All that varies, then the main figures: those of tests if there are tests."""
+    names = [*(["server"] if len(plan.servers) > 1 else []), *(setting.name for setting in plan.settings)]
+    names += ["workload"] if len(plan.workloads) > 1 else []
+    is_test = any(load.test for load in plan.loads)
+    names += ["test"] if is_test else ["load"] if len(plan.loads) > 1 else []
+    if not is_test and len({row.facts.get("concurrency") for row in rows}) > 1:
+        names.append("concurrency")
+    searched = [load.search is not None for load in plan.loads]
+    figures = (
+        ["ts"]
+        if is_test
+        else []
+        if all(searched)
+        else ["success_rate", "request_throughput", "output_throughput", "mean_ttft_ms", "mean_tpot_ms"]
+    )
+    figures += ["capacity", "capacity_interval", "binds"] if any(searched) else []
+    figures += ["perplexity", "bits_per_byte"] if plan.perplexity else []
+    return Table(tuple(Column(name) for name in [*(names or ["server"]), *figures]), title=plan.title)
+
+
+def _is_in(row: Row, where: Mapping[str, list[str]]) -> bool:
+    return all(row.fact(name) in map(str, values) for name, values in where.items())
+
+
+def _groups(rows: Sequence[Row], name: str) -> Iterable[tuple[str, list[Row]]]:
+    if not name:
+        return [("", list(rows))]
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.fact(name), []).append(row)
+    return groups.items()
+
+
+def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> MadeTable:
+    """A row per request. Their figures are texts already."""
+    lines = []
+    notes = []
+    for row in rows:
+        if not row.requests:
+            notes.append(f"{MISSING}: {_name(row, plan)}: {row.reason or 'no request succeeded, or there were over 64'}")
+        for request in row.requests:
+            texts = []
+            for column in table.columns:
+                place = _PLACE_OF_REQUESTS.get(column.value)
+                text = row.fact(column.value) if place is None else request[place]
+                texts.append(column.labels.get(text, text))
+            lines.append(texts)
+    for name in reversed(table.sort_by):
+        place = next((place for place, column in enumerate(table.columns) if column.value == name), None)
+        if place is not None:
+            lines.sort(key=lambda texts: texts[place])
+    cells = tuple(tuple(Cell(text) for text in texts) for texts in lines)
+    return MadeTable(
+        title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])]))
+    )
+
+
+def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> MadeTable:
+    """A row per combination of settings, with repeats merged; settings that a column fixes by `where` are merged too."""
+    table = _with_gpus(table, rows)
+    fixed = {name for column in table.columns for where in (column.where, column.against) for name in where} | {"repeat"}
+    names = [name for name in (*DIMENSIONS, *(setting.name for setting in plan.settings)) if name not in fixed]
+    merged: dict[tuple[str, ...], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.place):
+        merged.setdefault(tuple(row.fact(name) for name in names), []).append(row)
+    groups = list(merged.values())
+    for name in reversed(table.sort_by):
+        groups.sort(key=lambda group: _natural(group[0].fact(name)))
+    notes: list[str] = []
+    columns = [_column(column, groups, plan, notes) for column in table.columns]
+    cells = tuple(dict.fromkeys(zip(*columns, strict=True))) if groups else ()  # what is of the server alone is there once
+    unranked = [group for group in groups if not all(row.is_ranked or row.reason for row in group)]
+    if any(describe(column.value).best and column.value not in OF_SERVERS for column in table.columns):
+        for group in unranked:
+            causes = dict.fromkeys(row.cause for row in group if not row.is_ranked and not row.reason)
+            notes.append(f"{NOT_RANKED} {_name(group[0], plan)}: not ranked: {'; '.join(causes)}")
+    notes += [note for group in groups for note in _doubts(group, plan)]
+    return MadeTable(
+        title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])]))
+    )
+
+
+def _with_gpus(table: Table, rows: Sequence[Row]) -> Table:
+    """The table with a column for each GPU of the row that has most, numbered from 0."""
+    count = max((sum(name.startswith(f"{BY_GPU}.") for name in row.figures) for row in rows), default=0)
+    columns: list[Column] = []
+    for column in table.columns:
+        several = [replace(column, value=f"{BY_GPU}.{n}", name=column.name and f"{column.name} {n}") for n in range(max(1, count))]
+        columns += several if column.value == BY_GPU else [column]
+    return replace(table, columns=tuple(columns))
+
+
+def _doubts(group: Sequence[Row], plan: Plan) -> Iterable[str]:
+    """What a reader of a row must know: repeats that are not in its figures, and figures that are partly the client's."""
+    failed = [row for row in group if row.reason]
+    if failed and len(failed) < len(group):
+        reasons = dict.fromkeys(row.reason for row in failed)
+        left_out = f"{len(failed)} of {len(group)} runs are not in its figures"
+        yield f"{NOT_RANKED} {_name(group[0], plan)}: {left_out}: {'; '.join(reasons)}"
+    # Tests use the server's own times where it reports them.
+    limited = [row for row in group if row.is_ranked and row.fact("verdict") in (CLIENT_BOUND, BLURRED) and not row.fact("test")]
+    if limited:
+        yield f"{_name(group[0], plan)}: {'; '.join(dict.fromkeys(row.cause for row in limited))}"
+
+
+def _natural(text: str) -> tuple[int, float, str]:
+    """Numbers by value, before texts."""
+    try:
+        return 0, float(text.removeprefix("c=")), text
+    except ValueError:
+        return 1, 0.0, text
+
+
+def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: list[str]) -> list[Cell]:
+    value = describe(column.value)
+    if value.is_text:
+        return [Cell(_fact(column, [row for row in group if _is_in(row, column.where)] or group)) for group in groups]
+    found = [_figure(column, group) for group in groups]
+    best = _best(column, value, groups, found)
+    cells = []
+    for group, each in zip(groups, found, strict=True):
+        own = [row for row in group if _is_in(row, column.where)]
+        if each is None and column.value.startswith(f"{BY_GPU}.") and not column.value.endswith(".0"):
+            cells.append(Cell(""))  # it has fewer GPUs than another
+            continue
+        if each is None:
+            cells.append(Cell(MISSING))
+            why = own[0].why_missing(column.value) if own else "there is no such cell"
+            notes.append(f"{MISSING}: {_name((own or group)[0], plan)}: {column.name or value.heading(plan.language)}: {why}"
+                         if own and not own[0].reason else f"{MISSING}: {_name((own or group)[0], plan)}: {why}")  # fmt: skip
+            continue
+        if column.against:
+            own += [row for row in group if _is_in(row, column.against)]
+        mark = next((row.marks[column.value] for row in own if column.value in row.marks), "")
+        if mark == CLIENT_TIMES:
+            notes.append(_CLIENT_NOTE)
+        if not mark and value.best and not _may_be_ranked(own, column):
+            mark = NOT_RANKED
+        text = _text(column, value, each) + (f" {mark}" if mark else "")
+        cells.append(
+            Cell(
+                text,
+                best is not None and round(each.mean, _decimals(column, value)) == best and _may_be_ranked(own, column),
+                each.mean,
+            )
+        )
+    return cells
+
+
+def _fact(column: Column, rows: Sequence[Row]) -> str:
+    if column.value == "repeats":
+        return str(len({row.repeat for row in rows}))
+    texts = dict.fromkeys(column.labels.get(text, text) for row in rows if (text := row.fact(column.value)))
+    return " / ".join(texts)
+
+
+def _figure(column: Column, group: Sequence[Row]) -> Estimate | None:
+    here = _estimate_of(column, group, column.where)
+    if not column.against or here is None:
+        return here
+    there = _estimate_of(column, group, column.against)
+    if there is None or not there.mean or not here.mean:
+        return None
+    mean = 100 * (1 - here.mean / there.mean) if column.loss_against else 1e3 / here.mean - 1e3 / there.mean
+    return Estimate(mean, None, here.count)
+
+
+def _estimate_of(column: Column, group: Sequence[Row], where: Mapping[str, list[str]]) -> Estimate | None:
+    """Over requests for values that have one per request, else over runs."""
+    rows = [row for row in group if _is_in(row, where) and not row.reason]
+    values = [value for row in rows for value in row.samples.get(column.value, [])]
+    if not values:
+        values = [value for row in rows if (value := row.number(column.value)) is not None]
+    found = estimate([value * column.scale for value in values])
+    # A figure that is measured once may have an error by itself: `perplexity_error` of perplexity.
+    own = next((error for row in rows if (error := row.number(f"{column.value}_error")) is not None), None)
+    return found if found is None or own is None or found.std else replace(found, std=own * column.scale)
+
+
+def _best(column: Column, value: Value, groups: Sequence[Sequence[Row]], found: Sequence[Estimate | None]) -> float | None:
+    """The best figure as it is printed, among at least two that may be ranked."""
+    choose = column.best or ("none" if column.against else value.best)
+    if choose not in (HIGHER, LOWER):
+        return None
+    ranked = [
+        round(each.mean, _decimals(column, value))
+        for group, each in zip(groups, found, strict=True)
+        if each is not None and _may_be_ranked([row for row in group if _is_in(row, column.where)], column)
+    ]
+    same_count = len({row.figures.get("completed") for group in groups for row in group if row.is_ranked}) == 1
+    if len(set(ranked)) < 2 or (column.value == "duration" and not same_count):
+        return None
+    return max(ranked) if choose == HIGHER else min(ranked)
+
+
+def _may_be_ranked(rows: Sequence[Row], column: Column) -> bool:
+    """What is of the server alone does not depend on the verdict of a load test."""
+    return all(row.is_ranked or (column.value in OF_SERVERS and not row.reason) for row in rows)
+
+
+def _decimals(column: Column, value: Value) -> int:
+    return ((2 if column.loss_against else 3) if column.against else value.decimals) if column.decimals is None else column.decimals
+
+
+def _text(column: Column, value: Value, found: Estimate) -> str:
+    decimals = _decimals(column, value)
+    text = f"{found.mean:.{decimals}f}"
+    if column.spread is not False and found.std is not None and not column.against:
+        text += f" ± {found.std:.{decimals}f}"
+    return text + column.unit
+
+
+def _heads(table: Table, plan: Plan, cells: Sequence[Sequence[Cell]]) -> tuple[Head, ...]:
+    heads = []
+    for column in table.columns:
+        value = describe(column.value)
+        align = column.align or ("left" if value.is_text else "right")
+        heads.append(Head(column.name or value.heading(plan.language), align, column.width))
+    return tuple(heads)
+
+
+def _name(row: Row, plan: Plan) -> str:
+    """The row as its notes name it: server, load, settings; the workload and the stage where there are several."""
+    skipped = {value.key for value in FACTS} - {"server", "load", *(setting.name for setting in plan.settings)}
+    texts = [
+        text if name in ("server", "load") else f"{name}={text}" for name, text in row.facts.items() if name not in skipped and text
+    ]
+    texts += [row.fact("workload")] if len(plan.workloads) > 1 and not row.fact("test") else []
+    texts += [row.fact("concurrency")] if row.is_stage else []
+    return ", ".join(texts)

@@ -1,0 +1,51 @@
+"""The tests of llama-bench as loads: ppN processes N prompt tokens, tgN generates N tokens, one request at a time.
+
+| test | prompt | answer | what is timed |
+|---|---|---|---|
+| ppN | N tokens with BOS; llama-server is told to cache none | 1 token | N / the server's prompt time |
+| ppN @ dD | N tokens behind D tokens that the cache holds since the warm-up | 1 token | N / the server's prompt time |
+| tgN | 8 tokens | N + 1 tokens | N / the server's time between the first token and the last: N decoding steps |
+| tgN @ dD | D tokens | N + 1 tokens | the same, at a context of D to D + N tokens |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llama_load.lab.sweep.grammar import TEST
+from llama_load.lab.sweep.locustfile_flags import merged
+from llama_load.lab.sweep.plan import FlagValues, Load
+
+REQUESTS = 5  # llama-bench's own number of repetitions
+SHORT_PROMPT = 8  # a prompt must have some text; llama-bench starts tg with BOS alone
+PROCESS = "pp"
+
+
+def parse_test(test: str) -> tuple[str, int]:
+    """`pp512` -> ("pp", 512). ValueError: no test."""
+    match = TEST.fullmatch(test)
+    if match is None:
+        raise ValueError(test)
+    return match[1], int(match[2])
+
+
+def loads_of_tests(tests: Sequence[str], depths: Sequence[int], flags: FlagValues, **rest: Any) -> list[Load]:
+    """A load per depth and test; the plan's own flags replace ours."""
+    loads = []
+    for depth in depths:
+        for test in tests:
+            label = f"{test} @ d{depth}" if depth else test
+            loads.append(Load(label, merged(_flags(test, depth), flags), test, depth, **rest))
+    return loads
+
+
+def _flags(test: str, depth: int) -> FlagValues:
+    kind, tokens = parse_test(test)
+    lengths: dict[str, int]
+    if kind == PROCESS:
+        lengths = {"input-len": tokens, "output-len": 1} | ({"prefix-len": depth} if depth else {})
+    else:
+        lengths = {"input-len": max(SHORT_PROMPT, depth), "output-len": tokens + 1}
+    common: dict[str, Any] = {"u": 1, "num-prompts": REQUESTS, "warmup": 1, "endpoint": "completions", "ignore-eos": True}
+    return {name: [value] for name, value in (common | lengths).items()}

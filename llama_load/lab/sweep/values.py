@@ -1,0 +1,143 @@
+"""What a column of a table can show, by name, with its headings in English and Chinese."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from llama_load.analysis.keys import threshold_keys
+from llama_load.lab.sweep.grammar import CHINESE, REQUESTS
+
+HIGHER, LOWER = "max", "min"
+# Percentiles that a run may report; a column of one that the run's --metric-percentiles lack is NA.
+_PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9)
+BY_GPU = "vram_by_gpu"
+CONSTANT, ARGUMENT, VARIABLE, PATH = "=", "arg:", "env:", "llama_load."
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value: its headings, digits behind the point, whether more or less is better, and what it is."""
+
+    key: str
+    english: str
+    chinese: str
+    help: str
+    decimals: int = 2
+    best: str = ""
+    is_text: bool = False
+
+    def heading(self, language: str) -> str:
+        """The heading in this language."""
+        return self.chinese if language == CHINESE else self.english
+
+
+def _text(key: str, english: str, chinese: str, help_: str) -> Value:
+    return Value(key, english, chinese, help_, is_text=True)
+
+
+FACTS = (
+    _text("server", "Server", "服务端", "the server's label"),
+    _text("backend", "Backend", "后端", "what the server is: llama.cpp, vLLM, llama-cpp-python, or the plan's own text"),
+    _text("model", "Model", "模型", "the model's file or name"),
+    _text(
+        "model_type",
+        "Model type",
+        "模型类型",
+        "architecture, size and quantization, as llama-bench prints them; from the .gguf file",
+    ),
+    _text("size", "Size", "大小", "bytes of the model's tensors, as llama-bench prints them"),
+    _text("file_size", "Size", "大小", "size of the .gguf file, or of the files in the model's folder, in GB of 10^9 bytes"),
+    _text("params", "Params", "参数量", "number of parameters, in billions, as llama-bench prints it"),
+    _text("quantization", "Quantization", "量化", "quantization of the .gguf file, such as Q4_K - Medium"),
+    _text("gpus", "GPUs", "显卡数量", "number of devices in CUDA_VISIBLE_DEVICES, else of detected GPUs"),
+    _text("server_threads", "Threads", "线程数", "threads that llama.cpp computes with, by the server's log"),
+    _text(
+        "accepted_by_position", "Accepted by position", "各位置接受率", "share of drafts whose first, second, … token was accepted"
+    ),
+    _text("workload", "Workload", "负载类型", "the workload's label"),
+    _text("load", "Load", "负载", "the load's label"),
+    _text(
+        "concurrency", "Concurrency", "并发", "requests in flight of the stage or the cell, such as c=8; in an open loop the rate"
+    ),
+    _text("test", "Test", "测试", "the test, such as pp512 or tg128 @ d4096"),
+    _text("depth", "Depth", "深度", "tokens in the context before the test"),
+    _text("repeats", "Repeats", "重复次数", "number of runs behind the row"),
+    _text("verdict", "Verdict", "判定", "the gravest word of the runs' verdicts"),
+    _text("capacity_interval", "95 % interval", "95 % 区间", "of a searched capacity: its interval, such as 19 to 21 users"),
+    _text("binds", "Binds", "受限于", "of a searched capacity: the objective that the fewest requests met above it"),
+    _text("reasons", "Failure Reasons", "失败原因", "classes of failed requests with their counts"),
+    _text("succeeded", "Succeeded", "成功请求", "successful requests of all, such as 12/20"),
+)
+FIGURES = (
+    Value("duration", "Duration (s)", "耗时 (s)", "duration of the measurement, s", best=LOWER),
+    Value("request_throughput", "Req/s", "请求/s", "successful requests per second", best=HIGHER),
+    Value("output_throughput", "Output Tok/s", "每秒生成 Tokens", "output tokens per second of all requests together", best=HIGHER),
+    Value("total_token_throughput", "Total Tok/s", "每秒总 Tokens", "prompt and output tokens per second", best=HIGHER),
+    Value("mean_ttft_ms", "Mean TTFT (ms)", "平均首 Token 延迟 (ms)", "mean time to first token, ms", best=LOWER),
+    Value("mean_tpot_ms", "Mean TPOT (ms)", "平均每 Token 耗时 (ms)", "mean time per output token, ms", best=LOWER),
+    Value("mean_e2el_ms", "Mean E2EL (ms)", "平均总延迟 (ms)", "mean end-to-end latency, ms", best=LOWER),
+    Value("success_rate", "Success Rate", "成功率", "successful requests in per cent of all that ended", 1, HIGHER),
+    Value("chars_per_s", "Chars/s", "每秒生成字符", "output characters per second", best=HIGHER),
+    Value(
+        "capacity", "Capacity", "容量", "of a load with `search`: the most users, or requests/s, within its objectives", best=HIGHER
+    ),
+    Value("server_start_s", "Start (s)", "启动耗时 (s)", "from starting the server's process until it was ready, s", best=LOWER),
+    Value(
+        "cold_start_s",
+        "Cold start (s)",
+        "冷启动首 Token (s)",
+        "server_start_s + TTFT of the first request; needs --warmup 0",
+        3,
+        LOWER,
+    ),
+    Value(
+        "ts", "t/s", "t/s", "tokens per second of a test: mean of the requests' own rates, ± their sample deviation", best=HIGHER
+    ),
+    Value("perplexity", "PPL", "困惑度", "perplexity of the text", 4, LOWER),
+    Value("bits_per_byte", "Bits/byte", "比特/字节", "bits per byte of the text: comparable between vocabularies", 4, LOWER),
+    Value(BY_GPU, "VRAM (MiB), GPU", "显存 (MiB) GPU", "memory of each GPU in use, a column per GPU, the peak of the run, MiB", 0),
+    Value("vram_mib", "VRAM (MiB)", "显存 (MiB)", "memory of all GPUs in use, the peak of the run, MiB", 0, LOWER),
+)
+# Of a table with a row per request.
+OF_REQUESTS = (
+    _text("task", "Task", "任务", "the request's workload"),
+    Value("elapse_s", "Elapse", "耗时", "E2EL, s", 1),
+    Value("tokens_per_s", "Tokens Per Second", "每秒 Tokens", "(prompt + output tokens) / E2EL", 1),
+    Value("prompt_per_s", "Prompt Per Second", "每秒提示 Tokens", "prompt tokens/s, the server's own if it reports them", 1),
+    Value("predict_per_s", "Predict Per Second", "每秒生成 Tokens", "output tokens/s, the server's own if it reports them", 2),
+    Value("prompt_tokens", "Prompt", "提示", "prompt tokens", 0),
+    Value("predict_tokens", "Predict", "生成", "output tokens", 0),
+)
+BY_KEY = {value.key: value for value in (*FACTS, *FIGURES, *OF_REQUESTS)}
+_REQUEST_KEYS = frozenset(value.key for value in OF_REQUESTS)
+
+
+def value_fault(name: str, settings: Collection[str], rows: str = "") -> str:
+    """Why a column cannot show this; empty if it can."""
+    if name.startswith((CONSTANT, ARGUMENT, VARIABLE, PATH)) or name in settings:
+        return ""
+    if name in _REQUEST_KEYS and rows != REQUESTS:
+        return f"{name} is a value of single requests; it needs rows: {REQUESTS}"
+    if name in BY_KEY or name in threshold_keys(_PERCENTILES):
+        return ""
+    near = difflib.get_close_matches(name, [*BY_KEY, *settings, *threshold_keys(_PERCENTILES)], 1)
+    return f"there is no value {name}; " + (f"did you mean {near[0]}?" if near else "docs/sweep-plans.md lists them")
+
+
+def describe(name: str) -> Value:
+    """The value's card; for keys of summary.json and settings one made from the name."""
+    if name in BY_KEY:
+        return BY_KEY[name]
+    if name.startswith(f"{BY_GPU}."):
+        card, number = BY_KEY[BY_GPU], name.removeprefix(f"{BY_GPU}.")
+        return replace(card, key=name, english=f"{card.english} {number}", chinese=f"{card.chinese} {number}")
+    if name in threshold_keys(_PERCENTILES):
+        is_rate = name.endswith(("throughput", "goodput"))
+        return Value(name, name, name, "a key of summary.json", best=HIGHER if is_rate else LOWER if name.endswith("_ms") else "")
+    if name.startswith(PATH):
+        return Value(name, name.removeprefix(PATH), name.removeprefix(PATH), "a figure below llama_load in summary.json")
+    for prefix in (CONSTANT, ARGUMENT, VARIABLE):
+        name = name.removeprefix(prefix)
+    return Value(name, name, name, "a setting", is_text=True)

@@ -1,0 +1,211 @@
+"""A whole tuning: the stages one after the other, each a race of runs of Locust, and the winning command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from llama_load.errors import RunError, UsageError
+from llama_load.foreign_text import redacted
+from llama_load.lab.sweep.cells import Cell, expand
+from llama_load.lab.sweep.folder import DONE, SweepFolder, open_folder
+from llama_load.lab.sweep.grammar import ENGLISH, URL
+from llama_load.lab.sweep.plan import Plan
+from llama_load.lab.sweep.quality import QualityOf
+from llama_load.lab.sweep.run_cell import LocustRuns
+from llama_load.lab.sweep.runner import Watcher, run_one
+from llama_load.lab.sweep.running_server import RunningServer
+from llama_load.lab.sweep.server_spec import spec_of
+from llama_load.lab.sweep.sweep_markdown import report_lines, terminal_table
+from llama_load.lab.sweep.sweep_page import page
+from llama_load.lab.sweep.sweep_tables import Cell as TableCell
+from llama_load.lab.sweep.sweep_tables import Head, MadeTable
+from llama_load.lab.tune.race import MOST_BLOCKS, Raced, race
+from llama_load.lab.tune.tune_stages import Stage, cells_of, names, places_of, stages_of
+from llama_load.metrics.check import FAILED, INCOMPLETE
+from llama_load.run_folder import write_whole
+from llama_load.serving.commands import server_command, without_secrets
+from llama_load.units import quantity
+from llama_load.version import __version__
+
+JSON, MARKDOWN, HTML = "tune.json", "tune.md", "tune.html"
+SCORE = "request_goodput"
+PORT = 8080  # of the command line that is printed
+MOST_SUMMARY_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StageRace:
+    """A stage and its outcome; `labels` by the number of the combination."""
+
+    stage: Stage
+    raced: Raced
+    labels: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What was found: the races, the winning values, the server's command line with them."""
+
+    races: Sequence[StageRace]
+    chosen: str
+    command: str
+    runs: int
+
+
+class _Runner:
+    """Runs cells with the machinery of sweeps; those that ended before an interruption are read from their folders."""
+
+    def __init__(self, plan: Plan, folder: SweepFolder, watcher: Watcher) -> None:
+        self._plan, self._folder, self._watcher = plan, folder, watcher
+        self._server = RunningServer(folder.servers, plan.after_a_cell, empties_cache=False)
+        self._quality, self._locust = QualityOf(None, folder), LocustRuns()
+        self.runs = 0
+
+    def score(self, cell: Cell) -> float | None:
+        """Requests per second that met all objectives; None if the run failed."""
+        self.runs += 1
+        entry = self._folder.ended.get(cell.key)
+        if entry is None:
+            self._folder.put_aside(cell)
+            entry = run_one(
+                cell,
+                self._plan,
+                self._folder,
+                server=self._server,
+                quality=self._quality,
+                runs=self._locust,
+                watcher=self._watcher,
+            )
+            self._server.cell_over()
+            self._folder.note(entry)
+            self._watcher.ended(cell, entry)
+        if entry.status != DONE:
+            return None
+        with (self._folder.run_of(cell) / "summary.json").open("rb") as file:
+            summary: dict[str, Any] = msgspec.json.decode(file.read(MOST_SUMMARY_BYTES))
+        words = ((summary.get("llama_load") or {}).get("verdict") or {}).get("words") or []
+        if INCOMPLETE in words or FAILED in words:
+            return None
+        score = summary.get(SCORE)
+        return float(score) if isinstance(score, int | float) else None
+
+    def close(self) -> None:
+        """End Locust and stop the server."""
+        try:
+            self._locust.close()
+        finally:  # also at a second Ctrl-C
+            self._server.stop()
+
+
+def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> Tuned:
+    """Race the stages. UsageError: the plan cannot be tuned. RunError: no run met the objectives."""
+    stages = stages_of(plan)
+    if plan.servers[0].kind == URL:
+        raise UsageError("tune starts the server with each setting; give its command in the plan instead of a URL")
+    plan = replace(plan, flags=plan.flags | {"goodput": [goodput], "no-report-html": [True]})
+    folder = open_folder(out, expand(plan), text, __version__)
+    runner = _Runner(plan, folder, watcher)
+    chosen: dict[str, int] = {}
+    races = []
+    try:
+        for number, stage in enumerate(stages):
+            found, labels = _race(plan, stage, chosen, runner, number)
+            if not any(found.scores):
+                raise RunError(f"no run of the stage {stage.name} met the objectives {goodput}; see the runs in {out}")
+            chosen |= places_of(stage, found.winner)
+            races.append(StageRace(stage, found, labels))
+    finally:
+        runner.close()
+        folder.close()
+    best = cells_of(plan, stages[-1], chosen, 0)[_number_of(stages[-1], chosen)]
+    command = shlex.join(without_secrets(server_command(spec_of(best.server), PORT)))
+    varied = [setting for stage in stages for setting in stage.settings]
+    return Tuned(races, names(varied, chosen), command, runner.runs)
+
+
+def _race(plan: Plan, stage: Stage, chosen: dict[str, int], runner: _Runner, number: int) -> tuple[Raced, list[str]]:
+    """The race of a stage, which is number `number`. It has separate blocks: a run of an earlier stage, though with the same
+    settings, is not paired with later ones."""
+    count, first = len(cells_of(plan, stage, chosen, 0)), number * MOST_BLOCKS
+
+    def run(place: int, block: int) -> float | None:
+        return runner.score(cells_of(plan, stage, chosen, first + block)[place])
+
+    return race(count, run, plan.seed + number), [names(stage.settings, places_of(stage, place)) for place in range(count)]
+
+
+def _number_of(stage: Stage, chosen: dict[str, int]) -> int:
+    number = 0
+    for setting in stage.settings:
+        number = number * len(setting.labels) + chosen[setting.name]
+    return number
+
+
+def sentence(each: StageRace) -> str:
+    """What a stage found, without a full stop."""
+    raced, label = each.raced, each.labels[each.raced.winner]
+    blocks = quantity(raced.blocks, "block")
+    if not raced.winner and len(raced.dropped) == len(each.labels) - 1:
+        return f"{each.stage.name}: the default is the best, {label} ({blocks})"
+    if not raced.winner and 0 not in raced.dropped:
+        return f"{each.stage.name}: no real difference to the default, {label} ({blocks})"
+    if raced.gain is None:
+        return f"{each.stage.name}: {label} ({blocks}; the default did not run)"
+    gain, low, high = (f"{100 * part:+.1f} %" for part in raced.gain)
+    return f"{each.stage.name}: {label}, {gain} goodput against the default (95 %: {low} to {high}; {blocks})"
+
+
+def table_of(each: StageRace) -> MadeTable:
+    """A row for each combination."""
+    heads = tuple(
+        Head(name, align) for name, align in (("setting", "left"), ("runs", "right"), ("goodput (req/s)", "right"), ("", "left"))
+    )
+    rows = []
+    for number, (label, scores) in enumerate(zip(each.labels, each.raced.scores, strict=True)):
+        mean = sum(scores) / len(scores) if scores else None
+        is_best = number == each.raced.winner
+        outcome = each.raced.dropped.get(number, "default" if number == 0 else "")
+        cell = TableCell("n/a" if mean is None else f"{mean:.3f}", best=is_best, value=mean)
+        rows.append((TableCell(label), TableCell(str(len(scores))), cell, TableCell(outcome)))
+    return MadeTable(f"Stage {each.stage.name}", "padded", heads, tuple(rows), ())
+
+
+def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
+    """Write tune.json, tune.md and tune.html; the lines for a terminal are returned, the command line first."""
+    sentences = [sentence(each) for each in tuned.races]
+    tables = [table_of(each) for each in tuned.races]
+    document = {
+        "version": __version__,
+        "chosen": tuned.chosen,
+        "command": tuned.command,
+        "runs": tuned.runs,
+        "stages": [
+            {
+                "stage": each.stage.name,
+                "sentence": text,
+                "winner": each.labels[each.raced.winner],
+                "is_real": each.raced.is_real,
+                "gain": each.raced.gain,
+                "blocks": each.raced.blocks,
+                "settings": [
+                    {"setting": label, "goodput": scores, "dropped": each.raced.dropped.get(number)}
+                    for number, (label, scores) in enumerate(zip(each.labels, each.raced.scores, strict=True))
+                ],
+            }
+            for each, text in zip(tuned.races, sentences, strict=True)
+        ],
+    }
+    write_whole(folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n").encode())
+    sections = [("Outcome", [tuned.chosen, tuned.command, *sentences])]
+    write_whole(folder / MARKDOWN, redacted("\n".join(report_lines(title, tables, sections))).encode())
+    over = f"{tuned.command} ({quantity(tuned.runs, 'run')})"
+    write_whole(
+        folder / HTML, redacted(page(title=title, over=over, tables=tables, texts=sections, memory={}, language=ENGLISH)).encode()
+    )
+    return [tuned.command, "", *sentences, *(line for table in tables for line in ["", *terminal_table(table)])]

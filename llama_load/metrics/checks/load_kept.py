@@ -1,0 +1,146 @@
+"""Checks of the load: was it the configured one, and did all of it end?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.censoring import cut_shift
+from llama_load.metrics.check import Check, information, limited
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight
+from llama_load.metrics.stage_figures import StageFigures
+from llama_load.observed.record import OK
+from llama_load.observed.records import Records
+from llama_load.observed.server_description import NO_ANSWER
+from llama_load.units import NS_PER_MS, quantity
+
+
+def stages(found: list[StageFigures]) -> Iterator[Check]:
+    """Stages that did not end or did not reach their concurrency, and the largest share of requests that ended after their
+    stage."""
+    if not found:
+        return
+    missing = [stage.name for stage in found if not stage.is_whole]
+    if missing:
+        yield limited("missing_stages", len(missing), f"stages that did not end: {', '.join(missing)}")
+    missed = [stage.name for stage in found if not stage.is_reached]
+    if missed:
+        text = f"stages that did not reach their concurrency (think times, or lost users): {', '.join(missed)}"
+        yield limited("missed_levels", len(missed), text)
+    worst = max(found, key=lambda stage: stage.crossing_ratio)
+    if ratio := worst.crossing_ratio:
+        text = f"{ratio:.0%} of the requests of stage {worst.name} ended after it and are left out of its latencies"
+        yield limited("crossing_ratio", ratio, text)
+
+
+def dropped(evidence: Evidence) -> Iterator[Check]:
+    """Arrivals that were dropped at the limit of requests in flight (--on-limit drop)."""
+    if count := evidence.dropped:
+        total = count + len(evidence.records)
+        text = f"{count} of {quantity(total, 'arrival')} were dropped at the limit of requests in flight"
+        yield limited("dropped_ratio", count / total, text + ": the server got less than the scheduled load")
+
+
+def unanswered(evidence: Evidence) -> Iterator[Check]:
+    """Arrivals without an answer when the time cut an open loop."""
+    if evidence.unsent is None:
+        return
+    missing = evidence.unsent + (evidence.figures.cancelled if evidence.stage is None else 0)
+    scheduled = evidence.unsent + len(evidence.records)
+    text = f"{missing} of {quantity(scheduled, 'arrival')} were not sent or not answered at the end of the time"
+    yield limited("unanswered_ratio", missing / scheduled if scheduled else None, text)
+
+
+def task_exceptions(evidence: Evidence) -> Iterator[Check]:
+    """Exceptions in tasks / (exceptions + LLM requests that ended)."""
+    exceptions, raised = evidence.others.exceptions, evidence.others.raised
+    if not exceptions:
+        return
+    most = max(exceptions, key=lambda each: each.count)
+    also = f" and {quantity(len(exceptions) - 1, 'other')}" if len(exceptions) > 1 else ""
+    text = f"{quantity(raised, 'exception')} in tasks of the locustfile: {most.count} × {most.text}{also}"
+    ended = evidence.figures.completed + evidence.figures.failed
+    yield limited("task_exception_ratio", raised / (raised + ended), text)
+
+
+def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
+    """Requests in flight at one instant beyond the configured concurrency."""
+    most = evidence.figures.peak_in_flight if evidence.beside is None else peak_in_flight(evidence.beside)
+    users = evidence.users
+    if users is not None and most > users:
+        yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, configured were {users}")
+
+
+def users(evidence: Evidence) -> Iterator[Check]:
+    """A ramp of users within the measurement, and changes of the number of users."""
+    seconds = evidence.figures.duration_s
+    if evidence.ramp_s is not None and seconds:
+        text = f"a ramp of {evidence.ramp_s:.0f} s is part of the {seconds:.0f} s measured"
+        yield limited("ramp_ratio", evidence.ramp_s / seconds, text)
+    if len(evidence.users_asked) > 1:
+        numbers = ", ".join(map(str, evidence.users_asked))
+        yield limited("users_changed", len(evidence.users_asked) - 1, f"the number of users changed during the run: {numbers}")
+
+
+def cut(evidence: Evidence) -> Iterator[Check]:
+    """How far requests cut at the end would move the latencies (see `metrics.censoring`); where the run waited for them, how far
+    the falling load moved TPOT. In a stage, requests that ended after it count as cut."""
+    if evidence.cut_ns is None:
+        return
+    records, cut_ns = evidence.records.where(~evidence.records.is_failed()), evidence.cut_ns
+    is_late = records.instants("ended_mono_ns") > cut_ns
+    is_cut = ~records.equals("status", OK) | (is_late & (evidence.stage is not None))
+    if is_cut.any():
+        yield from _cut(records, is_cut, cut_ns, evidence.percentiles)
+    elif is_late.any():
+        tpot_ms = records.numbers("tpot_ms")
+        after = tpot_ms[is_late]
+        shift = cut_shift(tpot_ms[~is_late], after[~np.isnan(after)], np.zeros(0), evidence.percentiles)
+        text = f"{int(is_late.sum())} of {quantity(len(records), 'request')} ended after the run's time, under falling load"
+        yield limited("cut_shift", shift, f"{text}; they move TPOT by {shift:.1%}")
+
+
+def _cut(records: Records, is_cut: NDArray[np.bool_], cut_ns: int, percentiles: Sequence[float]) -> Iterator[Check]:
+    started, first = records.instants("started_mono_ns"), records.optional_instants("first_token_mono_ns")
+    waited_ms = (np.minimum(records.instants("ended_mono_ns"), cut_ns) - started) / NS_PER_MS
+    ttft_ms, e2el_ms = records.numbers("ttft_ms")[~is_cut], records.numbers("e2el_ms")[~is_cut]
+    has_first = is_cut & (first >= 0) & (first <= cut_ns)
+    shifts = {"E2EL": cut_shift(e2el_ms, np.zeros(0), waited_ms[is_cut], percentiles)}
+    if not np.isnan(ttft_ms).all():
+        first_ms = (first - started)[has_first] / NS_PER_MS
+        shifts["TTFT"] = cut_shift(ttft_ms, first_ms, waited_ms[is_cut & ~has_first], percentiles)
+    name = max(shifts, key=shifts.__getitem__)
+    text = f"{int(is_cut.sum())} of {quantity(len(records), 'request')} were cut at the end of the time"
+    if math.isinf(shifts[name]):
+        yield limited("cut_shift", shifts[name], f"{text}: percentiles of {name} are unknown")
+        return
+    yield limited("cut_shift", shifts[name], f"{text}; counting them moves {name} by {shifts[name]:.1%}")
+
+
+def imbalance(evidence: Evidence) -> Iterator[Check]:
+    """How unevenly requests in flight were spread over the replicas."""
+    value = in_flight_imbalance(evidence.records, evidence.hosts)
+    if value is not None:
+        text = f"requests in flight were spread over {len(evidence.hosts)} replicas: {value:.2f} (0 even, 1 all on one)"
+        yield limited("in_flight_imbalance", value, text)
+
+
+def unused_rpc_workers(evidence: Evidence) -> Iterator[Check]:
+    """RPC workers that a server was to use, and that hold no part of the model."""
+    if unused := list(evidence.unused_rpc_workers):
+        text = f"{quantity(len(unused), 'RPC worker')} unused by the server: {', '.join(unused)}"
+        yield limited("unused_rpc_workers", len(unused), text)
+
+
+def server_changes(evidence: Evidence) -> Iterator[Check]:
+    """Changes of the server between the start and the end of the run. A missing answer at the end is information."""
+    silent = [text for text in evidence.server_changes if NO_ANSWER in text]
+    changes = [text for text in evidence.server_changes if NO_ANSWER not in text]
+    if changes:
+        yield limited("server_changes", len(changes), f"the server changed during the run: {'; '.join(changes)}")
+    if silent:
+        yield information("server_silent", len(silent), f"check of the server after the run: {'; '.join(silent)}")

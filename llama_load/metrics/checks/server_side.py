@@ -1,0 +1,190 @@
+"""Checks of the server: did it work for us alone, did it have enough memory, does it explain the times that we measured?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from llama_load.metrics.check import LIMITS, Check, information, limited
+from llama_load.metrics.checks.client import loop_is_late
+from llama_load.metrics.evidence import Evidence
+from llama_load.metrics.prompt_cache import NOT_CACHED
+from llama_load.metrics.replica_speed import replica_difference
+from llama_load.observed.records import Records
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.units import quantity
+
+# Less unexplained time than this, in the mean of a request, is the network's and the event loop's.
+LEAST_UNEXPLAINED_MS = 50.0
+# Counters rounded by more than this share of our own tokens show no other client.
+MOST_ROUNDING = 0.25
+# The most models that a sentence names.
+MOST_MODELS = 3
+# A server that was started this recently may still be warming up.
+JUST_STARTED_S = 60.0
+
+
+def other_clients(evidence: Evidence) -> Iterator[Check]:
+    """What the server counted during the measurement against what was sent and received.
+
+    vLLM counts requests: served must lie between the successful ones and all that were sent, tries included. llama-server counts
+    tokens: those of the answers, and of the prompts. The value is the part beyond that range, relative to it. 30 requests served,
+    24 sent: 0.25. Counters that are printed rounded are compared within their rounding. Counts: no other error.
+    """
+    name, counters = "other_client_ratio", evidence.counters
+    if counters is None:
+        yield limited(name, None, "the server's counters are not known: other clients on it would not show")
+        return
+    is_other = any(evidence.sent.equals("endpoint", each).any() for each in NOT_CACHED)
+    if evidence.others.requests or is_other or _several_answers(evidence.sent):
+        yield limited(name, None, "the server's counters include requests that are not chats or completions of one answer")
+        return
+    counted = list(_served(evidence, counters))
+    if not counted:
+        yield limited(name, None, "the server does not count requests or tokens: other clients on it would not show")
+        return
+    found = [each for each in counted if each[2] <= MOST_ROUNDING * each[3]]
+    if not found:
+        text = f"the server's counters are rounded to ± {counted[0][2]} {counted[0][0]}: other clients on it would not show"
+        yield limited(name, None, text)
+        return
+    what, served, error, least, most = max(found, key=lambda each: _beyond(*each[1:]))
+    beyond = _beyond(served, error, least, most)
+    count = f"{served}" if not error else f"{served} ± {error}"
+    if beyond <= LIMITS[name].limit:
+        yield limited(name, beyond, f"the server counted {count} {what} during the measurement, as many as were ours")
+        return
+    ours = f"{least}" if least == most else f"{least} to {most}"
+    text = f"the server counted {count} {what} during the measurement, ours were {ours}: "
+    text += "another client used it" if served > most else "another server answered some of them"
+    yield limited(name, beyond, text)
+
+
+def _several_answers(records: Records) -> bool:
+    """Whether requests ask for several answers each (`n`), which take a slot each and are counted one by one."""
+    return bool((records.numbers("choices") > 1).any())
+
+
+def _served(evidence: Evidence, counters: ServerCounters) -> Iterator[tuple[str, int, int, int, int]]:
+    """What the server counted: its unit, the count and its rounding error, the least and the most that our requests can have
+    caused."""
+    # The counters are read when the last measured request has ended; others that kept up the load may have ended later.
+    records = evidence.sent
+    ended_ns = records.instants("ended_mono_ns")
+    is_counted = records.equals("status", "ok") & (ended_ns <= evidence.records.instants("ended_mono_ns").max(initial=0))
+    ok, rest = records.where(is_counted), records.where(~is_counted)
+    if counters.requests is not None:
+        yield (
+            "requests",
+            counters.requests,
+            counters.error("requests"),
+            len(ok),
+            int(np.nan_to_num(records.numbers("tries"), nan=1.0).sum()),
+        )
+        return
+    answers, prompts = ok.numbers("output_tokens"), ok.numbers("prompt_tokens")
+    if counters.output_tokens is not None and len(answers) and not np.isnan(answers).any():
+        possible = np.fmax(rest.numbers("token_events"), rest.numbers("max_tokens"))
+        error = counters.error("output_tokens")
+        yield "output tokens", counters.output_tokens, error, int(answers.sum()), int(answers.sum() + np.nansum(possible))
+    possible = rest.numbers("prompt_tokens")
+    if counters.prompt_tokens is not None and len(prompts) and not np.isnan(prompts).any() and not np.isnan(possible).any():
+        error = counters.error("prompt_tokens")
+        # Of requests that did not succeed the tokens were counted before the chat template, which is shorter than any whole prompt.
+        most = prompts.sum() + possible.sum() + len(possible) * prompts.min()
+        yield "prompt tokens", counters.prompt_tokens, error, int(prompts.sum()), int(most)
+
+
+def _beyond(served: int, error: int, least: int, most: int) -> float:
+    """How far a count lies outside the range even with its rounding error, relative to the range's nearer end."""
+    if served > most:
+        return max(0, served - error - most) / max(1, most)
+    return max(0, least - served - error) / max(1, least)
+
+
+def preemptions(evidence: Evidence) -> Iterator[Check]:
+    """Requests that vLLM set aside because its KV cache was full; their prompts are computed again. Evidence: its counter, which
+    includes other clients (see `other_clients`)."""
+    count = None if evidence.counters is None else evidence.counters.preemptions
+    if count is not None and len(evidence.sent):
+        text = f"the server preempted requests {quantity(count, 'time')}"
+        if count:
+            text += " because its KV cache was full: their prompts were computed again"
+        yield limited("preemption_ratio", count / len(evidence.sent), text)
+
+
+def replicas(evidence: Evidence) -> Iterator[Check]:
+    """A replica that is slower or faster than the others all the time (see `metrics.replica_speed`, which has its error rate)."""
+    if len(evidence.hosts) < 2:
+        return
+    found = replica_difference(evidence.records.ok(), evidence.hosts)
+    if found is None:
+        yield limited("replica_difference", None, "too few answers of each replica to compare their speed")
+    elif not found.is_sure:
+        yield limited("replica_difference", 1.0, f"no replica differs from the others all the time ({found.size:.1f} x at most)")
+    else:
+        how = "slower" if found.ratio > 1 else "faster"
+        text = f"replica {found.host} is {found.size:.1f} x {how} than the others ({found.latency}, all the time)"
+        yield limited("replica_difference", found.size, text)
+
+
+def models(evidence: Evidence) -> Iterator[Check]:
+    """Models that the answers name. Evidence: `model` and `system_fingerprint` of the streams, which stay the same for one server,
+    endpoint (not all of them send a fingerprint) and requested model. Counts: no error."""
+    ok = evidence.records.ok()
+    keys = zip(*(ok.strings(name) for name in ("host", "endpoint", "model", "answered_model")), strict=True)
+    named: dict[tuple[str | None, ...], Counter[str]] = {}
+    for *requested, answered in keys:
+        if answered is not None:
+            named.setdefault(tuple(requested), Counter())[answered] += 1
+    if not named:
+        yield limited("answer_models", None, "the answers do not name the model that generated them")
+        return
+    changed = max(named.values(), key=len)
+    text = f"the answers of one server name {quantity(len(changed), 'model')}"
+    if len(changed) > 1:
+        text += ": " + ", ".join(f"{count} × {name}" for name, count in changed.most_common(MOST_MODELS))
+    yield limited("answer_models", len(changed) - 1, text)
+
+
+def unused_draft_model(evidence: Evidence) -> Iterator[Check]:
+    """A draft model that was loaded and never drafted. Evidence: the server's command and its counters."""
+    counters = evidence.counters
+    drafted = evidence.figures.speculation is not None
+    if counters is not None and counters.speculation is not None:
+        drafted |= counters.speculation.draft_tokens > 0
+    if evidence.draft_models and not drafted:
+        text = f"the draft model of {', '.join(evidence.draft_models)} never drafted a token"
+        yield information("unused_draft_model", len(evidence.draft_models), f"{text}; add --spec-type draft-simple")
+
+
+def just_started(evidence: Evidence) -> Iterator[Check]:
+    """A server that had been running for less than a minute when the run was prepared."""
+    if evidence.uptime_s is not None and evidence.uptime_s < JUST_STARTED_S:
+        text = f"the server was started {evidence.uptime_s:.0f} s before the run: the first requests may have warmed it up"
+        yield information("server_uptime_s", evidence.uptime_s, text)
+
+
+def unexplained(evidence: Evidence) -> Iterator[Check]:
+    """The share of E2EL that is neither the server's own time nor a wait that the records explain (see `metrics.time_sums`), or
+    the part of the mean E2EL beyond the server's own. Evidence: the client's times and the server's, of the same requests, and the
+    lag of the client's event loop. Means of whole runs against a limit of 50 ms: no statistics."""
+    found = evidence.unexplained
+    if found is None or _several_answers(evidence.records):
+        return
+    unexplained_ms, mean_ms = found
+    share = unexplained_ms / mean_ms if mean_ms > 0 else 0.0
+    limit = LEAST_UNEXPLAINED_MS / mean_ms if mean_ms > 0 else None
+    is_too_much = limit is not None and share > max(limit, LIMITS["unexplained_ratio"].limit)
+    text = (
+        f"{share:.0%} of the mean E2EL ({unexplained_ms:.1f} of {mean_ms:.1f} ms) is neither the server's own time nor a known wait"
+    )
+    if is_too_much and loop_is_late(evidence):
+        text += "; whose it is is not known, because the client's event loop was late"
+        yield limited("unexplained_ratio", None, text)
+        return
+    if is_too_much:
+        text += ": another client on the server, a proxy or the network"
+    yield limited("unexplained_ratio", share, text, limit=limit)

@@ -1,0 +1,150 @@
+"""Records as columns, for metrics over many requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.observed.record import CANCELLED, OK
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+BATCH = 1000
+
+
+class Records:
+    """A table of request records (the columns of requests.parquet), read column by column as numpy arrays.
+
+    A choice of rows is a mask over the whole table, applied to a column when it is read: a copy of the chosen rows would hold all
+    inter-token latencies once more.
+    """
+
+    def __init__(self, table: pa.Table, chosen: NDArray[np.bool_] | None = None) -> None:
+        self._whole = table
+        self._chosen = chosen
+        self._rows = int(table.num_rows if chosen is None else chosen.sum())
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def table(self) -> pa.Table:
+        """All columns, copied if these are not all rows: for few rows only."""
+        return self.select(self._whole.column_names)
+
+    def select(self, names: Sequence[str]) -> pa.Table:
+        """Some columns."""
+        import pyarrow as pa
+
+        table = self._whole.select(names)
+        return table if self._chosen is None else table.filter(pa.array(self._chosen))
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One column."""
+        import pyarrow as pa
+
+        column = self._whole[name]
+        return column if self._chosen is None else column.filter(pa.array(self._chosen))
+
+    def take(self, rows: NDArray[np.int64]) -> Records:
+        """These rows, in this order: a few thousand at most. (Arrow's own `take` first copies all gaps into one piece.)"""
+        import pyarrow as pa
+
+        places = rows if self._chosen is None else np.flatnonzero(self._chosen)[rows]
+        return Records(pa.concat_tables([self._whole.slice(0, 0), *(self._whole.slice(int(place), 1) for place in places)]))
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """A numeric column as float64, NaN where it was not measured.
+
+        Integers over 2^53 are rounded. Instants are that large on a machine that has been up for 104 days: use `instants` and
+        `has` for them.
+        """
+        return np.asarray(self.column(name).cast("float64", safe=False).to_numpy(), dtype=np.float64)
+
+    def has(self, name: str) -> NDArray[np.bool_]:
+        """One bool per row: whether the column has a value."""
+        return np.asarray(self.column(name).is_valid().to_numpy(), dtype=np.bool_)
+
+    def instants(self, name: str) -> NDArray[np.int64]:
+        """A column of instants in ns, without empty rows."""
+        return np.asarray(self.column(name).drop_null().to_numpy(), dtype=np.int64)
+
+    def optional_instants(self, name: str) -> NDArray[np.int64]:
+        """A column of instants in ns, one per row, -1 where there is none."""
+        import pyarrow.compute as pc
+
+        return np.asarray(pc.fill_null(self.column(name), -1).to_numpy(), dtype=np.int64)
+
+    def strings(self, name: str) -> list[Any]:
+        """A text column as a list, None where there is none. Equal texts are one object: a host takes 8 bytes a row, not 80."""
+        import pyarrow.compute as pc
+
+        column = self.column(name).combine_chunks().dictionary_encode()
+        values = np.array([*column.dictionary.to_pylist(), None], dtype=object)
+        return list(values[pc.fill_null(column.indices, len(values) - 1).to_numpy(zero_copy_only=False)])
+
+    def where(self, mask: NDArray[np.bool_]) -> Records:
+        """The rows where `mask` (one bool per row) is true."""
+        if mask.all():
+            return self
+        chosen = mask
+        if self._chosen is not None:
+            chosen = self._chosen.copy()
+            chosen[self._chosen] = mask
+        return Records(self._whole, chosen)
+
+    def equals(self, name: str, value: object) -> NDArray[np.bool_]:
+        """One bool per row: whether the column has this value."""
+        import pyarrow.compute as pc
+
+        return np.asarray(pc.fill_null(pc.equal(self.column(name), value), False).to_numpy(), dtype=np.bool_)
+
+    def measured(self) -> Records:
+        """Without the warm-up."""
+        return self.where(~self.equals("warmup", True))
+
+    def ok(self) -> Records:
+        """The requests with a valid, complete answer."""
+        return self.where(self.equals("status", OK))
+
+    def cancelled(self) -> Records:
+        """The requests that were in flight when the run was cut."""
+        return self.where(self.equals("status", CANCELLED))
+
+    def failed(self) -> Records:
+        """The requests that neither succeeded nor were cancelled."""
+        return self.where(self.is_failed())
+
+    def is_failed(self) -> NDArray[np.bool_]:
+        """One bool per row: whether the request neither succeeded nor was cancelled."""
+        return ~self.equals("status", OK) & ~self.equals("status", CANCELLED)
+
+    def gaps_ms(self) -> NDArray[np.float64]:
+        """All inter-token latencies, pooled over the rows, ms. For few rows only: they take twice the memory here."""
+        pieces = list(self.gap_pieces())
+        return np.concatenate(pieces, dtype=np.float64) if pieces else np.zeros(0)
+
+    def gap_pieces(self) -> Iterator[NDArray[np.float32]]:
+        """The same as stored, in pieces."""
+        for batch in self.batches("itl_ms"):
+            for chunk in batch.column("itl_ms").chunks:
+                yield chunk.flatten().to_numpy(zero_copy_only=False)
+
+    def batches(self, *names: str) -> Iterator[Records]:
+        """The rows in order, in batches: for computations that need much memory per token. `names`: the columns that are needed
+        (none: all; then a batch takes 0.2 ms where the table consists of 200 pieces)."""
+        table = self._whole.select(names) if names else self._whole
+        for start in range(0, table.num_rows, BATCH):
+            chosen = None if self._chosen is None else self._chosen[start : start + BATCH]
+            if chosen is None or chosen.any():
+                part = table.slice(start, BATCH)
+                yield Records(part, None if chosen is None or chosen.all() else chosen)
+
+    def values_of(self, name: str) -> list[Any]:
+        """The distinct values of a column, in order of appearance."""
+        return [value for value in self.column(name).unique().to_pylist() if value is not None]

@@ -1,0 +1,116 @@
+"""The manifest of a run before its first request, and its run folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from llama_load.load.segments import TRACE
+from llama_load.options.flags import without_secrets
+from llama_load.options.options import RunOptions
+from llama_load.preflight.load_fits import PlannedLoad
+from llama_load.run_folder import Manifest, PreflightRow, RunWriter, StageRecord, open_run
+from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.terminal import STARTED_AS
+from llama_load.version import __version__
+from llama_load.workloads.facts import facts_json, shared_tokens
+from llama_load.workloads.prompt import Plan
+
+
+def make_manifest(
+    environment: Any,
+    load: PlannedLoad,
+    options: RunOptions,
+    *,
+    targets: Sequence[Target],
+    plans: Mapping[str, Plan],
+    tokenizer: str,
+    rows: list[PreflightRow],
+) -> Manifest:
+    """The settings, the servers and the data. `tokenizer` counted the prompts; user classes name a run without workloads."""
+    model = load.model
+    facts = {name: plan.facts for name, plan in plans.items()}
+    return Manifest(
+        version=__version__,
+        date=time.strftime("%Y%m%d-%H%M%S"),
+        workload=" + ".join(plans) or " + ".join(user.__name__ for user in environment.user_classes),
+        command=_typed_command(),
+        options=options.given_flags,
+        endpoint=options.endpoint,
+        backend=targets[0].backend,
+        model=targets[0].model,
+        label=options.label,
+        lang=options.lang,
+        tokenizer=tokenizer,
+        users=load.sending,
+        num_prompts=load.num_prompts,
+        run_time_s=load.run_time_s,
+        seed=options.seed,
+        price_per_hour=options.price_per_hour,
+        max_in_flight=model.max_in_flight,
+        request_rate=model.rate_rps,
+        burstiness=model.burstiness,
+        arrival=(TRACE if model.arrivals else model.process) if model.is_open else None,
+        trace=None if options.trace is None else {"path": str(options.trace), "speed": options.speed},
+        ramp=None if model.ramp is None else {"kind": model.ramp, "start_rps": model.ramp_start_rps},
+        stages=[StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start) for stage in model.stages],
+        same_prompts=model.same_prompts,
+        hands_over=model.hands_over,
+        percentiles=options.goals.percentiles,
+        percentile_metrics=options.goals.percentile_metrics,
+        goodput=[slo.text for slo in options.goals.slos],
+        fail_if=[threshold.text for threshold in options.goals.thresholds],
+        exit_code_on_error=environment.parsed_options.exit_code_on_error,
+        cache_meant=options.cache_prompt is True,
+        cache_off=options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets),
+        fixed_lengths=options.ignore_eos or options.output_len is not None,
+        shared_tokens=shared_tokens(facts),
+        prompts=facts_json(facts),
+        targets=[target.described() for target in targets],
+        preflight=rows,
+        host=_this_machine(),
+    )
+
+
+def _typed_command() -> list[str]:
+    """What the user typed: this process's arguments, or the command that started this process."""
+    typed = os.environ.get(STARTED_AS)
+    return without_secrets(shlex.split(typed) if typed else ["locust", *sys.argv[1:]])
+
+
+_used_run_dirs: set[Path] = set()
+
+
+def run_dir(options: RunOptions, manifest: Manifest) -> Path:
+    """The run folder's path."""
+    name = _file_name(options.label or manifest.workload)
+    return options.run_dir or Path("runs") / f"{manifest.date}-{name}"
+
+
+def run_writer(options: RunOptions, manifest: Manifest) -> RunWriter:
+    """Opens the run folder: --run-dir exactly at first, then with -2, -3, … if it holds another run."""
+    folder = run_dir(options, manifest)
+    if options.run_dir is None or folder in _used_run_dirs:
+        return open_run(folder, manifest)
+    _used_run_dirs.add(folder)
+    return RunWriter(folder, manifest)
+
+
+def _this_machine() -> dict[str, Any]:
+    return {
+        "name": platform.node(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _file_name(text: str) -> str:
+    """A text as part of a file name, in any script."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in text)[:80]

@@ -1,0 +1,226 @@
+"""A comparison as one HTML file: tables, the intervals of the changes, and the distributions of all sides over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.comparison.compare import BETTER, NO_TURNS, NOT_PROVEN, NOT_RANKED, TOO_FEW, WORSE, Comparison
+from llama_load.comparison.side import Side
+from llama_load.foreign_text import printable, redacted
+from llama_load.metrics.definitions import EVERY, Latency, of_group
+from llama_load.metrics.ecdf import Ecdf, ecdf
+from llama_load.metrics.statistics import describe
+from llama_load.reports.comparison.comparison_tables import (
+    COMMANDS_TITLE,
+    ChangeRow,
+    Figure,
+    change_tables,
+    headings,
+    notes,
+    runs_of,
+    sentences,
+    side_name,
+    side_row,
+)
+from llama_load.reports.html.charts import (
+    SERIES,
+    Chart,
+    ChartPage,
+    Key,
+    bokeh_script,
+    colour,
+    figure,
+    hover,
+    page_script,
+    style_sheet,
+)
+from llama_load.reports.html.charts_latency import ecdf_chart
+from llama_load.reports.html.numbers import milliseconds
+from llama_load.reports.html.page import environment, policy
+from llama_load.reports.html.plot import factor_range, numerals, range_of, source, span
+from llama_load.reports.translations import ENGLISH, translator
+from llama_load.version import __version__
+
+MOST_CURVES = len(SERIES)
+# More sides have no chart of changes each.
+MOST_CHANGE_CHARTS = 12
+_MARGIN = 0.01  # of the axis of changes, beside the outermost interval
+_STYLE = (
+    ".outcome.better{color:var(--good);font-weight:600}.outcome.worse{color:var(--bad);font-weight:600}td small{color:var(--muted)}"
+    ".charts+.card{margin-top:.9rem}.setups thead th{white-space:normal;min-width:8rem}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _SideRow:
+    name: str
+    runs: str
+    figures: Sequence[Figure]
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    title: str
+    rows: Sequence[ChangeRow]
+    chart: tuple[int, Chart] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One comparison of a page. `tone` is the colour of its head: valid, failed or neither."""
+
+    title: str
+    comparison: Comparison
+    word: str
+    verdict: Sequence[str]
+    tone: str
+    sides: Sequence[_SideRow]
+    changes: Sequence[_Changes]
+    charts: Sequence[tuple[int, Chart]]
+    notes: Sequence[str]
+    lists: Sequence[tuple[str, Sequence[str]]]
+
+
+def comparison_page(comparisons: Sequence[tuple[str, Comparison]]) -> str:
+    """The page of these comparisons (title and comparison). Distributions are of sides that were read with samples."""
+    page = ChartPage()
+    parts = [_part(title, comparison, page) for title, comparison in comparisons]
+    scripts = [bokeh_script(), page_script()] if page.charts else []
+    labels = [side.label for side in comparisons[0][1].sides]
+    shown = " and ".join(labels) if len(labels) <= 2 else f"{len(labels)} set-ups"
+    rendered = (
+        environment()
+        .get_template("comparison.html.j2")
+        .render(
+            title=f"Comparison of {shown}",
+            version=__version__,
+            policy=policy(scripts),
+            style=style_sheet() + _STYLE,
+            scripts=scripts,
+            charts=page.json() if page.charts else "",
+            headings=headings(),
+            commands_title=COMMANDS_TITLE,
+            parts=parts,
+        )
+    )
+    return redacted(rendered)
+
+
+def _part(title: str, comparison: Comparison, page: ChartPage) -> _Part:
+    word, verdict, tone = _verdict(comparison)
+    changes: list[_Changes] = []
+    for index, rows in change_tables(comparison):
+        chart = _change_chart(comparison, index) if len(changes) < MOST_CHANGE_CHARTS else None
+        base, other = (comparison.sides[each].label for each in (0, index))
+        changes.append(_Changes(f"{other} against {base}", rows, None if chart is None else (page.add(chart), chart)))
+    charts = [chart for latency in of_group(EVERY) if (chart := _distributions(comparison.sides, latency)) is not None]
+    return _Part(
+        title=title,
+        comparison=comparison,
+        word=word,
+        verdict=verdict,
+        tone=tone,
+        sides=[
+            _SideRow(side_name(comparison, index), runs_of(side), side_row(comparison, index))
+            for index, side in enumerate(comparison.sides)
+        ],
+        changes=changes,
+        charts=[(page.add(chart), chart) for chart in charts],
+        notes=notes(comparison),
+        lists=[(name, texts) for name, texts in sentences(comparison) if name != "Gates"],
+    )
+
+
+def _verdict(comparison: Comparison) -> tuple[str, list[str], str]:
+    """The head of a part: a word, sentences, its colour."""
+    outcomes = [change.outcome for change in comparison.changes.values()]
+    better, worse = outcomes.count(BETTER), outcomes.count(WORSE)
+    if comparison.reasons:
+        return "NOT ALL COMPARABLE", [comparison.reasons[0].text], ""
+    if not comparison.has_repeats:
+        return "NOT PROVEN", ["One run a side: a difference may be chance or drift."], ""
+    if not better and not worse:
+        return (
+            "NO DIFFERENCE PROVEN",
+            [f"None of {len(outcomes)} differences is larger than the scatter between runs explains."],
+            "",
+        )
+    counts = [f"{count} {word}" for count, word in ((better, "better"), (worse, "worse")) if count]
+    lines = [f"{' and '.join(counts)} of {len(outcomes)} compared."]
+    return "DIFFERENT", lines, "valid" if not worse else "failed" if not better else ""
+
+
+# ---------------------------------------------------------------------- charts
+
+
+def _change_chart(comparison: Comparison, index: int) -> Chart | None:
+    """The change of each metric with its interval; None without intervals. Green is better, red worse."""
+    known = [
+        (metric, change)
+        for metric in comparison.metrics
+        if (change := comparison.changes[metric.key, index]).interval is not None and change.ratio is not None
+    ]
+    if not known:
+        return None
+    names = [metric.short for metric, _ in known]
+    ends = [end - 1 for _, change in known for end in change.interval or ()]
+    low, high = min(0.0, *ends), max(0.0, *ends)
+    plot = figure(
+        "change",
+        "",
+        x_range=range_of(max(low, -1.0) - _MARGIN, min(high, 1.0) + _MARGIN),
+        y_range=factor_range(names[::-1]),
+        height=70 + 22 * len(names),
+        zoom="width",
+    )
+    plot.x_axis.set(formatter=numerals("+0.[0] %"))
+    plot.add(span(0, "height", line_color=colour("axis")))
+    for role, outcomes in _ROLES.items():
+        rows = [(metric, change) for metric, change in known if change.outcome in outcomes]
+        if not rows:
+            continue
+        data = source(
+            name=[metric.short for metric, _ in rows],
+            x=[(change.ratio or 1) - 1 for _, change in rows],
+            low=[(change.interval or (1, 1))[0] - 1 for _, change in rows],
+            high=[(change.interval or (1, 1))[1] - 1 for _, change in rows],
+        )
+        plot.segments(("low", "high"), ("name", "name"), data, line_width=2, line_color=colour(role))
+        dots = plot.scatter("x", "name", data, size=8, fill_color=colour(role), line_color=colour(role))
+        hover(plot, [dots], [("metric", "@name"), ("change", "@x{+0.0 %}"), ("95 % interval", "@low{+0.0 %} to @high{+0.0 %}")])
+    keys = [Key("green", "better"), Key("red", "worse"), Key("grey", "neither is proven")]
+    summary = "; ".join(f"{metric.short} {_percent(change.ratio or 1)}" for metric, change in known)
+    return Chart(plot, "Changes with 95 % intervals", summary, keys)
+
+
+_ROLES = {"green": (BETTER,), "red": (WORSE,), "grey": (NOT_PROVEN, NO_TURNS, NOT_RANKED, TOO_FEW)}
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio - 1:+.1%}"
+
+
+def _distributions(sides: Sequence[Side], latency: Latency) -> Chart | None:
+    """The distributions of a latency, a curve per side over all its runs; None where fewer than two sides have values."""
+    curves: dict[str, Ecdf] = {}
+    pooled: list[NDArray[np.float64]] = []
+    for side in sides[:MOST_CURVES]:
+        values = [run.samples[latency.key] for run in side.runs if latency.key in run.samples]
+        curve = ecdf(lambda values=values: values) if values else None  # type: ignore[misc]
+        if curve is not None:
+            curves[printable(side.label)] = curve
+            pooled += values
+    if len(curves) < 2:
+        return None
+    chart = ecdf_chart(latency, curves, describe(np.concatenate(pooled), (99.0,)), translator(ENGLISH))
+    if chart is None:
+        return None
+    middles = "; ".join(
+        f"{side.label}: median {milliseconds(side.mean(f'median_{latency.key}_ms'))}" for side in sides if side.label in curves
+    )
+    note = f"The first {MOST_CURVES} of {len(sides)} sides." if len(sides) > MOST_CURVES else ""
+    return replace(chart, summary=f"{latency.name}: {printable(middles)}", note=note)

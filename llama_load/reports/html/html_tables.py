@@ -1,0 +1,246 @@
+"""The tables and figures of report.html as plain values, in the reader's language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from llama_load.analysis.keys import certain, flat_result, uncertain
+from llama_load.analysis.results import Results
+from llama_load.foreign_text import printable
+from llama_load.metrics.definitions import BY_KEY, EVERY, Latency, of_group
+from llama_load.metrics.ecdf import Ecdf
+from llama_load.metrics.stage_figures import StageFigures, tok_per_s_per_user
+from llama_load.metrics.statistics import is_enough, least_count
+from llama_load.metrics.summary import Summary, distribution
+from llama_load.observed.records import Records
+from llama_load.reports.html.numbers import NONE, brief, milliseconds
+from llama_load.reports.stage_table import stage_name
+from llama_load.reports.telemetry_section import GPU_COLUMNS, gpu_cells, telemetry_rows
+from llama_load.reports.translations import Translate
+from llama_load.run_folder import TABLE, Manifest
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+MOST_SLOW = 10
+MOST_PARTS = 50
+MOST_FILES = 20
+MOST_STAGE_CARDS = 8
+FILES = ("summary.json", "summary.txt", "report.md", TABLE, "telemetry.parquet", "run.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A figure that people look for: its name, its value, its unit, and a line below it."""
+
+    name: str
+    value: str
+    unit: str = ""
+    below: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table: a title, the names of the columns, rows of cells. The first `texts` columns are text, the others numbers."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    texts: int = 1
+    note: str = ""
+
+
+def cards(results: Results, t: Translate) -> list[Card]:
+    """The figures of the whole run, or of each stage: a median over several loads is none of them. Those that were not measured are
+    left out."""
+    figures = results.total
+    if results.stages:
+        return _stage_cards(results.stages, t) + _telemetry_cards(results, t)
+    flat = certain(flat_result(results.run.manifest, figures), uncertain(results.run.manifest, figures))
+    ended = figures.completed + figures.failed
+    below = t("{count} failed").format(count=f"{figures.failed:,}") if figures.failed else t("none failed")
+    if figures.cancelled:
+        below += ", " + t("{count} cut").format(count=f"{figures.cancelled:,}")
+    found = [Card(t("Successful"), f"{figures.completed:,}", t("of {count}").format(count=f"{ended:,}"), below)]
+    if flat["output_throughput"]:
+        each = tok_per_s_per_user(figures)
+        one = t("{count} for one user").format(count=brief(each)) if each else ""
+        found.append(Card(t("Output"), brief(flat["output_throughput"]), t("tokens/s"), one))
+    for latency in of_group(EVERY):
+        sample = figures.distributions[latency.key]
+        if sample.count and latency.key != "itl":
+            tail = [
+                f"p{p:g} {milliseconds(sample.percentile(p))}" for p in sample.percentiles if sample.percentile(p) is not None
+            ] or [t("mean {value}").format(value=milliseconds(sample.mean))]
+            found.append(Card(f"{latency.name} {t('median')}", brief(sample.median), "ms", ", ".join(tail[:2])))
+    if flat["request_throughput"]:
+        good = flat["request_goodput"]
+        goodput = "" if good is None else t("{count} within the objectives").format(count=brief(good))
+        found.append(Card(t("Requests"), brief(flat["request_throughput"]), t("req/s"), goodput))
+    peak = t("at most {count} in flight").format(count=f"{figures.peak_in_flight:,}")
+    found.append(Card(t("Duration"), brief(figures.duration_s), "s", peak))
+    return found + _telemetry_cards(results, t)
+
+
+def _stage_cards(stages: Sequence[StageFigures], t: Translate) -> list[Card]:
+    """A card a stage: its output, or its requests per second; and its median latencies."""
+    found = []
+    for stage in stages[:MOST_STAGE_CARDS]:
+        figures = stage.figures
+        rate, unit = (figures.output_throughput, "tokens/s") if figures.output_throughput else (figures.request_throughput, "req/s")
+        keys = ("ttft", "tpot") if figures.distributions["ttft"].count else ("e2el",)
+        medians = ((BY_KEY[key].name, figures.distributions[key].median) for key in keys)
+        below = ", ".join(f"{name} {t('median')} {milliseconds(median)}" for name, median in medians if median is not None)
+        found.append(Card(printable(stage_name(stage)), brief(rate), t(unit), below))
+    return found
+
+
+def _telemetry_cards(results: Results, t: Translate) -> list[Card]:
+    values = results.telemetry.values
+    found = []
+    if (vram := values.get("vram_peak_mib")) is not None:
+        gpus = values.get("gpus") or 0
+        found.append(
+            Card(t("GPU memory, peak"), brief(vram), "MiB", t("GPUs: {count}").format(count=f"{gpus:g}") if gpus > 1 else "")
+        )
+    watts = values.get("watts") or values.get("gpu_watts")
+    if watts is not None:
+        each = values.get("joules_per_output_token")
+        found.append(Card(t("Power"), brief(watts), "W", f"{brief(each)} J/token" if each else ""))
+    return found
+
+
+def telemetry_grid(results: Results, t: Translate) -> Grid | None:
+    """The figures of telemetry during the measurement; None without any."""
+    rows = [[t(name), value] for name, value in telemetry_rows(results)]
+    note = " ".join(printable(each) for each in results.telemetry.notes)
+    return Grid(t("Telemetry"), ["", t("measured")], rows, note=note) if rows else None
+
+
+def settings_grid(manifest: Manifest, t: Translate) -> Grid:
+    """What a run was made of, besides its command."""
+    client = (manifest.host.get("platform"), manifest.host.get("python"), manifest.host.get("cores"))
+    rows = [
+        [t("seed"), str(manifest.seed)],
+        [t("endpoint"), manifest.endpoint],
+        [t("prompt tokens counted by"), manifest.tokenizer or NONE],
+        *([t("data set"), text] for text in _data_sets(manifest.prompts)),
+        [t("client"), "{}, Python {}, CPU x {}".format(*client)],
+        [t("workers"), str(len(manifest.workers))],
+    ]
+    return Grid(t("Settings"), ["", ""], [[printable(cell) for cell in row] for row in rows], texts=2)
+
+
+def _data_sets(facts: Any) -> Iterator[str]:
+    """Path and hash of every data set in the facts about prompts, which are nested by workload where there are several."""
+    if not isinstance(facts, dict):
+        return
+    data = facts.get("dataset")
+    if isinstance(data, dict) and data.get("path"):
+        digest = str(data.get("sha256") or "")
+        yield f"{data['path']}" + (f" (sha256 {digest[:12]}…)" if digest else "")
+    for each in list(facts.values())[:MOST_PARTS]:
+        if each is not data:
+            yield from _data_sets(each)
+
+
+def gpu_grid(results: Results, t: Translate) -> Grid | None:
+    """A row per GPU in use; None without any."""
+    rows = [[printable(cell) for cell in gpu_cells(gpu)] for gpu in results.telemetry.gpus]
+    return Grid(t("GPUs"), [t(name) for name in GPU_COLUMNS], rows) if rows else None
+
+
+def latency_grid(ok: Records, curves: Mapping[str, Ecdf], results: Results, t: Translate) -> Grid | None:
+    """Mean, percentiles and maximum of each latency, exact, of all values; n/a where there are too few for a percentile."""
+    rows, lacking = [], set()
+    for latency in of_group(EVERY):
+        curve = curves.get(latency.key)
+        if curve is None:
+            continue
+        exact = distribution(ok, latency, PERCENTILES).percentiles
+        few = {p for p in PERCENTILES[1:] if not is_enough(curve.counted, p)}
+        lacking |= few
+        cells = [brief(exact[p]) if p not in few else NONE for p in PERCENTILES]
+        mean = brief(results.total.distributions[latency.key].mean)
+        rows.append([f"{latency.name} (ms)", mean, *cells, brief(float(curve.x[-1])), f"{curve.counted:,}"])
+    if not rows:
+        return None
+    columns = ["", t("mean"), t("median"), *(f"p{p:g}" for p in PERCENTILES[1:]), t("maximum"), t("values")]
+    needs = ", ".join(t("p{p} needs {count} values").format(p=f"{p:g}", count=f"{least_count(p):,}") for p in sorted(lacking))
+    note = f"{NONE}: {needs}." if needs else ""
+    title = t("Latencies of all stages together, a mixture of loads") if len(results.stages) > 1 else t("Latencies")
+    return Grid(title, columns, rows, note=note)
+
+
+def part_grids(results: Results, t: Translate) -> Iterable[Grid]:
+    """A table per way in which the requests can be grouped and in which there are several groups; without stages."""
+    groups: list[tuple[str, Mapping[str, Summary]]] = [
+        (t("Workloads"), results.by_workload),
+        (t("Servers"), results.by_host),
+        (t("Models"), results.by_model),
+        (t("Turns of the conversations"), {str(turn): part for turn, part in results.by_turn.items()}),
+    ]
+    for title, parts in groups:
+        if len(parts) > 1:
+            yield _part_grid(title, parts, t)
+
+
+def _part_grid(title: str, parts: Mapping[str, Summary], t: Translate) -> Grid:
+    shown = list(parts.items())[:MOST_PARTS]
+    rows = [[printable(str(name)), *_figures(part)] for name, part in shown]
+    note = t("Latencies are medians, in ms; p99 only where there are enough values.")
+    if len(shown) < len(parts):
+        note += " " + t("The first {shown} of {all}.").format(shown=len(shown), all=len(parts))
+    columns = ["", t("requests"), t("failed"), t("tokens/s"), "TTFT", "p99", "TPOT", "p99", "E2EL", "p99"]
+    return Grid(title, columns, rows, note=note)
+
+
+def _figures(part: Summary) -> list[str]:
+    cells = [f"{part.completed:,}", f"{part.failed:,}", brief(part.output_throughput)]
+    for key in ("ttft", "tpot", "e2el"):
+        sample = part.distributions[key]
+        cells += [brief(sample.median), brief(sample.percentile(99.0) if 99.0 in sample.percentiles else None)]
+    return cells
+
+
+def slowest_grid(measured: Records, begun_ns: int, t: Translate) -> Grid | None:
+    """The requests that took longest from start to end, failed ones included."""
+    if len(measured) <= 1:
+        return None
+    took_ns = measured.instants("ended_mono_ns") - measured.instants("started_mono_ns")
+    slow = np.argsort(-took_ns, kind="stable")[:MOST_SLOW]
+    records = measured.take(slow)
+    names = ("ttft_ms", "tpot_ms", "prompt_tokens", "output_tokens")
+    columns = {name: [None if np.isnan(value) else float(value) for value in records.numbers(name)] for name in names}
+    texts = {name: records.strings(name) for name in ("request_id", "workload", "status")}
+    started = records.instants("started_mono_ns")
+    rows = [
+        [
+            *(printable(str(texts[name][row]), 60) for name in ("request_id", "workload", "status")),
+            f"{(started[row] - begun_ns) / 1e9:,.2f}",
+            f"{took_ns[slow[row]] / 1e9:,.3f}",
+            brief(columns["ttft_ms"][row]),
+            brief(columns["tpot_ms"][row]),
+            *(NONE if (tokens := columns[name][row]) is None else f"{tokens:,.0f}" for name in ("prompt_tokens", "output_tokens")),
+        ]
+        for row in range(len(records))
+    ]
+    heads = [t("request"), t("workload"), t("status"), t("start (s)"), t("took (s)"), "TTFT (ms)", "TPOT (ms)"]
+    return Grid(t("Slowest requests"), [*heads, t("prompt tokens"), t("output tokens")], rows, texts=3)
+
+
+def shown_of(latencies: Iterable[Latency], total: Summary) -> list[Latency]:
+    """The latencies that have values."""
+    return [latency for latency in latencies if total.distributions[latency.key].count]
+
+
+def files(results: Results) -> list[str]:
+    """Names of the files of the run folder that are there, and of what its server said. (No links: the page is also sent alone.)"""
+    folder = results.run.path
+    found = [name for name in FILES if (folder / name).is_file()]
+    server = folder / "server"
+    if server.is_dir() and not server.is_symlink():
+        found += [f"server/{path.name}" for path in sorted(server.iterdir())[:MOST_FILES] if path.is_file()]
+    return [printable(name) for name in found]

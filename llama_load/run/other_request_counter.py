@@ -1,0 +1,52 @@
+"""Counts what the locustfile does in this process besides LLM requests, from Locust's events."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from llama_load.foreign_text import printable
+from llama_load.observed.other_requests import OtherTraffic
+
+# The context of the request events that LLM requests fire. It distinguishes them from all others.
+OF_LLM: Final[dict[str, Any]] = {}
+# URLs with ids in them would fill the report: requests beyond this many names share one row.
+MOST_ROWS = 200
+OTHERS = "(further names)"
+LONGEST_TEXT = 200
+
+
+class OtherRequestsCounter:
+    """Listens to Locust's events from now until `close`."""
+
+    def __init__(self, environment: Any) -> None:
+        self._events = environment.events
+        self.found = OtherTraffic()
+        self._events.request.add_listener(self._requested)
+        self._events.user_error.add_listener(self._raised)
+
+    def close(self) -> OtherTraffic:
+        """Stop counting; return the counts."""
+        self._events.request.remove_listener(self._requested)
+        self._events.user_error.remove_listener(self._raised)
+        return self.found
+
+    def _requested(
+        self, request_type: str, name: str, response_time: float | None, exception: BaseException | None, **more: Any
+    ) -> None:
+        if more.get("context") is OF_LLM:
+            return
+        known = len(self.found.requests) < MOST_ROWS or any(row.name == name for row in self.found.requests)
+        row = self.found.row(str(request_type) if known else "", str(name) if known else OTHERS)
+        row.add(response_time or 0.0, None if exception is None else _text(exception))
+
+    def _raised(self, exception: BaseException, **_: Any) -> None:
+        text = _text(exception)
+        known = len(self.found.exceptions) < MOST_ROWS or any(each.text == text for each in self.found.exceptions)
+        self.found.exception(text if known else type(exception).__name__)
+
+
+def _text(exception: BaseException) -> str:
+    """`RuntimeError: no such user`, on one line."""
+    text = " ".join(str(exception).split())
+    text = f"{type(exception).__name__}: {text}" if text else type(exception).__name__
+    return printable(text, LONGEST_TEXT)

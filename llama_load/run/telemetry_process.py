@@ -1,0 +1,106 @@
+"""The sampler of a run, seen from the master: started before the first request, asked at the edges of measurements, ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import gevent
+import msgspec
+from gevent import subprocess
+
+from llama_load.preflight.prepare import Prepared
+from llama_load.run.live_telemetry import LiveTelemetry
+from llama_load.run_folder import SAMPLES
+from llama_load.serving.registry import Entry
+from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.telemetry.source import Endpoint, SamplerConfig
+from llama_load.wire.local_ports import is_here
+
+# How long the sampler may take to start, to answer, and to end.
+READY_WITHIN_S, SAMPLED_WITHIN_S, ENDED_WITHIN_S = 5.0, 1.5, 3.0
+
+
+class TelemetryRun:
+    """The sampler's process. Whatever happens to it, the run goes on; it is started as soon as this is created. `live` has its
+    newest samples."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._process: Any = None
+        self.live = LiveTelemetry(prepared.writer.path / SAMPLES)
+        if not prepared.options.telemetry.interval_s:
+            return
+        config = sampler_config(prepared)
+        command = [sys.executable, "-m", "llama_load.telemetry.sampler"]
+        with suppress(OSError):
+            # In a session of its own, so that Ctrl-C in the terminal does not reach it.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, close_fds=True
+            )
+            self._tell(msgspec.json.encode(config))
+
+    def wait_until_ready(self) -> None:
+        """Wait for the first samples; not for long."""
+        self._hear(READY_WITHIN_S)
+
+    def sample(self) -> None:
+        """Sample now: a measurement begins or has ended. Waits until that is done; not for long."""
+        self._tell(b"sample")
+        self._hear(SAMPLED_WITHIN_S)
+
+    def close(self) -> None:
+        """End the sampler; its file is complete then. Can be called twice."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(timeout=ENDED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.stdout.close()
+
+    def _tell(self, line: bytes) -> None:
+        if self._process is not None:
+            with suppress(OSError):
+                self._process.stdin.write(line + b"\n")
+                self._process.stdin.flush()
+
+    def _hear(self, within_s: float) -> None:
+        if self._process is not None:
+            with gevent.Timeout(within_s, False), suppress(OSError):
+                self._process.stdout.readline()
+
+
+def sampler_config(prepared: Prepared) -> SamplerConfig:
+    """What to sample in this run."""
+    options, tls, targets = prepared.options.telemetry, prepared.options.tls, prepared.targets
+    token = (("Authorization", f"Bearer {options.scrape_token}"),) if options.scrape_token else ()
+    return SamplerConfig(
+        file=str(prepared.writer.path / SAMPLES),
+        interval_s=options.interval_s,
+        ports=sorted({target.address.port for target in targets if is_here(target.address)}),
+        servers=[page for target in targets if target.has_counters for page in _pages(target, "/metrics")],
+        slots=[page for target in targets if target.backend == LLAMA_SERVER for page in _pages(target, "/slots")],
+        exporters=[Endpoint(name=url, url=url, headers=token) for url in options.scrape],
+        gpu_memory_before=_memory_before([server.entry for server in prepared.local_servers if server.entry is not None]),
+        power_command=list(options.power_command),
+        ca_file=None if tls.ca_file is None else str(tls.ca_file),
+        insecure=tls.insecure,
+    )
+
+
+def _memory_before(entries: Sequence[Entry]) -> dict[str, int]:
+    """Of several servers the least: the one that was started first found the GPU as it was."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        for uuid, taken in entry.gpu_memory_before.items():
+            found[uuid] = min(taken, found.get(uuid, taken))
+    return found
+
+
+def _pages(target: Target, path: str) -> list[Endpoint]:
+    return [Endpoint(name=url, url=url, headers=target.headers) for url in target.control_urls(path)]

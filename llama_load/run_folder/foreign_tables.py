@@ -1,0 +1,174 @@
+"""Reads Parquet files that others may have written: one that is too large is refused before it is decoded.
+
+Parquet stores equal values once: 9 MB can hold 20 million rows, and a dictionary with one long text can be repeated without end.
+So the size that counts is that of the decoded columns. It is estimated from the footer first, and counted while batches are read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llama_load.foreign_files import TooLarge, open_foreign
+from llama_load.observed.foreign_records import is_flat
+from llama_load.observed.record import schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+MOST_FILE_BYTES = 8 << 30
+# The footer of ten million of our requests has 10 MB; parsed, it takes about twenty times its size.
+MOST_FOOTER_BYTES = 16 << 20
+_MAGIC = b"PAR1"
+_TAIL = struct.Struct("<I4s")
+# Rows decoded at once, and the most that they may take: texts of 500 kB a row.
+BATCH_ROWS, MOST_BATCH_BYTES = 2000, 1 << 30
+_WIDTHS = {"INT64": 8, "DOUBLE": 8, "FLOAT": 4, "INT32": 4, "INT96": 12}  # bytes of a value
+
+
+@dataclass(frozen=True, slots=True)
+class TableLimits:
+    """What a table may have: rows x columns (each element of a list is a cell, too), and bytes of its decoded columns."""
+
+    cells: int
+    decoded_bytes: int
+
+
+# A whole table of requests: a million answers with 200 gaps each have 270 million cells and 1.5 GB.
+WHOLE_TABLE = TableLimits(cells=500_000_000, decoded_bytes=4 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTable:
+    """Those of the columns asked for that a file has; its number of rows; its schema's metadata; its batches, to be read once."""
+
+    columns: pa.Schema
+    rows: int
+    metadata: dict[bytes, bytes]
+    batches: Iterator[pa.RecordBatch]
+
+
+def read_table(file: Path, columns: pa.Schema, limits: TableLimits) -> pa.Table:
+    """Those of these columns that the file has. Raises OSError, TooLarge, ValueError (pyarrow's exceptions are such)."""
+    import pyarrow as pa
+
+    with open_table(file, columns, limits) as table:
+        return pa.Table.from_batches(table.batches, table.columns)
+
+
+@contextmanager
+def open_table(file: Path, columns: pa.Schema, limits: TableLimits) -> Iterator[ForeignTable]:
+    """The same, to be read batch by batch."""
+    with _opened(file, columns) as table:
+        present = _present(table, columns)
+        _check_footer(file.name, table, present.names, len(columns), limits)
+        metadata = table.schema_arrow.metadata or {}
+        yield ForeignTable(present, table.metadata.num_rows, metadata, _batches(file.name, table, present, limits))
+
+
+def record_columns(*names: str) -> pa.Schema:
+    """These columns of a table of requests."""
+    import pyarrow as pa
+
+    return pa.schema([schema().field(name) for name in names])
+
+
+def _present(table: pq.ParquetFile, columns: pa.Schema) -> pa.Schema:
+    import pyarrow as pa
+
+    names = table.schema_arrow.names
+    if len(set(names)) < len(names):
+        raise ValueError("it has two columns of one name")
+    return pa.schema([field for field in columns if field.name in names])
+
+
+def _batches(name: str, table: pq.ParquetFile, present: pa.Schema, limits: TableLimits) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    decoded = rows = 0
+    for batch in table.iter_batches(batch_size=BATCH_ROWS, columns=present.names):
+        rows += batch.num_rows
+        size = sum(map(_decoded_bytes, batch.columns))
+        decoded += size
+        if size > MOST_BATCH_BYTES or decoded > limits.decoded_bytes:
+            raise TooLarge(_too_many_bytes(name, limits))
+        arrays = [_plain(batch.column(field.name)).cast(field.type) for field in present]
+        checked = pa.RecordBatch.from_arrays(arrays, schema=present)
+        checked.validate(full=True)  # else text that is no UTF-8 fails where it is used
+        yield checked
+    if rows != table.metadata.num_rows:  # a page whose header is damaged ends its column without an error
+        raise ValueError(f"{rows} of its {table.metadata.num_rows} rows can be read")
+
+
+@contextmanager
+def _opened(file: Path, columns: pa.Schema) -> Iterator[pq.ParquetFile]:
+    """The file, with texts as dictionaries: equal ones are not copied before they are counted."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with open_foreign(file, MOST_FILE_BYTES) as opened:
+        size = opened.seek(0, 2)
+        opened.seek(max(0, size - _TAIL.size))
+        tail = opened.read(_TAIL.size)
+        if len(tail) < _TAIL.size or tail[4:] != _MAGIC:
+            raise ValueError(f"{file.name} is no Parquet file")
+        if _TAIL.unpack(tail)[0] > MOST_FOOTER_BYTES:
+            raise TooLarge(f"{file.name} describes itself in more than {MOST_FOOTER_BYTES >> 20} MiB")
+        opened.seek(0)
+        about = pq.read_metadata(opened)
+        # The leaf of a list has another name.
+        stored = {field.name for field in about.schema.to_arrow_schema() if not pa.types.is_nested(field.type)}
+        texts = [field.name for field in columns if pa.types.is_string(field.type) and field.name in stored]
+        opened.seek(0)
+        with pq.ParquetFile(opened, metadata=about, read_dictionary=texts, page_checksum_verification=True) as table:
+            yield table
+
+
+def _check_footer(name: str, table: pq.ParquetFile, names: list[str], width: int, limits: TableLimits) -> None:
+    """Refuse by what the file says of itself."""
+    for field in table.schema_arrow:
+        if field.name in names and not is_flat(field.type):
+            raise ValueError(f"{name}: its column {field.name} has another type")
+    rows, elements, size = table.metadata.num_rows, 0, 0
+    wanted = set(names)
+    for number in range(table.metadata.num_row_groups):
+        group = table.metadata.row_group(number)
+        for chunk in map(group.column, range(group.num_columns)):
+            if chunk.path_in_schema.partition(".")[0] in wanted:
+                elements += max(0, chunk.num_values - group.num_rows)
+                size += max(
+                    chunk.total_uncompressed_size if chunk.physical_type == "BYTE_ARRAY" else 0,
+                    chunk.num_values * _WIDTHS.get(chunk.physical_type, 0),
+                )
+    if rows * width + elements > limits.cells:
+        raise TooLarge(
+            f"{name} has {rows:,} rows x {width} columns and {elements:,} more elements of lists, over the limit of "
+            f"{limits.cells:,} cells"
+        )
+    if size > limits.decoded_bytes:
+        raise TooLarge(_too_many_bytes(name, limits))
+
+
+def _too_many_bytes(name: str, limits: TableLimits) -> str:
+    return f"{name} has columns of more than {limits.decoded_bytes >> 20:,} MiB"
+
+
+def _decoded_bytes(column: Any) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type):
+        return int(column.nbytes)
+    lengths = pc.take(pc.cast(pc.binary_length(column.dictionary), pa.int64()), column.indices)
+    return int(pc.sum(lengths).as_py() or 0) + 4 * len(column)
+
+
+def _plain(column: Any) -> Any:
+    import pyarrow as pa
+
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

@@ -1,0 +1,210 @@
+"""run.json: settings, server, data set and outcome of a run; and the small manifest of a spool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from llama_load.errors import RunError, UsageError
+from llama_load.foreign_files import read_foreign
+from llama_load.foreign_text import redacted
+from llama_load.observed.losses import DamagedJournal, LostWorker
+from llama_load.observed.sent_before import SentBefore
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.observed.server_description import ServerDescription
+from llama_load.observed.worker_health import WorkerHealth
+from llama_load.run_folder.whole_file import write_whole
+from llama_load.units import quantity
+
+MANIFEST = "run.json"
+JOURNAL, PACKED = "requests.arrows", "requests.packed.arrows"
+TABLE = "requests.parquet"
+RUNNING = "running"
+Percentile = Annotated[float, msgspec.Meta(gt=0, lt=100)]
+MOST_PERCENTILES = 100  # each is a figure of every latency, stage and part
+
+
+@dataclass(slots=True)
+class PreflightRow:
+    """One line of the preflight. `level` is "ok", "note" or "warning"."""
+
+    name: str
+    value: str
+    level: str = "ok"
+
+
+@dataclass(slots=True)
+class StageRecord:
+    """What a stage was and when it ran.
+
+    `users` requests in flight, or `rate_rps` arrivals per second; `start` is where a ramp begins. Instants are on the master's
+    clock; None: it never began or ended. `is_timed`: its time ended it. `dropped` arrivals at the limit in flight, `lost`
+    workers, `unsent` arrivals scheduled before its end. `counters` are the servers'; None if not read, as between stages
+    that follow each other without a pause.
+    """
+
+    name: str
+    users: int | None = None
+    rate_rps: float | None = None
+    begun_mono_ns: int | None = None
+    ended_mono_ns: int | None = None
+    is_timed: bool = False
+    dropped: int = 0
+    lost: int = 0
+    unsent: int = 0
+    start: float | None = None
+    counters: ServerCounters | None = None
+
+
+@dataclass(slots=True)
+class UsersAsked:
+    """Locust's target number of users from this instant on (master's clock): a closed loop's limit of requests in flight."""
+
+    mono_ns: int
+    users: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The --abort-if threshold that ended a run, as given, and the measured value."""
+
+    text: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class UntilEnd:
+    """What was known of the figure of --until at the end: its value (ms, or requests/s) after `count` requests, how far its 95 %
+    interval reaches as a share of it, whether that ended the run, and if not, why not."""
+
+    text: str
+    count: int
+    value: float | None
+    within: float | None
+    ended_early: bool
+    obstacle: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """`p99_ttft is 512 ms ± 4.8 % after 4437 requests`, or that it is not known, and why; without a full stop."""
+        figure, _, asked = self.text.partition(":")
+        unit = "requests/s" if figure == "throughput" else "ms"
+        value = "" if self.value is None else f"{self.value:.4g} {unit}"
+        reach = "" if self.within is None else f" ± {100 * self.within:.2g} %"
+        after = f"after {quantity(self.count, 'request')}"
+        if self.ended_early:
+            return f"{figure} is {value}{reach} (95 %) {after}"
+        known = f": {value}{reach} {after}" if value and reach else f" {after}"
+        return f"{figure} is not known to {asked.strip().replace('%', ' %')} within the limit{known} ({self.obstacle})"
+
+
+@dataclass(slots=True)
+class Manifest:
+    """Everything needed to interpret the records: settings, server, data set, and how the run ended."""
+
+    version: str
+    date: str
+    workload: str
+    command: list[str]
+    options: dict[str, Any]
+    endpoint: str
+    backend: str
+    model: str | None
+    label: str | None = None
+    lang: str = "en"  # of the headings in report.md and report.html
+    tokenizer: str | None = None
+    users: int = 1  # in a plain closed loop the largest target number of users during the measurement
+    users_asked: list[UsersAsked] = field(default_factory=list)  # in a plain closed loop: the target at its start, and each change
+    ramp_s: float | None = None  # users / spawn rate, for a closed loop that Locust ramps up for more than 1 s
+    max_in_flight: int | None = None  # of an open loop
+    request_rate: float | None = None
+    burstiness: float = 1.0
+    arrival: str | None = None  # "poisson", "gamma", "constant" or "trace"; None: a closed loop
+    trace: dict[str, Any] | None = None
+    ramp: dict[str, Any] | None = None
+    stages: list[StageRecord] = field(default_factory=list)  # empty: the run has no stages
+    same_prompts: bool = False  # every stage sends the same prompts
+    hands_over: bool = False  # requests of the warm-up were in flight beside the measured ones (--hand-over)
+    dropped: int = 0  # arrivals that were not sent because the limit was reached
+    due: int = 0  # arrivals scheduled before the run time was over
+    cut_mono_ns: int | None = None  # when a time limit or a person ended the load; None: every request was completed
+    cut: int = 0  # unsent requests of stages that a time limit ended
+    num_prompts: int | None = None
+    run_time_s: float | None = None
+    seed: int = 0
+    price_per_hour: float | None = None  # of the whole set-up, in the user's currency
+    percentiles: Annotated[list[Percentile], msgspec.Meta(max_length=MOST_PERCENTILES)] = field(default_factory=lambda: [99.0])
+    percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
+    goodput: list[str] = field(default_factory=list)
+    fail_if: list[str] = field(default_factory=list)
+    aborted_by: Aborted | None = None  # the --abort-if that ended the run
+    until: UntilEnd | None = None  # of --until
+    ended_below: str | None = None  # why --end-below ended the run
+    exit_code_on_error: int = 1  # Locust's: where requests besides those of LLMs failed, or tasks raised exceptions
+    cache_meant: bool = False  # caching is intended: --cache-prompt on
+    # Prompts are new in this run, by a text of so many tokens before them or by their generated content. None: they were sent as
+    # they are, or each begins with another text (--bust-prefix-cache).
+    prefix_tokens: int | None = None
+    cache_off: bool = False  # every request turned the prompt cache off
+    fixed_lengths: bool = False  # every answer has exactly its max_tokens
+    shared_tokens: dict[str, int | None] = field(default_factory=dict)  # by workload: see `CacheEvidence`
+    prompts_sent_before: SentBefore | None = None  # in earlier runs; None: not known
+    dataset: dict[str, Any] | None = None
+    prompts: dict[str, Any] = field(default_factory=dict)
+    targets: list[dict[str, Any]] = field(default_factory=list)
+    preflight: list[PreflightRow] = field(default_factory=list)
+    host: dict[str, Any] = field(default_factory=dict)
+    workers: list[WorkerHealth] = field(default_factory=list)
+    lost: list[LostWorker] = field(default_factory=list)
+    master_lag_s: float | None = None  # from the end of a request to its record on the master's disk, p90 of all writes
+    counters: ServerCounters | None = None  # the servers' counters during measurements, without warm-ups
+    servers: list[ServerDescription] = field(default_factory=list)  # what the servers are made of, one per target
+    server_changes: list[str] = field(default_factory=list)  # differences between the servers before and after the run
+    damaged: list[DamagedJournal] = field(default_factory=list)  # journals with records that are not in the table
+    end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted", "server"
+
+
+@dataclass(slots=True)
+class SpoolManifest:
+    """The worker whose records a spool holds, and the offset of its clock: master's clock = worker's + offset. `is_complete`: it
+    holds every record of this worker that the master has not acknowledged."""
+
+    worker: str
+    clock_offset_ns: int | None = None
+    is_complete: bool = False
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest, whole or not at all."""
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1).decode()
+    write_whole(folder / MANIFEST, redacted(text).encode() + b"\n")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a run folder. Raises UsageError if the folder has none, RunError if it is damaged."""
+    file = folder / MANIFEST
+    if not file.is_file():
+        raise UsageError(f"{folder} is no run folder: it has no {MANIFEST}")
+    try:
+        return msgspec.json.decode(read_foreign(file), type=Manifest)
+    except OSError as error:
+        raise RunError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # msgspec's exceptions are ValueErrors
+        raise RunError(f"{file} cannot be read: {error}") from None
+
+
+def last_with_label(folder: Path, label: str, before: tuple[Path, str] | None = None) -> tuple[Path, Manifest] | None:
+    """The newest run with this label among the folders in `folder`; None if there is none. `before`: the newest that is not of a
+    later date than this run, and not this run itself."""
+    found = []
+    for file in filter(Path.is_file, folder.glob(f"*/{MANIFEST}")):
+        try:
+            manifest = msgspec.json.decode(read_foreign(file), type=Manifest)
+        except (OSError, ValueError, RecursionError):
+            continue  # another program's, or damaged
+        if manifest.label == label and (before is None or (file.parent != before[0] and manifest.date <= before[1])):
+            found.append((file.parent, manifest))
+    return max(found, key=lambda run: run[1].date, default=None)

@@ -1,0 +1,185 @@
+"""Reading a run folder, finishing it after a crash, and adding records that workers could not deliver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from llama_load.arrow import load_arrow, release_unused
+from llama_load.errors import RunError, UsageError
+from llama_load.foreign_files import TooLarge, open_foreign, read_foreign
+from llama_load.observed.foreign_records import BadRecords, check_integers
+from llama_load.observed.losses import DamagedJournal
+from llama_load.observed.record import CANCELLED, INSTANTS, aligned, schema
+from llama_load.observed.records import Records
+from llama_load.observed.telemetry_series import Telemetry
+from llama_load.run_folder.foreign_tables import WHOLE_TABLE, TableLimits, open_table
+from llama_load.run_folder.journal import JournalContents, read_journal
+from llama_load.run_folder.manifest import (
+    JOURNAL,
+    MANIFEST,
+    PACKED,
+    RUNNING,
+    TABLE,
+    Manifest,
+    SpoolManifest,
+    read_manifest,
+    write_manifest,
+)
+from llama_load.run_folder.run_journal import read_run_journal
+from llama_load.run_folder.telemetry_file import load_telemetry, write_telemetry
+from llama_load.run_folder.whole_file import whole_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Rows of a Parquet row group: 10 million tokens of long answers.
+ROW_GROUP = 10_000
+# Parquet's name of the gaps between tokens. Of floats that hardly ever repeat a dictionary is of no use; with their bytes split by
+# place, a million requests take 3 s instead of 8, and three quarters of the bytes.
+GAPS = "itl_ms.list.element"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run read from its folder. `recovered`: it was never finished; `unwritten`: a sentence why the folder is incomplete."""
+
+    path: Path
+    manifest: Manifest
+    records: Records
+    recovered: bool
+    unwritten: str | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)
+
+
+def load_run(path: Path, limits: TableLimits = WHOLE_TABLE) -> Run:
+    """Read a run folder, finished or not. Raises UsageError if it is not a run folder, RunError if it is damaged or too large."""
+    load_arrow()
+    manifest = read_manifest(path)
+    if not (path / TABLE).is_file():
+        try:
+            for name in (JOURNAL, PACKED):
+                if (path / name).is_file():
+                    open_foreign(path / name, limits.decoded_bytes).close()
+            contents = read_run_journal(path, limits.decoded_bytes)
+        except OSError as error:
+            raise RunError(f"{error.filename or path / JOURNAL} cannot be read: {error.strerror}") from None
+        except TooLarge as error:
+            raise RunError(f"{path} cannot be read: {error}") from None
+        if not (path / TABLE).is_file():  # else the run ended while the journal was read
+            for file, part in contents.by_file().items():
+                note_damage(manifest, file, part)
+            table = contents.table()
+            release_unused()
+            return Run(path, manifest, Records(table), recovered=True, telemetry=load_telemetry(path))
+        manifest = read_manifest(path)
+    return Run(path, manifest, Records(_read_table(path / TABLE, limits)), recovered=False, telemetry=load_telemetry(path))
+
+
+def _read_table(file: Path, limits: TableLimits) -> pa.Table:
+    import pyarrow as pa
+
+    try:
+        with open_table(file, schema(), limits) as found:
+            # Batch by batch, because columns without values then share their memory.
+            parts = [aligned(pa.Table.from_batches([batch])) for batch in found.batches]
+        table = pa.concat_tables([schema().empty_table(), *parts])
+        check_integers(table.columns)
+        release_unused()
+        return table
+    except (OSError, ValueError, IndexError, BadRecords) as error:  # pyarrow's exceptions are such
+        raise RunError(f"{file} cannot be read: {error}") from None
+
+
+def recover(run: Run) -> Run:
+    """Finish a run whose process was killed: write its tables and manifest. Raises OSError."""
+    if run.manifest.end == RUNNING:
+        run.manifest.end = "interrupted"
+    write_finished(run.path, run.manifest, run.records.table)
+    return replace(run, recovered=False, telemetry=write_telemetry(run.path))
+
+
+def write_finished(folder: Path, manifest: Manifest, table: pa.Table) -> None:
+    """Write the table, then the manifest, each whole or not at all. Delete the journal if all its records are in the table.
+    Raises OSError; nothing is deleted then."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with whole_file(folder / TABLE) as file:
+        pq.write_table(
+            table,
+            file,
+            compression="zstd",
+            row_group_size=ROW_GROUP,
+            write_page_checksum=True,
+            use_dictionary=[item.name for item in table.schema if pa.types.is_string(item.type)],
+            use_byte_stream_split=[GAPS],
+        )
+    write_manifest(folder, manifest)
+    if not any(damaged.file in (JOURNAL, PACKED) for damaged in manifest.damaged):
+        for name in (JOURNAL, PACKED):
+            (folder / name).unlink(missing_ok=True)
+
+
+def note_damage(manifest: Manifest, file: str, contents: JournalContents, missing: int | None = None) -> None:
+    """Note in the manifest what could not be read of a journal. `missing`: the number of records written that are not there, if
+    known; else the number that the manifest notes stays."""
+    if missing is None:
+        missing = sum(damaged.records or 0 for damaged in manifest.damaged if damaged.file == file) or None
+    manifest.damaged = [damaged for damaged in manifest.damaged if damaged.file != file]
+    if contents.gaps or missing:
+        manifest.damaged.append(DamagedJournal(file, len(contents.gaps), contents.unreadable_bytes, missing))
+
+
+def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
+    """Add the records of a worker's spool to the run's table; the run with them, and how many were added.
+
+    Requests that already have a record are left out. Instants are converted to the master's clock. Raises UsageError if the
+    folder is not a spool or has no clock offset.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    about, contents = _read_spool(spool)
+    found = Records(contents.table)
+    on_record = set(run.records.strings("request_id"))
+    ended = run.records.where(~run.records.equals("status", CANCELLED))
+    keys = set(zip(ended.strings("warmup"), ended.strings("prompt_index"), strict=True))
+    new = [
+        request_id not in on_record and (status == CANCELLED or index is None or (warmup, index) not in keys)
+        for request_id, status, warmup, index in zip(
+            *(found.strings(name) for name in ("request_id", "status", "warmup", "prompt_index")), strict=True
+        )
+    ]
+    table = found.table.filter(pa.array(new, pa.bool_()))
+    for name in INSTANTS:
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(place), pc.add_checked(table[name], about.clock_offset_ns))
+    returned = set(zip(*(Records(table).strings(name) for name in ("warmup", "prompt_index")), strict=True))
+    for gone in run.manifest.lost:
+        is_all = about.is_complete and gone.worker == about.worker and not contents.gaps  # what it sent is on record now
+        gone.possibly_sent = [index for index in gone.possibly_sent if not is_all and (False, index) not in returned]
+        gone.possibly_sent_warmup = [index for index in gone.possibly_sent_warmup if not is_all and (True, index) not in returned]
+    if run.manifest.end == RUNNING:
+        run.manifest.end = "interrupted"
+    note_damage(run.manifest, f"{spool.name}/{JOURNAL}", contents)
+    both = pa.concat_tables([run.records.table, table])
+    write_finished(run.path, run.manifest, both)
+    return replace(run, records=Records(both), recovered=False), int(table.num_rows)
+
+
+def _read_spool(spool: Path) -> tuple[SpoolManifest, JournalContents]:
+    file = spool / MANIFEST
+    try:
+        about = msgspec.json.decode(read_foreign(file) if file.is_file() else b"", type=SpoolManifest)
+        contents = read_journal(spool / JOURNAL)
+    except (OSError, ValueError, RecursionError):  # msgspec's exceptions are ValueErrors
+        raise UsageError(f"{spool} is not a worker's spool: its {MANIFEST} is missing or names no worker") from None
+    if about.clock_offset_ns is None:
+        raise UsageError(
+            f"{spool} has no clock offset (the worker had not yet synchronized with the master): its records cannot be added"
+        )
+    return about, contents

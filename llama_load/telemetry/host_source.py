@@ -1,0 +1,41 @@
+"""CPU, memory and network of this machine, and of this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import psutil
+
+from llama_load.observed.telemetry_names import HOST, OWN
+from llama_load.telemetry.source import Source, Value
+
+
+class Host(Source):
+    """This machine."""
+
+    name = HOST
+
+    def sample(self) -> Iterator[Value]:
+        """CPU seconds of all cores since boot that were not idle, memory, and bytes of the network interfaces but loopback."""
+        times = psutil.cpu_times()
+        # guest and guest_nice are contained in user and nice
+        guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+        yield Value("host_cpu_seconds_total", sum(times) - guests - times.idle - getattr(times, "iowait", 0.0))
+        yield Value("host_cpus", float(psutil.cpu_count() or 0))
+        memory = psutil.virtual_memory()
+        yield Value("host_memory_used_bytes", float(memory.total - memory.available))
+        yield Value("host_memory_total_bytes", float(memory.total))
+        network = [each for name, each in psutil.net_io_counters(pernic=True).items() if not name.startswith("lo")]
+        yield Value("host_network_received_bytes_total", float(sum(each.bytes_recv for each in network)))
+        yield Value("host_network_sent_bytes_total", float(sum(each.bytes_sent for each in network)))
+
+
+class Own(Source):
+    """The sampler's own process."""
+
+    name = OWN
+
+    def sample(self) -> Iterator[Value]:
+        """Its CPU seconds."""
+        yield Value("process_cpu_seconds_total", time.process_time())

@@ -1,0 +1,219 @@
+"""Searches and sweeps that the page starts: one at a time, each a process of the llama-load command with a folder of its own.
+
+What is typed never becomes a command or a path: the server must be a URL that the keys were given for, and a plan one of the files
+listed in the folder of plans.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from llama_load.errors import UsageError
+from llama_load.foreign_text import printable, printable_lines
+from llama_load.options.objectives import parse_objectives
+from llama_load.web.guard import WebGuard
+from llama_load.wire.address import parse_url
+
+SEARCH, SWEEP = KINDS = ("search", "sweep")
+VARIED = ("concurrency", "rate")
+RESULTS = ("search.html", "sweep.html")
+LOG, STATE = "log.txt", "state.json"
+PLAN_ENDS = (".yaml", ".yml")
+LONGEST_S, SHORTEST_S = 7 * 24 * 3600.0, 60.0
+# Of a folder of plans, of state.json and of the end of the log.
+MOST_PLANS, MOST_ENTRIES, MOST_STATE_BYTES, MOST_LOG_BYTES = 200, 10_000, 4 << 20, 4000
+# A process that does not end after SIGINT is ended by SIGTERM when Stop is pressed again.
+KEY_VARIABLES = ("LLAMA_LOAD_API_KEY", "LLAMA_LOAD_HEADER")
+
+
+@dataclass(slots=True)
+class Started:
+    """A search or sweep that was started here."""
+
+    kind: str
+    title: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+    began_s: float
+    stops: int = 0
+
+
+class Experiments:
+    """See above."""
+
+    def __init__(self, options: Any, guard: WebGuard, is_busy: Callable[[], bool]) -> None:
+        self._options = options
+        self._guard = guard
+        self._is_busy = is_busy
+        self.folder = Path(options.ui_folder or ".").resolve()  # of plans
+        self.present: Started | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a search or sweep has not ended."""
+        return self.present is not None and self.present.process.poll() is None
+
+    def plans(self) -> list[str]:
+        """The names of the plans: regular files directly in the folder of plans."""
+        try:
+            with os.scandir(self.folder) as entries:
+                names = [
+                    entry.name
+                    for entry in islice(entries, MOST_ENTRIES)
+                    if entry.name.endswith(PLAN_ENDS)
+                    and not entry.name.startswith((".", "-"))
+                    and entry.is_file(follow_symlinks=False)
+                ]
+        except OSError:
+            return []
+        return sorted(names)[:MOST_PLANS]
+
+    def start(self, typed: Mapping[str, Any]) -> None:
+        """Start what was typed. UsageError: it cannot be started."""
+        if self.is_running:
+            raise UsageError("a search or sweep is running: stop it first")
+        if self._is_busy():
+            raise UsageError("a run is under way: stop it first")
+        kind = typed.get("kind")
+        if kind == SEARCH:
+            title, words, environment = self._search(typed)
+        elif kind == SWEEP:
+            title, words, environment = self._sweep(typed)
+        else:
+            raise UsageError("choose a search or a sweep")
+        folder = Path(f"{kind}es" if kind == SEARCH else f"{kind}s") / time.strftime("%Y%m%d-%H%M%S")
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with Path(f"{folder}.{LOG}").open("xb") as log:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "llama_load.cli.main", *words, f"--out={folder}"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise UsageError(f"it cannot be started: {error.strerror or error}") from None
+        self.present = Started(kind, title, folder, process, time.time())
+
+    def stop(self) -> None:
+        """As Ctrl-C does; pressed again, it ends the process."""
+        if self.present is not None and self.is_running:
+            self.present.stops += 1
+            self.present.process.send_signal(signal.SIGINT if self.present.stops == 1 else signal.SIGTERM)
+
+    def status(self) -> dict[str, Any] | None:
+        """The present or last one; None: none was started."""
+        if self.present is None:
+            return None
+        code = self.present.process.poll()
+        return {
+            "kind": self.present.kind,
+            "title": self.present.title,
+            "folder": str(self.present.folder),
+            "running": code is None,
+            "exit_code": code,
+            "elapsed_s": time.time() - self.present.began_s,
+            "stopping": self.present.stops > 0 and code is None,
+            "state": self._state(),
+            "log": self._log(),
+            "has_result": self.result() is not None,
+        }
+
+    def result(self) -> Path | None:
+        """The page with the result of the last one, when it has ended."""
+        if self.present is None or self.is_running:
+            return None
+        paths = [self.present.folder / name for name in RESULTS]
+        return next((path for path in paths if path.is_file() and not path.is_symlink()), None)
+
+    def _search(self, typed: Mapping[str, Any]) -> tuple[str, list[str], dict[str, str]]:
+        """Title, words after `llama-load`, environment."""
+        host, vary, goals, most = (str(typed.get(name) or "").strip() for name in ("host", "vary", "goodput", "max_time"))
+        try:
+            url = parse_url(host).url
+        except ValueError as error:
+            raise UsageError(f"--host: {error}") from None
+        self._guard.check(Namespace(**vars(self._options)), url)
+        if vary not in VARIED:
+            raise UsageError("--vary must be users or requests per second")
+        parse_objectives([goals])
+        words = ["search", f"--serve={url}", f"--vary={vary}", f"--goodput={goals}", f"--max-time={_seconds(most):g}"]
+        environment = dict(os.environ)
+        if key := getattr(self._options, "api_key", None):
+            environment["LLAMA_LOAD_API_KEY"] = key
+        unit = "users" if vary == "concurrency" else "requests per second"
+        return f"Search of the most {unit} within {printable(goals)} on {url}", words, environment
+
+    def _sweep(self, typed: Mapping[str, Any]) -> tuple[str, list[str], dict[str, str]]:
+        """The same. Its servers are those of the plan, which get no key."""
+        plan = typed.get("plan")
+        if not isinstance(plan, str) or plan not in self.plans():
+            raise UsageError("choose one of the plans in the list")
+        environment = {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
+        return f"Sweep {printable(plan)}", ["sweep", str(self.folder / plan)], environment
+
+    def _state(self) -> dict[str, Any] | None:
+        """What is shown of state.json; None without it."""
+        assert self.present is not None
+        try:
+            found = msgspec.json.decode(_read(self.present.folder / STATE, MOST_STATE_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(found, dict):
+            return None
+        probes, now = found.get("probes"), found.get("present")
+        return {
+            "sentence": printable(str(found.get("sentence") or ""), None),
+            "unit": printable(str(found.get("unit") or "")),
+            "low": found.get("low"),
+            "high": found.get("high"),
+            "probes": len(probes) if isinstance(probes, list) else 0,
+            "step": printable(str(now.get("step") or "")) if isinstance(now, dict) else "",
+            "limits": found.get("limits"),
+        }
+
+    def _log(self) -> str:
+        assert self.present is not None
+        try:
+            with Path(f"{self.present.folder}.{LOG}").open("rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - MOST_LOG_BYTES))
+                return printable_lines(log.read(MOST_LOG_BYTES).decode("utf-8", "replace"))
+        except OSError:
+            return ""
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not SHORTEST_S <= found <= LONGEST_S:
+        raise UsageError(f"--max-time must be a number of seconds from {SHORTEST_S:g} to {LONGEST_S:g}, got {printable(text)!r}")
+    return found
+
+
+def _read(path: Path, most: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError("no regular file")
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError("too large")
+    return data

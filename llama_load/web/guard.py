@@ -1,0 +1,263 @@
+"""Protects Locust's web page, which has no CSRF token, allows CORS from every origin, and accepts every option.
+
+Requests must come from the page itself (Host and Origin). The form may set only options that the page shows. Paths typed into
+it must be inside --ui-folder. Keys go only to the servers they were given for. No response contains a known key.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import socket
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from locust import argument_parser
+from locust.runners import MasterRunner
+
+from llama_load.errors import UsageError
+from llama_load.foreign_text import printable, redacted
+from llama_load.options.flag import PAGE_PATHS, Flag, Kind
+from llama_load.options.flag_reader import FlagReader
+from llama_load.options.flags import FLAGS, MOST_USERS
+from llama_load.options.options import secret_values
+from llama_load.run_folder import MANIFEST
+from llama_load.wire.address import parse_url, split_hosts
+
+READS_STATE = frozenset(("GET", "HEAD", "OPTIONS"))
+# The largest body of a request: no form of Locust's or ours needs more. Checked before anything reads it.
+MOST_BODY_BYTES = 1 << 20
+# What Locust's page edits of a user class. (Locust itself sets any attribute that is posted.)
+USER_SETTINGS = frozenset(("user_class_name", "host", "weight", "fixed_count", "tasks"))
+# Fields that Locust's form sends in addition to the flags that it shows.
+LOCUSTS_FIELDS = frozenset(("num_users", "spawn_rate", "host", "user_classes", "shape_class", "run_time", "profile"))
+# Keys are not on Locust's page, but allowed in a POST.
+KEYS = frozenset(flag.dest for flag in FLAGS if flag.on_page and flag.secret)
+PATHS = {flag.dest: flag for flag in FLAGS if flag.kind in PAGE_PATHS}
+_HUB = re.compile(r"hf:[\w.-]+/[\w.-]+(:[\w.-]+)?")
+
+logger = logging.getLogger(__name__)
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class WebGuard:
+    """A WSGI filter for the web page of one environment."""
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+        self._options = environment.parsed_options
+        self._at_start = dict(vars(self._options))
+        self._folder = Path(self._options.ui_folder or ".").resolve()
+        hosts = self._hosts(environment.host)
+        self._hosts_of_secret = dict.fromkeys(secret_values(FlagReader(self._options), for_servers=True), hosts)
+        self._named = {name for name in [_name(self._options.web_host_display_name or "")] if name}
+        self._names = _own_names(self._options) | self._named
+        web_ui = environment.web_ui
+        self._inner: Wsgi = web_ui.app.wsgi_app
+        web_ui.app.wsgi_app = self._answer
+        web_ui.app.before_request(self._refuse_hidden_settings)
+        web_ui.app.after_request(_without_keys)
+        if not _is_loopback(web_ui.host) and not self._options.web_login:
+            logger.warning(
+                "the web page is open to other machines without a login: anyone who can reach it can start runs and read results; "
+                "leave out --web-host, or add --web-login"
+            )
+
+    # ------------------------------------------------------------------ before a run
+
+    def check(self, options: Any, host: str | None) -> None:
+        """Raises UsageError for paths and servers that the form may not set. Keys that the page shows as *** are restored."""
+        given = [("host", host), *((flag, getattr(options, flag, None)) for flag in self._at_start)]
+        if with_nul := [f"--{flag.replace('_', '-')}" for flag, value in given if "\0" in str(value)]:
+            raise UsageError(f"{', '.join(with_nul)} must not contain a NUL character")
+        for flag, value in self._at_start.items():
+            if isinstance(value, str) and value and getattr(options, flag) == redacted(value):
+                setattr(options, flag, value)
+        for name, row in PATHS.items():
+            value = getattr(options, name)
+            if value and value != self._at_start[name]:
+                self._check_path(row, str(value))
+        hosts = self._hosts(host)
+        for secret in secret_values(FlagReader(options), for_servers=True):
+            is_new = secret not in self._hosts_of_secret
+            if is_new and isinstance(self._environment.runner, MasterRunner):
+                raise UsageError("keys do not travel to workers: start the master and every worker with LLAMA_LOAD_API_KEY")
+            known = self._hosts_of_secret.setdefault(secret, hosts)
+            if not hosts <= known:
+                raise UsageError(
+                    f"the key was given for {', '.join(sorted(known)) or 'no server'}; start llama-load again with --host "
+                    f"{' '.join(sorted(hosts))} to send it there"
+                )
+
+    def _check_path(self, flag: Flag, value: str) -> None:
+        name, kind = flag.name, flag.kind
+        if kind is Kind.DATA_SET and value.startswith("hf:"):
+            if not _HUB.fullmatch(value) or Path(value.removeprefix("hf:").partition(":")[0]).exists():
+                raise UsageError(f"{name} typed into the web page must be hf:OWNER/NAME[:split]")
+            return
+        path = Path(value).resolve()
+        if not path.is_relative_to(self._folder):
+            raise UsageError(
+                f"{name} typed into the web page must be inside {self._folder}; give it on the command line, or another --ui-folder"
+            )
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UsageError(f"{name} typed into the web page must be a regular file or a folder")
+        if kind is Kind.XML_FILE and path.suffix != ".xml":
+            raise UsageError(f"{name} typed into the web page must end in .xml")
+        if kind is Kind.RUN_FOLDER and path.exists() and not (path / MANIFEST).exists():
+            raise UsageError(f"{name} typed into the web page must be a new folder")
+
+    def _hosts(self, host: str | None) -> set[str]:
+        """The servers that a run with this host would use."""
+        said = [host, *(getattr(user, "host", None) for user in self._environment.user_classes)]
+        found = set()
+        for url in split_hosts(next((each for each in said if each), "")):
+            try:
+                found.add(parse_url(url).url)
+            except ValueError as error:
+                raise UsageError(f"--host: {error}") from None
+        return found
+
+    # ------------------------------------------------------------------ requests
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """The WSGI application around Locust's."""
+        refused = ("403 Forbidden", sentence) if (sentence := self._foreign(environ)) is not None else _too_large(environ)
+        if refused is not None:
+            status, sentence = refused
+            start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close")])
+            return [sentence.encode()]
+
+        def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            kept = [(name, value) for name, value in headers if not name.lower().startswith("access-control-")]
+            own = [("X-Frame-Options", "SAMEORIGIN"), ("X-Content-Type-Options", "nosniff")]
+            return start_response(status, kept + own, *more)
+
+        return self._inner(environ, start)
+
+    def _foreign(self, environ: dict[str, Any]) -> str | None:
+        """Why a request is refused; None if it comes from this page. (Programs other than browsers send no Origin.)"""
+        host = environ.get("HTTP_HOST", "")
+        if not is_own_name(f"//{host}", self._names):
+            return f"{printable(host)} is not a name of this page; start with --web-host-display-name http://NAME to use another"
+        origin = environ.get("HTTP_ORIGIN")
+        if origin is not None and origin.partition("://")[2].lower() != host.lower() and _name(origin) not in self._named:
+            return f"requests from {printable(origin)} are refused"
+        if environ.get("HTTP_SEC_FETCH_SITE", "same-origin") not in ("same-origin", "none"):
+            # A link of another page may lead here; its images, frames and scripts may not make this process work.
+            follows_link = (environ.get("HTTP_SEC_FETCH_MODE"), environ.get("HTTP_SEC_FETCH_DEST")) == ("navigate", "document")
+            if environ["REQUEST_METHOD"] not in READS_STATE or not follows_link:
+                return "requests from other pages are refused"
+        return None
+
+    def _refuse_hidden_settings(self) -> Any:
+        """Refuse settings that the page does not show: Locust's handlers set any option and any attribute that is posted."""
+        from flask import request
+
+        checks = {"locust.swarm": self._hidden_fields, "locust.update_user": self._bad_user_settings}
+        check = checks.get(request.endpoint or "")
+        if check is None or not self._is_logged_in() or (message := check()) is None:
+            return None  # without a login Locust's own check answers, and nothing reads the body
+        logger.error("%s", message)
+        return {"success": False, "message": message}, 403
+
+    def _is_logged_in(self) -> bool:
+        from flask_login import current_user
+
+        return not self._environment.web_ui.web_login or bool(current_user.is_authenticated)
+
+    def _hidden_fields(self) -> str | None:
+        from flask import request
+
+        allowed = LOCUSTS_FIELDS | KEYS | argument_parser.get_parser().args_included_in_web_ui.keys()
+        allowed -= argument_parser.default_args_dict().keys() - LOCUSTS_FIELDS
+        hidden = sorted((vars(self._options).keys() & request.form.keys()) - allowed)
+        return f"{', '.join(hidden)} cannot be set from the web page" if hidden else None
+
+    def _bad_user_settings(self) -> str | None:
+        """What is wrong with the settings of a user class that were posted."""
+        from flask import request
+
+        try:
+            settings = msgspec.json.decode(request.get_data())
+        except (ValueError, RecursionError):
+            settings = None
+        if not isinstance(settings, dict):
+            return "the settings of a user class must be a JSON object"
+        if hidden := sorted(settings.keys() - USER_SETTINGS):
+            return f"{printable(', '.join(hidden))} of a user class cannot be set from the web page"
+        name = settings.get("user_class_name")
+        classes, tasks = self._environment.available_user_classes or {}, self._environment.available_user_tasks or {}
+        if not isinstance(name, str) or name not in classes:
+            return "user_class_name must be the name of a user class"
+        host, weight, fixed_count, chosen = (settings.get(each) for each in ("host", "weight", "fixed_count", "tasks"))
+        if "tasks" in settings:
+            names = {task.__name__ for task in tasks.get(name, ())}
+            if not isinstance(chosen, list) or not all(isinstance(each, str) and each in names for each in chosen):
+                return f"tasks must be a list of the tasks of {name}"
+        if host is not None and not isinstance(host, str):
+            return "host must be a URL"
+        for field, number in (("weight", weight), ("fixed_count", fixed_count)):
+            is_number = isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number <= MOST_USERS
+            if field in settings and not is_number:
+                return f"{field} must be a number from 0 to {MOST_USERS:,}"
+        return None
+
+
+def _too_large(environ: dict[str, Any]) -> tuple[str, str] | None:
+    """The status and sentence for a request whose body is too large, or of a length that it does not give."""
+    if environ.get("HTTP_TRANSFER_ENCODING"):
+        return "411 Length Required", "send the body with a Content-Length"
+    try:
+        length = int(environ.get("CONTENT_LENGTH") or 0)
+    except ValueError:
+        return "400 Bad Request", "Content-Length must be a number"
+    if length > MOST_BODY_BYTES:
+        return "413 Content Too Large", f"a body may have at most {MOST_BODY_BYTES:,} bytes"
+    return None
+
+
+def _without_keys(response: Any) -> Any:
+    if response.is_streamed or response.direct_passthrough:  # files of Locust's own page
+        return response
+    text = response.get_data()
+    clean = redacted(text.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    if clean != text:
+        response.set_data(clean)
+    return response
+
+
+def _own_names(options: Any) -> set[str]:
+    machine = socket.gethostname().lower()
+    return {"localhost", machine, machine.partition(".")[0], _name(f"//{options.web_host}") or "localhost"}
+
+
+def is_own_name(url: str, names: Collection[str] = ("localhost",)) -> bool:
+    """Whether the host of a URL is an IP address or one of these names. (Against DNS rebinding.)"""
+    name = _name(url)
+    if name is None:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name in names
+    return True
+
+
+def _name(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

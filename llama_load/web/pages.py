@@ -1,0 +1,373 @@
+"""The routes of our page in Locust's web UI: /llm to start and watch runs, /llm/runs for their results."""
+
+from __future__ import annotations
+
+import io
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from llama_load.comparison.compare import compare
+from llama_load.comparison.sources import read_groups
+from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.foreign_text import printable
+from llama_load.live.view import live_view
+from llama_load.run.in_thread import in_thread
+from llama_load.run.outcome import Outcome
+from llama_load.run.progress import Counts
+from llama_load.run_folder import MANIFEST, last_with_label
+from llama_load.run_folder.foreign_tables import TableLimits
+from llama_load.web.assets import asset
+from llama_load.web.experiment_pages import add_experiment_routes
+from llama_load.web.run_control import RunControl
+from llama_load.web.run_files import FILES, REPORT, RunFiles
+from llama_load.web.run_list_page import listed_runs, spark_svg
+from llama_load.web.run_view import headline_figures, run_view
+from llama_load.web.workload_choices import presets
+
+if TYPE_CHECKING:
+    from flask import Blueprint, Request, Response
+
+# Our pages run our scripts and nothing else. (Bokeh writes style attributes and elements.)
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; connect-src 'self'; "
+    "font-src 'self' data:; frame-ancestors 'self'; form-action 'self'; base-uri 'none'"
+)
+# A report is a file with scripts, perhaps a stranger's: it runs them in a frame with a separate origin. The policy of the
+# file cannot forbid `location = …`; that of the page around it can: its frame loads nothing from other places.
+VIEW_POLICY = f"{POLICY}; frame-src 'self'"
+REPORT_POLICY = (
+    "sandbox allow-scripts allow-downloads; webrtc 'block'; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; "
+    "style-src 'unsafe-inline'; img-src data: blob:; font-src data:; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
+)
+# More sides are no comparison that a person can read.
+MOST_COMPARED = 20
+# Of the CSV of a run, which is made in memory: 100 000 requests with 100 gaps. `llama-load report --format csv` writes more.
+CSV_LIMITS = TableLimits(cells=20_000_000, decoded_bytes=256 << 20)
+ASSET_AGE_S = 365 * 24 * 3600
+# Shown on each of Locust's pages, in a corner that its own buttons leave free.
+LINK = (
+    '<a href="{href}" style="position:fixed;left:12px;bottom:12px;z-index:2000;padding:8px 14px;border-radius:18px;'
+    "background:#0b7a55;color:#fff;font:600 14px system-ui,sans-serif;text-decoration:none;"
+    'box-shadow:0 1px 4px #0006">LLM load test →</a>'
+)
+
+logger = logging.getLogger(__name__)
+
+
+def add_pages(control: RunControl) -> None:
+    """Add the routes to Locust's Flask app, behind its login if it has one, and a link to Locust's own page."""
+    web_ui = control.environment.web_ui
+    base = (control.environment.parsed_options.web_base_path or "").rstrip("/")
+    run_dir = control.environment.parsed_options.run_dir
+    files = RunFiles(Path(run_dir).parent if run_dir else Path("runs"), control.folders)
+    web_ui.app.register_blueprint(blueprint(control, files, web_ui.auth_required_if_enabled), url_prefix=f"{base}/llm")
+
+    def link(response: Response) -> Response:
+        from flask import request
+
+        if request.endpoint == "locust.index" and not response.is_streamed:
+            response.set_data(response.get_data().replace(b"</body>", LINK.format(href="./llm/").encode() + b"</body>"))
+        return response
+
+    web_ui.app.after_request(link)
+    scheme = "https" if web_ui.tls_cert else "http"
+    logger.info("The page for LLM load tests: %s://%s:%d%s/llm", scheme, web_ui.host or "localhost", web_ui.port, base)
+
+
+@lru_cache(1)
+def _ended(files: RunFiles, outcome: Outcome) -> dict[str, Any]:
+    """How a run ended, for the page: read once, although every page asks every second."""
+    name = None if outcome.folder is None else outcome.folder.name
+    view = None if name is None or outcome.error is not None else run_view(files, name)
+    return {
+        "run": name,
+        "exit_code": outcome.exit_code,
+        "error": None if outcome.error is None else printable(outcome.error, None),
+        "figures": {} if name is None else headline_figures(files, name),
+        "headline": None if view is None else view.headline,
+        "style": None if view is None else view.style,
+    }
+
+
+@lru_cache(1)
+def _before(files: RunFiles, folder: Path) -> dict[str, Any] | None:
+    """The headline figures of the last run with the label of this one: read once."""
+    manifest = files.json(folder.name, MANIFEST) or {}
+    label, date = manifest.get("label"), manifest.get("date")
+    if not isinstance(label, str) or not isinstance(date, str):
+        return None
+    last = in_thread(lambda: last_with_label(folder.parent, label, (folder, date)))
+    return None if last is None else {"run": last[0].name, "figures": headline_figures(files, last[0].name)}
+
+
+def blueprint(control: RunControl, files: RunFiles, guarded: Callable[[Any], Any]) -> Blueprint:
+    """The routes. `guarded` puts Locust's login before a view."""
+    from flask import Blueprint, Response, abort, redirect, render_template, request
+
+    pages = Blueprint("llm", __name__, template_folder="pages")
+
+    def route(path: str, *methods: str) -> Callable[[Any], Any]:
+        def add(view: Any) -> Any:
+            pages.add_url_rule(path, view.__name__, guarded(view), methods=list(methods or ("GET",)))
+            return view
+
+        return add
+
+    def json(value: Any, status: int = 200) -> Response:
+        return Response(msgspec.json.encode(value), status, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+    def page(template: str, here: str, policy: str = POLICY, **values: Any) -> Response:
+        def url(name: str) -> str:
+            found = asset(name)
+            return f"{root}/assets/{name}?{found.version if found else ''}"
+
+        root = request.path[: request.path.index("/llm") + len("/llm")]
+        text = render_template(f"llm_{template}.html", root=root, here=here, asset=url, **values)
+        headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store", "Referrer-Policy": "same-origin"}
+        return Response(text, content_type="text/html; charset=utf-8", headers=headers)
+
+    def posted() -> dict[str, Any]:
+        """The body of a POST: JSON, which no form of another page can send."""
+        if request.mimetype != "application/json":
+            abort(415, "send JSON")
+        try:
+            found = msgspec.json.decode(request.get_data() or b"{}")  # WebGuard limits its length
+        except (ValueError, RecursionError):
+            abort(400, "that is not JSON")
+        if not isinstance(found, dict):
+            abort(400, "send a JSON object")
+        return found
+
+    @route("/")
+    def index() -> Response:
+        environment, form = control.environment, control.form
+        shape = environment.shape_class
+        return page(
+            "index",
+            "run",
+            groups=form.groups(),
+            choices=form.choices,
+            choices_of=form.choices_of(),
+            presets=presets(form.choices),
+            shape=None if shape is None else type(shape).__name__,
+            is_master=form.is_master,
+            locustfile=environment.locustfile or "",
+        )
+
+    @route("")
+    def with_slash() -> Any:
+        return redirect(request.path + "/")
+
+    @route("/assets/<name>")
+    def assets(name: str) -> Response:
+        found = asset(name)
+        if found is None:
+            abort(404)
+        zipped = "gzip" in request.headers.get("Accept-Encoding", "")
+        headers = {"Cache-Control": f"private, max-age={ASSET_AGE_S}, immutable", "Vary": "Accept-Encoding"}
+        headers |= {"Content-Encoding": "gzip"} if zipped else {}
+        content = found.compressed if zipped else found.content
+        # Passed through: no key can be in it, so nobody need look.
+        return Response(content, content_type=found.content_type, headers=headers, direct_passthrough=True)
+
+    @route("/api/form")
+    def form() -> Response:
+        like = request.args.get("like", "")
+        manifest = files.json(like, MANIFEST) if like else None
+        values = control.form.values() | ({} if manifest is None else control.form.values_like(manifest))
+        return json({"values": values, "defaults": control.form.defaults()})
+
+    @route("/api/check", "POST")
+    def check() -> Response:
+        answer = control.check(posted())
+        return json(asdict(answer), 200 if not answer.faults else 422)
+
+    @route("/api/start", "POST")
+    def start() -> Response:
+        answer = control.start(posted())
+        return json(asdict(answer), 200 if not answer.faults else 422)
+
+    @route("/api/stop", "POST")
+    def stop() -> Response:
+        posted()
+        return json({"state": control.stop()})
+
+    @route("/api/live")
+    def live() -> Response:
+        version, width_s = (request.args.get(name, 0, type=int) for name in ("version", "width_s"))
+        metrics, active = control.runs.metrics, control.runs.active
+        known = request.args.get("run", "")
+        is_same = metrics.name is not None and known == metrics.name
+        return json(
+            {
+                "state": control.state,
+                "run": metrics.name,
+                "workers": control.environment.runner.worker_count if control.form.is_master else None,
+                "about": metrics.about(),
+                "before": _before(files, metrics.folder) if metrics.folder is not None else None,
+                "counts": None if active is None else _progress(active.counts),
+                "outcome": None if control.runs.outcome is None else _ended(files, control.runs.outcome),
+                "live": None
+                if metrics.live is None
+                else live_view(metrics.live, metrics.stages, version if is_same else 0, width_s if is_same else 0),
+            }
+        )
+
+    @route("/runs")
+    def runs() -> Response:
+        rows = in_thread(lambda: listed_runs(files))
+        return page("runs", "runs", rows=rows)
+
+    def compared() -> list[Path]:
+        """The folders of the chosen runs, the oldest first: it is the base."""
+        chosen = set(request.args.getlist("run"))
+        names = [name for name in reversed(files.names()) if name in chosen]
+        return [folder for name in names if (folder := files.folder(name)) is not None]
+
+    @route("/compare")
+    def comparison() -> Response:
+        is_few = 2 <= len(compared()) <= MOST_COMPARED
+        return page("compare", "runs", VIEW_POLICY, error="" if is_few else f"Choose 2 to {MOST_COMPARED} runs.")
+
+    @route("/compare.html")
+    def comparison_file() -> Any:
+        """The page of `llama-load compare --format html`, made now; in its frame like a report."""
+        is_download = "download" in request.args
+        if not is_download and not _is_for_frame(request):
+            return redirect("compare?" + request.query_string.decode("ascii", "replace"))
+        folders = compared()
+        if not 2 <= len(folders) <= MOST_COMPARED:
+            abort(404, f"choose 2 to {MOST_COMPARED} runs")
+        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store"}
+        if is_download:
+            headers["Content-Disposition"] = "attachment; filename=comparison.html"
+        try:
+            text = in_thread(lambda: _comparison_page(folders))
+        except (LlamaLoadError, OSError) as fault:
+            return Response(printable(str(fault), None), 422, content_type="text/plain; charset=utf-8", headers=headers)
+        return Response(text, content_type=FILES[REPORT], headers=headers)
+
+    @route("/api/delete", "POST")
+    def delete() -> Response:
+        """Delete a run: its name must be sent twice, so that no other mistake does."""
+        sent = posted()
+        name = sent.get("run")
+        if not isinstance(name, str) or sent.get("confirm") != name:
+            abort(400, "confirm the name of the run")
+        if control.runs.active is not None and control.runs.active.folder.name == name:
+            return json({"fault": "it is running: stop it first"}, 422)
+        try:
+            in_thread(lambda: files.delete(name))
+        except (UsageError, OSError) as fault:
+            return json({"fault": printable(str(fault))}, 422)
+        return json({"fault": None})
+
+    @route("/runs/<name>/spark.svg")
+    def spark(name: str) -> Response:
+        folder = files.folder(name)
+        if folder is None:
+            abort(404, "there is no such run")
+        headers = {"Content-Security-Policy": "default-src 'none'", "Cache-Control": "private, max-age=60"}
+        return Response(in_thread(lambda: spark_svg(folder)), content_type="image/svg+xml", headers=headers)
+
+    @route("/runs/<name>")
+    def run(name: str) -> Response:
+        if files.folder(name) is None:
+            abort(404, "there is no such run")
+        return page("run", "runs", VIEW_POLICY, run=in_thread(lambda: run_view(files, name)))
+
+    @route("/runs/<name>/report")
+    def report(name: str) -> Response:
+        if REPORT not in files.present(name):
+            abort(404, "there is no such file")
+        return page("report", "runs", VIEW_POLICY, name=name)
+
+    @route("/runs/<name>/<file>")
+    def file(name: str, file: str) -> Any:
+        if file == "requests.csv":
+            return _csv(files, name)
+        is_download = "download" in request.args or file.endswith(".parquet")
+        if file == REPORT and not is_download and not _is_for_frame(request):
+            return redirect("report")
+        opened = files.open(name, file)
+        if opened is None:
+            abort(404, "there is no such file")
+        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store", "X-DNS-Prefetch-Control": "off"}
+        if is_download:
+            headers["Content-Disposition"] = f"attachment; filename={file}"
+        return Response(_chunks(opened), content_type=FILES[file], headers=headers, direct_passthrough=True)
+
+    def framed(path: Path) -> Any:
+        if not _is_for_frame(request):
+            return redirect("result")
+        headers = {"Content-Security-Policy": REPORT_POLICY, "Cache-Control": "no-store"}
+        return Response(path.read_bytes(), content_type=FILES[REPORT], headers=headers)
+
+    def server() -> str:
+        return control.environment.host or ""
+
+    add_experiment_routes(
+        route,
+        page=page,
+        json=json,
+        posted=posted,
+        framed=framed,
+        experiments=control.experiments,
+        host=server,
+        view_policy=VIEW_POLICY,
+    )
+    return pages
+
+
+def _comparison_page(folders: list[Path]) -> str:
+    from llama_load.reports.comparison.comparison_page import comparison_page  # with Bokeh, which takes a second
+
+    groups, _ = read_groups([str(folder) for folder in folders], with_samples=True)
+    return comparison_page([(group.title, compare(group.sides)) for group in groups])
+
+
+def _is_for_frame(request: Request) -> bool:
+    """Whether a request for a report comes from the frame of our page: a tab would let its scripts go to other places."""
+    return "framed" in request.args and request.headers.get("Sec-Fetch-Dest", "iframe") == "iframe"
+
+
+def _progress(counts: Counts) -> dict[str, Any]:
+    """How far a phase is: a share from 0 to 1 (None: not known), and in words."""
+    elapsed_s = time.monotonic() - counts.since
+    share = counts.done / counts.total if counts.total else None
+    if share is None and counts.left_s is not None:
+        share = elapsed_s / max(elapsed_s + counts.left_s, 1e-9)
+    found = {"share": share, "phase": counts.phase, "line": counts.line(), "in_flight": counts.in_flight}
+    return found | {"elapsed_s": elapsed_s if counts.since else None, "left_s": counts.left_s}
+
+
+def _chunks(opened: Any) -> Any:
+    with opened:
+        while data := opened.read(1 << 18):
+            yield data
+
+
+def _csv(files: RunFiles, name: str) -> Response:
+    """The requests of a run as CSV, made now."""
+    from flask import Response, abort
+
+    from llama_load.reports.formats import CSV, write_requests
+    from llama_load.run_folder import load_run
+
+    folder = files.folder(name)
+    if folder is None:
+        abort(404, "there is no such run")
+    out = io.BytesIO()
+    try:
+        in_thread(lambda: write_requests(load_run(folder, CSV_LIMITS).records, CSV, out))
+    except (LlamaLoadError, OSError) as error:
+        abort(404, printable(str(error)))
+    headers = {"Content-Disposition": "attachment; filename=requests.csv", "Cache-Control": "no-store"}
+    return Response(out.getvalue(), content_type="text/csv; charset=utf-8", headers=headers, direct_passthrough=True)

@@ -1,0 +1,242 @@
+"""The values of the page's form: what it shows, what was typed, and the options of a run made of them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from locust import argument_parser
+from locust.runners import MasterRunner
+from locust.util.timespan import parse_timespan
+
+from llama_load.errors import UsageError
+from llama_load.foreign_text import MASK, printable
+from llama_load.options.flag_reader import FlagReader
+from llama_load.options.flags import FLAGS, without_secret_values
+from llama_load.options.form import CHOICE, LINES, SECRET, SECRET_LINES, SWITCH, TEXT, Field, fields
+from llama_load.options.options import secret_values
+from llama_load.web.workload_choices import GIVEN, Choice, workload_choices
+
+# A text of the form: longer ones are no flags.
+MOST_CHARS = 100_000
+OF_LOCUSTFILE = "Options of the locustfile"
+WORKLOAD = "workload"
+DEFAULTS = {flag.dest: flag.default for flag in FLAGS}
+# What the page suggests where the command line gave neither an amount nor a load, so that a run ends. p99 needs 100 requests.
+SUGGESTED = {"num_users": "1", "num_prompts": "100"}
+AMOUNTS = ("num_prompts", "run_time", "stages", "trace")
+LOADS = ("num_users", "request_rate", "stages", "trace", "max_concurrency")
+
+
+class StartForm:
+    """See above. Values that were typed are kept for the next start, keys never."""
+
+    def __init__(self, options: Any, environment: Any) -> None:
+        self._options = options
+        self._environment = environment
+        self._at_start = Namespace(**vars(options))
+        self._typed: dict[str, Any] = {}  # what was sent in the last attempt, right or wrong, without keys
+        self._accepted: dict[str, Any] = {}  # the same of the starts
+        self._own_fields = _own_fields(options)
+        self.choices = workload_choices(environment)
+
+    @property
+    def is_master(self) -> bool:
+        """Whether requests are sent by workers."""
+        return isinstance(self._environment.runner, MasterRunner)
+
+    def groups(self, choice: Choice | None = None) -> dict[str, list[Field]]:
+        """The fields for a choice of workloads; None: for all choices."""
+        given = [flag for flag, value in FlagReader(self._at_start).raw.items() if value not in (None, "", False, DEFAULTS[flag])]
+        chosen = self.choices.values() if choice is None else [choice]
+        own_prompts = any(not each.workloads for each in chosen)
+        names = [] if own_prompts else [name for each in chosen for name in each.workloads]
+        found = fields(names, given, keys=not self.is_master)
+        return found | ({OF_LOCUSTFILE: self._own_fields} if self._own_fields else {})
+
+    def known(self, choice: Choice | None = None) -> dict[str, Field]:
+        """The same fields by name."""
+        return {each.name: each for group in self.groups(choice).values() for each in group}
+
+    def choices_of(self) -> dict[str, list[str]]:
+        """The names of the choices with which each field is shown, for the fields that do not belong to all."""
+        shown = {name: self.known(choice).keys() for name, choice in self.choices.items()}
+        found = {field: [name for name, names in shown.items() if field in names] for field in self.known()}
+        return {field: names for field, names in found.items() if len(names) < len(self.choices)}
+
+    def values(self) -> dict[str, Any]:
+        """The value of each field as the page shows it: what was typed last, as text, lines or a switch; keys are left out."""
+        found = self._present() | {WORKLOAD: self._accepted.get(WORKLOAD, GIVEN)}
+        for name, alternatives in (("num_users", LOADS), ("num_prompts", AMOUNTS)):
+            if self._environment.shape_class is None and not any(found.get(each) for each in alternatives):
+                found[name] = SUGGESTED[name]
+        return found | self._typed
+
+    def values_like(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the run with this manifest, as far as the form has fields for them; what was masked is left out."""
+        options, targets = manifest.get("options"), manifest.get("targets")
+        given = dict(options) if isinstance(options, dict) else {}
+        for name, key in (("num_users", "users"), ("num_prompts", "num_prompts"), ("run_time", "run_time_s"), ("label", "label")):
+            given[name] = manifest.get(key)
+        if given.get("stages") or given.get("request_rate"):
+            given["num_users"] = None
+        urls = [each.get("url") for each in targets if isinstance(each, dict)] if isinstance(targets, list) else []
+        given["host"] = " ".join(str(url) for url in urls) or self._environment.host
+        found: dict[str, Any] = {}
+        for name, each in self.known().items():
+            value = given.get(name)
+            if name not in given or each.kind in (SECRET, SECRET_LINES) or MASK in str(value) or len(str(value)) > MOST_CHARS:
+                continue
+            if each.kind == SWITCH:
+                found[name] = value is True
+            elif each.kind == LINES:
+                found[name] = [printable(str(line)) for line in value] if isinstance(value, list) else []
+            else:
+                found[name] = "" if value is None else f"{value:g}" if isinstance(value, float) else printable(str(value), None)
+        workload = manifest.get("workload")
+        named = {
+            " + ".join(user.workload_name() for user in each.classes if hasattr(user, "workload_name")): name
+            for name, each in self.choices.items()
+        }
+        return found | {WORKLOAD: named.get(str(workload), GIVEN)}
+
+    def defaults(self) -> dict[str, Any]:
+        """The value that each field has without being given, where that is none that is empty."""
+        known = self.known()
+        return {name: value for name, value in DEFAULTS.items() if name in known and isinstance(value, str) and value}
+
+    def _present(self) -> dict[str, Any]:
+        """The value that each field had in the last start, or on the command line; known keys in them are ***."""
+        options = self._options
+        found: dict[str, Any] = {}
+        for each in self.known().values():
+            value = getattr(options, each.name, None)
+            if each.name in self._accepted:
+                found[each.name] = self._accepted[each.name]
+                continue
+            if each.kind in (SECRET, SECRET_LINES):
+                value = None
+            elif each.name in ("num_users", "spawn_rate"):  # without the defaults that Locust needs
+                value = getattr(self._at_start, each.name)
+            elif each.name == "host":
+                value = self._environment.host
+            elif each.name == "extra_body" and value:
+                value = without_secret_values(value)
+            if each.kind == SWITCH:
+                found[each.name] = str(value).lower() in ("true", "1", "on", "yes")
+            elif each.kind == LINES:
+                found[each.name] = FlagReader(options).lines(each.name)
+            else:
+                found[each.name] = "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        return found
+
+    def keep(self, typed: Mapping[str, Any]) -> None:
+        """Keep what was sent, without keys: for the page's next visitor."""
+        found: dict[str, Any] = {}
+        for each in self.known().values():
+            value = typed.get(each.name)
+            if value is None or each.kind in (SECRET, SECRET_LINES) or len(str(value)) > MOST_CHARS:
+                continue
+            if each.name == "extra_body" and value and without_secret_values(str(value)) != value:
+                continue
+            kept = value is True or value == "true" if each.kind == SWITCH else str(value)
+            found[each.name] = [line for line in _lines(value) if line.strip()] if each.kind == LINES else kept
+        if typed.get(WORKLOAD) in self.choices:
+            found[WORKLOAD] = typed[WORKLOAD]
+        self._typed = found
+
+    def choice(self, typed: Mapping[str, Any]) -> Choice:
+        """The chosen workload. UsageError: there is none of this name."""
+        name = typed.get(WORKLOAD, self._accepted.get(WORKLOAD, GIVEN))
+        if not isinstance(name, str) or name not in self.choices:
+            raise UsageError(f"workload must be one of those that the page offers, got {printable(str(name))}")
+        return self.choices[name]
+
+    def fill(self, candidate: Namespace, typed: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+        """Put what was typed into the options. Returns the host, and the faults of values that cannot be read."""
+        faults: list[str] = []
+        known = self.known(self.choice(typed))
+        for name in sorted(typed.keys() - self.known().keys() - {WORKLOAD}):
+            faults.append(f"{printable(name)} is no field of this form")
+        for name in self.known().keys() - known.keys():  # those of other workloads
+            setattr(candidate, name, getattr(self._at_start, name, None))
+        present = self._present()
+        given: dict[str, Any] = {}
+        for name, each in known.items():
+            value = typed.get(name, present[name])  # what is not sent stays as it is
+            if len(str(value)) > MOST_CHARS:
+                faults.append(f"{each.label} is longer than {MOST_CHARS:,} characters")
+            elif each.kind in (LINES, SECRET_LINES):
+                given[name] = [line.strip() for line in _lines(value) if line.strip()] or None
+            elif each.kind == SWITCH:
+                given[name] = value is True or value == "true"
+            else:
+                given[name] = str(value).strip() or DEFAULTS.get(name)
+        for name in given.keys() - {"host", "num_users", "spawn_rate", "run_time"}:
+            is_secret = known[name].kind in (SECRET, SECRET_LINES)
+            if not is_secret or given[name]:  # an empty key field keeps the key of the command line
+                setattr(candidate, name, given[name])
+        for each in self._own_fields:
+            present_value = getattr(self._options, each.name)
+            if given.get(each.name) is not None and not isinstance(present_value, bool | None):
+                kind = type(present_value)
+                value = _number(given[each.name], kind, f"{each.label} must be of type {kind.__name__}", faults)
+                setattr(candidate, each.name, value)
+        shown = getattr(self._options, "extra_body", None)
+        if shown and given.get("extra_body") == without_secret_values(shown):
+            candidate.extra_body = shown  # *** on the page stands for what it was
+        candidate.num_users = _number(given.get("num_users"), int, "-u must be a whole number of at least 1", faults)
+        candidate.spawn_rate = _number(given.get("spawn_rate"), float, "-r must be a number of users a second", faults)
+        candidate.run_time = None
+        try:
+            candidate.run_time = parse_timespan(given["run_time"]) if given.get("run_time") else None
+        except (ValueError, OverflowError):
+            faults.append(f"-t must be a time such as 90s, 10m or 1h30m, got {given['run_time']!r}")
+        candidate.host = given.get("host")
+        return given.get("host"), faults
+
+    def accept(self, candidate: Namespace) -> None:
+        """A run with these options was started: keep them for the next start, without keys."""
+        secrets = secret_values(FlagReader(candidate))
+        for each in self.known().values():  # fields of other workloads are as on the command line again
+            value = getattr(candidate, each.name, None)
+            if each.kind not in (SECRET, SECRET_LINES) and not any(secret in str(value) for secret in secrets):
+                setattr(self._options, each.name, value)
+        self._accepted |= self._typed
+
+
+def _own_fields(options: Any) -> list[Field]:
+    """The arguments that the locustfile has added to Locust's parser: texts, numbers, switches and choices, but no secrets."""
+    parser = argument_parser.get_parser()
+    ours = {flag.dest for flag in FLAGS} | argument_parser.default_args_dict().keys()
+    found = []
+    for name, action in parser.args_included_in_web_ui.items():
+        value = getattr(options, name, None)
+        if (
+            name in ours
+            or not hasattr(options, name)
+            or name in parser.secret_args_included_in_web_ui
+            or not isinstance(value, str | int | float | None)
+        ):
+            continue
+        kind = SWITCH if isinstance(value, bool) else CHOICE if action.choices else TEXT
+        label = next(iter(action.option_strings), name)
+        found.append(Field(name, label, OF_LOCUSTFILE, action.help or "", kind, tuple(map(str, action.choices or ())), name))
+    return found
+
+
+def _lines(value: Any) -> Sequence[str]:
+    if isinstance(value, list):
+        return [str(each) for each in value]
+    return str(value or "").splitlines()
+
+
+def _number(text: str | None, kind: Callable[[str], Any], sentence: str, faults: list[str]) -> Any:
+    if not text:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        faults.append(f"{sentence}, got {text!r}")
+        return None

@@ -1,0 +1,234 @@
+"""The web page answers only itself, holds no key, writes and reads only where it may, and sends keys only where they belong."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from llama_load.options.flag import PAGE_PATHS
+from llama_load.options.flags import FLAGS
+from llama_load.serving.process import free_port
+from tests.conftest import SHAREGPT, environment
+from tests.json_server import JsonServer, json_server
+from tests.swarms import wait_until
+from tests.web.web_pages import llm_page
+
+CANARY = "sk-canary-0123456789abcdef"
+BODY_CANARY = "body-canary-0123456789"
+FORM = {"user_count": "1", "spawn_rate": "1", "num_prompts": "1", "warmup": "0"}
+
+
+@dataclass
+class Page:
+    url: str
+    server: str
+    folder: Path
+    log: Path
+
+    def post(self, **fields: str) -> requests.Response:
+        return requests.post(f"{self.url}/swarm", data=FORM | {"host": self.server} | fields, timeout=10)
+
+    def refuses(self, sentence: str, **fields: str) -> None:
+        """The run of this form is refused, by an answer or in the log."""
+        before = self.log.read_text().count(sentence)
+        answer = self.post(**fields)
+        if answer.status_code == 403:
+            assert sentence in answer.text
+        else:
+            wait_until(lambda: self.log.read_text().count(sentence) > before, 10)
+            wait_until(lambda: requests.get(f"{self.url}/stats/requests", timeout=5).json()["state"] in ("stopped", "ready"), 10)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[JsonServer]:
+    with json_server({"/health": {"status": "ok"}, "/v1/models": (401, {"error": f"the key {CANARY} is wrong"}, {})}) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(server: JsonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    folder, port = tmp_path_factory.mktemp("ui"), free_port()
+    command = [sys.executable, "-m", "locust", "-f", str(SHAREGPT), "--web-port", str(port), "--host", server.url, "--class-picker"]
+    command += ["--header", f"X-Team: {CANARY}", "--extra-body", f'{{"auth_token": "{BODY_CANARY}"}}']
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment() | {"LLAMA_LOAD_API_KEY": CANARY})
+    found = Page(f"http://127.0.0.1:{port}", server.url, folder, folder / "log")
+    try:
+        wait_until(lambda: requests.get(found.url, timeout=1).ok)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_no_page_holds_a_key(page: Page) -> None:
+    page.refuses("refuses the key")
+    for path in ("", "logs", "stats/requests", "stats/report", "exceptions", "tasks", "stats/failures/csv"):
+        text = requests.get(f"{page.url}/{path}", timeout=5).text
+        assert CANARY not in text and BODY_CANARY not in text, path
+    text = page.log.read_text()
+    assert CANARY not in text and BODY_CANARY not in text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example:8089"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+@pytest.mark.parametrize("path", ["swarm", "stop", "stats/reset", "user"])
+def test_other_pages_change_nothing(page: Page, headers: dict[str, str], path: str) -> None:
+    answer = requests.post(f"{page.url}/{path}", data=FORM, headers=headers, timeout=5)
+    assert answer.status_code == 403
+    assert not any(name.lower().startswith("access-control") for name in answer.headers)
+
+
+def test_other_pages_read_nothing(page: Page) -> None:
+    """Locust answers CORS with the caller's origin."""
+    assert requests.get(page.url, headers={"Origin": "http://evil.example"}, timeout=5).status_code == 403
+    own = requests.get(page.url, headers={"Origin": page.url}, timeout=5)
+    assert own.status_code == 200
+    assert not any(name.lower().startswith("access-control") for name in own.headers)
+
+
+def test_the_form_sets_no_option_that_the_page_does_not_show(page: Page) -> None:
+    for field in ("html_file", "csv_prefix", "json_file", "logfile", "ui_folder", "swarm_key", "web_host", "locustfile"):
+        answer = page.post(**{field: str(page.folder / "written")})
+        assert (answer.status_code, answer.json()["success"]) == (403, False), field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((flag.dest, "/etc/passwd") for flag in FLAGS if flag.kind in PAGE_PATHS),
+        *((name, "/dev/zero") for name in ("document", "ca_file")),
+        ("dataset_path", "hf:/etc/passwd"),
+        ("images", "hf:.."),
+        ("document", "../../x"),
+        ("run_dir", "/tmp/elsewhere"),
+        ("junit", "../out.xml"),
+        ("junit", "locustfile.py"),
+    ],
+)
+def test_paths_from_the_form_stay_in_the_folder(page: Page, field: str, value: str) -> None:
+    page.refuses("typed into the web page must", **{field: value})
+    page.post(**{field: ""})  # the form keeps what was typed
+
+
+def test_a_fifo_in_the_folder_is_not_read(page: Page) -> None:
+    os.mkfifo(page.folder / "pipe")
+    page.refuses("must be a regular file", document="pipe")
+    page.post(document="")
+
+
+def test_a_link_out_of_the_folder_is_not_followed(page: Page) -> None:
+    (page.folder / "link").symlink_to("/etc/passwd")
+    page.refuses("must be inside", document="link")
+    page.post(document="")
+
+
+def test_the_key_goes_only_where_it_was_given_for(page: Page) -> None:
+    with json_server({}) as other:
+        page.refuses("the key was given for", host=other.url)
+        page.refuses("the key was given for", host=other.url, api_key="sk-another-key-typed")  # the header is still the old one
+        assert other.headers == []
+        page.refuses("is not an LLM server", host=other.url, api_key="sk-another-key-typed", header="X-Other: 1", extra_body="{}")
+        assert other.headers and CANARY not in str(other.headers)
+        page.refuses("the key was given for", host=page.server)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"workload": "x"},
+        {"__init__": 5, "weight": 1},
+        {"weight": "x"},
+        {"weight": -1},
+        {"weight": True},
+        {"fixed_count": [1]},
+        {"host": 5},
+        {"tasks": "ask"},
+        {"tasks": ["no_such_task"]},
+        {"tasks": [[]]},
+        {"user_class_name": "Nobody"},
+        {"user_class_name": []},
+    ],
+)
+def test_no_other_attribute_of_a_user_class_is_set(page: Page, settings: dict[str, Any]) -> None:
+    """Locust sets whatever is posted: `workload` broke every later start."""
+    answer = requests.post(f"{page.url}/user", json={"user_class_name": "ShareGPTChat"} | settings, timeout=5)
+    assert (answer.status_code, answer.json()["success"]) == (403, False), answer.text
+
+
+def test_what_locusts_page_edits_of_a_user_class_is_set(page: Page) -> None:
+    settings = {"user_class_name": "ShareGPTChat", "host": None, "weight": 1, "fixed_count": 0, "tasks": ["ask"]}
+    assert requests.post(f"{page.url}/user", json=settings, timeout=5).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b"[" * 100_000, b"\xff", b'{"user_class_name": "ShareGPTChat", "weight": 1e999}']
+)
+def test_malformed_settings_of_a_user_class_are_refused(page: Page, body: bytes) -> None:
+    assert requests.post(f"{page.url}/user", data=body, timeout=5).status_code == 403
+
+
+def test_a_large_body_is_refused_before_it_is_read(page: Page) -> None:
+    """A form of 885 MB filled the memory, a file in it the temporary folder."""
+    chunks = (b"a=b&" for _ in range(3))
+    assert requests.post(f"{page.url}/swarm", data=chunks, timeout=5).status_code == 411
+    for path in ("swarm", "user", "stop", "llm/api/start", "login", ""):
+        with socket.create_connection(("127.0.0.1", int(page.url.rpartition(":")[2])), 5) as connection:
+            head = f"POST /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 900000000\r\n\r\n"
+            connection.sendall(head.encode() + b"x" * 1000)
+            assert connection.recv(100).startswith(b"HTTP/1.1 413 "), path
+
+
+def test_a_stranger_without_login_learns_and_changes_nothing(server: JsonServer, tmp_path: Path) -> None:
+    """The form is read behind the login, and no answer names the server under test."""
+    locustfile = tmp_path / "guarded.py"
+    locustfile.write_text(
+        "from locust import events, task\nfrom llama_load import LlamaUser, ShareGPT\n"
+        "@events.init.add_listener\ndef init(environment, **_):\n"
+        "    environment.web_ui.app.secret_key = 'x'\n"
+        "    environment.web_ui.login_manager.user_loader(lambda _: None)\n"
+        "class U(LlamaUser):\n    workload = ShareGPT()\n    @task\n    def ask(self):\n        self.chat()\n"
+    )
+    with llm_page(tmp_path, "--host", server.url, "--web-login", locustfile=locustfile) as guarded:
+        url = guarded.url.removesuffix("/llm")
+        for path, body in (("swarm", {"html_file": "x"}), ("swarm", FORM), ("user", {"workload": "x"}), ("user", "{")):
+            answer = requests.post(f"{url}/{path}", data=body, allow_redirects=False, timeout=5)
+            assert answer.status_code == 302 and server.url not in answer.text + str(answer.headers), path
+
+
+def test_a_refused_form_does_not_name_the_server(page: Page) -> None:
+    assert page.server not in page.post(html_file="x").text
+
+
+@pytest.mark.parametrize("field", ["trace", "run_dir", "junit", "host", "label", "dataset_path", "num_prompts"])
+def test_a_nul_in_a_field_is_refused_in_a_sentence(page: Page, field: str) -> None:
+    answer = requests.post(f"{page.url}/llm/api/check", json={field: "a\0b"}, timeout=10)
+    assert answer.status_code == 422
+    assert "NUL" in answer.text
+    page.refuses("NUL", **{field: "a\0b"})
+
+
+def test_the_page_listens_on_loopback_alone(page: Page) -> None:
+    import psutil
+
+    port = int(page.url.rpartition(":")[2])
+    addresses = {each.laddr.ip for each in psutil.net_connections("tcp") if each.laddr and each.laddr.port == port and each.status == "LISTEN"}  # fmt: skip
+    assert addresses == {"127.0.0.1"}
