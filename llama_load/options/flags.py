@@ -12,8 +12,8 @@ from llama_load.load.segments import ARRIVALS, ON_LIMITS, QUEUE, RAMPS
 from llama_load.load.stages import EXAMPLES
 from llama_load.options.flag import ADVANCED, LOAD, SERVER, TRAFFIC, Flag, Kind
 from llama_load.options.result_flags import RESULT_FLAGS
+from llama_load.targets.apis import CHAT
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
-from llama_load.targets.body import CHAT
 from llama_load.targets.target import BACKENDS
 from llama_load.workloads.documents import DOCUMENT_TOKENS
 from llama_load.workloads.embeddings import PASSAGE_TOKENS
@@ -239,7 +239,7 @@ FLAGS = (
         "--endpoint",
         Kind.EXPRESSION,
         SERVER,
-        CHAT,
+        CHAT.name,
         "API to use: chat, completions, messages (Anthropic's), responses (OpenAI's), completion or infill (llama-server's), "
         "or rerank (with -f locustfiles/rerank.py)",
     ),

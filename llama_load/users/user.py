@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any, ClassVar, cast
 
 import gevent
-import msgspec
 from gevent import GreenletExit
 from gevent.local import local
 from locust import HttpUser
@@ -19,26 +18,11 @@ from locust.exception import StopTest
 from llama_load.errors import UsageError
 from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import (
-    CHAT,
-    COMPLETION,
-    COMPLETIONS,
-    EMBEDDINGS,
-    INFILL,
-    MESSAGES,
-    PATHS,
-    RERANK,
-    RESPONSES,
-    BodyOptions,
-    asked_choices,
-    asked_tokens,
-    is_text,
-    request_body,
-)
-from llama_load.targets.other_streams import MessagesReader, NativeReader, ResponsesReader
-from llama_load.targets.unstreamed import JsonAnswer
+from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
+from llama_load.targets.apis.prompt_content import Messages, as_text, with_images
+from llama_load.targets.body import BodyOptions, asked_choices, asked_tokens
 from llama_load.units import NS_PER_S
-from llama_load.users.content import Messages, as_text, content_of, in_thread_if_long, text_digest, with_images
+from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.measure import SentRequest, make_record, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
 from llama_load.users.retry import Tries
@@ -52,8 +36,6 @@ from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 
 CONFIG_EVERY_S = 0.02
-# A token's event takes 300 bytes, 4000 with its 20 most likely tokens; refusals, comments and usage are extra.
-MOST_BYTES_A_TOKEN, MOST_BYTES_BESIDE = 4 * 1024, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +80,6 @@ def pause_s(failures: int) -> float:
 
 def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
     return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.index), history)
-
-
-_STREAM_READERS: Mapping[str, type[AnswerReader]] = {
-    MESSAGES: MessagesReader,
-    RESPONSES: ResponsesReader,
-    COMPLETION: NativeReader,
-    INFILL: NativeReader,
-}
-
-
-def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader:
-    """The reader of this API's answers; `inputs` is the number of texts to embed or rank. May raise UsageError."""
-    if streams and inputs is None:
-        return _STREAM_READERS.get(endpoint, AnswerReader)()
-    if endpoint in _STREAM_READERS:
-        raise UsageError(f"--endpoint {endpoint} is supported with streams only: leave out --no-stream")
-    return JsonAnswer(inputs)
 
 
 class LlamaUser(HttpUser):
@@ -210,24 +175,25 @@ class LlamaUser(HttpUser):
     def _ask(
         self,
         prompt: str | Messages | Prompt | None,
-        endpoint: str | None,
+        chosen_api: Api | None,
         max_tokens: int | None,
         name: str | None,
         body: dict[str, Any],
     ) -> Answer:
         session, given = self._session, self._session.settings.body_options
-        options = replace(given, endpoint=endpoint or given.endpoint, max_tokens=given.max_tokens or max_tokens)
+        options = replace(given, max_tokens=given.max_tokens or max_tokens)
+        api = chosen_api or APIS[given.endpoint]
         if prompt is None and self.workload is None:
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
-        if options.endpoint in (COMPLETIONS, COMPLETION, INFILL) and not isinstance(prompt, str | None):
-            session.abort(f"a list of messages can only be sent to the chat endpoint, not to {PATHS[options.endpoint]}")
+        if not api.takes_messages and not isinstance(prompt, str | None):
+            session.abort(f"a list of messages can only be sent to the chat endpoint, not to {api.path}")
         conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
         ticket = conversation.ticket
         chosen = prompt if prompt is not None else ticket.prompt or ""
         tries: Tries | None = None
         try:
             try:
-                sent, request, new_reader = self._build_request(chosen, conversation, options, name, body)
+                sent, request, new_reader = self._build_request(api, chosen, conversation, options, name=name, body=body)
                 tries = Tries(session, ticket.target.address, request, new_reader)
             except UsageError as error:
                 session.abort(str(error))
@@ -267,25 +233,27 @@ class LlamaUser(HttpUser):
 
     def _build_request(
         self,
+        api: Api,
         prompt: str | Messages | Prompt,
         conversation: ActiveConversation,
         options: BodyOptions,
+        *,
         name: str | None,
         body: dict[str, Any],
     ) -> tuple[SentRequest, Request, Callable[[], AnswerReader]]:
         """The request for a prompt, the facts for its record, and what makes readers of its answer. May raise UsageError."""
         planned = prompt if isinstance(prompt, Prompt) else None
         try:
-            content = content_of(prompt, options.endpoint, conversation.history, conversation.prefix.text)
+            content = api.content(prompt, conversation.history, conversation.prefix.text)
         except UsageError as error:
             raise UsageError(f"{self.workload_name()} {error}") from None
-        inputs = {EMBEDDINGS: len(content), RERANK: len(content) - 1}.get(options.endpoint)  # the query is not an input
+        results = api.results(content)
         max_tokens = options.max_tokens or (planned.max_tokens if planned is not None else None)
         target = conversation.ticket.target
-        payload = request_body(content, target, options, max_tokens, conversation.model) | self._body_of(planned) | body
+        payload = api.build(content, target, options, max_tokens, conversation.model) | self._body_of(planned) | body
         workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
-            text, encoded = as_text(content), msgspec.json.encode(payload)
+            text, (content_type, encoded) = as_text(content), api.encoded(payload)
         except (TypeError, ValueError) as error:
             raise UsageError(f"the body of a {workload} request cannot be sent as JSON: {error}") from None
         sent = SentRequest(
@@ -293,23 +261,23 @@ class LlamaUser(HttpUser):
             user=type(self).__name__,
             workload=workload,
             name=str(name or workload),
-            endpoint=options.endpoint,
+            endpoint=api.name,
             model=conversation.model,
             text=text,
             digest=in_thread_if_long(text_digest, text),
-            inputs=inputs,
+            inputs=results,
             prefix_tokens=conversation.prefix.tokens,
             max_tokens=asked_tokens(payload),
             prompt=planned,
             choices=asked_choices(payload),
-            # Each document to be ranked is computed with the whole query before it.
-            sent_bytes=len(encoded) * (inputs or 1 if options.endpoint == RERANK else 1) if is_text(payload) else None,
+            sent_bytes=api.prompt_bytes(payload, len(encoded), results),
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
-        headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", sent.request_id))
+        headers = (*headers, ("Content-Type", content_type), ("X-Request-Id", sent.request_id))
         pieces = with_images(encoded, planned.images) if planned is not None and planned.images else encoded
-        new_reader = partial(_reader, options.endpoint, inputs, streams=bool(payload.get("stream")))
-        return sent, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(sent)), new_reader
+        new_reader = partial(api.reader, results, streams=bool(payload.get("stream")))
+        most_bytes = api.most_bytes(sent.max_tokens * sent.choices if sent.max_tokens else None, results)
+        return sent, Request("POST", api.path, headers, pieces, target.reuse, most_bytes), new_reader
 
     def _body_of(self, planned: Prompt | None) -> dict[str, Any]:
         """The body fields of the workload (in a mixture: of the task) and of this class."""
@@ -364,11 +332,3 @@ class LlamaUser(HttpUser):
     def workload_name(cls) -> str:
         """The name of this class's traffic in reports."""
         return cls.workload.name if cls.workload is not None else cls.__name__
-
-
-def _most_bytes(sent: SentRequest) -> int | None:
-    """Maximum bytes of the answer: 64 KiB plus 4 KiB per token, for embeddings 1 MiB plus 256 KiB per input (a number takes up
-    to 24 bytes: 10,000 dimensions); None if the request limits neither."""
-    if sent.endpoint == EMBEDDINGS and sent.inputs:
-        return 2**20 + 2**18 * sent.inputs
-    return MOST_BYTES_BESIDE + MOST_BYTES_A_TOKEN * sent.max_tokens * sent.choices if sent.max_tokens else None
