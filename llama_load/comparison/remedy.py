@@ -63,15 +63,15 @@ def _words(command: str) -> list[str]:
 
 def _with(words: list[str], flags: Sequence[str]) -> list[str]:
     """The words without the flags that are renewed or set anew, then the flags; the first value of each counts."""
-    wanted: dict[str, list[str]] = {}
+    values_of: dict[str, list[str]] = {}
     name = ""
     for flag in flags:
         if flag.startswith("-") and not flag[1:2].isdigit():
             name = flag
-            wanted.setdefault(flag, [])
-        elif not wanted[name]:
-            wanted[name].append(flag)
-    dropped = {**_RENEWED, **{flag: len(values) for flag, values in wanted.items()}}
+            values_of.setdefault(flag, [])
+        elif not values_of[name]:
+            values_of[name].append(flag)
+    dropped = {**_RENEWED, **{flag: len(values) for flag, values in values_of.items()}}
     kept: list[str] = []
     skip = 0
     for word in words:
@@ -82,4 +82,4 @@ def _with(words: list[str], flags: Sequence[str]) -> list[str]:
             skip = 0 if sign else dropped[plain]
         else:
             kept.append(word)
-    return kept + [each for flag, values in wanted.items() for each in (flag, *values)]
+    return kept + [word for flag, values in values_of.items() for word in (flag, *values)]

@@ -93,27 +93,27 @@ def _manifest(folder: Path) -> Manifest | None:
 
 def _setup(manifest: Manifest) -> dict[str, str]:
     """What was run: server, data, client and every flag given."""
-    found: dict[str, Any] = {"workload": manifest.workload, "servers": len(manifest.targets)}
+    settings: dict[str, Any] = {"workload": manifest.workload, "servers": len(manifest.targets)}
     for trait, name in TRAITS.items():
         values = [_plain(target.get(trait)) for target in manifest.targets if target.get(trait) is not None]
         if values:
-            found[name] = ", ".join(dict.fromkeys(values))
-    found |= dict(_data(manifest.prompts))
-    found["time limit"] = None if manifest.run_time_s is None else f"{manifest.run_time_s:g} s"
+            settings[name] = ", ".join(dict.fromkeys(values))
+    settings |= dict(_data(manifest.prompts))
+    settings["time limit"] = None if manifest.run_time_s is None else f"{manifest.run_time_s:g} s"
     host = manifest.host
-    found |= {f"client's {name}": host.get(name) for name in ("name", "cores", "python") if host.get(name) is not None}
+    settings |= {f"client's {name}": host.get(name) for name in ("name", "cores", "python") if host.get(name) is not None}
     if len(manifest.workers) > 1:
-        found["workers"] = len(manifest.workers)
+        settings["workers"] = len(manifest.workers)
     for name, value in manifest.options.items():
         if name not in _LOAD and value not in (None, "", False, []):
-            found["--" + name.replace("_", "-")] = _plain(value)
-    return {name: text(value) for name, value in found.items() if value is not None}
+            settings["--" + name.replace("_", "-")] = _plain(value)
+    return {name: text(value) for name, value in settings.items() if value is not None}
 
 
 def _load_flags(manifest: Manifest) -> dict[str, str]:
     """What shapes the load besides concurrency and rate."""
-    found = {"arrivals": manifest.arrival or "closed loop"}
-    return found | {f"--{name.replace('_', '-')}": _plain(value) for name in _SHAPES if (value := manifest.options.get(name))}
+    shape = {"arrivals": manifest.arrival or "closed loop"}
+    return shape | {f"--{name.replace('_', '-')}": _plain(value) for name in _SHAPES if (value := manifest.options.get(name))}
 
 
 def _plan(manifest: Manifest) -> str:
@@ -128,7 +128,7 @@ def _plan(manifest: Manifest) -> str:
 
 def _server_flags(folder: Path) -> dict[str, str]:
     """The flags of servers on the client's machine, from the commands that the run noted: `server --ctx-size` to `4096`."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for file in sorted(islice((folder / SERVER_FOLDER).glob("**/command"), MOST_SERVERS)):
         name = SERVER_PREFIX if file.parent.name == SERVER_FOLDER else f"{SERVER_PREFIX}{text(file.parent.name)} "
         try:
@@ -139,10 +139,10 @@ def _server_flags(folder: Path) -> dict[str, str]:
         for word, following in zip(words, [*words[1:], "-"], strict=True):
             flag, sign, value = word.partition("=")
             if _FLAG.fullmatch(flag) and flag not in _ADDRESSES:
-                found[f"{name}{text(flag)}"] = text(
+                settings[f"{name}{text(flag)}"] = text(
                     value if sign else "on" if _FLAG.fullmatch(following) or following == "-" else following
                 )
-    return found
+    return settings
 
 
 def _data(prompts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -185,7 +185,7 @@ def _samples(table: Path, stage: int | None) -> dict[str, NDArray[np.float64]]:
     """Values of each latency of the successful requests, thinned evenly to `MOST_SAMPLES`; read in batches."""
     import pyarrow.compute as pc
 
-    found: dict[str, list[NDArray[np.float64]]] = {key: [] for key in (*_SAMPLED, "itl")}
+    batches_of: dict[str, list[NDArray[np.float64]]] = {key: [] for key in (*_SAMPLED, "itl")}
     columns = record_columns(*_SAMPLED.values(), "itl_ms", "status", "warmup", "stage")
     try:
         with open_table(table, columns, WHOLE_TABLE) as opened:
@@ -197,10 +197,10 @@ def _samples(table: Path, stage: int | None) -> dict[str, NDArray[np.float64]]:
                 kept = batch.filter(keep)
                 values = {key: kept[column].drop_null() for key, column in _SAMPLED.items()}
                 for key, some in (values | {"itl": pc.list_flatten(kept["itl_ms"])}).items():
-                    found[key].append(_some(np.asarray(some.to_numpy(zero_copy_only=False), np.float64), quota))
+                    batches_of[key].append(_some(np.asarray(some.to_numpy(zero_copy_only=False), np.float64), quota))
     except (OSError, ValueError, KeyError):  # pyarrow's exceptions are such
         return {}
-    samples = {key: np.concatenate(parts) for key, parts in found.items() if parts}
+    samples = {key: np.concatenate(parts) for key, parts in batches_of.items() if parts}
     return {key: _thinned(values) for key, values in samples.items() if len(values)}
 
 
