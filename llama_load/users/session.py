@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from llama_load.observed.record import RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.wire.request import Timeouts
 from llama_load.workloads.prompt import Prompt
+
+if TYPE_CHECKING:
+    from llama_load.users.answer_check import OpenRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Session(Protocol):
     """The run as its users see it."""
 
     settings: SessionSettings
+    open_records: set[OpenRecord]  # of ended requests, not published yet
 
     def take(self, workload: str) -> Ticket:
         """Wait for permission to send the next request, with the workload's prompt for it. When no request is left, wait until the
@@ -86,4 +90,7 @@ class Session(Protocol):
         """The locustfile requests something impossible: report it, end the run, stop this user."""
 
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
-        """The request has ended, successfully or not. Must not block."""
+        """The request has ended, successfully or not: another may be sent. Must not block."""
+
+    def publish(self, record: RequestRecord) -> None:
+        """The record of an ended request is final. Must not block."""
