@@ -182,7 +182,7 @@ _HINTS = {
     "cut_off": "see the server's log (llama-cpp-python: --interrupt_requests false)",
     "empty_answer": "the prompt may exceed the context",
     "error_event": "see the message and the server's log",
-    "wrong_answer": "read the answers (--save-texts): the model, its chat template or its settings, or the expectation, may be wrong",
+    "wrong_answer": "read the answers (--save-texts): the model, its chat template or settings, or the expectation is wrong",
     "no_stream": "see the message; a proxy may compress or replace the answer",
     "protocol": "is this the port of an HTTP server?",
     "client_error": "please report it with the message",

@@ -16,9 +16,8 @@ from llama_load.dispatch.leases import Key, Lease
 from llama_load.observed.record import RequestRecord
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
-from llama_load.users.answer_check import OpenRecord
 from llama_load.users.beginning import Beginning
-from llama_load.users.session import NO_PREFIX, Prefix, SessionSettings, Ticket
+from llama_load.users.session import NO_PREFIX, OpenRecord, Prefix, SessionSettings, Ticket
 from llama_load.wire.timer import FINE_NS, sleep_until
 
 # A lease that no user has taken this long after its scheduled time gets another user: the one started for it may have died or be
@@ -175,7 +174,7 @@ class LeaseClient:
     def give_back(self, ticket: Ticket) -> None:
         """See `Session.give_back`."""
         self.in_flight -= 1
-        self.link.give_back([self._leases.pop((ticket.warmup, ticket.index))])
+        self.link.give_back([self._leases.pop(ticket.lease.key)])
 
     def abort(self, sentence: str) -> NoReturn:
         """See `Session.abort`."""
@@ -185,7 +184,7 @@ class LeaseClient:
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
         """See `Session.done`."""
         self.in_flight -= 1
-        self.link.ended(self._leases.pop((ticket.warmup, ticket.index)), record)
+        self.link.ended(self._leases.pop(ticket.lease.key), record)
 
     def publish(self, record: RequestRecord) -> None:
         """See `Session.publish`."""
@@ -234,13 +233,4 @@ class LeaseClient:
         self.in_flight += 1
         self._leases |= {each.key: each for each in leases}
         self.link.started(lease)
-        return Ticket(
-            lease.index,
-            lease.warmup,
-            lease.prompt,
-            self.targets[lease.replica],
-            tuple(each.key for each in further),
-            lease.stage,
-            lease.scheduled_ns,
-            lease.allowed_ns,
-        )
+        return Ticket(lease, self.targets[lease.replica], tuple(each.key for each in further))

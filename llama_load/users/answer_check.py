@@ -6,54 +6,21 @@ until its `with` block ends, or until its next request, whichever is first. Its 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
 from llama_load.foreign_text import printable
 from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.failure_kinds import LONGEST_MESSAGE, WRONG_ANSWER
-from llama_load.users.session import Session
-
-
-class OpenRecord:
-    """A record that may still be rejected. It is published once."""
-
-    __slots__ = ("_session", "record")
-
-    def __init__(self, session: Session, record: RequestRecord) -> None:
-        self.record = record
-        self._session = session
-        session.open_records.add(self)
-        if record.status != OK:
-            self.publish()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it was not published yet."""
-        return self in self._session.open_records
-
-    def publish(self) -> None:
-        """Pass it on as it is now, unless that has happened already."""
-        if self.is_open:
-            self._session.open_records.discard(self)
-            self._session.publish(self.record)
-
-    def reject(self, reason: str) -> None:
-        """Make a valid answer a failure of the class wrong_answer. It is too late once the record was published."""
-        if self.record.status != OK:
-            return
-        if not self.is_open:
-            self._session.abort(
-                "answer.fail() came too late: call it before the same task's next request, and inside the block of a `with`"
-            )
-        self.record = rejected(self.record, reason)
-        self.publish()
+from llama_load.users.session import OpenRecord
 
 
 def rejected(record: RequestRecord, reason: str) -> RequestRecord:
     """The record of a wrong answer: a failure, which has no latencies."""
-    none = {name: None for name in ("ttft_ms", "answer_ttft_ms", "tpot_ms", "e2el_ms")}
-    return replace(record, status=WRONG_ANSWER, error=printable(reason, LONGEST_MESSAGE) or "rejected", itl_ms=(), **none)
+    error = printable(" ".join(reason.split()), LONGEST_MESSAGE) or "rejected"
+    wrong = replace(record, status=WRONG_ANSWER, error=error, itl_ms=())
+    return replace(wrong, ttft_ms=None, answer_ttft_ms=None, tpot_ms=None, e2el_ms=None)
 
 
 class Answer:
@@ -85,14 +52,22 @@ class Answer:
 
         To be called before the same task's next request. A request that failed already keeps its own failure.
         """
-        self._open.reject(str(reason))
+        opened = self._open
+        if opened.record.status != OK:
+            return
+        if not opened.is_open:
+            opened.session.abort(
+                "answer.fail() came too late: call it before the same task's next request, and inside the block of a `with`"
+            )
+        opened.record = rejected(opened.record, str(reason))
+        opened.publish()
 
     def failure(self, reason: str | Exception) -> None:
         """`fail`, by the name that Locust's responses have for it."""
         self.fail(str(reason))
 
     def success(self) -> None:
-        """Accept the answer now. (Unlike with Locust's responses, a failed request cannot become a success: it has no latencies.)"""
+        """Accept the answer now. (Unlike in Locust, a failed request stays a failure: it has no latencies.)"""
         self._open.publish()
 
     def __enter__(self) -> Answer:
@@ -102,4 +77,6 @@ class Answer:
         self._open.publish()
 
     def __del__(self) -> None:
-        self._open.publish()
+        # What a listener raises to stop or repeat a task has no task here; other exceptions of listeners were logged by Locust.
+        with suppress(Exception):
+            self._open.publish()

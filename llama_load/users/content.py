@@ -13,7 +13,9 @@ from llama_load.errors import UsageError
 from llama_load.targets.body import CHAT, EMBEDDINGS, RERANK, WITH_TEMPLATE
 from llama_load.workloads.prompt import Image, Message, Prompt
 
-Messages = Sequence[Mapping[str, Any]]
+# A JSON object of a request.
+Fields = Mapping[str, object]
+Messages = Sequence[Fields]
 # Hashing this much takes 0.1 ms.
 LONG_CHARS = 32_768
 

@@ -85,8 +85,8 @@ def check_schema(schema: str) -> None:
     _refuse_rules(value)
     try:
         jsonschema.Draft202012Validator.check_schema(value)
-        for example in (None, {}, [], ""):
-            list(_validator(schema).iter_errors(example))
+        for example in (b"null", b"{}", b"[]", b'""'):
+            list(_validator(schema).iter_errors(msgspec.json.decode(example)))
     except jsonschema.SchemaError as error:
         raise UsageError(f"has no valid JSON schema: at {_place(error.absolute_path)}: {error.message}") from None
     except RecursionError:
