@@ -48,7 +48,7 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
     first_ns = min(measured.strings("started_wall_ns"))
     began_ns = {_server(host): int(at_s * 1e9) for host, at_s in started_s.items()}
     own_hashes = pa.array({key[-1] for key in own}, pa.string())
-    found: set[_Key] = set()
+    repeated: set[_Key] = set()
     runs: list[str] = []
     left = MOST_BYTES
     columns = record_columns(*COLUMNS)
@@ -65,8 +65,8 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
         known = {key for key, at_ns in keys if key in own and began_ns.get(key[0], 0) < at_ns < first_ns}
         if known:
             runs.append(run.name)
-            found |= known
-    indices = sorted(index for key in found for index in own[key])
+            repeated |= known
+    indices = sorted(index for key in repeated for index in own[key])
     total = sum(map(len, own.values()))
     return SentBefore(len(indices), total, runs, [index for index in indices if index >= 0][: MOST_NAMED + 1])
 

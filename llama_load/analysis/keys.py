@@ -75,15 +75,15 @@ def flat_result(
 def uncertain(manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, str]:
     """Keys of `flat_result` whose number does not mean what it seems to, and why: percentiles of too few values; rates over the
     whole of a run in stages."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     if manifest.stages and stage is None:
         why = "the pauses and warm-ups between the stages are in it" if not is_part else "the time of all stages is in it"
-        found |= dict.fromkeys(RATES, why)
+        reasons |= dict.fromkeys(RATES, why)
     for latency in of_group(EVERY, SCHEDULED):
         sample = figures.distributions[latency.key]
         for p in sample.lacking:
-            found[f"{percentile_word(p)}_{latency.key}_ms"] = f"{quantity(sample.count, 'value')}, {least_count(p)} needed"
-    return found
+            reasons[f"{percentile_word(p)}_{latency.key}_ms"] = f"{quantity(sample.count, 'value')}, {least_count(p)} needed"
+    return reasons
 
 
 def certain(flat: Mapping[str, Any], doubts: Mapping[str, str]) -> dict[str, Any]:
