@@ -106,9 +106,8 @@ def _cell(thing: Any) -> str:
 
 def _signature(name: str, function: Any) -> str:
     """As in the source: annotations are texts there."""
-    text = re.sub(
-        r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)).replace("(self, ", "(").replace(", **unknown: Never", "")
-    )
+    signature = str(inspect.signature(function)).replace("(self, ", "(").replace(", **unknown: 'Never'", "")
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)
     return f"self.{name}{text}"
 
 

@@ -25,8 +25,8 @@ from llama_load.options.flag import (
     Role,
 )
 from llama_load.options.result_flags import RESULT_FLAGS
+from llama_load.targets.apis import CHAT
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
-from llama_load.targets.body import CHAT
 from llama_load.targets.target import BACKENDS
 from llama_load.workloads.documents import DOCUMENT_TOKENS
 from llama_load.workloads.embeddings import PASSAGE_TOKENS
@@ -188,7 +188,7 @@ FLAGS = (
          ("", "on", "off"), role=Role.CONNECTION),
     Flag("--no-stream", Kind.SWITCH, ADVANCED, "", "request whole answers instead of streams: only E2EL is measured",
          title="Whole answers instead of streams", role=Role.ANSWERS),
-    Flag("--endpoint", Kind.EXPRESSION, SERVER, CHAT,
+    Flag("--endpoint", Kind.EXPRESSION, SERVER, CHAT.name,
          "API to use: chat, completions, messages (Anthropic's), responses (OpenAI's), completion or infill (llama-server's), "
          "or rerank (with -f locustfiles/rerank.py)",
          title="API", role=Role.CONNECTION),

@@ -27,8 +27,9 @@ from llama_load.options.result_flags import AUTO, CANCEL, CLIENT_PRIORITIES, WAI
 from llama_load.options.secret_flags import read_headers, secret_values, without_secret_values
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
+from llama_load.targets.apis import APIS, CHAT, OFFERED
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
-from llama_load.targets.body import CHAT, ENDPOINTS, PATHS, BodyOptions
+from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import BACKENDS
 from llama_load.users.request_headers import Headers
 from llama_load.users.session import Dialogue
@@ -247,8 +248,8 @@ def _authorization(api_key: str | None, faults: list[str]) -> Headers:
 
 
 def _endpoint(given: str | None, faults: list[str]) -> str:
-    named = {path: name for name, path in PATHS.items()}
-    name = named.get(given or CHAT, given or CHAT)
-    if name not in ENDPOINTS:
-        faults.append(f"--endpoint must be one of {', '.join(ENDPOINTS)}, got {given!r}")
+    named = {api.path: name for name, api in APIS.items()}
+    name = named.get(given or CHAT.name, given or CHAT.name)
+    if name not in OFFERED:
+        faults.append(f"--endpoint must be one of {', '.join(OFFERED)}, got {given!r}")
     return name
