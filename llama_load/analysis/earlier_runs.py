@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from llama_load.metrics.prompt_cache import MOST_NAMED, NOT_CACHED
+from llama_load.metrics.prompt_cache import MOST_NAMED
 from llama_load.observed.records import Records
 from llama_load.observed.sent_before import SentBefore
 from llama_load.run_folder import TABLE
 from llama_load.run_folder.foreign_tables import TableLimits, read_table, record_columns
+from llama_load.targets.apis import NOT_CACHED
 
 # At most MOST_RUNS newest runs among MOST_ENTRIES entries of the folder, and MOST_BYTES of their columns. A row takes 200 bytes.
 MOST_RUNS, MOST_ENTRIES, MOST_BYTES, MOST_CELLS = 20, 5000, 256 << 20, 10_000_000

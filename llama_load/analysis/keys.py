@@ -11,6 +11,7 @@ from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
 from llama_load.observed.speculation import Speculation
 from llama_load.run_folder import Manifest
+from llama_load.targets.apis import APIS
 from llama_load.units import quantity
 
 
@@ -101,7 +102,7 @@ def configured_load(manifest: Manifest, stage: StageFigures | None = None) -> tu
 def _endpoint_type(manifest: Manifest, figures: Summary) -> str:
     """vLLM's name of the endpoint of most requests."""
     most = next(iter(figures.endpoints), manifest.endpoint)
-    return {"chat": "openai-chat", "embeddings": "openai-embeddings", "rerank": "vllm-rerank"}.get(most, "openai")
+    return APIS[most].bench_name if most in APIS else "openai"
 
 
 def speculation_of(

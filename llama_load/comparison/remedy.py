@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 from llama_load.comparison.reasons import Reason
 from llama_load.comparison.side import Side
+from llama_load.options.flag import Role
+from llama_load.options.flags import flags_with
 
 REPEATS = 5
 # Used for runs of other tools, whose command is not known.
 _LOCUSTFILE = "locustfiles/sharegpt_chat.py"
 # Flags of Locust and ours that are given anew for each run, with the number of words that follow them.
-_RENEWED = {"--run-dir": 1, "--label": 1}
+_RENEWED = {flag.name: 1 for flag in flags_with(Role.NAME)}
 # Commands with one of these have decided what is cached.
-_CACHE_FLAGS = {"--cache-prompt", "--bust-prefix-cache"}
+_CACHE_FLAGS = {flag.name for flag in flags_with(Role.CACHE)}
 _HOST = "http://SERVER:PORT"
 _MOST_COMMANDS = 4
 

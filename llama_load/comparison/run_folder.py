@@ -22,6 +22,8 @@ from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable
+from llama_load.options.flag import Role
+from llama_load.options.flags import flags_with
 from llama_load.run_folder import MANIFEST, TABLE, Manifest
 from llama_load.run_folder.foreign_tables import BATCH_ROWS, WHOLE_TABLE, TableLimits, open_table, read_table, record_columns
 from llama_load.run_folder.manifest import read_manifest
@@ -40,16 +42,8 @@ MOST_SERVERS, MOST_COMMAND_BYTES = 16, 16 * 1024
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")  # not -1, which is a value
 _ADDRESSES = frozenset(("--port", "--host", "--log", "--log-file"))  # of a server, which change nothing
 _ROOM = 10  # times MOST_SAMPLES values are read
-# Flags that choose the prompts or change them, and those that shape a load besides its concurrency and rate.
-_PROMPT_FLAGS = (
-    "category",
-    *("bust_prefix_cache", "turns", "history", "system_prompt", "document_tokens", "document_cache", "question", "images"),
-    *("image_size", "image_format", "images_per_request", "weights", "batch_size", "input_len", "range_ratio", "prefix_len"),
-    *("num_prefixes", "keep_long_prompts", "stage_prompts"),
-)
-_SHAPES = ("ramp", "ramp_start_rps", "trace", "speed", "on_limit", "think_time")
-# The load is named by itself.
-_LOAD = frozenset(("num_prompts", "max_concurrency", "request_rate", "burstiness", "dataset_path"))
+# Names of flags by their roles. The load is named by itself.
+_PROMPT_FLAGS, _SHAPES, _LOAD = ([flag.dest for flag in flags_with(role)] for role in (Role.PROMPTS, Role.SHAPE, Role.REPORTED))
 
 
 def is_run_folder(path: Path) -> bool:

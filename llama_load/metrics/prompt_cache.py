@@ -26,9 +26,8 @@ from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.observed.sent_before import SentBefore
 from llama_load.observed.server_counters import ServerCounters
+from llama_load.targets.apis import NOT_CACHED, WITH_TEMPLATE
 
-CHAT, EMBEDDINGS, RERANK = "chat", "embeddings", "rerank"
-NOT_CACHED = (EMBEDDINGS, RERANK)  # servers keep nothing of their prompts
 # Without a chat template a prompt begins with one special token at most.
 BEGIN_TOKENS = 1
 # A shared prefix is tokenized alone. In a prompt some more tokens may match: at the border of its last word, and up to the end of
@@ -109,7 +108,7 @@ class PromptTable:
         self.is_meant = (turn >= 2) | np.array([tokens is None for tokens in shared], dtype=np.bool_)
         self.judged = self.answered & ~self.is_meant
         heads = (
-            evidence.head_tokens.get(host, 0) if at == CHAT else BEGIN_TOKENS
+            evidence.head_tokens.get(host, 0) if at in WITH_TEMPLATE else BEGIN_TOKENS
             for host, at in zip(self.hosts, endpoints, strict=True)
         )
         slack = [_with_slack(tokens or 0, estimated=evidence.estimated) for tokens in shared]

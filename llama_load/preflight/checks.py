@@ -10,7 +10,7 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.options.result_flags import AUTO
 from llama_load.run_folder import Manifest, PreflightRow
-from llama_load.targets.body import WITH_TEMPLATE
+from llama_load.targets.apis import Api
 from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, TRAITS, Target
 from llama_load.units import quantity
 from llama_load.users.beginning import RUN_DIGITS
@@ -56,11 +56,11 @@ class Budget:
         return None if self.context is None else max(0, self.context - self.need(0, output_tokens))
 
 
-def slot_budget(targets: Sequence[Target], endpoint: str, *, max_tokens: int | None = None, prefix_tokens: int = 0) -> Budget:
+def slot_budget(targets: Sequence[Target], api: Api, *, max_tokens: int | None = None, prefix_tokens: int = 0) -> Budget:
     """The smallest budget of all replicas."""
     contexts = [target.ctx_per_slot for target in targets if target.ctx_per_slot is not None]
     template = 0
-    if endpoint in WITH_TEMPLATE:
+    if api.has_template:
         known = [target.template_tokens for target in targets]
         template = max(GUESSED_TEMPLATE_TOKENS if tokens is None else tokens for tokens in known)
     return Budget(min(contexts, default=None), prefix_tokens + template, max_tokens, template)

@@ -10,10 +10,10 @@ import numpy as np
 from llama_load.metrics.check import LIMITS, Check, information, limited
 from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.prompt_cache import NOT_CACHED
 from llama_load.metrics.replica_speed import replica_difference
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
+from llama_load.targets.apis import NOT_CACHED
 from llama_load.units import quantity
 
 # Less unexplained time than this, in the mean of a request, is the network's and the event loop's.
