@@ -27,8 +27,8 @@ from llama_load.cli.telemetry_command import add_telemetry
 from llama_load.cli.tune_command import add_tune
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.foreign_text import printable_lines
+from llama_load.languages import LANGUAGES
 from llama_load.reports.formats import FORMATS, export
-from llama_load.reports.translations import LANGUAGES
 from llama_load.terminal import STARTED_AS, make_output_safe
 from llama_load.version import __version__
 
@@ -236,7 +236,7 @@ def _flags(_: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from llama_load.options.flag_groups import grouped
+    from llama_load.options.flags import grouped
 
     console = Console(highlight=False)
     console.print(
