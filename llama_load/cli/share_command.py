@@ -21,7 +21,6 @@ def add_share(commands: argparse._SubParsersAction[Parser]) -> None:
         examples={
             "Look at it and decide": "llama-load share runs/20261121-203500-demo",
             "In a script": "llama-load share runs/20261121-203500-demo --yes --output shared/h200",
-            "Two people's runs": "llama-load compare mine=shared/mine.json yours=shared/yours.json",
         },
     )
     share.add_argument("run_folder", type=Path, metavar="RUN", help="a run folder")
