@@ -145,9 +145,9 @@ def _contents(source: _Source, most_bytes: int | None = None) -> JournalContents
 
     by_schema, gaps = _batches(source, most_bytes)
     tables = [schema().empty_table()]
-    for found in by_schema:
+    for alike in by_schema:
         try:
-            tables += [aligned(table) for table in found]
+            tables += [aligned(table) for table in alike]
         except (pa.ArrowException, ValueError, KeyError):  # columns of another program
             gaps = [(0, source.size)]
     return JournalContents(pa.concat_tables(tables), gaps)
@@ -244,10 +244,10 @@ def _batches(source: _Source, most_bytes: int | None) -> tuple[list[list[pa.Tabl
             except (pa.ArrowException, OSError, ValueError, KeyError, BadRecords):
                 pass  # the checksum is right, but this is no batch of ours
         gaps.append((frame.begin, frame.end))
-    for each in joined.values():
-        each.join()
-        gaps += each.bad
-    return [each.tables for each in joined.values()], _merged(gaps)
+    for part in joined.values():
+        part.join()
+        gaps += part.bad
+    return [part.tables for part in joined.values()], _merged(gaps)
 
 
 def _merged(gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
