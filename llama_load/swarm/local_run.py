@@ -114,8 +114,6 @@ class LocalRun(LocustHost):
         if record.status == CANCELLED:
             self.give_back([lease])
         else:
-            latencies_ms = (record.ttft_ms, record.tpot_ms, record.e2el_ms)
-            self._controller.heard(record.status, record.output_tokens, latencies_ms, warmup=record.warmup)
             self._controller.add_record(record)
             self._controller.dispatcher.end(WORKER, lease.key, refused=was_refused(record))
 
