@@ -18,8 +18,7 @@ from llama_load.cli.main import command_parser
 from llama_load.cli.parser import Parser
 from llama_load.cli.serve_command import split_server_flags
 from llama_load.metrics.check import LIMITS, WORDS
-from llama_load.options.flag_groups import grouped
-from llama_load.options.flags import FLAGS
+from llama_load.options.flags import FLAGS, grouped
 from scripts.api_page import api_page
 from scripts.make_docs import flags_page, metrics_page, plan_page
 from tests.conftest import REPOSITORY, environment

@@ -12,8 +12,9 @@ from gevent import GreenletExit
 from llama_load.errors import UsageError
 from llama_load.observed.record import RequestRecord
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.apis import Api
+from llama_load.targets.apis.prompt_content import Messages
 from llama_load.targets.body import BodyOptions
-from llama_load.users.content import Messages
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.retry import Tries
 from llama_load.users.session import Prefix, Session, Ticket
@@ -46,9 +47,10 @@ class ActiveConversation:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request of a task: its prompt (a workload's, or a text or messages of the locustfile), the options of its body with its
-    endpoint and length, the conversation that it belongs to, its name in Locust's statistics and further fields of its body."""
+    """One request of a task: its API, its prompt (a workload's, or a text or messages of the locustfile), the options of its body
+    with its length, the conversation that it belongs to, its name in Locust's statistics and further fields of its body."""
 
+    api: Api
     prompt: str | Messages | Prompt
     options: BodyOptions
     conversation: ActiveConversation

@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any, ClassVar, cast
 
 import gevent
-import msgspec
 from gevent.local import local
 from locust import HttpUser
 from locust.clients import HttpSession
@@ -17,26 +16,11 @@ from locust.exception import StopTest
 
 from llama_load.errors import UsageError
 from llama_load.observed.record import OK, RequestRecord
-from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import (
-    CHAT,
-    COMPLETION,
-    COMPLETIONS,
-    EMBEDDINGS,
-    INFILL,
-    MESSAGES,
-    PATHS,
-    RERANK,
-    RESPONSES,
-    asked_choices,
-    asked_tokens,
-    is_text,
-    request_body,
-)
-from llama_load.targets.other_streams import MessagesReader, NativeReader, ResponsesReader
-from llama_load.targets.unstreamed import JsonAnswer
+from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
+from llama_load.targets.apis.prompt_content import Messages, as_text, with_images
+from llama_load.targets.body import asked_choices, asked_tokens
 from llama_load.units import NS_PER_S
-from llama_load.users.content import Messages, as_text, content_of, in_thread_if_long, text_digest, with_images
+from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.measure import SentRequest, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
 from llama_load.users.session import Session, Ticket
@@ -50,8 +34,6 @@ from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 
 CONFIG_EVERY_S = 0.02
-# A token's event takes 300 bytes, 4000 with its 20 most likely tokens; refusals, comments and usage are extra.
-MOST_BYTES_A_TOKEN, MOST_BYTES_BESIDE = 4 * 1024, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +58,6 @@ def pause_s(failures: int) -> float:
 
 def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
     return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.lease.index), history)
-
-
-_STREAM_READERS: Mapping[str, type[AnswerReader]] = {
-    MESSAGES: MessagesReader,
-    RESPONSES: ResponsesReader,
-    COMPLETION: NativeReader,
-    INFILL: NativeReader,
-}
-
-
-def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader:
-    """The reader of this API's answers; `inputs` is the number of texts to embed or rank. May raise UsageError."""
-    if streams and inputs is None:
-        return _STREAM_READERS.get(endpoint, AnswerReader)()
-    if endpoint in _STREAM_READERS:
-        raise UsageError(f"--endpoint {endpoint} is supported with streams only: leave out --no-stream")
-    return JsonAnswer(inputs)
 
 
 class LlamaUser(HttpUser):
@@ -188,22 +153,22 @@ class LlamaUser(HttpUser):
     def _ask(
         self,
         prompt: str | Messages | Prompt | None,
-        endpoint: str | None,
+        chosen_api: Api | None,
         max_tokens: int | None,
         name: str | None,
         body: dict[str, Any],
     ) -> Answer:
-        session = self._session
-        given = session.settings.body_options
-        options = replace(given, endpoint=endpoint or given.endpoint, max_tokens=given.max_tokens or max_tokens)
+        session, given = self._session, self._session.settings.body_options
+        options = replace(given, max_tokens=given.max_tokens or max_tokens)
+        api = chosen_api or APIS[given.endpoint]
         if prompt is None and self.workload is None:
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
-        if options.endpoint in (COMPLETIONS, COMPLETION, INFILL) and not isinstance(prompt, str | None):
-            session.abort(f"a list of messages can only be sent to the chat endpoint, not to {PATHS[options.endpoint]}")
+        if not api.takes_messages and not isinstance(prompt, str | None):
+            session.abort(f"a list of messages can only be sent to the chat endpoint, not to {api.path}")
         conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
         content = conversation.ticket.lease.prompt or "" if prompt is None else prompt
         with sending(conversation) as sent:
-            sent.send(self._build_request(Turn(content, options, conversation, name, body)))
+            sent.send(self._build_request(Turn(api, content, options, conversation, name, body)))
         self._pause_after(sent.record)
         first = sent.reader.choices[0]
         answer = Answer(first.text, sent.record, first.reasoning) if sent.record.status == OK else Answer("", sent.record)
@@ -219,18 +184,18 @@ class LlamaUser(HttpUser):
 
     def _build_request(self, turn: Turn) -> BuiltRequest:
         """The request of a turn. May raise UsageError."""
-        planned, conversation, options = turn.planned, turn.conversation, turn.options
+        api, planned, conversation = turn.api, turn.planned, turn.conversation
         try:
-            content = content_of(turn.prompt, options.endpoint, conversation.history, conversation.prefix.text)
+            content = api.content(turn.prompt, conversation.history, conversation.prefix.text)
         except UsageError as error:
             raise UsageError(f"{self.workload_name()} {error}") from None
-        inputs = {EMBEDDINGS: len(content), RERANK: len(content) - 1}.get(options.endpoint)  # the query is not an input
-        max_tokens = options.max_tokens or (planned.max_tokens if planned is not None else None)
+        results = api.results(content)
+        max_tokens = turn.options.max_tokens or (planned.max_tokens if planned is not None else None)
         target = conversation.ticket.target
-        payload = request_body(content, target, options, max_tokens, conversation.model) | self._body_of(planned) | turn.fields
+        payload = api.build(content, target, turn.options, max_tokens, conversation.model) | self._body_of(planned) | turn.fields
         workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
-            text, encoded = as_text(content), msgspec.json.encode(payload)
+            text, (content_type, encoded) = as_text(content), api.encoded(payload)
         except (TypeError, ValueError) as error:
             raise UsageError(f"the body of a {workload} request cannot be sent as JSON: {error}") from None
         facts = SentRequest(
@@ -238,24 +203,23 @@ class LlamaUser(HttpUser):
             user=type(self).__name__,
             workload=workload,
             name=str(turn.name or workload),
-            endpoint=options.endpoint,
+            endpoint=api.name,
             model=conversation.model,
             text=text,
             digest=in_thread_if_long(text_digest, text),
-            inputs=inputs,
+            inputs=results,
             prefix_tokens=conversation.prefix.tokens,
             max_tokens=asked_tokens(payload),
             prompt=planned,
             choices=asked_choices(payload),
-            # Each document to be ranked is computed with the whole query before it.
-            sent_bytes=len(encoded) * (inputs or 1 if options.endpoint == RERANK else 1) if is_text(payload) else None,
+            sent_bytes=api.prompt_bytes(payload, len(encoded), results),
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
-        headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", facts.request_id))
+        headers = (*headers, ("Content-Type", content_type), ("X-Request-Id", facts.request_id))
         pieces = with_images(encoded, planned.images) if planned is not None and planned.images else encoded
-        new_reader = partial(_reader, options.endpoint, inputs, streams=bool(payload.get("stream")))
-        request = Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(facts))
-        return BuiltRequest(facts, request, new_reader)
+        new_reader = partial(api.reader, results, streams=bool(payload.get("stream")))
+        most_bytes = api.most_bytes(facts.max_tokens * facts.choices if facts.max_tokens else None, results)
+        return BuiltRequest(facts, Request("POST", api.path, headers, pieces, target.reuse, most_bytes), new_reader)
 
     def _body_of(self, planned: Prompt | None) -> dict[str, Any]:
         """The body fields of the workload (in a mixture: of the task) and of this class."""
@@ -310,11 +274,3 @@ class LlamaUser(HttpUser):
     def workload_name(cls) -> str:
         """The name of this class's traffic in reports."""
         return cls.workload.name if cls.workload is not None else cls.__name__
-
-
-def _most_bytes(sent: SentRequest) -> int | None:
-    """Maximum bytes of the answer: 64 KiB plus 4 KiB per token, for embeddings 1 MiB plus 256 KiB per input (a number takes up
-    to 24 bytes: 10,000 dimensions); None if the request limits neither."""
-    if sent.endpoint == EMBEDDINGS and sent.inputs:
-        return 2**20 + 2**18 * sent.inputs
-    return MOST_BYTES_BESIDE + MOST_BYTES_A_TOKEN * sent.max_tokens * sent.choices if sent.max_tokens else None
