@@ -13,7 +13,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 
 if TYPE_CHECKING:
-    from llama_load.lab.search.run_search import Wanted
+    from llama_load.lab.search.run_search import SearchSettings
 
 NOTHING_FOUND = 3
 CONCURRENCY, RATE = VARIED = ("concurrency", "rate")
@@ -102,19 +102,19 @@ def _capacity(arguments: argparse.Namespace) -> int:
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"llama-load capacity takes the URL of a server, such as http://127.0.0.1:8080, got {url!r}")
     _say(f"{url}: how many users get 90 % of their first tokens within 2 s and the others within 100 ms each?")
-    return _run(arguments, _wanted(arguments, url, [CAPACITY_GOALS]))
+    return _run(arguments, _settings(arguments, url, [CAPACITY_GOALS]))
 
 
 def _search(arguments: argparse.Namespace) -> int:
-    return _run(arguments, _wanted(arguments, arguments.serve, arguments.goodput))
+    return _run(arguments, _settings(arguments, arguments.serve, arguments.goodput))
 
 
-def _wanted(arguments: argparse.Namespace, serve: str, goodput: list[str]) -> Wanted:
-    from llama_load.lab.search.run_search import Wanted
+def _settings(arguments: argparse.Namespace, serve: str, goodput: list[str]) -> SearchSettings:
+    from llama_load.lab.search.run_search import SearchSettings
     from llama_load.lab.search.state import Budget
     from llama_load.options.objectives import parse_objectives
 
-    return Wanted(
+    return SearchSettings(
         vary=arguments.vary,
         serve=serve,
         locust=arguments.locust_words,
@@ -127,14 +127,14 @@ def _wanted(arguments: argparse.Namespace, serve: str, goodput: list[str]) -> Wa
     )
 
 
-def _run(arguments: argparse.Namespace, wanted: Wanted) -> int:
+def _run(arguments: argparse.Namespace, settings: SearchSettings) -> int:
     from llama_load.lab.search.report import HTML, MARKDOWN, write_search
     from llama_load.lab.search.run_search import search
 
     out = arguments.out or Path("searches") / time.strftime("%Y%m%d-%H%M%S")
     _say(f"folder {out}")
     try:
-        answer = search(wanted, out, _say)
+        answer = search(settings, out, _say)
     except KeyboardInterrupt:
         _say(f"interrupted; continue with --out {out}")
         return 130

@@ -149,9 +149,9 @@ def _contents(source: _Source, most_bytes: int | None = None) -> JournalContents
         return JournalContents(schema().empty_table(), [(0, source.size)])
     by_schema, gaps = _framed(source, most_bytes) if is_framed else _unframed(source.read(0, source.size))
     tables = [schema().empty_table()]
-    for found in by_schema:
+    for alike in by_schema:
         try:
-            tables += [aligned(table) for table in found]
+            tables += [aligned(table) for table in alike]
         except (pa.ArrowException, ValueError, KeyError):  # columns of another program
             gaps = [(0, source.size)]
     return JournalContents(pa.concat_tables(tables), gaps)
@@ -248,10 +248,10 @@ def _framed(source: _Source, most_bytes: int | None) -> tuple[list[list[pa.Table
             except (pa.ArrowException, OSError, ValueError, KeyError, BadRecords):
                 pass  # the checksum is right, but this is no batch of ours
         gaps.append((frame.begin, frame.end))
-    for each in joined.values():
-        each.join()
-        gaps += each.bad
-    return [each.tables for each in joined.values()], _merged(gaps)
+    for part in joined.values():
+        part.join()
+        gaps += part.bad
+    return [part.tables for part in joined.values()], _merged(gaps)
 
 
 def _merged(gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:

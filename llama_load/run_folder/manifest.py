@@ -199,12 +199,12 @@ def read_manifest(folder: Path) -> Manifest:
 def last_with_label(folder: Path, label: str, before: tuple[Path, str] | None = None) -> tuple[Path, Manifest] | None:
     """The newest run with this label among the folders in `folder`; None if there is none. `before`: the newest that is not of a
     later date than this run, and not this run itself."""
-    found = []
+    runs = []
     for file in filter(Path.is_file, folder.glob(f"*/{MANIFEST}")):
         try:
             manifest = msgspec.json.decode(read_foreign(file), type=Manifest)
         except (OSError, ValueError, RecursionError):
             continue  # another program's, or damaged
         if manifest.label == label and (before is None or (file.parent != before[0] and manifest.date <= before[1])):
-            found.append((file.parent, manifest))
-    return max(found, key=lambda run: run[1].date, default=None)
+            runs.append((file.parent, manifest))
+    return max(runs, key=lambda run: run[1].date, default=None)
