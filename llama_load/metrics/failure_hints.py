@@ -170,6 +170,7 @@ _MEANINGS = {
     "no_stream": "no event stream",
     "protocol": "no valid HTTP",
     "too_large": "an answer beyond the size limits",
+    "wrong_answer": "wrong answer",
     "client_timeout": "the locustfile stopped waiting",
     "client_error": "an error in llama-load",
 }
@@ -183,6 +184,7 @@ _HINTS = {
     "cut_off": "see the server's log (llama-cpp-python: --interrupt_requests false)",
     "empty_answer": "the prompt may exceed the context",
     "error_event": "see the message and the server's log",
+    "wrong_answer": "read the answers (--save-texts): the model, its chat template or settings, or the expectation is wrong",
     "no_stream": "see the message; a proxy may compress or replace the answer",
     "protocol": "is this the port of an HTTP server?",
     "client_error": "please report it with the message",

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from gevent import GreenletExit
 
 from llama_load.errors import UsageError
-from llama_load.observed.record import RequestRecord
+from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import Api
 from llama_load.targets.apis.prompt_content import Messages
 from llama_load.targets.body import BodyOptions
+from llama_load.users.answer_check import rejected
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.retry import Tries
-from llama_load.users.session import Prefix, Session, Ticket
+from llama_load.users.session import OpenRecord, Prefix, Session, Ticket
 from llama_load.wire.request import Request
 from llama_load.workloads.prompt import Message, Prompt
 
@@ -55,7 +55,7 @@ class Turn:
     options: BodyOptions
     conversation: ActiveConversation
     name: str | None
-    fields: dict[str, Any]
+    fields: Mapping[str, object]
 
     @property
     def planned(self) -> Prompt | None:
@@ -73,10 +73,14 @@ class BuiltRequest:
 
 
 class Sending:
-    """The sending of one turn. `record` and the reader of its answer are there once the block of `sending` has ended."""
+    """The sending of one turn. Its record and the reader of its answer are there once the block of `sending` has ended.
 
-    record: RequestRecord
+    `is_answered`: nothing went wrong on the user's side, so that the task gets the answer and may reject it.
+    """
+
+    open_record: OpenRecord
     reader: AnswerReader
+    is_answered = False
 
     def __init__(self, conversation: ActiveConversation) -> None:
         self._conversation = conversation
@@ -105,8 +109,20 @@ class Sending:
         exchange.cancel()
         self.reader = tries.reader
         self.reader.settle(exchange)
-        self.record = make_record(session.settings, ticket, self._facts, exchange, self.reader, tries=tries.count)
-        session.done(ticket, self.record)
+        record = make_record(session.settings, ticket, self._facts, exchange, self.reader, tries=tries.count)
+        record = _as_expected(record, self._facts.prompt, self.reader)
+        session.done(ticket, record)
+        self.open_record = OpenRecord(session, record)
+        if not self.is_answered:
+            self.open_record.publish()
+
+
+def _as_expected(record: RequestRecord, prompt: Prompt | None, reader: AnswerReader) -> RequestRecord:
+    """The record, as a failure if the answer is not what the data set expects."""
+    if prompt is None or prompt.expect is None or record.status != OK:
+        return record
+    fault = prompt.expect.fault(reader.choices[0].text)
+    return record if fault is None else rejected(record, fault)
 
 
 @contextmanager
@@ -124,5 +140,7 @@ def sending(conversation: ActiveConversation) -> Iterator[Sending]:
         this.fail(error)
         conversation.goes_on(None)
         raise
+    else:
+        this.is_answered = True
     finally:
         this.end()

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Never, cast
 
 import gevent
 from gevent.local import local
 from locust import HttpUser
 from locust.clients import HttpSession
+from locust.env import Environment
 from locust.exception import StopTest
 
 from llama_load.errors import UsageError
 from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
-from llama_load.targets.apis.prompt_content import Messages, as_text, with_images
+from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, with_images
 from llama_load.targets.body import asked_choices, asked_tokens
+from llama_load.targets.failure_kinds import WRONG_ANSWER
 from llama_load.units import NS_PER_S
+from llama_load.users.answer_check import Answer
 from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.measure import SentRequest, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
-from llama_load.users.session import Session, Ticket
+from llama_load.users.session import OpenRecord, Session, Ticket
 from llama_load.users.turn import ActiveConversation, BuiltRequest, Turn, sending
 from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
@@ -34,21 +37,6 @@ from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 
 CONFIG_EVERY_S = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of a task's request: the answer's text and reasoning, as far as the server sends them (both empty after a
-    failure; with `n` above 1, the first choice's), and the full record."""
-
-    text: str
-    record: RequestRecord
-    reasoning: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether this was a valid, complete answer."""
-        return self.record.status == OK
 
 
 def pause_s(failures: int) -> float:
@@ -69,15 +57,15 @@ class LlamaUser(HttpUser):
     `self.client` for ordinary HTTP calls.
 
     `body` has fields for the body of every request of this class, such as `body = {"priority": 1}`; a workload may have the
-    attribute too. They override --extra-body; keywords of a call override both.
+    attribute too. They override --extra-body; `extra` of a call overrides both.
     """
 
     abstract = True
     workload: ClassVar[Workload | None] = None
-    body: ClassVar[Mapping[str, Any]] = {}
+    body: ClassVar[Fields] = {}
     _numbers: ClassVar[Iterator[int]] = count(1)
 
-    def __init__(self, environment: Any) -> None:
+    def __init__(self, environment: Environment) -> None:
         """Same as Locust's HttpUser, without creating its client: that costs 3 ms per user, and few tasks need it."""
         begin: Any = super(HttpUser, self).__init__
         begin(environment)
@@ -112,53 +100,117 @@ class LlamaUser(HttpUser):
         return cast(Session, self.environment.llama_load)
 
     def chat(
-        self, prompt: str | Messages | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any
+        self,
+        prompt: str | Messages | None = None,
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
     ) -> Answer:
         """Send one chat request and wait for its answer.
 
         `prompt` is a text or a list of messages; None takes the workload's next prompt, or the next turn of this user's
-        conversation (an explicit prompt ends the conversation). Further keywords go into the request body. Server failures never
-        raise: check `Answer.ok`. With `--endpoint completions` a text goes to /v1/completions instead.
+        conversation (an explicit prompt ends the conversation). With `--endpoint completions` a text goes to /v1/completions
+        instead. Server failures never raise: check `Answer.ok`.
+
+        `max_tokens`: the longest answer, in tokens, unless --max-tokens is given. `name`: the request's name in Locust's
+        statistics. `extra`: further fields of the body, such as `extra={"top_k": 5}`. `catch_response=True` is accepted as Locust's
+        client has it: every answer can be the subject of a `with` statement and be rejected with `Answer.fail`.
         """
-        return self._ask(prompt, None, max_tokens, name, body)
+        return self._ask("chat", prompt, None, max_tokens, name=name, extra=extra, unknown=unknown)
 
     def document(
-        self, text: str | None = None, question: str = "Summarise this.", *, max_tokens: int | None = None, **body: Any
+        self,
+        text: str | None = None,
+        question: str = "Summarise this.",
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
     ) -> Answer:
         """Send a question about a document: its text, a blank line, the question; None takes both from the workload."""
-        return self._ask(None if text is None else f"{text}\n\n{question}", None, max_tokens, None, body)
+        prompt = None if text is None else f"{text}\n\n{question}"
+        return self._ask("document", prompt, None, max_tokens, name=name, extra=extra, unknown=unknown)
 
     def vision(
-        self, prompt: str | None = None, images: Sequence[Image] = (), *, max_tokens: int | None = None, **body: Any
+        self,
+        prompt: str | None = None,
+        images: Sequence[Image] = (),
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
     ) -> Answer:
         """Send a question about images (`llama_load.workloads.images.image_of` makes one from the bytes of a file); None takes
         prompt and images from the workload."""
-        return self._ask(None if prompt is None else Prompt(prompt, images=tuple(images)), CHAT, max_tokens, None, body)
+        content = None if prompt is None else Prompt(prompt, images=tuple(images))
+        return self._ask("vision", content, CHAT, max_tokens, name=name, extra=extra, unknown=unknown)
 
-    def complete(self, prompt: str | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any) -> Answer:
+    def complete(
+        self,
+        prompt: str | None = None,
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
+    ) -> Answer:
         """Send one request to /v1/completions; otherwise like `chat`."""
-        return self._ask(prompt, COMPLETIONS, max_tokens, name, body)
+        return self._ask("complete", prompt, COMPLETIONS, max_tokens, name=name, extra=extra, unknown=unknown)
 
-    def embed(self, inputs: str | Sequence[str] | None = None, *, name: str | None = None, **body: Any) -> Answer:
+    def embed(
+        self,
+        inputs: str | Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
+    ) -> Answer:
         """Send one request with one text or several to /v1/embeddings; None takes the next batch. `Answer.text` is empty:
         vectors are counted, not kept."""
         texts = (inputs,) if isinstance(inputs, str) else inputs
-        return self._ask(None if texts is None else Prompt("", inputs=tuple(texts)), EMBEDDINGS, None, name, body)
+        content = None if texts is None else Prompt("", inputs=tuple(texts))
+        return self._ask("embed", content, EMBEDDINGS, None, name=name, extra=extra, unknown=unknown)
 
-    def rerank(self, query: str | None = None, documents: Sequence[str] = (), *, name: str | None = None, **body: Any) -> Answer:
+    def rerank(
+        self,
+        query: str | None = None,
+        documents: Sequence[str] = (),
+        *,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
+    ) -> Answer:
         """Send one request to /v1/rerank: how relevant is each document to the query? Without a query both come from the workload.
         `Answer.text` is empty: the scores are counted, not kept."""
-        return self._ask(None if query is None else Prompt(query, inputs=tuple(documents)), RERANK, None, name, body)
+        content = None if query is None else Prompt(query, inputs=tuple(documents))
+        return self._ask("rerank", content, RERANK, None, name=name, extra=extra, unknown=unknown)
 
     def _ask(
         self,
+        method: str,
         prompt: str | Messages | Prompt | None,
         chosen_api: Api | None,
         max_tokens: int | None,
+        *,
         name: str | None,
-        body: dict[str, Any],
+        extra: Fields | None,
+        unknown: Mapping[str, object],
     ) -> Answer:
         session, given = self._session, self._session.settings.body_options
+        self._publish_last()
+        if unknown:
+            word = next(iter(unknown))
+            session.abort(f"self.{method}() takes no {word!r}: a field of the body goes into extra={{{word!r}: …}}")
         options = replace(given, max_tokens=given.max_tokens or max_tokens)
         api = chosen_api or APIS[given.endpoint]
         if prompt is None and self.workload is None:
@@ -168,16 +220,23 @@ class LlamaUser(HttpUser):
         conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
         content = conversation.ticket.lease.prompt or "" if prompt is None else prompt
         with sending(conversation) as sent:
-            sent.send(self._build_request(Turn(api, content, options, conversation, name, body)))
-        self._pause_after(sent.record)
+            sent.send(self._build_request(Turn(api, content, options, conversation, name, extra or {})))
+        opened = self._local.open_record = sent.open_record
+        self._pause_after(opened.record)
         first = sent.reader.choices[0]
-        answer = Answer(first.text, sent.record, first.reasoning) if sent.record.status == OK else Answer("", sent.record)
+        answer = Answer(first.text, opened, first.reasoning) if opened.record.status in (OK, WRONG_ANSWER) else Answer("", opened)
         conversation.goes_on(answer.text if answer.ok and session.settings.dialogue.generated else None)
         return answer
 
+    def _publish_last(self) -> None:
+        """The answer to this greenlet's last request can no longer be rejected."""
+        last: OpenRecord | None = getattr(self._local, "open_record", None)
+        if last is not None:
+            last.publish()
+
     def _pause_after(self, record: RequestRecord) -> None:
         """See `FIRST_PAUSE_S`. A failure that took longer needs no pause; an open loop keeps its schedule."""
-        self._failures = 0 if record.status == OK else self._failures + 1
+        self._failures = 0 if record.status in (OK, WRONG_ANSWER) else self._failures + 1
         if self._failures and record.scheduled_mono_ns is None:
             took_s = (record.ended_mono_ns - record.started_mono_ns) / NS_PER_S
             gevent.sleep(max(0.0, pause_s(self._failures) - took_s))
@@ -192,7 +251,12 @@ class LlamaUser(HttpUser):
         results = api.results(content)
         max_tokens = turn.options.max_tokens or (planned.max_tokens if planned is not None else None)
         target = conversation.ticket.target
-        payload = api.build(content, target, turn.options, max_tokens, conversation.model) | self._body_of(planned) | turn.fields
+        form = turn.options.form
+        is_formed = form is not None and form.holds_for(conversation.ticket.lease.index)
+        payload = api.build(
+            content, target, turn.options if is_formed else replace(turn.options, form=None), max_tokens, conversation.model
+        )
+        payload |= {**self._body_of(planned), **turn.fields}
         workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
             text, (content_type, encoded) = as_text(content), api.encoded(payload)
@@ -212,6 +276,8 @@ class LlamaUser(HttpUser):
             max_tokens=asked_tokens(payload),
             prompt=planned,
             choices=asked_choices(payload),
+            form=form,
+            is_formed=is_formed,
             sent_bytes=api.prompt_bytes(payload, len(encoded), results),
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
@@ -221,7 +287,7 @@ class LlamaUser(HttpUser):
         most_bytes = api.most_bytes(facts.max_tokens * facts.choices if facts.max_tokens else None, results)
         return BuiltRequest(facts, Request("POST", api.path, headers, pieces, target.reuse, most_bytes), new_reader)
 
-    def _body_of(self, planned: Prompt | None) -> dict[str, Any]:
+    def _body_of(self, planned: Prompt | None) -> dict[str, object]:
         """The body fields of the workload (in a mixture: of the task) and of this class."""
         workload = self.workload
         if planned is not None and planned.task is not None:

@@ -116,11 +116,11 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
     races = []
     try:
         for number, stage in enumerate(stages):
-            found, labels = _race(plan, stage, chosen, runner, number)
-            if not any(found.scores):
+            raced, labels = _race(plan, stage, chosen, runner, number)
+            if not any(raced.scores):
                 raise RunError(f"no run of the stage {stage.name} met the objectives {goodput}; see the runs in {out}")
-            chosen |= places_of(stage, found.winner)
-            races.append(StageRace(stage, found, labels))
+            chosen |= places_of(stage, raced.winner)
+            races.append(StageRace(stage, raced, labels))
     finally:
         runner.close()
         folder.close()
@@ -148,39 +148,39 @@ def _number_of(stage: Stage, chosen: dict[str, int]) -> int:
     return number
 
 
-def sentence(each: StageRace) -> str:
+def sentence(race: StageRace) -> str:
     """What a stage found, without a full stop."""
-    raced, label = each.raced, each.labels[each.raced.winner]
+    raced, label = race.raced, race.labels[race.raced.winner]
     blocks = quantity(raced.blocks, "block")
-    if not raced.winner and len(raced.dropped) == len(each.labels) - 1:
-        return f"{each.stage.name}: the default is the best, {label} ({blocks})"
+    if not raced.winner and len(raced.dropped) == len(race.labels) - 1:
+        return f"{race.stage.name}: the default is the best, {label} ({blocks})"
     if not raced.winner and 0 not in raced.dropped:
-        return f"{each.stage.name}: no real difference to the default, {label} ({blocks})"
+        return f"{race.stage.name}: no real difference to the default, {label} ({blocks})"
     if raced.gain is None:
-        return f"{each.stage.name}: {label} ({blocks}; the default did not run)"
+        return f"{race.stage.name}: {label} ({blocks}; the default did not run)"
     gain, low, high = (f"{100 * part:+.1f} %" for part in raced.gain)
-    return f"{each.stage.name}: {label}, {gain} goodput against the default (95 %: {low} to {high}; {blocks})"
+    return f"{race.stage.name}: {label}, {gain} goodput against the default (95 %: {low} to {high}; {blocks})"
 
 
-def table_of(each: StageRace) -> MadeTable:
+def table_of(race: StageRace) -> MadeTable:
     """A row for each combination."""
     heads = tuple(
         Head(name, align) for name, align in (("setting", "left"), ("runs", "right"), ("goodput (req/s)", "right"), ("", "left"))
     )
     rows = []
-    for number, (label, scores) in enumerate(zip(each.labels, each.raced.scores, strict=True)):
+    for number, (label, scores) in enumerate(zip(race.labels, race.raced.scores, strict=True)):
         mean = sum(scores) / len(scores) if scores else None
-        is_best = number == each.raced.winner
-        outcome = each.raced.dropped.get(number, "default" if number == 0 else "")
+        is_best = number == race.raced.winner
+        outcome = race.raced.dropped.get(number, "default" if number == 0 else "")
         cell = TableCell("n/a" if mean is None else f"{mean:.3f}", best=is_best, value=mean)
         rows.append((TableCell(label), TableCell(str(len(scores))), cell, TableCell(outcome)))
-    return MadeTable(f"Stage {each.stage.name}", "padded", heads, tuple(rows), ())
+    return MadeTable(f"Stage {race.stage.name}", "padded", heads, tuple(rows), ())
 
 
 def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
     """Write tune.json, tune.md and tune.html; the lines for a terminal are returned, the command line first."""
-    sentences = [sentence(each) for each in tuned.races]
-    tables = [table_of(each) for each in tuned.races]
+    sentences = [sentence(race) for race in tuned.races]
+    tables = [table_of(race) for race in tuned.races]
     document = {
         "version": __version__,
         "chosen": tuned.chosen,
@@ -188,18 +188,18 @@ def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
         "runs": tuned.runs,
         "stages": [
             {
-                "stage": each.stage.name,
+                "stage": race.stage.name,
                 "sentence": text,
-                "winner": each.labels[each.raced.winner],
-                "is_real": each.raced.is_real,
-                "gain": each.raced.gain,
-                "blocks": each.raced.blocks,
+                "winner": race.labels[race.raced.winner],
+                "is_real": race.raced.is_real,
+                "gain": race.raced.gain,
+                "blocks": race.raced.blocks,
                 "settings": [
-                    {"setting": label, "goodput": scores, "dropped": each.raced.dropped.get(number)}
-                    for number, (label, scores) in enumerate(zip(each.labels, each.raced.scores, strict=True))
+                    {"setting": label, "goodput": scores, "dropped": race.raced.dropped.get(number)}
+                    for number, (label, scores) in enumerate(zip(race.labels, race.raced.scores, strict=True))
                 ],
             }
-            for each, text in zip(tuned.races, sentences, strict=True)
+            for race, text in zip(tuned.races, sentences, strict=True)
         ],
     }
     write_whole(folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n").encode())

@@ -9,7 +9,9 @@ import msgspec
 
 from llama_load.workloads.prompt import Image, Message, Prompt
 
-Messages = Sequence[Mapping[str, Any]]
+# A JSON object of a request.
+Fields = Mapping[str, object]
+Messages = Sequence[Fields]
 Content = str | Messages | Sequence[str]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llama_load.targets.servers.server_kind import Form, ServerKind, Signs
 
 
@@ -19,6 +21,15 @@ class LlamaCppPythonKind(ServerKind):
     def is_shown_by(self, signs: Signs) -> bool:
         """See `ServerKind.is_shown_by`."""
         return {model.owner for model in signs.listed} == {"me"} and signs.form is self.form
+
+    def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
+        """See `ServerKind.schema_fields`."""
+        own = {"response_format": {"type": "json_object", "schema": schema}}
+        return {"chat": own, "responses": super().schema_fields(api, schema)}.get(api)
+
+    def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
+        """See `ServerKind.grammar_fields`."""
+        return {"grammar": grammar} if api in {"chat", "completions"} else None
 
 
 LLAMA_CPP_PYTHON = LlamaCppPythonKind()

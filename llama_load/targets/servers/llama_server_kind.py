@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from llama_load.targets.servers.server_kind import Form, Metrics, ServerKind, Signs
+
+TEXT_APIS = ("completions", "completion", "infill")
 
 
 class LlamaServerKind(ServerKind):
@@ -49,6 +51,14 @@ class LlamaServerKind(ServerKind):
         """See `ServerKind.is_shown_by`."""
         trained = any(model.trained_context for model in signs.listed)
         return "total_slots" in signs.props or (signs.is_owned_by("llamacpp") and (trained or signs.form is self.form))
+
+    def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
+        """See `ServerKind.schema_fields`."""
+        return {"json_schema": schema} if api in TEXT_APIS else super().schema_fields(api, schema)
+
+    def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
+        """See `ServerKind.grammar_fields`."""
+        return {"grammar": grammar} if api in ("chat", *TEXT_APIS) else None
 
 
 LLAMA_SERVER = LlamaServerKind()

@@ -134,5 +134,17 @@ class ServerKind:
         """Fields that only this kind knows, for the body of a request that generates a text."""
         return {} if cache_prompt is None or not self.has_cache_switch else {"cache_prompt": cache_prompt}
 
+    def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
+        """Fields that make the answer follow a JSON schema, for the API of this name; None: it has none."""
+        named = {"name": "answer", "schema": schema, "strict": True}
+        return {
+            "chat": {"response_format": {"type": "json_schema", "json_schema": named}},
+            "responses": {"text": {"format": {"type": "json_schema"} | named}},
+        }.get(api)
+
+    def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
+        """Fields that make the answer follow a grammar, for the API of this name; None: it has none."""
+        return None
+
 
 ANY = ServerKind()

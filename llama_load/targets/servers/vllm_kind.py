@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import Any, ClassVar
 
 from llama_load.targets.servers.server_kind import Form, Metrics, ServerKind, Signs
+
+# Since this version it takes `structured_outputs`; before, each kind of form had a field of its own.
+STRUCTURED_OUTPUTS_SINCE = (0, 11)
 
 
 class VllmKind(ServerKind):
@@ -53,6 +57,23 @@ class VllmKind(ServerKind):
         """See `ServerKind.is_shown_by`."""
         by_owner = signs.is_owned_by("vllm") and (signs.lists_context or signs.form is self.form)
         return by_owner or ("version" in signs.version and signs.lists_context)
+
+    def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
+        """See `ServerKind.schema_fields`; text completions take it as chats do."""
+        return super().schema_fields("chat" if api == "completions" else api, schema)
+
+    def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
+        """See `ServerKind.grammar_fields`."""
+        if api not in {"chat", "completions"}:
+            return None
+        is_old = (_version(build) or STRUCTURED_OUTPUTS_SINCE) < STRUCTURED_OUTPUTS_SINCE
+        return {"guided_grammar": grammar} if is_old else {"structured_outputs": {"grammar": grammar}}
+
+
+def _version(build: str | None) -> tuple[int, int] | None:
+    """Major and minor number; None for versions between releases."""
+    numbers = re.match(r"v?(\d{1,4})\.(\d{1,4})", build or "")
+    return (int(numbers[1]), int(numbers[2])) if numbers else None
 
 
 VLLM = VllmKind()
