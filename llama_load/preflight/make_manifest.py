@@ -64,6 +64,7 @@ def make_manifest(
         ramp=None if model.ramp is None else {"kind": model.ramp, "start_rps": model.ramp_start_rps},
         stages=[StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start) for stage in model.stages],
         same_prompts=model.same_prompts,
+        same_answer=options.same_answer,
         hands_over=model.hands_over,
         percentiles=options.goals.percentiles,
         percentile_metrics=options.goals.percentile_metrics,
