@@ -137,10 +137,11 @@ class ServerKind:
     def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
         """Fields that make the answer follow a JSON schema, for the API of this name; None: it has none."""
         named = {"name": "answer", "schema": schema, "strict": True}
-        return {
+        fields: dict[str, dict[str, Any]] = {
             "chat": {"response_format": {"type": "json_schema", "json_schema": named}},
             "responses": {"text": {"format": {"type": "json_schema"} | named}},
-        }.get(api)
+        }
+        return fields.get(api)
 
     def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
         """Fields that make the answer follow a grammar, for the API of this name; None: it has none."""
