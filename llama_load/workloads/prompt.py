@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.facts import PlanFacts
@@ -23,14 +23,6 @@ DIFFERENT, SHARED, AS_IS = CACHES = ("different", "shared", "as-is")
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a conversation: its role ("system", "user", "assistant") and text."""
-
-    role: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Image:
     """An image as sent: a base64 data URL, encoded before the run. `sha256` is the hash of the encoded file."""
 
@@ -41,6 +33,28 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call of the assistant: its id, the tool's name, and the arguments as the JSON text that the API sends."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation: its role ("system", "user", "assistant", "tool", …) and text. `call_id`: the tool call of
+    which this is the result."""
+
+    role: str
+    text: str
+    images: tuple[Image, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """The content of one request.
 
@@ -48,6 +62,11 @@ class Prompt:
     text (system prompt, recorded exchanges), `answer` is the recorded answer, `more` the number of turns of this conversation that
     follow in the plan. `inputs` are the texts of an embeddings request, or the documents to rank for the query `text`. `task`
     names the request in reports of a mixture. `is_new`: its text or images were made for this run; no server has them cached.
+
+    Where a turn is more than a user's text, `messages` are all that it adds to the history, and `text` and `images` are theirs;
+    `calls` are the tool calls of the recorded answer. `fields` go into the request body (tools, tool_choice). `delay_s` is the
+    recorded wait before this turn, `turns` the number of turns of its conversation in the file. `agent` names the sub-agent that
+    sends it: sub-agents run beside each other, and the conversation's next own turn waits for all of them.
     """
 
     text: str
@@ -62,6 +81,27 @@ class Prompt:
     inputs: tuple[str, ...] = ()
     task: str | None = None
     is_new: bool = False
+    messages: tuple[Message, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    delay_s: float | None = None
+    turns: int | None = None
+    agent: str | None = None
+
+    @property
+    def added(self) -> tuple[Message, ...]:
+        """The messages that this turn adds to the history."""
+        return self.messages or (Message("user", self.text, self.images),)
+
+    @property
+    def recorded(self) -> Message:
+        """The recorded answer."""
+        return Message("assistant", self.answer or "", calls=self.calls)
+
+    @property
+    def all_images(self) -> tuple[Image, ...]:
+        """The images of the history and of this turn, in the order in which they are sent."""
+        return tuple(image for message in (*self.history, *self.added) for image in message.images)
 
 
 @dataclass(frozen=True, slots=True)
