@@ -173,7 +173,7 @@ class LeaseClient:
     def give_back(self, ticket: Ticket) -> None:
         """See `Session.give_back`."""
         self.in_flight -= 1
-        self.link.give_back([self._leases.pop((ticket.warmup, ticket.index))])
+        self.link.give_back([self._leases.pop(ticket.lease.key)])
 
     def abort(self, sentence: str) -> NoReturn:
         """See `Session.abort`."""
@@ -183,7 +183,7 @@ class LeaseClient:
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
         """See `Session.done`."""
         self.in_flight -= 1
-        lease = self._leases.pop((ticket.warmup, ticket.index))
+        lease = self._leases.pop(ticket.lease.key)
         try:
             self.heard(record)
         finally:  # also if a listener raises: else the run would never end
@@ -227,13 +227,4 @@ class LeaseClient:
         self.in_flight += 1
         self._leases |= {each.key: each for each in leases}
         self.link.started(lease)
-        return Ticket(
-            lease.index,
-            lease.warmup,
-            lease.prompt,
-            self.targets[lease.replica],
-            tuple(each.key for each in further),
-            lease.stage,
-            lease.scheduled_ns,
-            lease.allowed_ns,
-        )
+        return Ticket(lease, self.targets[lease.replica], tuple(each.key for each in further))

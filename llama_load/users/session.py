@@ -5,25 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
+from llama_load.dispatch.leases import Key, Lease
 from llama_load.observed.record import RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.wire.request import Timeouts
-from llama_load.workloads.prompt import Prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Permission to send one request: its index in the run, its server, and the workload's prompt if there is one."""
+    """Permission to send one request: its lease, its server, and the keys of the further turns of its conversation."""
 
-    index: int
-    warmup: bool
-    prompt: Prompt | None
+    lease: Lease
     target: Target
-    following: tuple[tuple[bool, int], ...] = ()  # further turns of the conversation: (warm-up?, position in the plan)
-    stage: int = 0
-    scheduled_ns: int | None = None  # when it is scheduled; None in a closed loop
-    allowed_ns: int | None = None  # when the limit of requests in flight allowed it, if later
+    following: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -10,7 +10,6 @@ from typing import Any, ClassVar, cast
 
 import gevent
 import msgspec
-from gevent import GreenletExit
 from gevent.local import local
 from locust import HttpUser
 from locust.clients import HttpSession
@@ -29,7 +28,6 @@ from llama_load.targets.body import (
     PATHS,
     RERANK,
     RESPONSES,
-    BodyOptions,
     asked_choices,
     asked_tokens,
     is_text,
@@ -39,10 +37,10 @@ from llama_load.targets.other_streams import MessagesReader, NativeReader, Respo
 from llama_load.targets.unstreamed import JsonAnswer
 from llama_load.units import NS_PER_S
 from llama_load.users.content import Messages, as_text, content_of, in_thread_if_long, text_digest, with_images
-from llama_load.users.measure import SentRequest, make_record, new_request_id
+from llama_load.users.measure import SentRequest, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
-from llama_load.users.retry import Tries
-from llama_load.users.session import Prefix, Session, Ticket
+from llama_load.users.session import Session, Ticket
+from llama_load.users.turn import ActiveConversation, BuiltRequest, Turn, sending
 from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
 from llama_load.workloads.prompt import Image, Message, Prompt, Workload
@@ -71,33 +69,13 @@ class Answer:
         return self.record.status == OK
 
 
-@dataclass(slots=True, eq=False)
-class ActiveConversation:
-    """A user's current conversation, often of one turn: its last turn's ticket, its prefix, its model, and its history."""
-
-    ticket: Ticket
-    session: Session
-    prefix: Prefix
-    model: str | None
-    history: tuple[Message, ...]
-
-    def broken_off(self, _: object) -> None:
-        """The user stopped in the middle: other users may send the rest."""
-        if self.ticket.following:
-            self.session.abandon(self.ticket)
-
-    def goes_on(self, prompt: Prompt, answer: str) -> None:
-        """Add an exchange to the history."""
-        self.history += (Message("user", prompt.text), Message("assistant", answer))
-
-
 def pause_s(failures: int) -> float:
     """Delay from a failed request's start to the next request, after this many failures in a row: 0.1, 0.2, 0.4, 0.8, 1.0, 1.0 …"""
     return float(min(FIRST_PAUSE_S * 2 ** min(failures - 1, 10), LONGEST_PAUSE_S))
 
 
 def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
-    return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.index), history)
+    return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.lease.index), history)
 
 
 _STREAM_READERS: Mapping[str, type[AnswerReader]] = {
@@ -215,47 +193,21 @@ class LlamaUser(HttpUser):
         name: str | None,
         body: dict[str, Any],
     ) -> Answer:
-        session, given = self._session, self._session.settings.body_options
+        session = self._session
+        given = session.settings.body_options
         options = replace(given, endpoint=endpoint or given.endpoint, max_tokens=given.max_tokens or max_tokens)
         if prompt is None and self.workload is None:
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
         if options.endpoint in (COMPLETIONS, COMPLETION, INFILL) and not isinstance(prompt, str | None):
             session.abort(f"a list of messages can only be sent to the chat endpoint, not to {PATHS[options.endpoint]}")
         conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
-        ticket = conversation.ticket
-        chosen = prompt if prompt is not None else ticket.prompt or ""
-        tries: Tries | None = None
-        try:
-            try:
-                sent, request, new_reader = self._build_request(chosen, conversation, options, name, body)
-                tries = Tries(session, ticket.target.address, request, new_reader)
-            except UsageError as error:
-                session.abort(str(error))
-            tries.run()
-        except GreenletExit:
-            raise
-        except BaseException as error:  # such as a gevent.Timeout of the locustfile: this user stopped waiting
-            if tries is not None and tries.exchange is not None:
-                tries.exchange.fail("client_timeout", f"the locustfile stopped waiting: {type(error).__name__}")
-            if ticket.prompt is not None:
-                conversation.goes_on(ticket.prompt, ticket.prompt.answer or "")
-            raise
-        finally:  # also if this user is killed or the body cannot be encoded: no ticket is lost
-            if tries is None or (exchange := tries.exchange) is None:
-                session.give_back(ticket)
-            else:
-                exchange.cancel()
-                reader = tries.reader
-                reader.settle(exchange)
-                record = make_record(session, ticket, sent, exchange, reader, tries=tries.count)
-                session.done(ticket, record)
-        self._pause_after(record)
-        first = reader.choices[0]
-        answer = Answer(first.text, record, first.reasoning) if record.status == OK else Answer("", record)
-        if ticket.prompt is not None:
-            conversation.goes_on(
-                ticket.prompt, answer.text if answer.ok and session.settings.dialogue.generated else ticket.prompt.answer or ""
-            )
+        content = conversation.ticket.lease.prompt or "" if prompt is None else prompt
+        with sending(conversation) as sent:
+            sent.send(self._build_request(Turn(content, options, conversation, name, body)))
+        self._pause_after(sent.record)
+        first = sent.reader.choices[0]
+        answer = Answer(first.text, sent.record, first.reasoning) if sent.record.status == OK else Answer("", sent.record)
+        conversation.goes_on(answer.text if answer.ok and session.settings.dialogue.generated else None)
         return answer
 
     def _pause_after(self, record: RequestRecord) -> None:
@@ -265,34 +217,27 @@ class LlamaUser(HttpUser):
             took_s = (record.ended_mono_ns - record.started_mono_ns) / NS_PER_S
             gevent.sleep(max(0.0, pause_s(self._failures) - took_s))
 
-    def _build_request(
-        self,
-        prompt: str | Messages | Prompt,
-        conversation: ActiveConversation,
-        options: BodyOptions,
-        name: str | None,
-        body: dict[str, Any],
-    ) -> tuple[SentRequest, Request, Callable[[], AnswerReader]]:
-        """The request for a prompt, the facts for its record, and what makes readers of its answer. May raise UsageError."""
-        planned = prompt if isinstance(prompt, Prompt) else None
+    def _build_request(self, turn: Turn) -> BuiltRequest:
+        """The request of a turn. May raise UsageError."""
+        planned, conversation, options = turn.planned, turn.conversation, turn.options
         try:
-            content = content_of(prompt, options.endpoint, conversation.history, conversation.prefix.text)
+            content = content_of(turn.prompt, options.endpoint, conversation.history, conversation.prefix.text)
         except UsageError as error:
             raise UsageError(f"{self.workload_name()} {error}") from None
         inputs = {EMBEDDINGS: len(content), RERANK: len(content) - 1}.get(options.endpoint)  # the query is not an input
         max_tokens = options.max_tokens or (planned.max_tokens if planned is not None else None)
         target = conversation.ticket.target
-        payload = request_body(content, target, options, max_tokens, conversation.model) | self._body_of(planned) | body
+        payload = request_body(content, target, options, max_tokens, conversation.model) | self._body_of(planned) | turn.fields
         workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
             text, encoded = as_text(content), msgspec.json.encode(payload)
         except (TypeError, ValueError) as error:
             raise UsageError(f"the body of a {workload} request cannot be sent as JSON: {error}") from None
-        sent = SentRequest(
+        facts = SentRequest(
             request_id=new_request_id(),
             user=type(self).__name__,
             workload=workload,
-            name=str(name or workload),
+            name=str(turn.name or workload),
             endpoint=options.endpoint,
             model=conversation.model,
             text=text,
@@ -306,10 +251,11 @@ class LlamaUser(HttpUser):
             sent_bytes=len(encoded) * (inputs or 1 if options.endpoint == RERANK else 1) if is_text(payload) else None,
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
-        headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", sent.request_id))
+        headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", facts.request_id))
         pieces = with_images(encoded, planned.images) if planned is not None and planned.images else encoded
         new_reader = partial(_reader, options.endpoint, inputs, streams=bool(payload.get("stream")))
-        return sent, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(sent)), new_reader
+        request = Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(facts))
+        return BuiltRequest(facts, request, new_reader)
 
     def _body_of(self, planned: Prompt | None) -> dict[str, Any]:
         """The body fields of the workload (in a mixture: of the task) and of this class."""
@@ -319,8 +265,8 @@ class LlamaUser(HttpUser):
         return {**getattr(workload, "body", {}), **self.body}
 
     def _filled(self, headers: Headers, conversation: ActiveConversation, planned: Prompt | None) -> Headers:
-        ticket, worker = conversation.ticket, conversation.session.settings.worker
-        prompt = f"{'w' if ticket.warmup else ''}{ticket.index}"
+        lease, worker = conversation.ticket.lease, conversation.session.settings.worker
+        prompt = f"{'w' if lease.warmup else ''}{lease.index}"
         known = None if planned is None else planned.conversation
         user = f"{worker}-{self._number}"
         return filled(headers, {"conversation": known or prompt, "prompt": prompt, "user": user, "worker": worker})
@@ -338,9 +284,8 @@ class LlamaUser(HttpUser):
         ticket = session.take(self.workload_name())
         if ticket.following:
             session.abandon(ticket)
-        return _start_conversation(
-            session, replace(ticket, following=(), prompt=None), prompt.history if isinstance(prompt, Prompt) else ()
-        )
+        ticket = replace(ticket, lease=replace(ticket.lease, prompt=None), following=())
+        return _start_conversation(session, ticket, prompt.history if isinstance(prompt, Prompt) else ())
 
     def _next_turn(self, session: Session) -> ActiveConversation:
         """Permission for the next turn of this greenlet's conversation, else for the next request of any kind."""
@@ -351,7 +296,8 @@ class LlamaUser(HttpUser):
             conversation.ticket = session.follow(conversation.ticket)
         else:
             ticket = session.take(self.workload_name())
-            conversation = _start_conversation(session, ticket, ticket.prompt.history if ticket.prompt is not None else ())
+            prompt = ticket.lease.prompt
+            conversation = _start_conversation(session, ticket, () if prompt is None else prompt.history)
             if not ticket.following:
                 return conversation
             gevent.getcurrent().link(conversation.broken_off)
