@@ -20,6 +20,7 @@ from llama_load.workloads.embeddings import PASSAGE_TOKENS
 from llama_load.workloads.images import FORMATS
 from llama_load.workloads.prompt import ANSWER_TOKENS, CACHES, Traffic
 from llama_load.workloads.synthetic import INPUT_TOKENS
+from llama_load.workloads.think_time import EXAMPLES as EXAMPLES_OF_THINKING
 
 # Same as `vllm bench serve`: the requests of a headless run without --num-prompts and without -t.
 DEFAULT_NUM_PROMPTS = 1000
@@ -30,6 +31,7 @@ GENERATED, RECORDED = HISTORIES = ("generated", "recorded")
 FRESH, SAME = PROMPTS = ("fresh", "same")
 ALL = "all"
 _TRAFFIC = Traffic()
+_AGENT = _TRAFFIC.agent
 DEFAULT_SIZE = "{}x{}".format(*_TRAFFIC.image_size)
 # With --at-end wait: requests still in flight after the longest timeout are cut.
 LONGEST_WAIT_S = 900.0
@@ -140,7 +142,13 @@ FLAGS = (
     Flag(
         "--sharegpt-output-len", Kind.NUMBER, ADVANCED, "", "same as --output-len, in tokens (the name that vllm bench serve uses)"
     ),
-    Flag("--turns", Kind.NUMBER, TRAFFIC, "1", "number of turns to send of each conversation, or all"),
+    Flag(
+        "--turns",
+        Kind.NUMBER,
+        TRAFFIC,
+        "",
+        "number of turns to send of each conversation, or all (default: 1 of sharegpt_chat.py, all of conversations.py)",
+    ),
     Flag(
         "--history",
         Kind.CHOICE,
@@ -149,7 +157,28 @@ FLAGS = (
         "history sent with later turns: the model's own answers, or those in the data set",
         HISTORIES,
     ),
-    Flag("--think-time", Kind.NUMBER, TRAFFIC, "0", "seconds that a user waits before a later turn"),
+    Flag(
+        "--think-time",
+        Kind.EXPRESSION,
+        TRAFFIC,
+        "",
+        f"seconds that a user waits before a later question, such as {EXAMPLES_OF_THINKING} "
+        "(default: as recorded in the data set, else 0)",
+    ),
+    Flag("--rounds", Kind.NUMBER, TRAFFIC, str(_AGENT.rounds), "synthetic agents: rounds of a tool call and its output"),
+    Flag("--system-tokens", Kind.NUMBER, TRAFFIC, str(_AGENT.system_tokens), "synthetic agents: length of the system prompt"),
+    Flag("--tools", Kind.NUMBER, TRAFFIC, str(_AGENT.tools), "synthetic agents: number of tools, 0 to 8"),
+    Flag(
+        "--tool-output-tokens", Kind.NUMBER, TRAFFIC, str(_AGENT.tool_output_tokens), "synthetic agents: tokens of a tool's output"
+    ),
+    Flag("--tool-time", Kind.EXPRESSION, TRAFFIC, "", "synthetic agents: seconds that a tool runs, as in --think-time (default 0)"),
+    Flag(
+        "--sub-agents",
+        Kind.NUMBER,
+        TRAFFIC,
+        "0",
+        "synthetic agents: sub-agents that each one starts in its first round, with half as many rounds, and waits for",
+    ),
     Flag("--system-prompt", Kind.TEXT, TRAFFIC, "", "text of a system message at the start of every conversation (default: none)"),
     Flag("--document", Kind.INPUT, TRAFFIC, "", "a file or folder of documents (default: the bundled sample)"),
     Flag(

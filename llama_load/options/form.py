@@ -13,6 +13,10 @@ from llama_load.options.flag import ADVANCED, GROUPS, LOAD, SERVER
 from llama_load.options.flags import FLAGS
 
 _CONVERSATIONS = {"dataset_path", "sharegpt_output_len", "turns", "history", "think_time", "system_prompt", "output_len"}
+_AGENTS = {
+    *("rounds", "system_tokens", "tools", "tool_output_tokens", "tool_time", "sub_agents"),
+    *("input_len", "output_len"),
+}
 _DOCUMENTS = {"document", "document_tokens", "document_cache", "question", "output_len"}
 _VISION = {"images", "image_size", "image_format", "images_per_request", "question", "output_len"}
 _TEXTS = {"document", "input_len", "batch_size"}
@@ -20,6 +24,8 @@ _TEXTS = {"document", "input_len", "batch_size"}
 # your own, may use any.)
 USED_BY = {
     "ShareGPT": _CONVERSATIONS,
+    "Conversations": _CONVERSATIONS - {"sharegpt_output_len"},
+    "Agent": _AGENTS,
     "Custom": {"dataset_path", "category", "system_prompt", "output_len"},
     "Documents": _DOCUMENTS,
     "Vision": _VISION,

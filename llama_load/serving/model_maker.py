@@ -28,7 +28,7 @@ CHAT_TEMPLATE = (
     "{% if tools %}"
     "{{ '<|im_start|>system\n# Tools\n' }}"
     "{% for tool in tools %}{{ tool | tojson }}{{ '\n' }}{% endfor %}"
-    "{{ '<tool_call>\n{\"name\": NAME, \"arguments\": OBJECT}\n</tool_call><|im_end|>\n' }}"
+    '{{ \'<tool_call>\n{"name": NAME, "arguments": OBJECT}\n</tool_call><|im_end|>\n\' }}'
     "{% endif %}"
     "{% for m in messages %}"
     "{{ '<|im_start|>' + m['role'] + '\n' }}"

@@ -31,11 +31,14 @@ def content_of(prompt: str | Messages | Prompt, endpoint: str, history: Sequence
         return [prefix + text for text in prompt.inputs or (prompt.text,)]
     if prompt.inputs:
         raise UsageError("brings batches of texts: write self.embed() or self.rerank() in the task")
-    if prompt.images and endpoint != CHAT:
+    messages = (*history, *prompt.added)
+    if endpoint != CHAT and any(message.images for message in messages):
         raise UsageError("sends images, for which only the chat endpoint is supported")
+    if endpoint != CHAT and any(message.calls or message.call_id for message in messages):
+        raise UsageError("sends tool calls and their results, for which only the chat endpoint is supported")
     if endpoint in WITH_TEMPLATE:
-        return _chat_content(prompt, history, prefix)
-    return prefix + "\n\n".join([*(message.text for message in history), prompt.text])  # a history is text too
+        return _chat_content(messages, prefix)
+    return prefix + "\n\n".join(message.text for message in messages)  # a history is text too
 
 
 def _query_and_documents(prompt: str | Messages | Prompt, prefix: str) -> Sequence[str]:
@@ -44,17 +47,38 @@ def _query_and_documents(prompt: str | Messages | Prompt, prefix: str) -> Sequen
     return [prefix + prompt.text, *prompt.inputs]
 
 
-def _chat_content(prompt: Prompt, history: Sequence[Message], prefix: str) -> str | Messages:
-    """A user's message after a history: a text if there is nothing else, otherwise a list of messages.
+def _chat_content(messages: Sequence[Message], prefix: str) -> str | Messages:
+    """The messages: a text if there is only a user's one without images, otherwise as the API takes them.
 
     `prefix` goes before everything else: servers cache images too. Images come before the text, as most chat templates expect;
     each is a placeholder that `with_images` replaces.
     """
-    if not history and not prompt.images:
-        return prefix + prompt.text
-    messages: list[Mapping[str, Any]] = [{"role": message.role, "content": message.text} for message in history]
-    content = [*map(_image_part, prompt.images), {"type": "text", "text": prompt.text}] if prompt.images else prompt.text
-    return _prefixed([*messages, {"role": "user", "content": content}], prefix)
+    if len(messages) == 1 and messages[0].role == "user" and not messages[0].images:
+        return prefix + messages[0].text
+    return _prefixed([_as_sent(message) for message in messages], prefix)
+
+
+def _as_sent(message: Message) -> dict[str, Any]:
+    """A message as the chat API takes it."""
+    text: str | None = message.text
+    sent: dict[str, Any] = {"role": message.role, "content": text or None if message.calls else text}
+    if message.images:
+        sent["content"] = [*map(_image_part, message.images), {"type": "text", "text": text}]
+    if message.calls:
+        sent["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    if message.call_id is not None:
+        sent["tool_call_id"] = message.call_id
+    if message.name is not None:
+        sent["name"] = message.name
+    return sent
+
+
+def images_of(messages: Sequence[Message]) -> tuple[Image, ...]:
+    """The images of messages, in the order in which they are sent."""
+    return tuple(image for message in messages for image in message.images)
 
 
 def _prefixed(content: str | Messages, prefix: str) -> str | Messages:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -36,14 +36,15 @@ from llama_load.targets.body import (
 from llama_load.targets.other_streams import MessagesReader, NativeReader, ResponsesReader
 from llama_load.targets.unstreamed import JsonAnswer
 from llama_load.units import NS_PER_S
-from llama_load.users.content import Messages, as_text, content_of, in_thread_if_long, text_digest, with_images
+from llama_load.users.content import Messages, as_text, content_of, images_of, in_thread_if_long, text_digest, with_images
 from llama_load.users.measure import SentRequest, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
 from llama_load.users.session import Session, Ticket
+from llama_load.users.sub_agents import run_agents
 from llama_load.users.turn import ActiveConversation, BuiltRequest, Turn, sending
 from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
-from llama_load.workloads.prompt import Image, Message, Prompt, Workload
+from llama_load.workloads.prompt import Image, Message, Prompt, ToolCall, Workload
 
 # In a closed loop, the delay from the start of a failed request to the next one; it doubles with each consecutive failure.
 # Otherwise a server that refuses at once would receive, and the disk store, thousands of requests per second.
@@ -57,11 +58,12 @@ MOST_BYTES_A_TOKEN, MOST_BYTES_BESIDE = 4 * 1024, 64 * 1024
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The result of a task's request: the answer's text and reasoning, as far as the server sends them (both empty after a
-    failure; with `n` above 1, the first choice's), and the full record."""
+    failure; with `n` above 1, the first choice's), the full record, and its tool calls."""
 
     text: str
     record: RequestRecord
     reasoning: str = ""
+    calls: tuple[ToolCall, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -75,7 +77,8 @@ def pause_s(failures: int) -> float:
 
 
 def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
-    return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.lease.index), history)
+    index = ticket.lease.index
+    return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(index), history, index)
 
 
 _STREAM_READERS: Mapping[str, type[AnswerReader]] = {
@@ -200,14 +203,21 @@ class LlamaUser(HttpUser):
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
         if options.endpoint in (COMPLETIONS, COMPLETION, INFILL) and not isinstance(prompt, str | None):
             session.abort(f"a list of messages can only be sent to the chat endpoint, not to {PATHS[options.endpoint]}")
-        conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
-        content = conversation.ticket.lease.prompt or "" if prompt is None else prompt
+        make = partial(Turn, options=options, name=name, fields=body)
+        conversation = self._next_turn(session, make) if prompt is None else self._own(session, prompt)
+        return self._exchange(conversation, make(conversation, prompt if prompt is not None else conversation.prompt or ""))
+
+    def _exchange(self, conversation: ActiveConversation, turn: Turn) -> Answer:
+        """Send this conversation's present turn, and add it to the history."""
         with sending(conversation) as sent:
-            sent.send(self._build_request(Turn(content, options, conversation, name, body)))
+            sent.send(self._build_request(turn))
         self._pause_after(sent.record)
         first = sent.reader.choices[0]
-        answer = Answer(first.text, sent.record, first.reasoning) if sent.record.status == OK else Answer("", sent.record)
-        conversation.goes_on(answer.text if answer.ok and session.settings.dialogue.generated else None)
+        answer = Answer("", sent.record)
+        if answer.ok:
+            answer = Answer(first.text, sent.record, first.reasoning, first.calls)
+        generated = answer.ok and conversation.session.settings.dialogue.generated
+        conversation.goes_on(Message("assistant", answer.text, calls=answer.calls) if generated else None)
         return answer
 
     def _pause_after(self, record: RequestRecord) -> None:
@@ -227,7 +237,9 @@ class LlamaUser(HttpUser):
         inputs = {EMBEDDINGS: len(content), RERANK: len(content) - 1}.get(options.endpoint)  # the query is not an input
         max_tokens = options.max_tokens or (planned.max_tokens if planned is not None else None)
         target = conversation.ticket.target
-        payload = request_body(content, target, options, max_tokens, conversation.model) | self._body_of(planned) | turn.fields
+        of_prompt = {} if planned is None else planned.fields
+        payload = request_body(content, target, options, max_tokens, conversation.model)
+        payload |= {**self._body_of(planned), **of_prompt, **turn.fields}
         workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
             text, encoded = as_text(content), msgspec.json.encode(payload)
@@ -249,10 +261,13 @@ class LlamaUser(HttpUser):
             choices=asked_choices(payload),
             # Each document to be ranked is computed with the whole query before it.
             sent_bytes=len(encoded) * (inputs or 1 if options.endpoint == RERANK else 1) if is_text(payload) else None,
+            start=conversation.start,
+            after_ns=conversation.ended_ns,
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
         headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", facts.request_id))
-        pieces = with_images(encoded, planned.images) if planned is not None and planned.images else encoded
+        images = () if planned is None else images_of((*conversation.history, *planned.added))
+        pieces = with_images(encoded, images) if images else encoded
         new_reader = partial(_reader, options.endpoint, inputs, streams=bool(payload.get("stream")))
         request = Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(facts))
         return BuiltRequest(facts, request, new_reader)
@@ -287,13 +302,18 @@ class LlamaUser(HttpUser):
         ticket = replace(ticket, lease=replace(ticket.lease, prompt=None), following=())
         return _start_conversation(session, ticket, prompt.history if isinstance(prompt, Prompt) else ())
 
-    def _next_turn(self, session: Session) -> ActiveConversation:
-        """Permission for the next turn of this greenlet's conversation, else for the next request of any kind."""
+    def _next_turn(self, session: Session, make: Callable[[ActiveConversation, Prompt | str], Turn]) -> ActiveConversation:
+        """Permission for the next turn of this greenlet's conversation, after its sub-agents and its wait, else for the next
+        request of any kind. `make` makes the turns of sub-agents."""
         conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
         if conversation is not None:
-            if session.settings.dialogue.think_s:
-                gevent.sleep(session.settings.dialogue.think_s)
-            conversation.ticket = session.follow(conversation.ticket)
+            run_agents(conversation, lambda agent: self._exchange(agent, make(agent, agent.prompt or "")))
+            if not conversation.ticket.following:
+                self._local.conversation = None
+                gevent.getcurrent().unlink(conversation.broken_off)
+                conversation = None
+        if conversation is not None:
+            conversation.take_next()
         else:
             ticket = session.take(self.workload_name())
             prompt = ticket.lease.prompt

@@ -35,7 +35,7 @@ def talk_of(line: Mapping[str, Any], name: str, where: str) -> Talk:
         raise UsageError(f"{where} has functions, which OpenAI replaced by tools: convert them")
     messages = line.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise UsageError(f"{where} needs a list of messages, {{\"role\", \"content\"}} each")
+        raise UsageError(f'{where} has no question: it needs a list of messages, {{"role", "content"}} each')
     recorded = [_recorded(message, f"{where}, message {number}") for number, message in enumerate(messages, start=1)]
     opening, turns = turns_of(recorded, where)
     return Talk(_text(line.get("id")) or name, opening, turns, _fields(line, where), _count(line, "output_tokens", where))
@@ -81,7 +81,9 @@ def _agent(agent: Any, number: int, where: str) -> Talk:
 
 
 def _refuse_unknown(message: Mapping[str, Any], where: str) -> None:
-    unknown = [key for key, value in message.items() if key not in _MESSAGE_KEYS | _IGNORED_KEYS and value not in (None, "", [], {})]
+    unknown = [
+        key for key, value in message.items() if key not in _MESSAGE_KEYS | _IGNORED_KEYS and value not in (None, "", [], {})
+    ]
     if unknown:
         raise UsageError(f"{where} has {_shown(unknown[0])}, which is not understood; remove it or convert it to tool_calls")
 

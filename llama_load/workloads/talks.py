@@ -19,13 +19,16 @@ INSTRUCTIONS = (SYSTEM, DEVELOPER)
 class RecordedTurn:
     """One request: the messages that it adds to the history (a question, tool results), and the recorded answer, None if the
     record ends before it. `delay_s` is the recorded wait before it. `agents` are the sub-agents that ran after its answer and
-    before the next turn."""
+    before the next turn. `tokens` are those of the added messages where they are known. `resets`: the client compacted its
+    context, so nothing of the earlier turns goes before this one."""
 
     added: tuple[Message, ...]
     reply: Message | None
     delay_s: float | None = None
     output_tokens: int | None = None
     agents: tuple[Talk, ...] = ()
+    tokens: int | None = None
+    resets: bool = False
 
 
 @dataclass(frozen=True, slots=True)
