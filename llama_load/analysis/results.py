@@ -94,8 +94,8 @@ def analyze(run: Run) -> Results:
 
     def figures(of: Callable[[Records], Records] = lambda records: records) -> Summary:
         """The figures of the measured requests that are chosen; all rates are of the run's time."""
-        found = summarize(of(measured), manifest.percentiles, slos, window)
-        return found if full_load is None else with_window_rates(found, of(run.records), full_load, slos)
+        summary = summarize(of(measured), manifest.percentiles, slos, window)
+        return summary if full_load is None else with_window_rates(summary, of(run.records), full_load, slos)
 
     total = figures()
 
@@ -180,10 +180,10 @@ def _thresholds(
     }
     flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
     values = flat_result(manifest, total) | {VERDICT: verdict.words}
-    found = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
+    threshold_results = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
     if (aborted := manifest.aborted_by) is not None:
-        found.insert(0, ThresholdResult(parse_threshold(aborted.text), aborted.value, failed=True))
-    return found
+        threshold_results.insert(0, ThresholdResult(parse_threshold(aborted.text), aborted.value, failed=True))
+    return threshold_results
 
 
 def _stage(

@@ -163,11 +163,11 @@ def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part
 
 def _telemetry(ours: Mapping[str, Any], part: str) -> dict[str, float | None]:
     """The figures of telemetry that runs are compared by; of a stage its own."""
-    found = ours.get("telemetry")
-    if part and isinstance(found, dict):
-        stages = found.get("by_stage")
-        found = stages.get(part) if isinstance(stages, dict) else None
-    return values_of(found) if isinstance(found, dict) else {}
+    telemetry = ours.get("telemetry")
+    if part and isinstance(telemetry, dict):
+        stages = telemetry.get("by_stage")
+        telemetry = stages.get(part) if isinstance(stages, dict) else None
+    return values_of(telemetry) if isinstance(telemetry, dict) else {}
 
 
 def _verdict(ours: Mapping[str, Any], part: str) -> tuple[tuple[str, ...], str]:
@@ -186,19 +186,19 @@ def _verdict(ours: Mapping[str, Any], part: str) -> tuple[tuple[str, ...], str]:
 def _samples(result: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
     """Values in ms of each latency in a detailed result (`--save-detailed`), whose times are in seconds. Failed requests have
     no output."""
-    found = {}
+    samples = {}
     ttfts, outputs, itls, latencies = (result.get(key) for key in ("ttfts", "output_lens", "itls", "latencies"))
     if isinstance(ttfts, list) and isinstance(outputs, list) and len(ttfts) == len(outputs):
-        found["ttft"] = _ms([value for value, tokens in zip(ttfts, outputs, strict=True) if tokens])
+        samples["ttft"] = _ms([value for value, tokens in zip(ttfts, outputs, strict=True) if tokens])
     if isinstance(itls, list):
         lists = [[gap for gap in map(number, gaps) if gap is not None] if isinstance(gaps, list) else [] for gaps in itls]
-        found["itl"] = _ms([gap for gaps in lists for gap in gaps])
+        samples["itl"] = _ms([gap for gaps in lists for gap in gaps])
         if isinstance(outputs, list) and len(outputs) == len(lists):
             counts = [whole(tokens) or 0 for tokens in outputs]
-            found["tpot"] = _ms([sum(gaps) / (tokens - 1) for gaps, tokens in zip(lists, counts, strict=True) if tokens > 1])
+            samples["tpot"] = _ms([sum(gaps) / (tokens - 1) for gaps, tokens in zip(lists, counts, strict=True) if tokens > 1])
     if isinstance(latencies, list):
-        found["e2el"] = _ms(latencies)
-    return {key: values for key, values in found.items() if len(values)}
+        samples["e2el"] = _ms(latencies)
+    return {key: values for key, values in samples.items() if len(values)}
 
 
 def _ms(seconds: list[Any]) -> NDArray[np.float64]:

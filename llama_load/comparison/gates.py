@@ -99,12 +99,12 @@ def _result(
         return GateResult(gate, side, NOT_JUDGED, against)
     if ratio is None or p is None:
         return GateResult(gate, side, NOT_JUDGED, "it needs two runs a side or more; five find a difference of 10 %")
-    found = _change(ratio)
+    change = _change(ratio)
     if p <= (1 - CONFIDENCE) / 2:
-        return GateResult(gate, side, FAILED, f"worse with confidence: {found}")
+        return GateResult(gate, side, FAILED, f"worse with confidence: {change}")
     is_beyond = _p(gate, ratio) < 0.5
     return GateResult(
-        gate, side, PASSED, f"beyond the limit, but not with confidence: {found}; repeat more" if is_beyond else found
+        gate, side, PASSED, f"beyond the limit, but not with confidence: {change}; repeat more" if is_beyond else change
     )
 
 

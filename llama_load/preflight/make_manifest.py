@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from llama_load.load.segments import TRACE
-from llama_load.options.flags import without_secrets
 from llama_load.options.options import RunOptions
+from llama_load.options.secret_flags import without_secrets
 from llama_load.preflight.load_fits import PlannedLoad
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, StageRecord, open_run
 from llama_load.targets.target import LLAMA_SERVER, Target

@@ -110,7 +110,7 @@ class Checked:
             writer=run_writer(options, self.manifest),
             run_time_s=load.run_time_s,
             beginning=self.beginning,
-            local_servers=[with_traffic(*each) for each in zip(self.local_servers, self.manifest.servers, strict=True)],
+            local_servers=[with_traffic(*pair) for pair in zip(self.local_servers, self.manifest.servers, strict=True)],
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-ENGLISH, CHINESE = LANGUAGES = ("en", "zh")
+from llama_load.languages import CHINESE
 
 Translate = Callable[[str], str]
 

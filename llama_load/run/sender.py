@@ -100,6 +100,7 @@ class SenderRuntime:
                 gevent.sleep(0.01)
         self._overdue.kill(block=False)
         self._users.stop(LAST_RECORDS_WITHIN_S)
+        self.lease_client.close_records()
         return replace(self._monitor.health(), others=self._others.close(), priority=self._priority.taken)
 
     def _see_to_overdue(self) -> None:

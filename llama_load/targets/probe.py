@@ -20,7 +20,7 @@ import requests
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
-from llama_load.targets.body import CHAT, PATHS
+from llama_load.targets.apis import APIS, CHAT
 from llama_load.targets.control import control_session, json_of
 from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
@@ -244,7 +244,7 @@ class Probe:
         message = {"role": "user", "content": SAMPLE}
         body = {"model": target.model, "messages": [message], "max_tokens": 1, "stream": False}
         try:
-            answer = self.session.post(self.address.url + PATHS[CHAT], json=body, timeout=GENERATE_TIMEOUT_S)
+            answer = self.session.post(self.address.url + CHAT.path, json=body, timeout=GENERATE_TIMEOUT_S)
             whole = count(fields(fields(json_of(answer)).get("usage")).get("prompt_tokens"))
             (bare,) = tokens.count([SAMPLE])
         except (requests.RequestException, ValueError, NotCounted):
@@ -255,9 +255,9 @@ class Probe:
 
     def _speaks(self) -> bool | None:
         """Whether there is an OpenAI-compatible API: it refuses an empty body (and generates nothing). None: the key is refused."""
-        for path in PATHS.values():
+        for api in APIS.values():
             try:
-                status = self.session.post(self.address.url + path, json={}, timeout=TIMEOUT_S).status_code
+                status = self.session.post(self.address.url + api.path, json={}, timeout=TIMEOUT_S).status_code
             except requests.RequestException:
                 continue
             if status in (401, 403):

@@ -120,6 +120,15 @@ class Target:
         block, place = divmod(index, len(self.models))
         return random.Random(block).sample(self.models, len(self.models))[place]
 
+    def body_fields(self, cache_prompt: bool | None) -> dict[str, Any]:
+        """Fields of a generating request's body that only some servers know."""
+        return {} if cache_prompt is None or self.backend != LLAMA_SERVER else {"cache_prompt": cache_prompt}
+
+    @property
+    def stream_options(self) -> dict[str, Any]:
+        """The `stream_options` of OpenAI's APIs: usage at the end, of vLLM with every event, to count its tokens."""
+        return {"include_usage": True} | ({"continuous_usage_stats": True} if self.backend == VLLM else {})
+
     @property
     def keeps_connections(self) -> bool:
         """Whether the server keeps a connection open after a streamed answer. llama-server announces it, but closes it."""

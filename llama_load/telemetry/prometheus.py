@@ -101,5 +101,5 @@ def _gpu_name(labels: Mapping[str, str], *, has_hosts: bool = False) -> str:
 
 def _described(gpu: tuple[tuple[str, str], ...], labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """The labels of `gpu_info` from those of the DCGM exporter."""
-    found = {"name": labels.get("modelName", "GPU"), UUID: labels.get("UUID"), MIG: labels.get("GPU_I_ID")}
-    return (*gpu, *((name, value) for name, value in found.items() if value))
+    names = {"name": labels.get("modelName", "GPU"), UUID: labels.get("UUID"), MIG: labels.get("GPU_I_ID")}
+    return (*gpu, *((name, value) for name, value in names.items() if value))

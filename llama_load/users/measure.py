@@ -12,10 +12,10 @@ from llama_load.foreign_text import printable
 from llama_load.metrics import latencies as metric
 from llama_load.observed.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import WITH_TEMPLATE
+from llama_load.targets.apis import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts
 from llama_load.targets.target import Target
-from llama_load.users.content import in_thread_if_long, text_digest
+from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.session import SessionSettings, Ticket
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.stamps import ReadCounts

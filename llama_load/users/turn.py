@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import gevent
 from gevent import GreenletExit
 
 from llama_load.errors import UsageError
-from llama_load.observed.record import RequestRecord
+from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.apis import Api
+from llama_load.targets.apis.prompt_content import Messages
 from llama_load.targets.body import BodyOptions
-from llama_load.users.content import Messages
+from llama_load.users.answer_check import rejected
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.retry import Tries
-from llama_load.users.session import Prefix, Session, Ticket
+from llama_load.users.session import OpenRecord, Prefix, Session, Ticket
 from llama_load.wire.request import Request
 from llama_load.workloads.prompt import Message, Prompt
 
@@ -58,16 +59,19 @@ class ActiveConversation:
         if prompt is not None and prompt.resets:
             self.history = prompt.history
         elif prompt is not None and self.renamed:
-            messages = tuple(replace(each, call_id=self.renamed.get(each.call_id or "", each.call_id)) for each in prompt.messages)
-            ticket = replace(ticket, lease=replace(ticket.lease, prompt=replace(prompt, messages=messages)))
+            results = (replace(message, call_id=self._renamed(message.call_id)) for message in prompt.messages)
+            ticket = replace(ticket, lease=replace(ticket.lease, prompt=replace(prompt, messages=tuple(results))))
         self.ticket = ticket
+
+    def _renamed(self, call_id: str | None) -> str | None:
+        return self.renamed.get(call_id or "", call_id)
 
     def goes_on(self, answer: Message | None) -> None:
         """Add this turn to the history, with this answer (None: the data set's).
 
         The recorded results of tool calls follow, so the answer needs as many calls as the recorded one: with fewer it gets the
         recorded ones, further ones are left out."""
-        prompt = self.ticket.lease.prompt
+        prompt = self.prompt
         if prompt is None:
             return
         recorded = prompt.recorded
@@ -83,14 +87,14 @@ class ActiveConversation:
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One request of a task: the conversation that it belongs to, its prompt (a workload's, or a text or messages of the
-    locustfile), the options of its body with its endpoint and length, its name in Locust's statistics and further fields of its
-    body."""
+    locustfile), its API, the options of its body with its length, its name in statistics and further fields of its body."""
 
     conversation: ActiveConversation
     prompt: str | Messages | Prompt
+    api: Api
     options: BodyOptions
     name: str | None
-    fields: dict[str, Any]
+    fields: Mapping[str, object]
 
     @property
     def planned(self) -> Prompt | None:
@@ -108,10 +112,14 @@ class BuiltRequest:
 
 
 class Sending:
-    """The sending of one turn. `record` and the reader of its answer are there once the block of `sending` has ended."""
+    """The sending of one turn. Its record and the reader of its answer are there once the block of `sending` has ended.
 
-    record: RequestRecord
+    `is_answered`: nothing went wrong on the user's side, so that the task gets the answer and may reject it.
+    """
+
+    open_record: OpenRecord
     reader: AnswerReader
+    is_answered = False
 
     def __init__(self, conversation: ActiveConversation) -> None:
         self._conversation = conversation
@@ -140,9 +148,21 @@ class Sending:
         exchange.cancel()
         self.reader = tries.reader
         self.reader.settle(exchange)
-        self.record = make_record(session.settings, ticket, self._facts, exchange, self.reader, tries=tries.count)
-        self._conversation.ended_ns = self.record.ended_mono_ns
-        session.done(ticket, self.record)
+        record = make_record(session.settings, ticket, self._facts, exchange, self.reader, tries=tries.count)
+        record = _as_expected(record, self._facts.prompt, self.reader)
+        self._conversation.ended_ns = record.ended_mono_ns
+        session.done(ticket, record)
+        self.open_record = OpenRecord(session, record)
+        if not self.is_answered:
+            self.open_record.publish()
+
+
+def _as_expected(record: RequestRecord, prompt: Prompt | None, reader: AnswerReader) -> RequestRecord:
+    """The record, as a failure if the answer is not what the data set expects."""
+    if prompt is None or prompt.expect is None or record.status != OK:
+        return record
+    fault = prompt.expect.fault(reader.choices[0].text)
+    return record if fault is None else rejected(record, fault)
 
 
 @contextmanager
@@ -160,5 +180,7 @@ def sending(conversation: ActiveConversation) -> Iterator[Sending]:
         this.fail(error)
         conversation.goes_on(None)
         raise
+    else:
+        this.is_answered = True
     finally:
         this.end()

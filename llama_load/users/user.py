@@ -3,72 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Never, cast
 
 import gevent
-import msgspec
 from gevent.local import local
 from locust import HttpUser
 from locust.clients import HttpSession
+from locust.env import Environment
 from locust.exception import StopTest
 
 from llama_load.errors import UsageError
 from llama_load.observed.record import OK, RequestRecord
-from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import (
-    CHAT,
-    COMPLETION,
-    COMPLETIONS,
-    EMBEDDINGS,
-    INFILL,
-    MESSAGES,
-    PATHS,
-    RERANK,
-    RESPONSES,
-    asked_choices,
-    asked_tokens,
-    is_text,
-    request_body,
-)
-from llama_load.targets.other_streams import MessagesReader, NativeReader, ResponsesReader
-from llama_load.targets.unstreamed import JsonAnswer
+from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
+from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, images_of, with_images
+from llama_load.targets.body import asked_choices, asked_tokens
+from llama_load.targets.failure_kinds import WRONG_ANSWER
 from llama_load.units import NS_PER_S
-from llama_load.users.content import Messages, as_text, content_of, images_of, in_thread_if_long, text_digest, with_images
+from llama_load.users.answer_check import Answer
+from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.measure import SentRequest, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
-from llama_load.users.session import Session, Ticket
+from llama_load.users.session import OpenRecord, Session, Ticket
 from llama_load.users.sub_agents import run_agents
 from llama_load.users.turn import ActiveConversation, BuiltRequest, Turn, sending
 from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
-from llama_load.workloads.prompt import Image, Message, Prompt, ToolCall, Workload
+from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 
 # In a closed loop, the delay from the start of a failed request to the next one; it doubles with each consecutive failure.
 # Otherwise a server that refuses at once would receive, and the disk store, thousands of requests per second.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 
 CONFIG_EVERY_S = 0.02
-# A token's event takes 300 bytes, 4000 with its 20 most likely tokens; refusals, comments and usage are extra.
-MOST_BYTES_A_TOKEN, MOST_BYTES_BESIDE = 4 * 1024, 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of a task's request: the answer's text and reasoning, as far as the server sends them (both empty after a
-    failure; with `n` above 1, the first choice's), the full record, and its tool calls."""
-
-    text: str
-    record: RequestRecord
-    reasoning: str = ""
-    calls: tuple[ToolCall, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether this was a valid, complete answer."""
-        return self.record.status == OK
 
 
 def pause_s(failures: int) -> float:
@@ -81,23 +50,6 @@ def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message
     return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(index), history, index)
 
 
-_STREAM_READERS: Mapping[str, type[AnswerReader]] = {
-    MESSAGES: MessagesReader,
-    RESPONSES: ResponsesReader,
-    COMPLETION: NativeReader,
-    INFILL: NativeReader,
-}
-
-
-def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader:
-    """The reader of this API's answers; `inputs` is the number of texts to embed or rank. May raise UsageError."""
-    if streams and inputs is None:
-        return _STREAM_READERS.get(endpoint, AnswerReader)()
-    if endpoint in _STREAM_READERS:
-        raise UsageError(f"--endpoint {endpoint} is supported with streams only: leave out --no-stream")
-    return JsonAnswer(inputs)
-
-
 class LlamaUser(HttpUser):
     """Base class of every LLM user. Subclass it, write a `@task` that calls `self.chat(…)`, `self.document(…)`, `self.vision(…)`,
     `self.complete(…)`, `self.embed(…)` or `self.rerank(…)`.
@@ -107,15 +59,15 @@ class LlamaUser(HttpUser):
     `self.client` for ordinary HTTP calls.
 
     `body` has fields for the body of every request of this class, such as `body = {"priority": 1}`; a workload may have the
-    attribute too. They override --extra-body; keywords of a call override both.
+    attribute too. They override --extra-body; `extra` of a call overrides both.
     """
 
     abstract = True
     workload: ClassVar[Workload | None] = None
-    body: ClassVar[Mapping[str, Any]] = {}
+    body: ClassVar[Fields] = {}
     _numbers: ClassVar[Iterator[int]] = count(1)
 
-    def __init__(self, environment: Any) -> None:
+    def __init__(self, environment: Environment) -> None:
         """Same as Locust's HttpUser, without creating its client: that costs 3 ms per user, and few tasks need it."""
         begin: Any = super(HttpUser, self).__init__
         begin(environment)
@@ -150,99 +102,169 @@ class LlamaUser(HttpUser):
         return cast(Session, self.environment.llama_load)
 
     def chat(
-        self, prompt: str | Messages | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any
+        self,
+        prompt: str | Messages | None = None,
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
     ) -> Answer:
         """Send one chat request and wait for its answer.
 
         `prompt` is a text or a list of messages; None takes the workload's next prompt, or the next turn of this user's
-        conversation (an explicit prompt ends the conversation). Further keywords go into the request body. Server failures never
-        raise: check `Answer.ok`. With `--endpoint completions` a text goes to /v1/completions instead.
+        conversation (an explicit prompt ends the conversation). With `--endpoint completions` a text goes to /v1/completions
+        instead. Server failures never raise: check `Answer.ok`.
+
+        `max_tokens`: the longest answer, in tokens, unless --max-tokens is given. `name`: the request's name in Locust's
+        statistics. `extra`: further fields of the body, such as `extra={"top_k": 5}`. `catch_response=True` is accepted as Locust's
+        client has it: every answer can be the subject of a `with` statement and be rejected with `Answer.fail`.
         """
-        return self._ask(prompt, None, max_tokens, name, body)
+        return self._ask("chat", prompt, None, max_tokens, name=name, extra=extra, unknown=unknown)
 
     def document(
-        self, text: str | None = None, question: str = "Summarise this.", *, max_tokens: int | None = None, **body: Any
+        self,
+        text: str | None = None,
+        question: str = "Summarise this.",
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
     ) -> Answer:
         """Send a question about a document: its text, a blank line, the question; None takes both from the workload."""
-        return self._ask(None if text is None else f"{text}\n\n{question}", None, max_tokens, None, body)
+        prompt = None if text is None else f"{text}\n\n{question}"
+        return self._ask("document", prompt, None, max_tokens, name=name, extra=extra, unknown=unknown)
 
     def vision(
-        self, prompt: str | None = None, images: Sequence[Image] = (), *, max_tokens: int | None = None, **body: Any
+        self,
+        prompt: str | None = None,
+        images: Sequence[Image] = (),
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
     ) -> Answer:
         """Send a question about images (`llama_load.workloads.images.image_of` makes one from the bytes of a file); None takes
         prompt and images from the workload."""
-        return self._ask(None if prompt is None else Prompt(prompt, images=tuple(images)), CHAT, max_tokens, None, body)
+        content = None if prompt is None else Prompt(prompt, images=tuple(images))
+        return self._ask("vision", content, CHAT, max_tokens, name=name, extra=extra, unknown=unknown)
 
-    def complete(self, prompt: str | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any) -> Answer:
+    def complete(
+        self,
+        prompt: str | None = None,
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
+    ) -> Answer:
         """Send one request to /v1/completions; otherwise like `chat`."""
-        return self._ask(prompt, COMPLETIONS, max_tokens, name, body)
+        return self._ask("complete", prompt, COMPLETIONS, max_tokens, name=name, extra=extra, unknown=unknown)
 
-    def embed(self, inputs: str | Sequence[str] | None = None, *, name: str | None = None, **body: Any) -> Answer:
+    def embed(
+        self,
+        inputs: str | Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
+    ) -> Answer:
         """Send one request with one text or several to /v1/embeddings; None takes the next batch. `Answer.text` is empty:
         vectors are counted, not kept."""
         texts = (inputs,) if isinstance(inputs, str) else inputs
-        return self._ask(None if texts is None else Prompt("", inputs=tuple(texts)), EMBEDDINGS, None, name, body)
+        content = None if texts is None else Prompt("", inputs=tuple(texts))
+        return self._ask("embed", content, EMBEDDINGS, None, name=name, extra=extra, unknown=unknown)
 
-    def rerank(self, query: str | None = None, documents: Sequence[str] = (), *, name: str | None = None, **body: Any) -> Answer:
+    def rerank(
+        self,
+        query: str | None = None,
+        documents: Sequence[str] = (),
+        *,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
+    ) -> Answer:
         """Send one request to /v1/rerank: how relevant is each document to the query? Without a query both come from the workload.
         `Answer.text` is empty: the scores are counted, not kept."""
-        return self._ask(None if query is None else Prompt(query, inputs=tuple(documents)), RERANK, None, name, body)
+        content = None if query is None else Prompt(query, inputs=tuple(documents))
+        return self._ask("rerank", content, RERANK, None, name=name, extra=extra, unknown=unknown)
 
     def _ask(
         self,
+        method: str,
         prompt: str | Messages | Prompt | None,
-        endpoint: str | None,
+        chosen_api: Api | None,
         max_tokens: int | None,
+        *,
         name: str | None,
-        body: dict[str, Any],
+        extra: Fields | None,
+        unknown: Mapping[str, object],
     ) -> Answer:
-        session = self._session
-        given = session.settings.body_options
-        options = replace(given, endpoint=endpoint or given.endpoint, max_tokens=given.max_tokens or max_tokens)
+        session, given = self._session, self._session.settings.body_options
+        self._publish_last()
+        if unknown:
+            word = next(iter(unknown))
+            session.abort(f"self.{method}() takes no {word!r}: a field of the body goes into extra={{{word!r}: …}}")
+        options = replace(given, max_tokens=given.max_tokens or max_tokens)
+        api = chosen_api or APIS[given.endpoint]
         if prompt is None and self.workload is None:
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
-        if options.endpoint in (COMPLETIONS, COMPLETION, INFILL) and not isinstance(prompt, str | None):
-            session.abort(f"a list of messages can only be sent to the chat endpoint, not to {PATHS[options.endpoint]}")
-        make = partial(Turn, options=options, name=name, fields=body)
+        if not api.takes_messages and not isinstance(prompt, str | None):
+            session.abort(f"a list of messages can only be sent to the chat endpoint, not to {api.path}")
+        make = partial(Turn, api=api, options=options, name=name, fields=extra or {})
         conversation = self._next_turn(session, make) if prompt is None else self._own(session, prompt)
-        return self._exchange(conversation, make(conversation, prompt if prompt is not None else conversation.prompt or ""))
+        return self._exchange(make(conversation, conversation.prompt or "" if prompt is None else prompt))
 
-    def _exchange(self, conversation: ActiveConversation, turn: Turn) -> Answer:
-        """Send this conversation's present turn, and add it to the history."""
+    def _exchange(self, turn: Turn) -> Answer:
+        """Send a turn, and add it to its conversation's history."""
+        conversation = turn.conversation
         with sending(conversation) as sent:
             sent.send(self._build_request(turn))
-        self._pause_after(sent.record)
-        first = sent.reader.choices[0]
-        answer = Answer("", sent.record)
-        if answer.ok:
-            answer = Answer(first.text, sent.record, first.reasoning, first.calls)
+        opened = self._local.open_record = sent.open_record
+        self._pause_after(opened.record)
+        answer, first = Answer("", opened), sent.reader.choices[0]
+        if opened.record.status in (OK, WRONG_ANSWER):
+            answer = Answer(first.text, opened, first.reasoning, first.calls)
         generated = answer.ok and conversation.session.settings.dialogue.generated
         conversation.goes_on(Message("assistant", answer.text, calls=answer.calls) if generated else None)
         return answer
 
+    def _publish_last(self) -> None:
+        """The answer to this greenlet's last request can no longer be rejected."""
+        last: OpenRecord | None = getattr(self._local, "open_record", None)
+        if last is not None:
+            last.publish()
+
     def _pause_after(self, record: RequestRecord) -> None:
         """See `FIRST_PAUSE_S`. A failure that took longer needs no pause; an open loop keeps its schedule."""
-        self._failures = 0 if record.status == OK else self._failures + 1
+        self._failures = 0 if record.status in (OK, WRONG_ANSWER) else self._failures + 1
         if self._failures and record.scheduled_mono_ns is None:
             took_s = (record.ended_mono_ns - record.started_mono_ns) / NS_PER_S
             gevent.sleep(max(0.0, pause_s(self._failures) - took_s))
 
     def _build_request(self, turn: Turn) -> BuiltRequest:
         """The request of a turn. May raise UsageError."""
-        planned, conversation, options = turn.planned, turn.conversation, turn.options
+        api, planned, conversation = turn.api, turn.planned, turn.conversation
         try:
-            content = content_of(turn.prompt, options.endpoint, conversation.history, conversation.prefix.text)
+            content = api.content(turn.prompt, conversation.history, conversation.prefix.text)
         except UsageError as error:
             raise UsageError(f"{self.workload_name()} {error}") from None
-        inputs = {EMBEDDINGS: len(content), RERANK: len(content) - 1}.get(options.endpoint)  # the query is not an input
-        max_tokens = options.max_tokens or (planned.max_tokens if planned is not None else None)
+        results = api.results(content)
+        max_tokens = turn.options.max_tokens or (planned.max_tokens if planned is not None else None)
         target = conversation.ticket.target
-        of_prompt = {} if planned is None else planned.fields
-        payload = request_body(content, target, options, max_tokens, conversation.model)
-        payload |= {**self._body_of(planned), **of_prompt, **turn.fields}
+        payload = api.build(content, target, turn.options, max_tokens, conversation.model)
+        payload |= {**self._body_of(planned), **({} if planned is None else planned.fields), **turn.fields}
         workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
-            text, encoded = as_text(content), msgspec.json.encode(payload)
+            text, (content_type, encoded) = as_text(content), api.encoded(payload)
         except (TypeError, ValueError) as error:
             raise UsageError(f"the body of a {workload} request cannot be sent as JSON: {error}") from None
         facts = SentRequest(
@@ -250,29 +272,28 @@ class LlamaUser(HttpUser):
             user=type(self).__name__,
             workload=workload,
             name=str(turn.name or workload),
-            endpoint=options.endpoint,
+            endpoint=api.name,
             model=conversation.model,
             text=text,
             digest=in_thread_if_long(text_digest, text),
-            inputs=inputs,
+            inputs=results,
             prefix_tokens=conversation.prefix.tokens,
             max_tokens=asked_tokens(payload),
             prompt=planned,
             choices=asked_choices(payload),
-            # Each document to be ranked is computed with the whole query before it.
-            sent_bytes=len(encoded) * (inputs or 1 if options.endpoint == RERANK else 1) if is_text(payload) else None,
+            sent_bytes=api.prompt_bytes(payload, len(encoded), results),
             start=conversation.start,
             after_ns=conversation.ended_ns,
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
-        headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", facts.request_id))
+        headers = (*headers, ("Content-Type", content_type), ("X-Request-Id", facts.request_id))
         images = () if planned is None else images_of((*conversation.history, *planned.added))
         pieces = with_images(encoded, images) if images else encoded
-        new_reader = partial(_reader, options.endpoint, inputs, streams=bool(payload.get("stream")))
-        request = Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(facts))
-        return BuiltRequest(facts, request, new_reader)
+        new_reader = partial(api.reader, results, streams=bool(payload.get("stream")))
+        most_bytes = api.most_bytes(facts.max_tokens * facts.choices if facts.max_tokens else None, results)
+        return BuiltRequest(facts, Request("POST", api.path, headers, pieces, target.reuse, most_bytes), new_reader)
 
-    def _body_of(self, planned: Prompt | None) -> dict[str, Any]:
+    def _body_of(self, planned: Prompt | None) -> dict[str, object]:
         """The body fields of the workload (in a mixture: of the task) and of this class."""
         workload = self.workload
         if planned is not None and planned.task is not None:
@@ -307,7 +328,7 @@ class LlamaUser(HttpUser):
         request of any kind. `make` makes the turns of sub-agents."""
         conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
         if conversation is not None:
-            run_agents(conversation, lambda agent: self._exchange(agent, make(agent, agent.prompt or "")))
+            run_agents(conversation, lambda agent: self._exchange(make(agent, agent.prompt or "")))
             if not conversation.ticket.following:
                 self._local.conversation = None
                 gevent.getcurrent().unlink(conversation.broken_off)
@@ -330,11 +351,3 @@ class LlamaUser(HttpUser):
     def workload_name(cls) -> str:
         """The name of this class's traffic in reports."""
         return cls.workload.name if cls.workload is not None else cls.__name__
-
-
-def _most_bytes(sent: SentRequest) -> int | None:
-    """Maximum bytes of the answer: 64 KiB plus 4 KiB per token, for embeddings 1 MiB plus 256 KiB per input (a number takes up
-    to 24 bytes: 10,000 dimensions); None if the request limits neither."""
-    if sent.endpoint == EMBEDDINGS and sent.inputs:
-        return 2**20 + 2**18 * sent.inputs
-    return MOST_BYTES_BESIDE + MOST_BYTES_A_TOKEN * sent.max_tokens * sent.choices if sent.max_tokens else None

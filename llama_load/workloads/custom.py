@@ -14,6 +14,7 @@ from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import USER, DataFile
+from llama_load.workloads.expect import Expect
 from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.huggingface import HUB
 from llama_load.workloads.openai_messages import talk_of
@@ -24,9 +25,16 @@ from llama_load.workloads.talks import RecordedTurn, Talk
 
 LAYOUT = (
     'a prompt, {"prompt": "…"}, {"messages": [{"role", "content"}, …]} or {"turns": ["…", …]}, with "output_tokens" (1 or more) '
-    'and "category" if needed'
+    '"category" and "expect" if needed'
 )
 MOST_CATEGORY_CHARS = 60
+
+
+class _Expect(msgspec.Struct, forbid_unknown_fields=True):
+    contains: str | None = None
+    regex: str | None = None
+    one_of: list[str] | None = None
+    json_schema: object = None
 
 
 class _Line(msgspec.Struct):
@@ -35,6 +43,7 @@ class _Line(msgspec.Struct):
     category: str | None = None
     messages: Any = None
     output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    expect: str | _Expect | None = None
 
 
 _LINE = msgspec.json.Decoder(_Line)
@@ -49,12 +58,13 @@ class PromptFileFacts(DataFacts):
 
 
 class Custom:
-    """The prompts of a JSONL file, unchanged: `{"prompt": …}`, `{"messages": …}` or `{"turns": …}`, with `"output_tokens"` and
-    `"category"`.
+    """The prompts of a JSONL file, unchanged: `{"prompt": …}`, `{"messages": …}` or `{"turns": …}`, with `"output_tokens"`,
+    `"category"` and `"expect"`.
 
     The answer's length is --sharegpt-output-len, else the line's `output_tokens`, else 128 tokens. Of `turns`, the user's texts
     in the layout of SPEED-Bench and Spec-Bench, the first is sent. A category is the name of the request in reports; --category
-    sends only the lines of some.
+    sends only the lines of some. An answer that is not as `expect` says (a text that it must contain, or an object with
+    `contains`, `regex`, `one_of` or `json_schema`) is a failure.
     """
 
     name = "custom"
@@ -115,6 +125,7 @@ def _chosen(file: DataFile, wanted: PlanRequest) -> list[int]:
     """The lines of --category, or all. UsageError names a line that is no prompt, and the categories if one is unknown."""
     for place in range(len(file)):
         _talk(file, place)
+        _expect(file, place, file.decode(place, _LINE).expect)
     categories = [_category(file.decode(place, _LINE)) for place in range(len(file))]
     unknown = [name for name in wanted.traffic.categories if name not in categories]
     if unknown:
@@ -127,9 +138,9 @@ def _counted(file: DataFile, places: list[int], wanted: PlanRequest) -> Iterator
     """The prompts with their token counts, counted in batches."""
     writer = TalkWriter(wanted)
     talks = (_talk(file, place) for place in places)
-    categories = (_category(file.decode(place, _LINE)) for place in places)
-    for talk, category in zip(writer.counted(talks), categories, strict=True):
-        yield replace(writer.last(talk), task=category)
+    for talk, place in zip(writer.counted(talks), places, strict=True):
+        line = file.decode(place, _LINE)
+        yield replace(writer.last(talk), task=_category(line), expect=_expect(file, place, line.expect))
 
 
 def _talk(file: DataFile, place: int) -> Talk:
@@ -147,3 +158,19 @@ def _talk(file: DataFile, place: int) -> Talk:
 
 def _category(line: _Line) -> str | None:
     return printable(line.category, MOST_CATEGORY_CHARS) if line.category else None
+
+
+def _expect(file: DataFile, place: int, given: str | _Expect | None) -> Expect | None:
+    """What a line expects of its answer: a text alone is to be contained in it. UsageError names the line."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        expect = Expect(contains=given)
+    else:
+        schema = None if given.json_schema is None else msgspec.json.encode(given.json_schema).decode()
+        expect = Expect(contains=given.contains, regex=given.regex, one_of=tuple(given.one_of or ()), json_schema=schema)
+    try:
+        expect.check()
+    except UsageError as error:
+        raise UsageError(f"{file.where(place)} {error}") from None
+    return expect

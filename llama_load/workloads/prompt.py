@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from llama_load.workloads.counting import TokenCounter
+from llama_load.workloads.expect import Expect
 from llama_load.workloads.facts import PlanFacts
 from llama_load.workloads.think_time import ThinkTime
 
@@ -64,6 +65,7 @@ class Prompt:
     text (system prompt, recorded exchanges), `answer` is the recorded answer, `more` the number of turns of this conversation that
     follow in the plan. `inputs` are the texts of an embeddings request, or the documents to rank for the query `text`. `task`
     names the request in reports of a mixture. `is_new`: its text or images were made for this run; no server has them cached.
+    `expect`: what a valid answer is like; any other is a failure.
 
     Where a turn is more than a user's text, `messages` are all that it adds to the history, and `text` and `images` are theirs;
     `calls` are the tool calls of the recorded answer. `fields` go into the request body (tools, tool_choice). `delay_s` is the
@@ -84,6 +86,7 @@ class Prompt:
     inputs: tuple[str, ...] = ()
     task: str | None = None
     is_new: bool = False
+    expect: Expect | None = None
     messages: tuple[Message, ...] = ()
     calls: tuple[ToolCall, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)

@@ -21,6 +21,7 @@ EXAMPLES = "2, constant:2, uniform:1,5, lognormal:4,1 or file:PATH"
 LONGEST_THINK_S = 1e6  # eleven days
 MOST_FILE_BYTES = 64 * 2**20
 CONSTANT, UNIFORM, LOGNORMAL, FILE = KINDS = ("constant", "uniform", "lognormal", "file")
+OF_FILE = f"{FILE}:"
 _NUMBERS = {CONSTANT: 1, UNIFORM: 2, LOGNORMAL: 2}
 
 

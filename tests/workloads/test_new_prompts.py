@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from llama_load.dispatch.leases import Lease
+from llama_load.targets.apis import CHAT, COMPLETIONS
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning, one_for_the_run
-from llama_load.users.content import content_of
 from llama_load.users.session import NO_PREFIX, Ticket
 from llama_load.wire.address import parse_url
 from llama_load.workloads.counting import EstimatedCounter
@@ -68,9 +68,9 @@ def test_what_a_runs_prompts_share_they_still_share() -> None:
 
 def test_the_text_goes_before_images_and_before_a_system_prompt() -> None:
     image = Image(b"data:image/png;base64,AA==", "5" * 64, 8, 8)
-    (message,) = content_of(Prompt("What?", images=(image,)), "chat", (), "new\n")
+    (message,) = CHAT.content(Prompt("What?", images=(image,)), (), "new\n")
     assert [part["type"] for part in message["content"]] == ["text", "image_url", "text"]
     assert message["content"][0]["text"] == "new\n" and message["content"][2]["text"] == "What?"
-    system, user = content_of(Prompt("What?"), "chat", (Message("system", "Be brief."),), "new\n")
+    system, user = CHAT.content(Prompt("What?"), (Message("system", "Be brief."),), "new\n")
     assert (system["content"], user["content"]) == ("new\nBe brief.", "What?")
-    assert content_of(Prompt("What?"), "completions", (Message("user", "Hi"),), "new\n") == "new\nHi\n\nWhat?"
+    assert COMPLETIONS.content(Prompt("What?"), (Message("user", "Hi"),), "new\n") == "new\nHi\n\nWhat?"

@@ -11,10 +11,10 @@ import msgspec
 from llama_load.foreign_text import redacted
 from llama_load.lab.search.capacity_answer import Answer, knee, margins, sentence, speed_of_user
 from llama_load.lab.search.search_probe import ProbeResult
-from llama_load.lab.sweep.grammar import ENGLISH
 from llama_load.lab.sweep.sweep_markdown import report_lines, terminal_table
 from llama_load.lab.sweep.sweep_page import page
 from llama_load.lab.sweep.sweep_tables import Cell, Head, MadeTable
+from llama_load.languages import ENGLISH
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover
 from llama_load.reports.html.plot import Constant, Field, Model, source, span
 from llama_load.reports.layout import wrapped

@@ -13,7 +13,7 @@ from llama_load.foreign_text import fence, markdown, printable_lines, redacted
 from llama_load.lab.sweep.cells import expand
 from llama_load.lab.sweep.effects import Effect, effects
 from llama_load.lab.sweep.folder import DONE
-from llama_load.lab.sweep.grammar import AS_WRITTEN, CHINESE, ENGLISH
+from llama_load.lab.sweep.grammar import AS_WRITTEN
 from llama_load.lab.sweep.llama_bench_rows import rows_of_file
 from llama_load.lab.sweep.rows import Row, rows_of
 from llama_load.lab.sweep.runner import Sweep
@@ -21,6 +21,7 @@ from llama_load.lab.sweep.running_server import MEMORY
 from llama_load.lab.sweep.sweep_markdown import report_lines, terminal_table
 from llama_load.lab.sweep.sweep_page import page
 from llama_load.lab.sweep.sweep_tables import MadeTable, make_tables
+from llama_load.languages import CHINESE, ENGLISH
 from llama_load.run_folder import write_whole
 from llama_load.units import quantity
 from llama_load.version import __version__

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from llama_load.lab.sweep.shapes import Checked, Key, ListOf, MapOf, Number, Object, Scalar, Shape, Text, YesNo
+from llama_load.languages import LANGUAGES
 from llama_load.metrics.slo import parse_slo
 
 MOST_REPEATS = 1000
@@ -15,7 +16,6 @@ RESTART, KEEP = AFTER_A_CELL = ("restart", "keep")
 EMPTY, LEAVE = CACHES = ("empty", "leave")
 STYLES = ("padded", "spaced", "compact", "llama-bench")
 CELLS, REQUESTS = ROW_KINDS = ("cells", "requests")
-ENGLISH, CHINESE = LANGUAGES = ("en", "zh")
 TEST = re.compile(r"(pp|tg)([1-9]\d{0,6})")
 
 _TEXTS = ListOf(Text(), least=0, or_one=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from llama_load.foreign_text import printable
-from llama_load.lab.sweep.grammar import CHINESE
 from llama_load.lab.sweep.sweep_tables import MadeTable
+from llama_load.languages import CHINESE
 from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, colour, figure, hover, page_script, style_sheet
 from llama_load.reports.html.page import environment, policy
 from llama_load.reports.html.plot import Field, factor_range, source

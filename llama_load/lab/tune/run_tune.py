@@ -14,7 +14,7 @@ from llama_load.errors import RunError, UsageError
 from llama_load.foreign_text import redacted
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.folder import DONE, SweepFolder, open_folder
-from llama_load.lab.sweep.grammar import ENGLISH, URL
+from llama_load.lab.sweep.grammar import URL
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.quality import QualityOf
 from llama_load.lab.sweep.run_cell import LocustRuns
@@ -27,6 +27,7 @@ from llama_load.lab.sweep.sweep_tables import Cell as TableCell
 from llama_load.lab.sweep.sweep_tables import Head, MadeTable
 from llama_load.lab.tune.race import MOST_BLOCKS, Raced, race
 from llama_load.lab.tune.tune_stages import Stage, cells_of, names, places_of, stages_of
+from llama_load.languages import ENGLISH
 from llama_load.metrics.check import FAILED, INCOMPLETE
 from llama_load.run_folder import write_whole
 from llama_load.serving.commands import server_command, without_secrets

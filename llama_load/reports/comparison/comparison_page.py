@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from llama_load.comparison.compare import BETTER, NO_TURNS, NOT_PROVEN, NOT_RANKED, TOO_FEW, WORSE, Comparison
 from llama_load.comparison.side import Side
 from llama_load.foreign_text import printable, redacted
+from llama_load.languages import ENGLISH
 from llama_load.metrics.definitions import EVERY, Latency, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.statistics import describe
@@ -42,7 +43,7 @@ from llama_load.reports.html.charts_latency import ecdf_chart
 from llama_load.reports.html.numbers import milliseconds
 from llama_load.reports.html.page import environment, policy
 from llama_load.reports.html.plot import factor_range, numerals, range_of, source, span
-from llama_load.reports.translations import ENGLISH, translator
+from llama_load.reports.translations import translator
 from llama_load.version import __version__
 
 MOST_CURVES = len(SERIES)
