@@ -21,6 +21,7 @@ from llama_load.cli.files_command import add_files
 from llama_load.cli.parser import Parser
 from llama_load.cli.search_command import add_search
 from llama_load.cli.serve_command import add_serve, split_server_flags
+from llama_load.cli.share_command import add_share
 from llama_load.cli.sweep_command import add_sweep
 from llama_load.cli.telemetry_command import add_telemetry
 from llama_load.cli.tune_command import add_tune
@@ -167,6 +168,7 @@ def command_parser() -> Parser:
     runs.set_defaults(run=_runs)
 
     add_compare(commands)
+    add_share(commands)
     add_search(commands)
     add_sweep(commands)
     add_tune(commands)

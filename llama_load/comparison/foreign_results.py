@@ -37,6 +37,7 @@ _ENDPOINTS = {
     "vllm-rerank": "rerank",
 }
 OURS = "llama_load"
+MOST_SERVERS = 16  # of a shared run
 
 
 class Check(msgspec.Struct):
@@ -136,7 +137,7 @@ def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part
     connect = more.get("connect")
     words, why = _verdict(ours, part)
     concurrency = whole(result.get("max_concurrency") if stage is None else stage.get("users"))
-    setup, load = settings(result), _load(result)
+    setup, load = settings(result) | _shared_setup(result), _load(result)
     if stage is not None:
         rate = number(stage.get("rate_rps"))
         load = {"concurrency": str(concurrency)} if rate is None else {"request rate": f"{rate:g}"}
@@ -159,6 +160,31 @@ def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part
         label=text(result.get("label")),
         concurrency=concurrency,
     )
+
+
+def _shared_setup(result: Mapping[str, Any]) -> dict[str, str]:
+    """What a file of `llama-load share` says of hardware, server and load, name to value."""
+    share = result.get("share")
+    parts = {name: share.get(name) for name in ("hardware", "server", "load")} if isinstance(share, dict) else {}
+    return {
+        text(f"{part} {name}".replace("_", " ")): text(msgspec.json.encode(value).decode() if isinstance(value, list) else value)
+        for part, values in parts.items()
+        for name, value in _named(values)
+        if value is not None
+    }
+
+
+def _named(values: object) -> list[tuple[str, Any]]:
+    """The fields of an object, or of the objects in a list, of which several are numbered."""
+    if isinstance(values, dict):
+        return list(values.items())
+    several = values[:MOST_SERVERS] if isinstance(values, list) else []
+    return [
+        (f"{number} {name}" if len(several) > 1 else name, value)
+        for number, each in enumerate(several, 1)
+        if isinstance(each, dict)
+        for name, value in each.items()
+    ]
 
 
 def _telemetry(ours: Mapping[str, Any], part: str) -> dict[str, float | None]:

@@ -43,7 +43,7 @@ def probe_targets(hosts: Sequence[str], options: RunOptions) -> tuple[list[Probe
             for probe, target in zip(probes, targets, strict=True)
         ]
     is_cached = not options.bust_prefix_cache and any(target.backend != LLAMA_SERVER for target in targets)
-    if options.load.same_prompts and is_cached:
+    if options.load.same_prompts and is_cached and not options.same_answer:
         raise UsageError(
             "--stage-prompts same: --cache-prompt off works only for llama-server, other servers would use their cache; add "
             "--bust-prefix-cache"

@@ -11,8 +11,8 @@ from llama_load.bundled import bundled
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.read_plan import read_plan
 from llama_load.lab.sweep.rows import Row
-from llama_load.lab.sweep.sweep_markdown import markdown_lines
 from llama_load.lab.sweep.sweep_tables import make_tables
+from llama_load.tables import markdown_lines
 
 # Heading, rule and first rows of every kind of table in the write-ups.
 DOCUMENTS_AND_IMAGES = """\

@@ -271,7 +271,7 @@ def test_a_cell_of_a_sweep_may_be_a_search(
     lower bound is found, which is not marked as the best."""
     searches: list[str] = []
 
-    def capacity(wanted: run_search.Wanted, probes: RealProbes) -> Capacity:
+    def capacity(wanted: run_search.SearchSettings, probes: RealProbes) -> Capacity:
         assert (wanted.budget.requests, wanted.budget.time_s, wanted.vary) == (900, 7200, "concurrency")
         searches.append("")
         if len(searches) == 2:

@@ -100,7 +100,7 @@ class RealProbes:
 
     def _probe(self, probe: ProbePlan, load: FlagValues, *, most: int, first: int, unit: str) -> ProbeResult:
         """`most`: requests that it may send; `first`: measured ones that are not judged."""
-        if probe.needed is not None and not any(each.workload for each in self._objectives):
+        if probe.needed is not None and not any(objective.workload for objective in self._objectives):
             load = load | {"end-below": [probe.needed]}
         cell = self._cell(load)
         self._number += 1
@@ -114,13 +114,13 @@ class RealProbes:
         for note in entry.notes:
             self.notes[note] = None
         if entry.status != DONE:
-            found = ProbeResult(probe.level, np.zeros(0, dtype=np.bool_), most, fault=entry.reason)
+            probe_result = ProbeResult(probe.level, np.zeros(0, dtype=np.bool_), most, fault=entry.reason)
         else:
-            found = self._read(probe.level, unit, run, most=most, first=first)
-        found = replace(found, unit=unit, step=probe.step)
-        self._sent += found.sent
-        self._state.ended(found, self._spent_s)
-        return found
+            probe_result = self._read(probe.level, unit, run, most=most, first=first)
+        probe_result = replace(probe_result, unit=unit, step=probe.step)
+        self._sent += probe_result.sent
+        self._state.ended(probe_result, self._spent_s)
+        return probe_result
 
     def _cell(self, load: FlagValues) -> Cell:
         """The cell of this probe: prompts of its own, by the seed."""
@@ -165,7 +165,7 @@ class RealProbes:
                 level, np.zeros(0, dtype=np.bool_), most, fault=f"its run cannot be read: {printable(str(error), 200)}"
             )
         judged = judge(run.records.measured(), self._objectives, self._share)
-        slots = [each for target in run.manifest.targets if isinstance(each := target.get("slots"), int)]
+        slots = [count for target in run.manifest.targets if isinstance(count := target.get("slots"), int)]
         self.slots = sum(slots) if slots and len(slots) == len(run.manifest.targets) else None
         self.backend = run.manifest.backend
         figures = {name: float(summary[name]) for name in FIGURES if isinstance(summary.get(name), int | float)}

@@ -10,6 +10,7 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.answer_form import form_fields
 from llama_load.targets.apis.prompt_content import Content, Messages, conversation, in_one_text, prefixed
 from llama_load.targets.body import BodyOptions, is_text
 from llama_load.targets.unstreamed import JsonAnswer
@@ -116,6 +117,8 @@ class GeneratingApi(Api):
             body["temperature"] = options.temperature
         if options.ignore_eos:
             body["ignore_eos"] = True
+        if options.form is not None:
+            body |= form_fields(options.form, self.name, target)
         return body | target.body_fields(options.cache_prompt) | {"stream": options.stream}
 
     def reader(self, results: int | None = None, *, streams: bool = True) -> AnswerReader:
