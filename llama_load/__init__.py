@@ -8,13 +8,14 @@ from __future__ import annotations
 import gc
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from locust import events
+    from locust.event import EventHook, Events
 
     from llama_load.swarm.load_shapes import Ramp, Soak, Spike, Stages
-    from llama_load.users.user import Answer, LlamaUser
+    from llama_load.users.answer_check import Answer
+    from llama_load.users.user import LlamaUser
     from llama_load.version import __version__
     from llama_load.workloads.custom import Custom
     from llama_load.workloads.documents import Documents
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from llama_load.workloads.synthetic import Synthetic
     from llama_load.workloads.vision import Vision
 
+    class _Events(Events):
+        llm_request: EventHook
+        llm_report: EventHook
+
+    events: _Events
 
 __all__ = [
     "Answer",
@@ -60,12 +66,13 @@ _WORKLOADS = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in ("Answer", "LlamaUser"):
         _install()
-        from llama_load.users import user
+        from llama_load.users.answer_check import Answer
+        from llama_load.users.user import LlamaUser
 
-        return getattr(user, name)
+        return Answer if name == "Answer" else LlamaUser
     if name == "events":
         import locust
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import typing
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -107,7 +106,8 @@ def _cell(thing: Any) -> str:
 
 def _signature(name: str, function: Any) -> str:
     """As in the source: annotations are texts there."""
-    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)).replace("(self, ", "("))
+    signature = str(inspect.signature(function)).replace("(self, ", "(").replace(", **unknown: 'Never'", "")
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)
     return f"self.{name}{text}"
 
 
@@ -120,15 +120,14 @@ def _arguments(name: str) -> str:
 
 
 def _attributes() -> Iterator[str]:
-    meanings = {
-        "text": "the text of the answer; empty after a failure, and for embeddings and rerankings",
-        "reasoning": "its reasoning, where the server sends it apart from the text",
-        "record": "everything that was measured: [RequestRecord](#requestrecord)",
-    }
-    hints = typing.get_type_hints(llama_load.Answer)
-    for field in fields(llama_load.Answer):
-        yield f"| `.{field.name}` | {hints[field.name].__name__} | {meanings[field.name]} |\n"
-    yield f"| `.ok` | bool | {_first(llama_load.Answer.ok)} |\n"
+    answer = llama_load.Answer
+    yield "| `.text` | str | the text of the answer; empty after a failure of the server, and for embeddings and rerankings |\n"
+    yield "| `.reasoning` | str | its reasoning, where the server sends it apart from the text |\n"
+    yield f"| `.record` | RequestRecord | {_first(answer.record)} See [RequestRecord](#requestrecord). |\n"
+    yield f"| `.ok` | bool | {_first(answer.ok)} |\n"
+    for name in ("fail", "failure", "success"):
+        argument = "" if name == "success" else "reason"
+        yield f"| `.{name}({argument})` | | {_cell(getattr(answer, name))} |\n"
 
 
 def _shape(name: str) -> str:

@@ -15,7 +15,7 @@ from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.metrics.definitions import DETAILS, EVERY, FIGURES, LATENCIES, Latency
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
 from llama_load.metrics.telemetry_figures import TelemetryFigure
-from llama_load.options.flag_groups import grouped
+from llama_load.options.flags import grouped
 from scripts.api_page import api_page
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -40,7 +40,7 @@ def flags_page() -> str:
         lines += [f"## {title}", "", "| flag | meaning | default | environment |", "|---|---|---|---|"]
         for flag in flags:
             default = "off" if flag.switch else f"`{flag.default}`" if flag.default else ""
-            lines.append(f"| `{flag.name}` | {flag.help_with_choices} | {default} | `LLAMA_LOAD_{flag.dest.upper()}` |")
+            lines.append(f"| `{flag.name}` | {flag.help_with_choices} | {default} | `{flag.environment}` |")
         lines.append("")
     tables = "\n".join(lines)
     return (

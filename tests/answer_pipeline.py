@@ -8,15 +8,17 @@ from types import SimpleNamespace
 
 from gevent.hub import Waiter
 
+from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.target import OPENAI, Target
+from llama_load.targets.target import Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
 from llama_load.wire import Exchange, Request, Timeouts, parse_url
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.phase_clock import PhaseClock
 from tests.make_records import from_batch
+from tests.server_kinds import OPENAI
 
 ADDRESS = parse_url("http://127.0.0.1:9")
 
@@ -58,8 +60,8 @@ def output_of(reader: AnswerReader) -> tuple[int | None, str | None]:
 def record_of(pieces: Sequence[bytes]) -> RequestRecord:
     """The record of such an answer, through the columns of the journal and back."""
     exchange, reader = exchange_of(pieces)
-    ticket = Ticket(0, False, None, Target(ADDRESS, OPENAI, None))
+    ticket = Ticket(Lease(0, False, "workload"), Target(ADDRESS, OPENAI, None))
     asked = SentRequest("id", "User", "workload", "name", "chat", None, "text", "", 8, None)
-    record = make_record(SimpleNamespace(settings=SimpleNamespace(worker="w", save_texts=True)), ticket, asked, exchange, reader)
+    record = make_record(SimpleNamespace(worker="w", save_texts=True), ticket, asked, exchange, reader)
     (kept,) = from_batch(to_batch([record]))
     return kept

@@ -18,8 +18,7 @@ from llama_load.cli.main import command_parser
 from llama_load.cli.parser import Parser
 from llama_load.cli.serve_command import split_server_flags
 from llama_load.metrics.check import LIMITS, WORDS
-from llama_load.options.flag_groups import grouped
-from llama_load.options.flags import FLAGS
+from llama_load.options.flags import FLAGS, grouped
 from scripts.api_page import api_page
 from scripts.make_docs import flags_page, metrics_page, plan_page
 from tests.conftest import REPOSITORY, environment
@@ -107,7 +106,8 @@ def test_the_drawing_of_the_rooms_has_all_of_them() -> None:
     """Every folder and module of the package, and no other."""
     drawing = text_of(REPOSITORY / "docs" / "architecture.md").partition("```text\n")[2].partition("```")[0]
     drawn = set(re.findall(r"(?<!\S)(\w+(?:\.py|/))", drawing))
-    package = [path for path in (REPOSITORY / "llama_load").iterdir() if not path.name.startswith("_")]
+    package = [path for path in (REPOSITORY / "llama_load").iterdir() if path.is_dir() or path.suffix == ".py"]
+    package = [path for path in package if not path.name.startswith("_")]
     assert drawn == {path.name + "/" if path.is_dir() else path.name for path in package}
 
 

@@ -20,8 +20,8 @@ from llama_load import foreign_text
 from llama_load.analysis.results import analyze
 from llama_load.errors import UsageError
 from llama_load.foreign_text import fence, is_secret_name, keep_secret, markdown, printable, redacted
-from llama_load.options.flags import without_secrets
 from llama_load.options.options import read_options
+from llama_load.options.secret_flags import without_secrets
 from llama_load.reports.block import block
 from llama_load.reports.junit import junit
 from llama_load.reports.write import write_reports

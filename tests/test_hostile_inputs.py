@@ -8,16 +8,15 @@ import subprocess
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from PIL import Image as Pillow
 
 from llama_load.errors import UsageError
+from llama_load.targets.apis import CHAT, EMBEDDINGS
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.users.measure import SentRequest
-from llama_load.users.user import _most_bytes
 from llama_load.wire.sse import EventStream
 from llama_load.workloads.data_files import DataFile
 from llama_load.workloads.huggingface import DataSet
@@ -225,16 +224,11 @@ def test_a_cell_opens_only_files_of_its_data_set(tmp_path: Path) -> None:
     assert DataSet(str(tmp_path / "x.parquet")).images(1, 0) == [b"picture"]
 
 
-SENT = SentRequest("r", "U", "w", "w", "chat", None, "text", "digest", 16, None)
-
-
 def test_an_answer_is_bounded_by_the_tokens_asked_for() -> None:
     """64 KiB and 4 KiB a token: 128 KiB for 16 tokens, 256 KiB for three choices; no length, no such bound."""
-    assert _most_bytes(SENT) == 128 * 1024
-    assert _most_bytes(replace(SENT, choices=3)) == 256 * 1024
-    assert _most_bytes(replace(SENT, max_tokens=None)) is None
+    assert [CHAT.most_bytes(tokens, None) for tokens in (16, 3 * 16, None)] == [128 * 1024, 256 * 1024, None]
 
 
 def test_embeddings_are_bounded_by_their_inputs() -> None:
     """1 MiB and 256 KiB a text: 5 MiB for 16."""
-    assert _most_bytes(replace(SENT, endpoint="embeddings", inputs=16, max_tokens=None)) == 5 * 2**20
+    assert EMBEDDINGS.most_bytes(None, 16) == 5 * 2**20

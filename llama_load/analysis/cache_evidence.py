@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from llama_load.metrics.prompt_cache import CHAT, CacheEvidence
+from llama_load.metrics.prompt_cache import CacheEvidence
 from llama_load.run_folder import Manifest
+from llama_load.targets.apis import WITH_TEMPLATE
 
 # Used where the server does not report it: the chat templates of current models add 10 to 40 tokens.
 GUESSED_HEAD_TOKENS = 40
@@ -14,7 +15,7 @@ def cache_evidence(manifest: Manifest) -> CacheEvidence:
     heads = {}
     for target in manifest.targets:
         reported = (target.get(name) for name in ("head_tokens", "template_tokens"))
-        guess = GUESSED_HEAD_TOKENS if manifest.endpoint == CHAT else 0
+        guess = GUESSED_HEAD_TOKENS if manifest.endpoint in WITH_TEMPLATE else 0
         heads[str(target.get("url"))] = next((tokens for tokens in reported if tokens is not None), guess)
     return CacheEvidence(
         intended=manifest.cache_meant,

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from llama_load.metrics.prompt_cache import MOST_NAMED, NOT_CACHED
+from llama_load.metrics.prompt_cache import MOST_NAMED
 from llama_load.observed.records import Records
 from llama_load.observed.sent_before import SentBefore
 from llama_load.run_folder import TABLE
 from llama_load.run_folder.foreign_tables import TableLimits, read_table, record_columns
+from llama_load.targets.apis import NOT_CACHED
 
 # At most MOST_RUNS newest runs among MOST_ENTRIES entries of the folder, and MOST_BYTES of their columns. A row takes 200 bytes.
 MOST_RUNS, MOST_ENTRIES, MOST_BYTES, MOST_CELLS = 20, 5000, 256 << 20, 10_000_000
@@ -48,7 +49,7 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
     first_ns = min(measured.strings("started_wall_ns"))
     began_ns = {_server(host): int(at_s * 1e9) for host, at_s in started_s.items()}
     own_hashes = pa.array({key[-1] for key in own}, pa.string())
-    found: set[_Key] = set()
+    repeated: set[_Key] = set()
     runs: list[str] = []
     left = MOST_BYTES
     columns = record_columns(*COLUMNS)
@@ -65,8 +66,8 @@ def sent_before(folder: Path, records: Records, started_s: Mapping[str, float] =
         known = {key for key, at_ns in keys if key in own and began_ns.get(key[0], 0) < at_ns < first_ns}
         if known:
             runs.append(run.name)
-            found |= known
-    indices = sorted(index for key in found for index in own[key])
+            repeated |= known
+    indices = sorted(index for key in repeated for index in own[key])
     total = sum(map(len, own.values()))
     return SentBefore(len(indices), total, runs, [index for index in indices if index >= 0][: MOST_NAMED + 1])
 

@@ -11,6 +11,7 @@ from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
 from llama_load.observed.speculation import Speculation
 from llama_load.run_folder import Manifest
+from llama_load.targets.apis import APIS
 from llama_load.units import quantity
 
 
@@ -75,15 +76,15 @@ def flat_result(
 def uncertain(manifest: Manifest, figures: Summary, stage: StageFigures | None = None, *, is_part: bool = False) -> dict[str, str]:
     """Keys of `flat_result` whose number does not mean what it seems to, and why: percentiles of too few values; rates over the
     whole of a run in stages."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     if manifest.stages and stage is None:
         why = "the pauses and warm-ups between the stages are in it" if not is_part else "the time of all stages is in it"
-        found |= dict.fromkeys(RATES, why)
+        reasons |= dict.fromkeys(RATES, why)
     for latency in of_group(EVERY, SCHEDULED):
         sample = figures.distributions[latency.key]
         for p in sample.lacking:
-            found[f"{percentile_word(p)}_{latency.key}_ms"] = f"{quantity(sample.count, 'value')}, {least_count(p)} needed"
-    return found
+            reasons[f"{percentile_word(p)}_{latency.key}_ms"] = f"{quantity(sample.count, 'value')}, {least_count(p)} needed"
+    return reasons
 
 
 def certain(flat: Mapping[str, Any], doubts: Mapping[str, str]) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def configured_load(manifest: Manifest, stage: StageFigures | None = None) -> tu
 def _endpoint_type(manifest: Manifest, figures: Summary) -> str:
     """vLLM's name of the endpoint of most requests."""
     most = next(iter(figures.endpoints), manifest.endpoint)
-    return {"chat": "openai-chat", "embeddings": "openai-embeddings", "rerank": "vllm-rerank"}.get(most, "openai")
+    return APIS[most].bench_name if most in APIS else "openai"
 
 
 def speculation_of(

@@ -67,10 +67,10 @@ def soak_of(evidence: Evidence, telemetry: Telemetry) -> Soak | None:
 def _memory(telemetry: Telemetry) -> Sequence[tuple[str, Series]]:
     """The memory of the servers' processes and of the GPUs, by the names to show."""
     servers = telemetry.find("server_memory_bytes")
-    found = [(f"server memory {each.source}" if len(servers) > 1 else "server memory", each) for each in servers]
-    for each in telemetry.find("gpu_memory_used_bytes"):
-        gpu = each.labels.get("gpu", "")
-        vram = vram_series(telemetry, each.source, gpu)
+    named = [(f"server memory {server.source}" if len(servers) > 1 else "server memory", server) for server in servers]
+    for gpu_memory in telemetry.find("gpu_memory_used_bytes"):
+        gpu = gpu_memory.labels.get("gpu", "")
+        vram = vram_series(telemetry, gpu_memory.source, gpu)
         if vram is not None:
-            found.append((f"VRAM {each.source} {gpu}".rstrip(), vram))
-    return found
+            named.append((f"VRAM {gpu_memory.source} {gpu}".rstrip(), vram))
+    return named

@@ -13,12 +13,14 @@ from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
+from llama_load.metrics.answer_forms import FormFigures, answer_forms
 from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.replicas import imbalance
+from llama_load.metrics.same_answers import SameAnswers, same_answers
 from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.soak import Soak
 from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
@@ -56,6 +58,8 @@ class Results:
     telemetry: TelemetryFigures
     telemetry_by_stage: list[TelemetryFigures]  # as many as `stages`
     steady: SteadyFigures | None  # None where the load was not constant
+    forms: list[FormFigures]  # of answers; empty where none is forced into one
+    same_answers: SameAnswers | None  # with --same-answer
     soak: Soak | None  # None below an hour, or where the load was not constant
 
     @property
@@ -94,8 +98,8 @@ def analyze(run: Run) -> Results:
 
     def figures(of: Callable[[Records], Records] = lambda records: records) -> Summary:
         """The figures of the measured requests that are chosen; all rates are of the run's time."""
-        found = summarize(of(measured), manifest.percentiles, slos, window)
-        return found if full_load is None else with_window_rates(found, of(run.records), full_load, slos)
+        summary = summarize(of(measured), manifest.percentiles, slos, window)
+        return summary if full_load is None else with_window_rates(summary, of(run.records), full_load, slos)
 
     total = figures()
 
@@ -146,6 +150,8 @@ def analyze(run: Run) -> Results:
         telemetry=telemetry,
         telemetry_by_stage=telemetry_by_stage,
         steady=steady_figures(constant, slos),
+        forms=answer_forms(measured),
+        same_answers=same_answers(measured) if manifest.same_answer else None,
         soak=soak_of(constant, run.telemetry),
     )
 
@@ -180,10 +186,10 @@ def _thresholds(
     }
     flat["stage"] = {stage.name: flat_result(manifest, stage.figures, stage) for stage in stages}
     values = flat_result(manifest, total) | {VERDICT: verdict.words}
-    found = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
+    threshold_results = [evaluate(parse_threshold(text), values, flat) for text in manifest.fail_if]
     if (aborted := manifest.aborted_by) is not None:
-        found.insert(0, ThresholdResult(parse_threshold(aborted.text), aborted.value, failed=True))
-    return found
+        threshold_results.insert(0, ThresholdResult(parse_threshold(aborted.text), aborted.value, failed=True))
+    return threshold_results
 
 
 def _stage(

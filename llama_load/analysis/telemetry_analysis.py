@@ -46,14 +46,14 @@ def run_telemetry(
     windows = [stage_window(run, measured, number) for number in range(len(stages))]
     by_stage = [
         TelemetryFigures(0.0)
-        if each is None
-        else figures([each], [stage.figures], prefill_share(measured.where(measured.equals("stage", number))))
-        for number, (stage, each) in enumerate(zip(stages, windows, strict=True))
+        if window is None
+        else figures([window], [stage.figures], prefill_share(measured.where(measured.equals("stage", number))))
+        for number, (stage, window) in enumerate(zip(stages, windows, strict=True))
     ]
     if not stages:
         return figures([window], [total], share), []
-    known = [(each, stage.figures) for each, stage in zip(windows, stages, strict=True) if each is not None]
-    return figures([each for each, _ in known], [part for _, part in known], share), by_stage
+    known = [(window, stage.figures) for window, stage in zip(windows, stages, strict=True) if window is not None]
+    return figures([window for window, _ in known], [part for _, part in known], share), by_stage
 
 
 def stage_window(run: Run, measured: Records, number: int) -> Window | None:
@@ -90,7 +90,7 @@ def prefill_share(measured: Records) -> float | None:
 def _within(parts: Sequence[Summary], rate: str) -> float | None:
     """How many there were in the windows: Σ rate x time."""
     rates = [(getattr(part, rate), part.duration_s) for part in parts]
-    return None if not rates or any(each is None for each, _ in rates) else float(sum(each * seconds for each, seconds in rates))
+    return None if not rates or any(number is None for number, _ in rates) else float(sum(number * s for number, s in rates))
 
 
 def _minus(whole: float | None, part: float | None) -> float | None:

@@ -161,7 +161,7 @@ def _datasets_inspect(arguments: argparse.Namespace) -> int:
 def _probed(host: str) -> tuple[int | None, int, TokenCounter]:
     """From the server: context of a slot (None: not reported), tokens of the chat template, token counter."""
     from llama_load.preflight.checks import slot_budget
-    from llama_load.targets.body import CHAT
+    from llama_load.targets.apis import CHAT
     from llama_load.targets.probe import Probe, Wanted
 
     key = os.environ.get("LLAMA_LOAD_API_KEY")

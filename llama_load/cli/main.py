@@ -21,13 +21,14 @@ from llama_load.cli.files_command import add_files
 from llama_load.cli.parser import Parser
 from llama_load.cli.search_command import add_search
 from llama_load.cli.serve_command import add_serve, split_server_flags
+from llama_load.cli.share_command import add_share
 from llama_load.cli.sweep_command import add_sweep
 from llama_load.cli.telemetry_command import add_telemetry
 from llama_load.cli.tune_command import add_tune
 from llama_load.errors import LlamaLoadError, RunError, UsageError
 from llama_load.foreign_text import printable_lines
+from llama_load.languages import LANGUAGES
 from llama_load.reports.formats import FORMATS, export
-from llama_load.reports.translations import LANGUAGES
 from llama_load.terminal import STARTED_AS, make_output_safe
 from llama_load.version import __version__
 
@@ -124,6 +125,8 @@ def command_parser() -> Parser:
             "Chinese headings in report.md and report.html": "llama-load report --lang zh runs/20261121-203500-demo",
             "A picture of the first screen": "llama-load report runs/20261121-203500-demo --format png --output run.png",
             "A JSON object per request": "llama-load report runs/20261121-203500-demo --format jsonl | jq .ttft_ms",
+            "llm-d's Benchmark Report": "llama-load report runs/20261121-203500-demo --format llm-d --output report.json",
+            "Spans and histograms for OpenTelemetry": "llama-load report runs/20261121-203500-demo --push http://127.0.0.1:4318",
         },
     )
     report.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
@@ -139,12 +142,21 @@ def command_parser() -> Parser:
         "--format",
         choices=FORMATS,
         help="print the run in this format instead: csv, jsonl or parquet (a row per request), json, md or txt (the report), "
-        "svg or png (a picture of the first screen)",
+        "svg or png (a picture of the first screen), llm-d (its Benchmark Report 0.2), aiperf and aiperf-requests (its "
+        "profile_export_aiperf.json and profile_export.jsonl), github-smaller and github-bigger (latencies and rates for "
+        "github-action-benchmark), otlp-traces and otlp-metrics (OpenTelemetry), mlperf (points and regions of MLPerf Endpoints; "
+        "RUN is then a folder of runs, such as a search's)",
     )
     report.add_argument(
         "--lang", choices=LANGUAGES, help="language of the headings in report.md and report.html (default: as in the run)"
     )
     report.add_argument("--output", type=Path, metavar="FILE", help="with --format: write to this file (default: stdout)")
+    report.add_argument(
+        "--push",
+        metavar="URL",
+        help="send spans and histograms to this OpenTelemetry collector (OTLP over HTTP in JSON); OTEL_EXPORTER_OTLP_HEADERS has "
+        "its key",
+    )
     report.set_defaults(run=_report)
 
     runs = commands.add_parser(
@@ -156,6 +168,7 @@ def command_parser() -> Parser:
     runs.set_defaults(run=_runs)
 
     add_compare(commands)
+    add_share(commands)
     add_search(commands)
     add_sweep(commands)
     add_tune(commands)
@@ -223,7 +236,7 @@ def _flags(_: argparse.Namespace) -> int:
     from rich.table import Table
     from rich.text import Text
 
-    from llama_load.options.flag_groups import grouped
+    from llama_load.options.flags import grouped
 
     console = Console(highlight=False)
     console.print(
@@ -248,6 +261,8 @@ def _report(arguments: argparse.Namespace) -> int:
 
     if arguments.add and len(arguments.runs) > 1:
         raise UsageError("--add adds a worker's records to one run; name only that run")
+    if arguments.push is not None:
+        return _push(arguments)
     if arguments.format is not None:
         if arguments.add or len(arguments.runs) > 1:
             raise UsageError("--format prints one run, without --add; name only that run")
@@ -256,6 +271,16 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         raise UsageError(f"--output needs --format: which of {', '.join(FORMATS)}?")
     return max(report_again(path, arguments.add, arguments.lang) for path in arguments.runs)
+
+
+def _push(arguments: argparse.Namespace) -> int:
+    from llama_load.cli.otlp_push import push_run
+
+    if arguments.format is not None or arguments.add:
+        raise UsageError("--push sends runs as they are; give it without --format and --add")
+    for path in arguments.runs:
+        print(push_run(path, arguments.push))
+    return 0
 
 
 def _runs(arguments: argparse.Namespace) -> int:

@@ -112,7 +112,7 @@ def ratio_of(base: Sequence[float], other: Sequence[float], rounding: float = 0.
 def _mean_and_error2(values: Sequence[float], rounding: float) -> tuple[float, float]:
     """Their mean, and the square of its relative standard error."""
     mean = math.fsum(values) / len(values)
-    variance = math.fsum((each / mean - 1) ** 2 for each in values) / (len(values) - 1)
+    variance = math.fsum((value / mean - 1) ** 2 for value in values) / (len(values) - 1)
     return mean, (max(variance, LEAST_SPREAD**2) + (rounding / mean) ** 2 / 12) / len(values)
 
 
@@ -121,7 +121,7 @@ def _with_zeros(base: Sequence[float], other: Sequence[float], rounding: float) 
     least = (LEAST_SPREAD * max(mean_a, mean_b)) ** 2
 
     def error2(values: Sequence[float], mean: float) -> float:
-        variance = math.fsum((each - mean) ** 2 for each in values) / (len(values) - 1)
+        variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
         return (max(variance, least) + rounding**2 / 12) / len(values)
 
     return RatioWithZeros(mean_a, mean_b, error2(base, mean_a), error2(other, mean_b), (len(base), len(other)))
@@ -135,7 +135,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     adjusted = [0.0] * len(p_values)
     largest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda each: p_values[each])):
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
         largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
         adjusted[index] = largest
     return adjusted

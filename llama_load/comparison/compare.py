@@ -109,30 +109,30 @@ def _keys(metrics: Sequence[Metric]) -> list[str]:
 
 def _changes(sides: Sequence[Side], metrics: Sequence[Metric], reasons: Sequence[Reason]) -> dict[tuple[str, int], Change]:
     ratios: dict[tuple[str, int], Ratio | RatioWithZeros] = {}
-    found: dict[tuple[str, int], Change] = {}
+    changes: dict[tuple[str, int], Change] = {}
     for index in range(1, len(sides)):
         took_turns = against_order(sides[0], sides[index]) is None
         for metric in metrics:
             place = metric.key, index
             base, other = sides[0].mean(metric.key), sides[index].mean(metric.key)
             if base is None or other is None:
-                found[place] = Change(MISSING)
+                changes[place] = Change(MISSING)
                 continue
             ratio = ratio_between(sides[0], sides[index], metric.key)
             if any(reason.concerns(metric) and set(reason.sides) <= {0, index} for reason in reasons):
-                found[place] = _unjudged(NOT_RANKED, ratio, base, other)
+                changes[place] = _unjudged(NOT_RANKED, ratio, base, other)
             elif is_thin(metric, sides[0], sides[index]):
-                found[place] = _unjudged(TOO_FEW, ratio, base, other)
+                changes[place] = _unjudged(TOO_FEW, ratio, base, other)
             elif ratio is None:
-                found[place] = _unjudged(ONE_RUN, ratio, base, other)
+                changes[place] = _unjudged(ONE_RUN, ratio, base, other)
             elif not took_turns:
-                found[place] = _unjudged(NO_TURNS, ratio, base, other)
+                changes[place] = _unjudged(NO_TURNS, ratio, base, other)
             else:
                 ratios[place] = ratio
     adjusted = holm([ratio.p_value() for ratio in ratios.values()])
     for (place, ratio), p in zip(ratios.items(), adjusted, strict=True):
-        found[place] = Change(_outcome(place[0], ratio, p), ratio.ratio, ratio.interval, p)
-    return found
+        changes[place] = Change(_outcome(place[0], ratio, p), ratio.ratio, ratio.interval, p)
+    return changes
 
 
 def _outcome(key: str, ratio: Ratio | RatioWithZeros, p: float) -> str:

@@ -36,16 +36,16 @@ def read_json(file: Path) -> dict[str, Any]:
     try:
         if not file.is_file():
             raise UsageError(f"{file} is no file; name a run folder, a result JSON, or a text with the printed results")
-        found = msgspec.json.decode(read_foreign(file, MOST_BYTES))
+        document = msgspec.json.decode(read_foreign(file, MOST_BYTES))
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except TooLarge as error:
         raise UsageError(f"{file} cannot be read: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not valid JSON: {str(error)[:200]}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UsageError(f"{file} holds no JSON object; name a summary.json or a result of vllm bench serve")
-    return found
+    return document
 
 
 def values_of(result: Mapping[str, Any]) -> dict[str, float | None]:
@@ -62,8 +62,8 @@ def number(value: object) -> float | None:
 
 def whole(value: object) -> int | None:
     """A count; None for anything else."""
-    found = number(value)
-    return None if found is None else int(found)
+    figure = number(value)
+    return None if figure is None else int(figure)
 
 
 def text(value: object) -> str:

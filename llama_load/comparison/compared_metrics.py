@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from llama_load.metrics.definitions import BY_KEY, EVERY, FIGURE_BY_KEY, FIGURES, HIGHER, LOWER, SCHEDULED, of_group
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
-from llama_load.units import decimals_of
+from llama_load.tables.numbers import decimals_of
 
 _STATISTIC = re.compile(r"(?P<word>mean|median|std|p(?P<p>\d{1,2}(?:\.\d{1,6})?))_(?P<latency>\w+)_ms")
 DECIMALS = 2
 # Not the peaks: the largest of many values is as random as any extreme.
-_SHOWN_FIGURES = tuple(each.key for each in FIGURES if each.is_rate)
+_SHOWN_FIGURES = tuple(figure.key for figure in FIGURES if figure.is_rate)
 # Figures of telemetry by which runs are compared; of both less is better. Not memory: repeats do not show how it varies, since the
 # server keeps what it has taken.
 _RESOURCES = ("joules_per_output_token", "cost_per_million_output_tokens")
-_TELEMETRY = {each.key: each for each in TELEMETRY if each.key in _RESOURCES}
+_TELEMETRY = {figure.key: figure for figure in TELEMETRY if figure.key in _RESOURCES}
 # Headings of tables, where the names of the block are too long.
 _SHORT = {
     "request_throughput": "Req/s",

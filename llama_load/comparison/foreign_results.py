@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.analysis.run_summary import OURS, RunSummary, SummaryVerdict, summary_of
 from llama_load.comparison.compared_figures import identity_of, number, read_json, text, values_of, whole
 from llama_load.comparison.side import LLAMA_LOAD, VLLM_BENCH_SERVE, MeasuredRun
 from llama_load.errors import UsageError
@@ -36,24 +37,7 @@ _ENDPOINTS = {
     "openai-embeddings": "embeddings",
     "vllm-rerank": "rerank",
 }
-OURS = "llama_load"
-
-
-class Check(msgspec.Struct):
-    """What is needed of a check of our verdict."""
-
-    name: str = ""
-    ok: bool = True
-    text: str = ""
-    stage: str | None = None
-
-
-class Verdict(msgspec.Struct):
-    """What is needed of our verdict."""
-
-    words: list[str] = []
-    headline: str = ""
-    checks: list[Check] = []
+MOST_SERVERS = 16  # of a shared run
 
 
 def result_run(file: Path, part: str = "") -> MeasuredRun:
@@ -67,9 +51,8 @@ def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
         raise UsageError(
             f"{name} is no result of llama-load, vllm bench serve or vllm-bench: it has no {', no '.join(_missing(result))}"
         )
-    ours = result.get(OURS)
-    if isinstance(ours, dict):
-        return _own_run(result, ours, name, part)
+    if isinstance(result.get(OURS), dict):
+        return _own_run(result, summary_of(result), name, part)
     if part:
         raise UsageError(f"{name} has no stages; name it without #{part}")
     values = values_of(result)
@@ -93,9 +76,7 @@ def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
 
 def stages_in(result: Mapping[str, Any]) -> list[str]:
     """The names of the stages of one of our summaries."""
-    ours = result.get(OURS)
-    stages = ours.get("by_stage") if isinstance(ours, dict) else None
-    return list(stages) if isinstance(stages, dict) else []
+    return list(summary_of(result).stages) if isinstance(result.get(OURS), dict) else []
 
 
 def settings(result: Mapping[str, Any]) -> dict[str, str]:
@@ -118,25 +99,22 @@ def _missing(result: Mapping[str, Any]) -> list[str]:
     return [key for key in _NEEDED if key not in result]
 
 
-def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part: str) -> MeasuredRun:
+def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: str) -> MeasuredRun:
     stage = None
-    figures, more = result, ours
+    figures, more = summary.figures, summary.ours
     if part:
-        if part not in (stages := stages_in(result)):
-            known = f"its stages are {', '.join(map(text, stages))}" if stages else "it has no stages"
+        if part not in summary.stages:
+            known = f"its stages are {', '.join(map(text, summary.stages))}" if summary.stages else "it has no stages"
             raise UsageError(f"{name} has no stage {part!r}: {known}")
-        stage = ours["by_stage"][part]
-        if not isinstance(stage, dict):
-            raise UsageError(f"stage {part!r} of {name} cannot be read")
-        figures = more = stage
-    values = values_of(figures) | _telemetry(ours, part)
+        figures = more = stage = summary.stages[part]
+    values = values_of(figures) | values_of(summary.telemetry(part))
     completed, failed = whole(figures.get("completed")) or 0, whole(figures.get("failed")) or 0
     ended = completed + failed
     reused = whole(more.get("reused_connections"))
     connect = more.get("connect")
-    words, why = _verdict(ours, part)
+    words, why = _verdict(summary.verdict, part)
     concurrency = whole(result.get("max_concurrency") if stage is None else stage.get("users"))
-    setup, load = settings(result), _load(result)
+    setup, load = settings(result) | _shared_setup(result), _load(result)
     if stage is not None:
         rate = number(stage.get("rate_rps"))
         load = {"concurrency": str(concurrency)} if rate is None else {"request rate": f"{rate:g}"}
@@ -151,7 +129,7 @@ def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part
         cached_tokens=whole(more.get("total_cached_tokens")),
         reused_ratio=reused / ended if reused is not None and ended else None,
         connect_ms=number(connect.get("mean")) if isinstance(connect, dict) else None,
-        setup={"measured with": f"{LLAMA_LOAD} {text(ours.get('version'))}".strip()} | setup,
+        setup={"measured with": f"{LLAMA_LOAD} {text(summary.ours.get('version'))}".strip()} | setup,
         load=load,
         endpoint=endpoint_of(text(result.get("endpoint_type"))),
         date=text(result.get("date")),
@@ -161,20 +139,34 @@ def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part
     )
 
 
-def _telemetry(ours: Mapping[str, Any], part: str) -> dict[str, float | None]:
-    """The figures of telemetry that runs are compared by; of a stage its own."""
-    found = ours.get("telemetry")
-    if part and isinstance(found, dict):
-        stages = found.get("by_stage")
-        found = stages.get(part) if isinstance(stages, dict) else None
-    return values_of(found) if isinstance(found, dict) else {}
+def _shared_setup(result: Mapping[str, Any]) -> dict[str, str]:
+    """What a file of `llama-load share` says of hardware, server and load, name to value."""
+    share = result.get("share")
+    parts = {name: share.get(name) for name in ("hardware", "server", "load")} if isinstance(share, dict) else {}
+    return {
+        text(f"{part} {name}".replace("_", " ")): text(msgspec.json.encode(value).decode() if isinstance(value, list) else value)
+        for part, values in parts.items()
+        for name, value in _named(values)
+        if value is not None
+    }
 
 
-def _verdict(ours: Mapping[str, Any], part: str) -> tuple[tuple[str, ...], str]:
+def _named(values: object) -> list[tuple[str, Any]]:
+    """The fields of an object, or of the objects in a list, of which several are numbered."""
+    if isinstance(values, dict):
+        return list(values.items())
+    several = values[:MOST_SERVERS] if isinstance(values, list) else []
+    return [
+        (f"{number} {name}" if len(several) > 1 else name, value)
+        for number, each in enumerate(several, 1)
+        if isinstance(each, dict)
+        for name, value in each.items()
+    ]
+
+
+def _verdict(verdict: SummaryVerdict | None, part: str) -> tuple[tuple[str, ...], str]:
     """The words but VALID, and their cause; of a stage those of its own checks and of the whole run's."""
-    try:
-        verdict = msgspec.convert(ours.get("verdict"), Verdict)
-    except (msgspec.ValidationError, RecursionError):
+    if verdict is None:
         return ("without a verdict",), "its summary.json has no verdict that can be read"
     if not part:
         return tuple(word for word in verdict.words if word in WORDS and word != VALID), text(verdict.headline)
@@ -186,19 +178,19 @@ def _verdict(ours: Mapping[str, Any], part: str) -> tuple[tuple[str, ...], str]:
 def _samples(result: Mapping[str, Any]) -> dict[str, NDArray[np.float64]]:
     """Values in ms of each latency in a detailed result (`--save-detailed`), whose times are in seconds. Failed requests have
     no output."""
-    found = {}
+    samples = {}
     ttfts, outputs, itls, latencies = (result.get(key) for key in ("ttfts", "output_lens", "itls", "latencies"))
     if isinstance(ttfts, list) and isinstance(outputs, list) and len(ttfts) == len(outputs):
-        found["ttft"] = _ms([value for value, tokens in zip(ttfts, outputs, strict=True) if tokens])
+        samples["ttft"] = _ms([value for value, tokens in zip(ttfts, outputs, strict=True) if tokens])
     if isinstance(itls, list):
         lists = [[gap for gap in map(number, gaps) if gap is not None] if isinstance(gaps, list) else [] for gaps in itls]
-        found["itl"] = _ms([gap for gaps in lists for gap in gaps])
+        samples["itl"] = _ms([gap for gaps in lists for gap in gaps])
         if isinstance(outputs, list) and len(outputs) == len(lists):
             counts = [whole(tokens) or 0 for tokens in outputs]
-            found["tpot"] = _ms([sum(gaps) / (tokens - 1) for gaps, tokens in zip(lists, counts, strict=True) if tokens > 1])
+            samples["tpot"] = _ms([sum(gaps) / (tokens - 1) for gaps, tokens in zip(lists, counts, strict=True) if tokens > 1])
     if isinstance(latencies, list):
-        found["e2el"] = _ms(latencies)
-    return {key: values for key, values in found.items() if len(values)}
+        samples["e2el"] = _ms(latencies)
+    return {key: values for key, values in samples.items() if len(values)}
 
 
 def _ms(seconds: list[Any]) -> NDArray[np.float64]:

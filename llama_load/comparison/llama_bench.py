@@ -42,9 +42,9 @@ def bench_rows(text: str) -> list[BenchRow]:
         if {"model", "test", "t/s"} <= set(cells):
             columns = cells
         elif len(cells) == len(columns) and columns and len(rows) < MOST_ROWS:
-            found = dict(zip(columns, cells, strict=True))
-            if (speed := _SPEED.fullmatch(found["t/s"])) is not None:
-                rows.append(BenchRow(printable(found["model"], 200), printable(found["test"], 40), float(speed["speed"])))
+            cell_of = dict(zip(columns, cells, strict=True))
+            if (speed := _SPEED.fullmatch(cell_of["t/s"])) is not None:
+                rows.append(BenchRow(printable(cell_of["model"], 200), printable(cell_of["test"], 40), float(speed["speed"])))
         elif not cells:
             columns = []
     return rows
@@ -61,9 +61,9 @@ def quantization(text: str) -> str | None:
 
 def decode_speeds(rows: Sequence[BenchRow]) -> dict[str, BenchRow]:
     """The fastest plain generation of each quantization."""
-    found: dict[str, BenchRow] = {}
+    fastest: dict[str, BenchRow] = {}
     for row in rows:
         name = quantization(row.model)
-        if row.is_decode and name is not None and (name not in found or row.tok_per_s > found[name].tok_per_s):
-            found[name] = row
-    return found
+        if row.is_decode and name is not None and (name not in fastest or row.tok_per_s > fastest[name].tok_per_s):
+            fastest[name] = row
+    return fastest

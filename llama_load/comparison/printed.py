@@ -36,8 +36,8 @@ ARGUMENTS = (
     *("model", "tokenizer", "dataset_name", "dataset_path", "num_prompts", "max_concurrency", "request_rate", "burstiness", "seed"),
     *("backend", "endpoint", "ignore_eos", "sharegpt_output_len", "random_input_len", "random_output_len", "random_range_ratio"),
 )
-_FIGURE_KEYS = {each.line.lower(): each.key for each in FIGURES if each.line}
-_LATENCY_KEYS = {each.name.lower(): each.key for each in LATENCIES} | {"e2e latency": "e2el"}
+_FIGURE_KEYS = {figure.line.lower(): figure.key for figure in FIGURES if figure.line}
+_LATENCY_KEYS = {latency.name.lower(): latency.key for latency in LATENCIES} | {"e2e latency": "e2el"}
 _RATE = "Request rate configured (RPS)"
 _CONCURRENCY = ("maximum request concurrency", "max request concurrency", "max reqeuest concurrency")
 
@@ -103,26 +103,26 @@ def _flags(rest: str) -> dict[str, str]:
         words = shlex.split(rest)
     except ValueError:
         words = rest.split()
-    found = {}
+    flags = {}
     for place, word in enumerate(words):
         flag, sign, value = word.partition("=")
         name = flag.lstrip("-").replace("-", "_")
         if flag.startswith("--") and name in ARGUMENTS:
             following = words[place + 1] if place + 1 < len(words) else ""
-            found[name] = value if sign else "on" if following.startswith("--") or not following else following
-    return found
+            flags[name] = value if sign else "on" if following.startswith("--") or not following else following
+    return flags
 
 
 def _block(lines: Iterator[str]) -> dict[str, str]:
     """The figures of a block up to its last line, by name in lower case without unit. The first of each name counts."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for line in lines:
         line = line[:MOST_LINE_CHARS].lstrip("> \t")
         if _END.match(line.strip()):
             break
         if (match := _FIGURE.match(line.strip())) is not None:
-            found.setdefault(match["name"].strip(), match["value"])
-    return found
+            settings.setdefault(match["name"].strip(), match["value"])
+    return settings
 
 
 def _run(head: re.Match[str], block: Mapping[str, str], context: _Context, name: str) -> MeasuredRun | None:
@@ -179,10 +179,10 @@ _NAMES = {"model": "model", "max_concurrency": "concurrency", "num_prompts": "re
 
 def _number(value: str) -> float | None:
     try:
-        found = float(value)
+        number = float(value)
     except ValueError:
         return None
-    return found if 0 <= found < float("inf") else None
+    return number if 0 <= number < float("inf") else None
 
 
 def _count(value: str | None) -> int | None:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 from llama_load.comparison.reasons import Reason
 from llama_load.comparison.side import Side
+from llama_load.options.flag import Role
+from llama_load.options.flags import flags_with
 
 REPEATS = 5
 # Used for runs of other tools, whose command is not known.
 _LOCUSTFILE = "locustfiles/sharegpt_chat.py"
 # Flags of Locust and ours that are given anew for each run, with the number of words that follow them.
-_RENEWED = {"--run-dir": 1, "--label": 1}
+_RENEWED = {flag.name: 1 for flag in flags_with(Role.NAME)}
 # Commands with one of these have decided what is cached.
-_CACHE_FLAGS = {"--cache-prompt", "--bust-prefix-cache"}
+_CACHE_FLAGS = {flag.name for flag in flags_with(Role.CACHE)}
 _HOST = "http://SERVER:PORT"
 _MOST_COMMANDS = 4
 
@@ -61,15 +63,15 @@ def _words(command: str) -> list[str]:
 
 def _with(words: list[str], flags: Sequence[str]) -> list[str]:
     """The words without the flags that are renewed or set anew, then the flags; the first value of each counts."""
-    wanted: dict[str, list[str]] = {}
+    values_of: dict[str, list[str]] = {}
     name = ""
     for flag in flags:
         if flag.startswith("-") and not flag[1:2].isdigit():
             name = flag
-            wanted.setdefault(flag, [])
-        elif not wanted[name]:
-            wanted[name].append(flag)
-    dropped = {**_RENEWED, **{flag: len(values) for flag, values in wanted.items()}}
+            values_of.setdefault(flag, [])
+        elif not values_of[name]:
+            values_of[name].append(flag)
+    dropped = {**_RENEWED, **{flag: len(values) for flag, values in values_of.items()}}
     kept: list[str] = []
     skip = 0
     for word in words:
@@ -80,4 +82,4 @@ def _with(words: list[str], flags: Sequence[str]) -> list[str]:
             skip = 0 if sign else dropped[plain]
         else:
             kept.append(word)
-    return kept + [each for flag, values in wanted.items() for each in (flag, *values)]
+    return kept + [word for flag, values in values_of.items() for word in (flag, *values)]

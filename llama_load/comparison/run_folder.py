@@ -16,12 +16,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.analysis.run_summary import SUMMARY
 from llama_load.comparison.compared_figures import read_json, text
 from llama_load.comparison.foreign_results import run_of, stages_in
 from llama_load.comparison.setup import SERVER_PREFIX
 from llama_load.comparison.side import MeasuredRun
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable
+from llama_load.options.flag import Role
+from llama_load.options.flags import flags_with
 from llama_load.run_folder import MANIFEST, TABLE, Manifest
 from llama_load.run_folder.foreign_tables import BATCH_ROWS, WHOLE_TABLE, TableLimits, open_table, read_table, record_columns
 from llama_load.run_folder.manifest import read_manifest
@@ -29,7 +32,6 @@ from llama_load.run_folder.server_files import SERVER_FOLDER
 from llama_load.targets.target import TRAITS
 from llama_load.workloads.prompt import DIFFERENT
 
-SUMMARY = "summary.json"
 # Prompts are compared by this many hexadecimal digits of their hashes, of at most so many records.
 HASH_DIGITS, PROMPTS = 16, TableLimits(cells=3_000_000, decoded_bytes=256 << 20)
 # Values per latency and run kept for charts: the middle 95 % of a distribution then has 20 000 points of support.
@@ -40,16 +42,8 @@ MOST_SERVERS, MOST_COMMAND_BYTES = 16, 16 * 1024
 _FLAG = re.compile(r"--?[A-Za-z][\w-]*")  # not -1, which is a value
 _ADDRESSES = frozenset(("--port", "--host", "--log", "--log-file"))  # of a server, which change nothing
 _ROOM = 10  # times MOST_SAMPLES values are read
-# Flags that choose the prompts or change them, and those that shape a load besides its concurrency and rate.
-_PROMPT_FLAGS = (
-    "category",
-    *("bust_prefix_cache", "turns", "history", "system_prompt", "document_tokens", "document_cache", "question", "images"),
-    *("image_size", "image_format", "images_per_request", "weights", "batch_size", "input_len", "range_ratio", "prefix_len"),
-    *("num_prefixes", "keep_long_prompts", "stage_prompts"),
-)
-_SHAPES = ("ramp", "ramp_start_rps", "trace", "speed", "on_limit", "think_time")
-# The load is named by itself.
-_LOAD = frozenset(("num_prompts", "max_concurrency", "request_rate", "burstiness", "dataset_path"))
+# Names of flags by their roles. The load is named by itself.
+_PROMPT_FLAGS, _SHAPES, _LOAD = ([flag.dest for flag in flags_with(role)] for role in (Role.PROMPTS, Role.SHAPE, Role.REPORTED))
 
 
 def is_run_folder(path: Path) -> bool:
@@ -99,27 +93,27 @@ def _manifest(folder: Path) -> Manifest | None:
 
 def _setup(manifest: Manifest) -> dict[str, str]:
     """What was run: server, data, client and every flag given."""
-    found: dict[str, Any] = {"workload": manifest.workload, "servers": len(manifest.targets)}
+    settings: dict[str, Any] = {"workload": manifest.workload, "servers": len(manifest.targets)}
     for trait, name in TRAITS.items():
         values = [_plain(target.get(trait)) for target in manifest.targets if target.get(trait) is not None]
         if values:
-            found[name] = ", ".join(dict.fromkeys(values))
-    found |= dict(_data(manifest.prompts))
-    found["time limit"] = None if manifest.run_time_s is None else f"{manifest.run_time_s:g} s"
+            settings[name] = ", ".join(dict.fromkeys(values))
+    settings |= dict(_data(manifest.prompts))
+    settings["time limit"] = None if manifest.run_time_s is None else f"{manifest.run_time_s:g} s"
     host = manifest.host
-    found |= {f"client's {name}": host.get(name) for name in ("name", "cores", "python") if host.get(name) is not None}
+    settings |= {f"client's {name}": host.get(name) for name in ("name", "cores", "python") if host.get(name) is not None}
     if len(manifest.workers) > 1:
-        found["workers"] = len(manifest.workers)
+        settings["workers"] = len(manifest.workers)
     for name, value in manifest.options.items():
         if name not in _LOAD and value not in (None, "", False, []):
-            found["--" + name.replace("_", "-")] = _plain(value)
-    return {name: text(value) for name, value in found.items() if value is not None}
+            settings["--" + name.replace("_", "-")] = _plain(value)
+    return {name: text(value) for name, value in settings.items() if value is not None}
 
 
 def _load_flags(manifest: Manifest) -> dict[str, str]:
     """What shapes the load besides concurrency and rate."""
-    found = {"arrivals": manifest.arrival or "closed loop"}
-    return found | {f"--{name.replace('_', '-')}": _plain(value) for name in _SHAPES if (value := manifest.options.get(name))}
+    shape = {"arrivals": manifest.arrival or "closed loop"}
+    return shape | {f"--{name.replace('_', '-')}": _plain(value) for name in _SHAPES if (value := manifest.options.get(name))}
 
 
 def _plan(manifest: Manifest) -> str:
@@ -134,7 +128,7 @@ def _plan(manifest: Manifest) -> str:
 
 def _server_flags(folder: Path) -> dict[str, str]:
     """The flags of servers on the client's machine, from the commands that the run noted: `server --ctx-size` to `4096`."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for file in sorted(islice((folder / SERVER_FOLDER).glob("**/command"), MOST_SERVERS)):
         name = SERVER_PREFIX if file.parent.name == SERVER_FOLDER else f"{SERVER_PREFIX}{text(file.parent.name)} "
         try:
@@ -145,10 +139,10 @@ def _server_flags(folder: Path) -> dict[str, str]:
         for word, following in zip(words, [*words[1:], "-"], strict=True):
             flag, sign, value = word.partition("=")
             if _FLAG.fullmatch(flag) and flag not in _ADDRESSES:
-                found[f"{name}{text(flag)}"] = text(
+                settings[f"{name}{text(flag)}"] = text(
                     value if sign else "on" if _FLAG.fullmatch(following) or following == "-" else following
                 )
-    return found
+    return settings
 
 
 def _data(prompts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -191,7 +185,7 @@ def _samples(table: Path, stage: int | None) -> dict[str, NDArray[np.float64]]:
     """Values of each latency of the successful requests, thinned evenly to `MOST_SAMPLES`; read in batches."""
     import pyarrow.compute as pc
 
-    found: dict[str, list[NDArray[np.float64]]] = {key: [] for key in (*_SAMPLED, "itl")}
+    batches_of: dict[str, list[NDArray[np.float64]]] = {key: [] for key in (*_SAMPLED, "itl")}
     columns = record_columns(*_SAMPLED.values(), "itl_ms", "status", "warmup", "stage")
     try:
         with open_table(table, columns, WHOLE_TABLE) as opened:
@@ -203,10 +197,10 @@ def _samples(table: Path, stage: int | None) -> dict[str, NDArray[np.float64]]:
                 kept = batch.filter(keep)
                 values = {key: kept[column].drop_null() for key, column in _SAMPLED.items()}
                 for key, some in (values | {"itl": pc.list_flatten(kept["itl_ms"])}).items():
-                    found[key].append(_some(np.asarray(some.to_numpy(zero_copy_only=False), np.float64), quota))
+                    batches_of[key].append(_some(np.asarray(some.to_numpy(zero_copy_only=False), np.float64), quota))
     except (OSError, ValueError, KeyError):  # pyarrow's exceptions are such
         return {}
-    samples = {key: np.concatenate(parts) for key, parts in found.items() if parts}
+    samples = {key: np.concatenate(parts) for key, parts in batches_of.items() if parts}
     return {key: _thinned(values) for key, values in samples.items() if len(values)}
 
 

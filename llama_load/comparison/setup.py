@@ -23,13 +23,13 @@ def differences(sides: Sequence[Side]) -> list[Difference]:
     """The parts that differ, in the order in which they are first named. What only some sides report is a difference only where
     those differ among themselves; an argument of ours (`--flag`) is either given or not."""
     names = dict.fromkeys(name for side in sides for run in side.runs for name in run.setup)
-    found = []
+    differences = []
     for name in names:
         values = tuple(_value(side, name) for side in sides)
         known = {value for value, side in zip(values, sides, strict=True) if side.runs and value != UNKNOWN}
         if len(known) > 1:
-            found.append(Difference(name, values))
-    return found
+            differences.append(Difference(name, values))
+    return differences
 
 
 def _value(side: Side, name: str) -> str:
@@ -41,5 +41,5 @@ def _absent(run: MeasuredRun, name: str) -> str:
     """What it means that a run does not name this: our manifests hold every flag that was given, and so does a server's command;
     texts hold only what was printed."""
     prefix = SERVER_PREFIX if name.startswith(SERVER_PREFIX) else ""
-    is_complete = run.tool == LLAMA_LOAD and any(each.startswith(f"{prefix}-") for each in run.setup)
+    is_complete = run.tool == LLAMA_LOAD and any(key.startswith(f"{prefix}-") for key in run.setup)
     return "not given" if name.startswith(f"{prefix}-") and is_complete else UNKNOWN

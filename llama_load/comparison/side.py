@@ -113,8 +113,8 @@ class Side:
 
     def values(self, key: str) -> list[float]:
         """A figure of every run that measured it."""
-        found = (run.value(key) for run in self.runs)
-        return [float(value) for value in found if value is not None and math.isfinite(value)]
+        values = (run.value(key) for run in self.runs)
+        return [float(value) for value in values if value is not None and math.isfinite(value)]
 
     def mean(self, key: str) -> float | None:
         """Mean over the runs; None where no run measured it."""

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from llama_load.analysis.run_summary import SUMMARY
 from llama_load.comparison.compared_figures import read_json
 from llama_load.comparison.foreign_results import result_run, stages_in
 from llama_load.comparison.llama_bench import BenchRow, bench_rows
 from llama_load.comparison.printed import printed_runs
-from llama_load.comparison.run_folder import SUMMARY, folder_run, folder_summary, is_run_folder
+from llama_load.comparison.run_folder import folder_run, folder_summary, is_run_folder
 from llama_load.comparison.side import MeasuredRun, Side
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
@@ -52,11 +53,13 @@ def read_groups(arguments: Sequence[str], *, with_samples: bool = False) -> tupl
     """The sides that these arguments name, in groups, and the rows of llama-bench in the texts among them. `with_samples`: with the
     values for charts. Raises UsageError."""
     named = [_parse(argument) for argument in arguments]
-    bench = [row for each in named for path, _ in each.sources for row in _bench(path)]
+    bench = [row for named_side in named for path, _ in named_side.sources for row in _bench(path)]
     if len(named) > 1 and (stages := _common_stages(named)):
-        groups = [Group(f"stage {stage}", _distinct([_side(each, with_samples, stage) for each in named])) for stage in stages]
+        groups = [
+            Group(f"stage {stage}", _distinct([_side(named_side, with_samples, stage) for named_side in named])) for stage in stages
+        ]
     else:
-        groups = [Group("", _distinct([side for each in named for side in _sides(each, with_samples)]))]
+        groups = [Group("", _distinct([side for named_side in named for side in _sides(named_side, with_samples)]))]
     if not groups[0].sides:
         raise UsageError("nothing to compare: name runs, such as llama-load compare runs/before runs/after")
     return groups, bench
@@ -69,7 +72,7 @@ def _parse(argument: str) -> _Named:
     label, sign, rest = argument.partition("=")
     if not sign or "/" in label or "#" in label or Path(argument).exists():
         label, rest = "", argument
-    sources = [each for word in _words(rest) for each in _expanded(word)]
+    sources = [source for word in _words(rest) for source in _expanded(word)]
     if not sources:
         raise UsageError(f"{argument!r} names nothing; write [LABEL=]PATH[,PATH…]")
     return _Named(printable(label or _plain_name(rest)), sources, is_labelled=bool(label))
@@ -99,16 +102,16 @@ def _expanded(word: str) -> Iterator[tuple[Path, str]]:
             raise UsageError(f"no path matches {text}")
     else:
         paths = [path]
-    for each in paths:
-        if not each.exists():
-            raise UsageError(f"there is no {each}; name a run folder, a result JSON, or a text with printed results")
-        runs = [each]
-        if each.is_dir() and not is_run_folder(each) and not (each / SUMMARY).is_file():
-            runs = sorted(child for child in islice(each.iterdir(), _MOST_ENTRIES) if child.is_dir() and is_run_folder(child))
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"there is no {path}; name a run folder, a result JSON, or a text with printed results")
+        runs = [path]
+        if path.is_dir() and not is_run_folder(path) and not (path / SUMMARY).is_file():
+            runs = sorted(child for child in islice(path.iterdir(), _MOST_ENTRIES) if child.is_dir() and is_run_folder(child))
             if not runs:
-                raise UsageError(f"{each} is no run folder and contains none")
+                raise UsageError(f"{path} is no run folder and contains none")
         if len(runs) > MOST_RUNS:
-            raise UsageError(f"{each} contains {len(runs)} runs, over the limit of {MOST_RUNS}: name fewer")
+            raise UsageError(f"{path} contains {len(runs)} runs, over the limit of {MOST_RUNS}: name fewer")
         yield from ((run, part) for run in runs)
 
 
@@ -145,23 +148,23 @@ def _distinct(sides: list[Side]) -> list[Side]:
     if len(sides) > MOST_SIDES:
         raise UsageError(f"{len(sides)} sides are too many, the limit is {MOST_SIDES}")
     seen: dict[str, int] = {}
-    found = []
+    distinct = []
     for side in sides:
         seen[side.label] = seen.get(side.label, 0) + 1
         number = seen[side.label]
-        found.append(side if number == 1 else Side(f"{side.label} ({number})", side.runs, side.note))
-    return found
+        distinct.append(side if number == 1 else Side(f"{side.label} ({number})", side.runs, side.note))
+    return distinct
 
 
 def _common_stages(named: Sequence[_Named]) -> list[str]:
     """The stages that every argument's runs have, where no part is named; empty otherwise."""
-    found: list[list[str]] = []
-    for each in named:
-        for path, part in each.sources:
+    stages_of_sides: list[list[str]] = []
+    for named_side in named:
+        for path, part in named_side.sources:
             if part or _is_text(path):
                 return []
-            found.append(_stages(path))
-    return [stage for stage in found[0] if all(stage in stages for stages in found)] if found else []
+            stages_of_sides.append(_stages(path))
+    return [stage for stage in stages_of_sides[0] if all(stage in stages for stages in stages_of_sides)] if stages_of_sides else []
 
 
 def _run(path: Path, part: str, with_samples: bool) -> MeasuredRun:
@@ -208,10 +211,10 @@ def _blocks(path: Path, part: str) -> list[MeasuredRun]:
         return runs
     if part.isdigit() and 1 <= int(part) <= len(runs):
         return [runs[int(part) - 1]]
-    found = [run for run in runs if part.lower() in run.label.lower()]
-    if not found:
+    matching = [run for run in runs if part.lower() in run.label.lower()]
+    if not matching:
         raise UsageError(f"{path} has no block {part!r}; it has {', '.join(run.label for run in runs[:20])}")
-    return found
+    return matching
 
 
 def bench_in(file: Path) -> list[BenchRow]:

@@ -69,7 +69,7 @@ def _same_file(sides: Sequence[Side]) -> Iterator[str]:
 def _named(side: Side) -> str | None:
     """The quantization that its label names, else its model."""
     return quantization(side.label) or next(
-        (found for run in side.runs if (found := quantization(run.setup.get("model", "")))), None
+        (name_part for run in side.runs if (name_part := quantization(run.setup.get("model", "")))), None
     )
 
 
@@ -104,8 +104,8 @@ def _against_bench(sides: Sequence[Side], bench: Sequence[BenchRow]) -> Iterator
         text = (
             f"{side.label} decodes {served:.1f} tok/s for one user, llama-bench {row.tok_per_s:.1f} ({row.test}) with {row.model}"
         )
-        alike = [each for key, each in speeds.items() if key != name and abs(served / each.tok_per_s - 1) <= MOST_SLOWER / 2]
-        closest = min(alike, key=lambda each: abs(served / each.tok_per_s - 1), default=None)
+        alike = [other for key, other in speeds.items() if key != name and abs(served / other.tok_per_s - 1) <= MOST_SLOWER / 2]
+        closest = min(alike, key=lambda other: abs(served / other.tok_per_s - 1), default=None)
         likely = "" if closest is None else f"; it has {closest.tok_per_s:.1f} for {closest.model}: was that file served?"
         yield text + likely
 
@@ -114,7 +114,7 @@ def _is_single_llama(side: Side) -> bool:
     """Whether it is llama.cpp with one request at a time."""
     for run in side.runs:
         names = " ".join((side.label, run.setup.get("server", ""), run.setup.get("model", ""), run.setup.get(_FILE, ""))).lower()
-        if run.concurrency != 1 or not any(each in names for each in ("llama.cpp", "llama-server", "llama-cpp", ".gguf")):
+        if run.concurrency != 1 or not any(name in names for name in ("llama.cpp", "llama-server", "llama-cpp", ".gguf")):
             return False
     return bool(side.runs)
 

@@ -139,9 +139,9 @@ def parse_load(text: str) -> tuple[int, float]:
     """Read `2000x50`: streams, and tokens per second of each. UsageError: another format."""
     streams, _, speed = text.lower().partition("x")
     try:
-        found = int(streams), float(speed or TOK_PER_S)
-        if 0 < found[0] <= MOST_STREAMS and 0 < found[1] <= MOST_TOK_PER_S:
-            return found
+        speeds = int(streams), float(speed or TOK_PER_S)
+        if 0 < speeds[0] <= MOST_STREAMS and 0 < speeds[1] <= MOST_TOK_PER_S:
+            return speeds
     except ValueError:
         pass
     raise UsageError(f"--for must be STREAMSxTOKENS_PER_SECOND, such as 2000x50, got {text!r}")

@@ -122,8 +122,8 @@ class Group:
 
     def percentiles_ms(self, latency: str) -> list[float | None]:
         """`PERCENTILES` of a latency, off by less than 1 %; None with too few values (p99: 100)."""
-        count, found = self.count(latency), quantiles_ms(self.sketches[latency], PERCENTILES)
-        return [value if is_enough(count, p) else None for p, value in zip(PERCENTILES, found, strict=True)]
+        count, quantiles = self.count(latency), quantiles_ms(self.sketches[latency], PERCENTILES)
+        return [value if is_enough(count, p) else None for p, value in zip(PERCENTILES, quantiles, strict=True)]
 
     def add(self, other: Group) -> None:
         """Add another group's requests."""
@@ -178,11 +178,11 @@ class LiveFigures:
         numbers = zip(*(batch.column(name).to_pylist() for name in _NUMBERS), strict=True)
         gaps = batch.column("itl_ms")
         values, offsets = gaps.values.to_numpy(zero_copy_only=False), gaps.offsets.to_numpy()
-        found = []
-        for place, (workload, stage, host, status, warmup, each) in enumerate(zip(*columns, numbers, strict=True)):
+        entries = []
+        for place, (workload, stage, host, status, warmup, number) in enumerate(zip(*columns, numbers, strict=True)):
             if not warmup and status != CANCELLED:
-                found.append(_Ended(GroupKey(workload, stage, host), status, each, values[offsets[place] : offsets[place + 1]]))
-        self._keep(found)
+                entries.append(_Ended(GroupKey(workload, stage, host), status, number, values[offsets[place] : offsets[place + 1]]))
+        self._keep(entries)
 
     def sample(self, phase: str, in_flight: Mapping[GroupKey, int], gauges: Mapping[str, float]) -> None:
         """Note the present phase, the requests in flight, and other gauges, which also become series."""
@@ -200,9 +200,9 @@ class LiveFigures:
         pending, self._pending = self._pending, []
         if not pending:
             return
-        table = np.array([each.numbers for each in pending], float)
+        table = np.array([entry.numbers for entry in pending], float)
         numbers = dict(zip(_NUMBERS, table.T, strict=True))
-        ok = np.array([each.status == OK for each in pending])
+        ok = np.array([entry.status == OK for entry in pending])
         # Of requests that failed no token counts, as in the reports: a refused prompt was never processed.
         for name in _TOKENS:
             numbers[name] = np.where(ok, np.nan_to_num(numbers[name]), 0.0)
@@ -210,8 +210,8 @@ class LiveFigures:
         self._series.add_requests(self._steps_of(numbers["ended_mono_ns"], now_ns), ~ok)
         self._note_lateness(numbers["late_ms"], now_ns)
         places: dict[GroupKey, list[int]] = {}
-        for place, each in enumerate(pending):
-            places.setdefault(each.key, []).append(place)
+        for place, entry in enumerate(pending):
+            places.setdefault(entry.key, []).append(place)
         for key, own in places.items():
             group = self._group(key)
             chosen = np.array(own)
@@ -243,7 +243,7 @@ class LiveFigures:
         return self._groups.setdefault(key, Group())
 
     def _count(self, group: Group, ended: Sequence[_Ended], numbers: Mapping[str, NDArray[np.float64]]) -> None:
-        statuses = Counter(each.status for each in ended)
+        statuses = Counter(entry.status for entry in ended)
         group.completed += statuses.pop(OK, 0)
         group.failures += statuses
         group.prompt_tokens += int(numbers["prompt_tokens"].sum())
@@ -312,7 +312,7 @@ def token_instants_ns(
     ended_ns = numbers["ended_mono_ns"]
     first_ns = numbers["started_mono_ns"] + numbers["ttft_ms"] * NS_PER_MS
     first_ns = np.where(np.isfinite(first_ns), np.minimum(first_ns, ended_ns), ended_ns)
-    lengths = np.array([len(each) for each in gaps_ms])
+    lengths = np.array([len(gaps) for gaps in gaps_ms])
     sums_ms = np.cumsum(np.nan_to_num(np.concatenate(gaps_ms)))
     before = np.concatenate([[0.0], sums_ms])[np.cumsum(lengths) - lengths]  # the sum before each answer's first gap
     since_first_ms = sums_ms - np.repeat(before, lengths)

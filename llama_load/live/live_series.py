@@ -104,7 +104,7 @@ class TimeSeries:
         so_far_s = self.reached_s
         ends_s = np.minimum((steps + 1) * self.width_s, np.ceil(so_far_s))
         widths_s = np.maximum(np.minimum((steps + 1) * self.width_s, so_far_s) - steps * self.width_s, LEAST_WIDTH_S)
-        found: dict[str, Any] = {
+        columns_of_page: dict[str, Any] = {
             "step": steps.tolist(),
             "t_s": ends_s.tolist(),
             "requests_per_s": (ended / widths_s).tolist(),
@@ -113,12 +113,12 @@ class TimeSeries:
         }
         for name, counts in self._sketches.items():
             columns = quantiles_of_rows_ms(counts[steps], PERCENTILES)
-            found |= {f"p{p:g}_{name}_ms": column for p, column in zip(PERCENTILES, columns, strict=True)}
+            columns_of_page |= {f"p{p:g}_{name}_ms": column for p, column in zip(PERCENTILES, columns, strict=True)}
         gauges = {}
         for name, gauge in self._gauges.items():
             pairs = zip(gauge.sums[steps].tolist(), gauge.counts[steps].tolist(), strict=True)
             gauges[name] = [total / count if count else None for total, count in pairs]
-        return found | {"gauges": gauges}
+        return columns_of_page | {"gauges": gauges}
 
     def _reach(self, now_ns: int) -> int:
         """The step of this instant, with steps made wider if there are not enough."""

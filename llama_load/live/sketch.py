@@ -59,9 +59,9 @@ def quantiles_of_rows_ms(counts: NDArray[np.integer], percentiles: Sequence[floa
     row."""
     cumulative = np.cumsum(counts, axis=1, dtype=np.int64)
     totals = cumulative[:, -1]
-    found = []
+    quantiles = []
     for percentile in percentiles:
         ranks = np.maximum(np.ceil(totals * percentile / 100), 1)
         places = np.argmax(cumulative >= ranks[:, None], axis=1)
-        found.append([float(MIDDLES_MS[place]) if total else None for place, total in zip(places, totals, strict=True)])
-    return found
+        quantiles.append([float(MIDDLES_MS[place]) if total else None for place, total in zip(places, totals, strict=True)])
+    return quantiles

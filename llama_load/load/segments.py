@@ -183,7 +183,7 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
     for stage_index, together in _at_one_rate(stages):
         number, stage = first + stage_index, together[0]
         if len(together) > 1:  # one schedule for all: at 1.5/s, windows of one second would each get one request
-            stage = replace(stage, seconds=sum(each.seconds or 0.0 for each in together))
+            stage = replace(stage, seconds=sum(segment.seconds or 0.0 for segment in together))
         rate_rps = stage.rate_rps or 1.0
         ramp = _ramp(model, stage, rate_rps)
         count, seconds = stage.count, stage.seconds
@@ -203,7 +203,7 @@ def _open(model: LoadModel, first: int, stages: tuple[Stage, ...], num_prompts: 
         if scheduled_s[-1] > LONGEST_S:
             raise UsageError(f"at {rate_rps:g} requests per second {count} requests take {scheduled_s[-1]:.3g} s: raise the rate")
         parts.append(begin_s + scheduled_s)
-        ends_s = list(accumulate(each.seconds or 0.0 for each in together[:-1]))
+        ends_s = list(accumulate(segment.seconds or 0.0 for segment in together[:-1]))
         stage_indices.append(stage_index + np.searchsorted(ends_s, scheduled_s, side="right"))
         begin_s += stage.seconds or float(scheduled_s[-1])
     scheduled = np.concatenate(parts)

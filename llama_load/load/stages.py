@@ -140,8 +140,8 @@ def _amount(text: str, amount: str) -> tuple[int | None, float | None]:
 
 def _parted(text: str, sign: str) -> tuple[str, str, str]:
     """str.partition with stripped parts."""
-    before, found, after = text.partition(sign)
-    return before.strip(), found, after.strip()
+    before, separator, after = text.partition(sign)
+    return before.strip(), separator, after.strip()
 
 
 def _wrong(text: str, why: str) -> ValueError:

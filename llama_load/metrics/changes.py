@@ -79,7 +79,7 @@ def find_change(slices: Slices, series: Values, *, has_waits: bool = False) -> C
     if count < FEWEST_SLICES:
         return None
     logs = np.log(series[known])
-    first, last = (each.ravel() for each in np.meshgrid(np.arange(count), np.arange(1, count + 1), indexing="ij"))
+    first, last = (grid.ravel() for grid in np.meshgrid(np.arange(count), np.arange(1, count + 1), indexing="ij"))
     inside = last - first
     allowed = (inside >= SHORTEST) & (count - inside >= SHORTEST)
     first, last, inside = first[allowed], last[allowed], inside[allowed]

@@ -100,17 +100,17 @@ def constancy(seen: Observed) -> Constancy:
     changes: list[Named] = []
     for series in _series(seen):
         judged.append(series.name)
-        found = (find(series.slices, series.levels, has_waits=series.has_waits) for find in (find_change, find_trend))
-        change = next((each for each in found if each is not None), None)
+        candidates = (find(series.slices, series.levels, has_waits=series.has_waits) for find in (find_change, find_trend))
+        change = next((candidate for candidate in candidates if candidate is not None), None)
         if change is not None and _is_confirmed(series, change):
             changes.append(Named(series.name, change))
-    changes.sort(key=lambda each: -each.change.size)
+    changes.sort(key=lambda change: -change.change.size)
     prompts = _prompt_change(seen)
     most = 1.0 if prompts is None else prompts.size**2
-    explained = [each for each in changes if each.change.size <= most]
+    explained = [change for change in changes if change.change.size <= most]
     return Constancy(
         judged,
-        [each for each in changes if each.change.size > most],
+        [change for change in changes if change.change.size > most],
         prompts,
         explained,
         failure_change(seen),
@@ -121,9 +121,11 @@ def constancy(seen: Observed) -> Constancy:
 def _prompt_change(seen: Observed) -> Change | None:
     """The part of the time in which prompts were longer or shorter, as in a data set that is sorted by length."""
     for series in _latency(seen, "prompt tokens", np.where(seen.prompt_tokens > 0, seen.prompt_tokens, np.nan), seen.started_ns):
-        found = (find(series.slices, series.levels) for find in (find_change, find_trend))
-        confirmed = [each for each in found if each is not None and is_confirmed(each, series.values, series.middle_ns)]
-        return max(confirmed, key=lambda each: each.size, default=None)
+        candidates = (find(series.slices, series.levels) for find in (find_change, find_trend))
+        confirmed = [
+            change for change in candidates if change is not None and is_confirmed(change, series.values, series.middle_ns)
+        ]
+        return max(confirmed, key=lambda change: change.size, default=None)
     return None
 
 
@@ -239,7 +241,7 @@ def failure_change(seen: Observed) -> Change | None:
 def _likelihood(failed: Values, of: Values) -> Values:
     """k ln(k / n) + (n - k) ln((n - k) / n), with 0 ln 0 = 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = [np.where(each > 0, each * np.log(each / of), 0.0) for each in (failed, of - failed)]
+        parts = [np.where(number > 0, number * np.log(number / of), 0.0) for number in (failed, of - failed)]
     return np.asarray(parts[0] + parts[1])
 
 
@@ -258,7 +260,7 @@ def cold_start(seen: Observed) -> ColdStart | None:
     if not early.any() or later.sum() < max(8, early.sum()):  # none is early where requests took no time
         return None
     per_token = values / np.maximum(np.nan_to_num(seen.prompt_tokens, nan=1.0), 1.0)
-    for each in (values, per_token):
-        if each[early].max() <= COLD * (each[later].max() + (early.sum() - 1) * np.median(each[later])):
+    for waits in (values, per_token):
+        if waits[early].max() <= COLD * (waits[later].max() + (early.sum() - 1) * np.median(waits[later])):
             return None
     return ColdStart(float(values[early].max()), float(values[later].max()), float(np.median(values[later])), int(early.sum()))

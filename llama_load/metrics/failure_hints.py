@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from llama_load.targets.servers import kind_named
 from llama_load.units import quantity
 
 # llama.cpp rounds a slot's context up to a multiple of this.
@@ -97,15 +98,15 @@ def _context_exceeded(failed: FailedRequests, context: FailureContext) -> str:
     prompt, slot = failed.longest_prompt, context.ctx_per_slot
     if prompt is None or slot is None:
         return "start the server with a larger -c or fewer slots, or shorten the prompts"
+    kind = kind_named(context.backend)
     needed = prompt + (failed.longest_answer or 1)
     needs = f"the longest needs {needed} tokens with its answer"
-    if context.backend == "llama-server" and context.slots_each:
-        each = -(-needed // CONTEXT_STEP) * CONTEXT_STEP
+    if kind.divides_context and context.slots_each:
+        size = -(-needed // CONTEXT_STEP) * CONTEXT_STEP
         slots = quantity(context.slots_each, "slot")
-        of_all = f"-c {each * context.slots_each} or more ({slots} x {each})"
+        of_all = f"-c {size * context.slots_each} or more ({slots} x {size})"
         return f"{needs}, a slot has {slot}: start the server with {of_all}, or shorten the prompts"
-    flag = {"vllm": "--max-model-len", "llama-cpp-python": "--n_ctx"}.get(context.backend or "", "a context of")
-    return f"{needs}, the context has {slot}: start the server with {flag} {needed} or more, or shorten the prompts"
+    return f"{needs}, the context has {slot}: start the server with {kind.context_flag} {needed} or more, or shorten the prompts"
 
 
 def _kv_pool_full(failed: FailedRequests, context: FailureContext) -> str:
@@ -113,17 +114,18 @@ def _kv_pool_full(failed: FailedRequests, context: FailureContext) -> str:
     counts = [count for count in (context.users, context.slots_each) if count is not None]
     if failed.longest_prompt is None or not counts:
         return "the slots share one KV cache: start the server with a larger -c, or lower the load"
-    in_flight, each = min(counts), failed.longest_prompt + (failed.longest_answer or 1)
+    in_flight, length = min(counts), failed.longest_prompt + (failed.longest_answer or 1)
     has = "" if context.ctx_per_slot is None else f", it has {context.ctx_per_slot}"
-    text = f"the slots share one KV cache: {quantity(in_flight, 'request')} of up to {each} tokens need {in_flight * each}{has}"
-    return f"{text}: start the server with -c {in_flight * each} or more, or lower the load"
+    text = f"the slots share one KV cache: {quantity(in_flight, 'request')} of up to {length} tokens need {in_flight * length}{has}"
+    return f"{text}: start the server with -c {in_flight * length} or more, or lower the load"
 
 
 def _first_token_timeout(failed: FailedRequests, context: FailureContext) -> str:
     users, slots = context.users, context.slots
     if users is None or slots is None or users <= slots:
         return "lower the load or raise --first-token-timeout"
-    waited = "" if context.backend != "llama-server" or not failed.without_headers else f", {failed.without_headers} got none"
+    is_shown = kind_named(context.backend).holds_headers and failed.without_headers
+    waited = f", {failed.without_headers} got none" if is_shown else ""
     return f"{users} users on {quantity(slots, 'slot')}{waited}; try -np {users} or a longer --first-token-timeout"
 
 
@@ -168,6 +170,7 @@ _MEANINGS = {
     "no_stream": "no event stream",
     "protocol": "no valid HTTP",
     "too_large": "an answer beyond the size limits",
+    "wrong_answer": "wrong answer",
     "client_timeout": "the locustfile stopped waiting",
     "client_error": "an error in llama-load",
 }
@@ -181,6 +184,7 @@ _HINTS = {
     "cut_off": "see the server's log (llama-cpp-python: --interrupt_requests false)",
     "empty_answer": "the prompt may exceed the context",
     "error_event": "see the message and the server's log",
+    "wrong_answer": "read the answers (--save-texts): the model, its chat template or settings, or the expectation is wrong",
     "no_stream": "see the message; a proxy may compress or replace the answer",
     "protocol": "is this the port of an HTTP server?",
     "client_error": "please report it with the message",

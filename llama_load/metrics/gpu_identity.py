@@ -24,20 +24,20 @@ def distinct(infos: Iterable[tuple[str, Mapping[str, str]]]) -> list[Place]:
     """Each GPU once, by the source that is named first. `infos`: source and labels of each `gpu_info`."""
     known = {Place(source, labels[GPU]): labels for source, labels in infos if GPU in labels}
     whole = {labels[UUID] for labels in known.values() if labels.get(UUID) and not labels.get(MIG)}
-    found: dict[tuple[str, ...], Place] = {}
+    places: dict[tuple[str, ...], Place] = {}
     for place, labels in known.items():
         uuid, instance = labels.get(UUID, ""), labels.get(MIG, "")
         if not (instance and uuid in whole):
-            found.setdefault((uuid, instance) if uuid else place, place)
-    return list(found.values())
+            places.setdefault((uuid, instance) if uuid else place, place)
+    return list(places.values())
 
 
 def gpus_in_use(telemetry: Telemetry) -> list[Place]:
     """The GPUs that the server uses: those with memory of its processes, else those in its CUDA_VISIBLE_DEVICES; all GPUs of a
     source that knows neither, but for boards that another source knows about."""
-    infos = [(each.source, each.labels) for each in telemetry.find("gpu_info") if GPU in each.labels]
-    knowing = {each.source for each in telemetry.find("gpu_in_use")}
-    used = {Place(each.source, each.labels.get(GPU, "")) for each in telemetry.find("gpu_in_use") if each.values.max() > 0}
+    infos = [(series.source, series.labels) for series in telemetry.find("gpu_info") if GPU in series.labels]
+    knowing = {series.source for series in telemetry.find("gpu_in_use")}
+    used = {Place(series.source, series.labels.get(GPU, "")) for series in telemetry.find("gpu_in_use") if series.values.max() > 0}
     decided = {labels[UUID] for source, labels in infos if source in knowing and labels.get(UUID)}
     return distinct(
         (source, labels)

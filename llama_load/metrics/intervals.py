@@ -61,12 +61,12 @@ def slot_grants(arrived: Instants, left: Instants, slots: int) -> Instants:
     arrived + 0 where a slot was free, else when one became free. Two slots, arrivals at 0, 1, 2, the first leaving at 5: 0, 1, 5.
     """
     grants = arrived.copy()
-    held: list[int] = []
+    ends: list[int] = []
     for row in np.argsort(arrived, kind="stable").tolist():
         end = int(left[row])
-        if len(held) < slots:
-            heapq.heappush(held, end)
+        if len(ends) < slots:
+            heapq.heappush(ends, end)
             continue
-        grants[row] = max(int(arrived[row]), held[0])
-        heapq.heapreplace(held, max(end, int(grants[row])))
+        grants[row] = max(int(arrived[row]), ends[0])
+        heapq.heapreplace(ends, max(end, int(grants[row])))
     return grants

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.stage_figures import StageFigures
 
 LEAST_STAGES = 3
-CARRIED_SHARE = 0.9
 
 
 def power(stage: StageFigures) -> float | None:
@@ -17,8 +17,8 @@ def power(stage: StageFigures) -> float | None:
     25 tok/s per user: 5000. Source: Kleinrock's power, throughput / delay (Power and deterministic rules of thumb for
     probabilistic problems in computer communications, 1979).
     """
-    total, each = stage.figures.output_throughput, stage.tok_per_s_per_user
-    return total * each if total and each else None
+    total, per_user = stage.figures.output_throughput, stage.tok_per_s_per_user
+    return total * per_user if total and per_user else None
 
 
 def knee(stages: Sequence[StageFigures]) -> StageFigures | None:
@@ -31,9 +31,9 @@ def knee(stages: Sequence[StageFigures]) -> StageFigures | None:
     if len(known) < LEAST_STAGES:
         return None
     loads = [stage.users if stage.rate_rps is None else stage.rate_rps for _, stage in known]
-    _, best = max(known, key=lambda each: each[0])
+    _, best = max(known, key=lambda entry: entry[0])
     load = best.users if best.rate_rps is None else best.rate_rps
-    numbers = [each for each in loads if each is not None]
+    numbers = [load for load in loads if load is not None]
     return None if load is None or load in (min(numbers), max(numbers)) else best
 
 

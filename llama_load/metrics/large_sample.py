@@ -82,24 +82,24 @@ def _values_at(ranks: Sequence[int], by_upper: NDArray[np.int64], pieces: Pieces
     """The values of these ranks; the smallest has rank 0."""
     below = np.cumsum(by_upper[_UPPERS])
     upper_of = _UPPERS[np.searchsorted(below, ranks, side="right")]
-    wanted = np.unique(upper_of)
+    upper_bins = np.unique(upper_of)
     place_of = np.full(_BINS, -1, dtype=np.int64)
-    place_of[wanted] = np.arange(len(wanted))
-    lowers = np.zeros(len(wanted) * _BINS, dtype=np.int64)
+    place_of[upper_bins] = np.arange(len(upper_bins))
+    lowers = np.zeros(len(upper_bins) * _BINS, dtype=np.int64)
     is_wanted = place_of >= 0
     for values in _known(pieces):
         chosen = values[is_wanted[_upper_bits(values)]]
         bits = chosen.view(np.uint32)
         lowers += np.bincount((place_of[bits >> _HALF] << _HALF) + (bits & (_BINS - 1)), minlength=len(lowers))
-    found = {}
+    value_of_rank = {}
     for rank, upper in zip(ranks, upper_of.tolist(), strict=True):
         own = lowers[place_of[upper] << _HALF :][:_BINS]
         order = slice(None) if upper < _BINS // 2 else slice(None, None, -1)
         within = rank - int(below[upper == _UPPERS][0] - by_upper[upper])
         lower = int(np.searchsorted(np.cumsum(own[order]), within, side="right"))
         bits = (upper << _HALF) + (lower if upper < _BINS // 2 else _BINS - 1 - lower)
-        found[rank] = float(np.uint32(bits).view(np.float32))
-    return found
+        value_of_rank[rank] = float(np.uint32(bits).view(np.float32))
+    return value_of_rank
 
 
 def _known(pieces: Pieces) -> Iterable[Float32s]:

@@ -26,9 +26,8 @@ from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 from llama_load.observed.sent_before import SentBefore
 from llama_load.observed.server_counters import ServerCounters
+from llama_load.targets.apis import NOT_CACHED, WITH_TEMPLATE
 
-CHAT, EMBEDDINGS, RERANK = "chat", "embeddings", "rerank"
-NOT_CACHED = (EMBEDDINGS, RERANK)  # servers keep nothing of their prompts
 # Without a chat template a prompt begins with one special token at most.
 BEGIN_TOKENS = 1
 # A shared prefix is tokenized alone. In a prompt some more tokens may match: at the border of its last word, and up to the end of
@@ -109,7 +108,7 @@ class PromptTable:
         self.is_meant = (turn >= 2) | np.array([tokens is None for tokens in shared], dtype=np.bool_)
         self.judged = self.answered & ~self.is_meant
         heads = (
-            evidence.head_tokens.get(host, 0) if at == CHAT else BEGIN_TOKENS
+            evidence.head_tokens.get(host, 0) if at in WITH_TEMPLATE else BEGIN_TOKENS
             for host, at in zip(self.hosts, endpoints, strict=True)
         )
         slack = [_with_slack(tokens or 0, estimated=evidence.estimated) for tokens in shared]
@@ -145,12 +144,12 @@ class PromptTable:
 
     def _find_earlier(self) -> NDArray[np.int64]:
         first: dict[tuple[object, str], int] = {}
-        found = np.full(len(self.digests), -1, dtype=np.int64)
+        earlier = np.full(len(self.digests), -1, dtype=np.int64)
         for row in self.order:
             if self.digests[row] is not None:
                 before = first.setdefault((self.caches[row], self.digests[row]), int(row))
-                found[row] = -1 if before == row else before
-        return found
+                earlier[row] = -1 if before == row else before
+        return earlier
 
 
 def named(indices: Sequence[int]) -> str:
@@ -185,14 +184,14 @@ def _reported(prompts: PromptTable) -> list[Check]:
     cached = np.maximum(0, np.nan_to_num(prompts.cached) - prompts.allowed)
     tokens = np.maximum(0, prompts.tokens - prompts.allowed)
     mostly = rows & (cached > tokens / 2)
-    count, total, found = int(rows.sum()), float(tokens[rows].sum()), float(cached[rows].sum())
+    count, total, hits = int(rows.sum()), float(tokens[rows].sum()), float(cached[rows].sum())
     ratio = float(mostly.sum()) / count if count else None
-    share = found / total if total else None
+    share = hits / total if total else None
     text = f"{int(mostly.sum())} of {count} prompts came mostly from the cache"
     if mostly.any():
         text += f" ({prompts.named(mostly)})"
-    all_text = f"{int(found)} of {int(total)} prompt tokens came from the cache"
-    if (allowed := int(np.nansum(prompts.cached[rows])) - int(found)) > 0:
+    all_text = f"{int(hits)} of {int(total)} prompt tokens came from the cache"
+    if (allowed := int(np.nansum(prompts.cached[rows])) - int(hits)) > 0:
         all_text += f", besides {allowed} of chat templates and shared prefixes, which may"
     if share is not None and share > LIMITS["cached_token_ratio"].limit:
         all_text += f" ({prompts.named(rows & (cached > 0))})"
@@ -205,11 +204,11 @@ def _silent(prompts: PromptTable, rows: NDArray[np.bool_], evidence: CacheEviden
     if stage is not None:
         counters = evidence.stage_counters[stage] if stage < len(evidence.stage_counters) else None
     again = rows & prompts.generates & (prompts.earlier >= 0)
-    if counters is not None and not prompts.is_reported.any() and (found := _counted(prompts, counters)) is not None:
+    if counters is not None and not prompts.is_reported.any() and (counted := _counted(prompts, counters)) is not None:
         text = "answers report no cached tokens; the server's counters do"
         if again.any():
             text += f"; {int(again.sum())} of {int(rows.sum())} prompts were sent before in this run ({prompts.named(again)})"
-        return [_unknown(text), found]
+        return [_unknown(text), counted]
     unknown = _unknown("the server does not report cached prompt tokens")
     if evidence.is_off:
         return [unknown]
@@ -247,9 +246,11 @@ def _counted(prompts: PromptTable, counters: ServerCounters) -> Check | None:
             name, None, f"{hits} of {queries} prompt tokens came from the server's cache; how many are allowed to is unknown"
         )
     allowed = float(may.sum())
-    total, found = max(0.0, queries - allowed), max(0.0, hits - allowed - counters.error("cache_hits"))
-    value = found / total if total else None
+    total, unexpected = max(0.0, queries - allowed), max(0.0, hits - allowed - counters.error("cache_hits"))
+    value = unexpected / total if total else None
     text = f"{hits} of {queries} prompt tokens came from the server's prefix cache, by its counters"
+    if counters.external_hits:
+        text += f" ({counters.external_hits} of them from a cache outside of the engine)"
     if allowed:
         text += f"; {min(int(allowed), hits)} of them are allowed (chat template, shared prefixes, later turns)"
     if value is not None and value > LIMITS[name].limit:

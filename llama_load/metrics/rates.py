@@ -39,8 +39,8 @@ def _event_times_ns(streamed: Records) -> tuple[NDArray[np.int64], NDArray[np.fl
 
     counts, _, ended_ns = gap_times(streamed)
     tokens = streamed.numbers("output_tokens")
-    each = np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1)
-    weights = np.concatenate((each, np.ones(len(ended_ns)) if (each == 1).all() else np.repeat(each, counts)))
+    per_event = np.where(np.isnan(tokens), counts + 1, tokens) / (counts + 1)
+    weights = np.concatenate((per_event, np.ones(len(ended_ns)) if (per_event == 1).all() else np.repeat(per_event, counts)))
     reported = streamed.column("event_tokens").combine_chunks()
     sizes = np.asarray(reported.value_lengths().to_numpy(zero_copy_only=False), dtype=np.float64)
     placed = sizes == counts + 1  # NaN (a null list) is no match
@@ -82,7 +82,7 @@ def vllm_peak_output(ok: Records) -> float | None:
     if not len(streamed):
         return None
     begun_ns = int(ok.instants("started_mono_ns").min())
-    found: dict[int, float] = {}
+    per_second: dict[int, float] = {}
     for events_ns, weights in token_times_ns(streamed):
         seconds = ((events_ns - begun_ns) / NS_PER_S).astype(np.int64)  # exact for 48 days, in half the time of //
         first = int(seconds.min())
@@ -91,8 +91,8 @@ def vllm_peak_output(ok: Records) -> float | None:
         else:
             present, seconds = np.arange(first, int(seconds.max()) + 1), seconds - first
         for second, tokens in zip(present.tolist(), np.bincount(seconds, weights=weights).tolist(), strict=True):
-            found[second] = found.get(second, 0.0) + tokens
-    return max(found.values())
+            per_second[second] = per_second.get(second, 0.0) + tokens
+    return max(per_second.values())
 
 
 def _add(sums: NDArray[np.float64], places: NDArray[np.floating[Any]], weights: NDArray[np.float64]) -> None:
@@ -101,8 +101,8 @@ def _add(sums: NDArray[np.float64], places: NDArray[np.floating[Any]], weights: 
         return
     whole = places.astype(np.int64)
     first = int(whole.min())
-    found = np.bincount(whole - first, weights=weights)[: len(sums) - first]
-    sums[first : first + len(found)] += found
+    counts = np.bincount(whole - first, weights=weights)[: len(sums) - first]
+    sums[first : first + len(counts)] += counts
 
 
 def vllm_peak_in_flight(ok: Records) -> int:

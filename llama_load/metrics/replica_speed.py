@@ -51,13 +51,13 @@ def replica_difference(ok: Records, hosts: Sequence[str]) -> ReplicaDifference |
     started = ok.instants("started_mono_ns")
     slices = {name: _ratios(values, replica, started, len(hosts)) for name, values in latencies.items()}
     compared = {name: ratios for name, ratios in slices.items() if ratios is not None}
-    found = []
+    differences = []
     for name, ratios in compared.items():
         for number, host in enumerate(hosts):
             own = ratios[:, number]
             is_sure = _chance(own) * len(hosts) * len(compared) <= CHANCE
-            found.append(ReplicaDifference(host, name, float(np.exp(np.median(own))), is_sure))
-    return max(found, key=lambda each: (each.is_sure, each.size), default=None)
+            differences.append(ReplicaDifference(host, name, float(np.exp(np.median(own))), is_sure))
+    return max(differences, key=lambda difference: (difference.is_sure, difference.size), default=None)
 
 
 def _ratios(
@@ -75,11 +75,18 @@ def _ratios(
     rows = []
     for part in range(slices):
         own = [
-            np.median(values[(number == part) & (replica == each)]) if ((number == part) & (replica == each)).any() else np.nan
-            for each in range(count)
+            np.median(values[(number == part) & (replica == replica_number)])
+            if ((number == part) & (replica == replica_number)).any()
+            else np.nan
+            for replica_number in range(count)
         ]
         if not np.isnan(own).any():
-            rows.append([math.log(own[each] / np.median([*own[:each], *own[each + 1 :]])) for each in range(count)])
+            rows.append(
+                [
+                    math.log(own[replica_number] / np.median([*own[:replica_number], *own[replica_number + 1 :]]))
+                    for replica_number in range(count)
+                ]
+            )
     return np.array(rows) if rows else None
 
 

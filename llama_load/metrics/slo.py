@@ -55,8 +55,8 @@ def meets(ok: Records, slos: tuple[Slo, ...]) -> int | None:
     """How many successful requests meet every objective; None if a metric was not measured. Goodput is this / duration, in 1/s."""
     good = np.ones(len(ok), dtype=np.bool_)
     for slo in slos:
-        each = met(ok, slo)
-        if each is None:
+        is_met = met(ok, slo)
+        if is_met is None:
             return None
-        good &= each
+        good &= is_met
     return int(good.sum())

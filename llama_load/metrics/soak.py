@@ -71,7 +71,7 @@ def soak(seen: Observed, memory: Mapping[str, Series]) -> Soak | None:
             drifts.append(_drift(name, "ms", _middles(slices), levels))
     drifts.append(_drift(THROUGHPUT, "tok/s", _middles(slices), tokens_per_s(seen, slices)))
     drifts += [_drift(name, "MiB", *_medians(slices, series)) for name, series in memory.items()]
-    return Soak(hours, [each for each in drifts if each is not None], failure_change(seen))
+    return Soak(hours, [drift for drift in drifts if drift is not None], failure_change(seen))
 
 
 def _drift(name: str, unit: str, hours: Values, levels: Values) -> Drift | None:

@@ -48,11 +48,11 @@ def limit_text(check: Check) -> str:
 
 def arranged(checks: Sequence[Check]) -> list[Statement]:
     """The six statements in their order, each with its checks. Information belongs to none (see `remarks`)."""
-    found = []
+    statements = []
     for name, text in STATEMENTS.items():
         own = sorted((check for check in checks if check.statement == name), key=lambda check: MARKS.index(mark(check)) != 1)
-        found.append(Statement(name, text, own))
-    return found
+        statements.append(Statement(name, text, own))
+    return statements
 
 
 def remarks(checks: Sequence[Check]) -> list[Check]:

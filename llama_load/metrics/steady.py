@@ -117,7 +117,7 @@ def steady_part(
             last = int(edges[shift.at])
             shift_ns = int(at_ns[last])
         elif (change := _differing(started_ns[first:last], ended_ns[first:last], values[first:last])) is not None:
-            begin, end = (int(each) for each in np.searchsorted(at_ns, change))
+            begin, end = (int(index) for index in np.searchsorted(at_ns, change))
             if begin <= first and end <= len(at_ns) // 2:
                 first = end
             else:
@@ -132,10 +132,10 @@ def steady_part(
 
 
 def _growing(scheduled_ns: Instants, ended_ns: Instants) -> SteadyPart | None:
-    found = backlog(scheduled_ns, ended_ns)
-    if found is None or found.deficit <= found.limit:
+    queue = backlog(scheduled_ns, ended_ns)
+    if queue is None or queue.deficit <= queue.limit:
         return None
-    return SteadyPart(NONE, f"the backlog grew by {found.growth} of {found.arrivals} arrivals")
+    return SteadyPart(NONE, f"the backlog grew by {queue.growth} of {queue.arrivals} arrivals")
 
 
 def _differing(started_ns: Instants, ended_ns: Instants, values: Values) -> tuple[int, int] | None:

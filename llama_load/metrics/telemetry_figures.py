@@ -10,7 +10,8 @@ from llama_load.metrics.gpu_identity import Place, gpus_in_use, vram_series
 from llama_load.observed.telemetry_names import HOST, LOG, OWN, UP, UUID
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.observed.window import Window
-from llama_load.units import decimals_of, quantity
+from llama_load.tables.numbers import decimals_of
+from llama_load.units import quantity
 
 MIB = 1 << 20
 # A source that did not answer for a shorter part of the measurement has no note.
@@ -97,11 +98,11 @@ def telemetry_figures(measured: Measured) -> TelemetryFigures:
 
 def mean(series: Series, measured: Measured) -> float | None:
     """Mean of a gauge over all windows, weighted by their lengths."""
-    found = [(value, window.seconds) for window in measured.windows if (value := series.mean(window)) is not None]
-    seconds = sum(length for _, length in found)
+    means = [(value, window.seconds) for window in measured.windows if (value := series.mean(window)) is not None]
+    seconds = sum(length for _, length in means)
     if seconds <= 0:
-        return found[0][0] if found else None
-    return sum(value * length for value, length in found) / seconds
+        return means[0][0] if means else None
+    return sum(value * length for value, length in means) / seconds
 
 
 def peak(series: Series, measured: Measured) -> float | None:
@@ -145,8 +146,8 @@ def _gpu(measured: Measured, place: Place) -> GpuFigures:
     telemetry = measured.telemetry
 
     def of(function: Callable[[Series, Measured], float | None], metric: str, unit: float = 1.0) -> float | None:
-        found = telemetry.find(metric, source, gpu=gpu)
-        value = function(found[0], measured) if found else None
+        series = telemetry.find(metric, source, gpu=gpu)
+        value = function(series[0], measured) if series else None
         return None if value is None else value / unit
 
     vram = vram_series(telemetry, source, gpu)
@@ -227,9 +228,9 @@ def joules(measured: Measured) -> float | None:
     """Energy in the windows, J: of the meters (--power-command, here and on scraped machines) if there are any, else of the GPUs in
     use. Idle power and failed requests are included."""
     counters, powers = measured.telemetry.find("power_joules_total"), measured.telemetry.find("power_watts")
-    counted = {each.source for each in counters}
-    metered = [increase(each, measured) for each in counters]
-    metered += [_area(each, measured) for each in powers if each.source not in counted]
+    counted = {counter.source for counter in counters}
+    metered = [increase(counter, measured) for counter in counters]
+    metered += [_area(power, measured) for power in powers if power.source not in counted]
     return _sum(metered) if metered else _boards_joules(measured)
 
 
@@ -287,11 +288,11 @@ def decode_cost_per_million_output_tokens(measured: Measured) -> float | None:
 
 def _growth_per_s(measured: Measured, metric: str, source: str | None = None) -> float | None:
     """Of a source, or the sum of all."""
-    return _ratio(_sum([increase(each, measured) for each in measured.telemetry.find(metric, source)]), measured.seconds)
+    return _ratio(_sum([increase(series, measured) for series in measured.telemetry.find(metric, source)]), measured.seconds)
 
 
 def _peak_mib(measured: Measured, metric: str, source: str | None = None) -> float | None:
-    return _ratio(_sum([peak(each, measured) for each in measured.telemetry.find(metric, source)]), MIB)
+    return _ratio(_sum([peak(series, measured) for series in measured.telemetry.find(metric, source)]), MIB)
 
 
 def host_cpu_cores(measured: Measured) -> float | None:
@@ -391,12 +392,12 @@ def _lost(measured: Measured) -> list[str]:
     own = measured.telemetry.find(UP, OWN)
     if own and not all(map(own[0].covers, measured.windows)):
         return ["the process that samples telemetry did not run during the whole measurement"]
-    found = []
+    sentences = []
     for series in (*measured.telemetry.find(UP), *measured.telemetry.find("gpu_up")):
         name = f"GPU {series.labels['gpu']} of {series.source}" if "gpu" in series.labels else series.source
         answered = mean(series, measured)
         if answered is not None and answered < 1 - LOST_RATIO:
-            found.append(f"{name} did not answer for {(1 - answered) * measured.seconds:.1f} of {measured.seconds:.1f} s")
+            sentences.append(f"{name} did not answer for {(1 - answered) * measured.seconds:.1f} of {measured.seconds:.1f} s")
         elif answered is None and not all(map(series.covers, measured.windows)):
-            found.append(f"{name} was not sampled during the whole measurement")
-    return found
+            sentences.append(f"{name} was not sampled during the whole measurement")
+    return sentences

@@ -183,8 +183,8 @@ def _of_host(records: Records, slots: int | None) -> dict[str, Durations]:
     gaps = _gaps(records, prefills)
     queue_ms, e2el_ms = records.numbers("client_queue_ms"), records.numbers("e2el_ms")
     parts = {"client_queue": np.where(spans.counts, queue_ms, np.nan)}
-    found = _before_the_answer(spans, prefills, slots) | _answer(spans, prefills, gaps["shared_gap_ms"] * NS_PER_MS)
-    for key, (known, ns) in found.items():
+    known_parts = _before_the_answer(spans, prefills, slots) | _answer(spans, prefills, gaps["shared_gap_ms"] * NS_PER_MS)
+    for key, (known, ns) in known_parts.items():
         parts[key] = np.where(known & spans.counts, ns / NS_PER_MS, np.nan)
     total_ms = np.where(spans.counts, e2el_ms + np.nan_to_num(queue_ms), np.nan)
     rest = total_ms.copy()

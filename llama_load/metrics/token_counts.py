@@ -61,7 +61,7 @@ def count_gaps(records: Records, counters: ServerCounters | None) -> list[CountG
     more = np.maximum(0.0, tokens - events - _without_event(records))
     more[_placed(records)] = 0.0
     less = np.maximum(0.0, events - records.numbers("merged_events") - tokens)
-    found = []
+    gaps = []
     for name in names:
         rows = counted & np.array([host == name for host in hosts], dtype=np.bool_)
         several = _text_of_several(records, rows)
@@ -70,10 +70,10 @@ def count_gaps(records: Records, counters: ServerCounters | None) -> list[CountG
         is_confirmed = records.has("server_predict_ms")[rows].all() or _confirmed(records, counters)
         fewer = float(np.nan_to_num(np.where(rows, less, 0.0)).sum()) > gap.sum() / 2
         falls_back = ratio > LIMITS[LIMIT].limit and (fewer or not is_confirmed)
-        found.append(
+        gaps.append(
             CountGap(name, int(rows.sum()), int(tokens[rows].sum()), int(events[rows].sum()), ratio, gap > 0, falls_back, several)
         )
-    return found
+    return gaps
 
 
 def as_seen(records: Records, gaps: Sequence[CountGap]) -> Records:

@@ -200,7 +200,7 @@ def slope_interval(x: Values, y: Values, *, resamples: int = 300, seed: int = 0)
     rows = (begins[:, :, None] + np.arange(length)).reshape(resamples, -1)[:, :n] % n
     first, second = np.triu_indices(n, 1)
     steps = x[second] - x[first]
-    drawn = [np.median((each[second] - each[first]) / steps) for each in residuals[rows]]
+    drawn = [np.median((block[second] - block[first]) / steps) for block in residuals[rows]]
     lags = np.arange(1, length)
     kept, whole = 1 + 2 * float(((1 - lags / length) * r**lags).sum()), (1 + r) / (1 - r)
     half = 1.15 * _t975(max(2.0, n / whole - 2)) * float(np.std(drawn)) * math.sqrt(whole / kept * n / (n - 2))

@@ -102,11 +102,11 @@ def stage_checks(evidence: Evidence) -> list[Check]:
 
 
 def _of_each(evidence: Evidence) -> list[Check]:
-    found: list[Check] = []
+    checks: list[Check] = []
     for check in _OF_EACH:
         result = check(evidence)
-        found += [result] if isinstance(result, Check) else result
-    return found
+        checks += [result] if isinstance(result, Check) else result
+    return checks
 
 
 def _headline(words: Sequence[str], bad: Sequence[Check]) -> str:

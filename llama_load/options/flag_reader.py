@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from llama_load.options.flag import Flag
 from llama_load.options.flags import FLAGS, MOST
 
 Parsed = TypeVar("Parsed")
@@ -32,6 +33,10 @@ class FlagReader:
         value = self.raw[name] or []
         parts = value if isinstance(value, list | tuple) else str(value).splitlines()
         return [word for part in parts for word in (part.split() if words else [part.strip()]) if word]
+
+    def texts(self, flag: Flag) -> list[str]:
+        """The values of a flag that are not empty: the lines of a repeated one, else at most one."""
+        return self.lines(flag.dest) if flag.repeated else [text] if (text := self.text(flag.dest)) else []
 
     def switch(self, name: str) -> bool:
         """A flag without a value."""

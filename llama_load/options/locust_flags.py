@@ -1,13 +1,52 @@
-"""Locust's own flags, where ours depend on them: -u, -r and -t."""
+"""Locust's own flags, where ours depend on them: -u, -r and -t, read from texts as Locust reads them, and their conflicts."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.load.segments import LONGEST_S
-from llama_load.options.flags import MOST_USERS
+from llama_load.options.flags import MOST_USERS, OF_LOCUST
 from llama_load.options.options import RunOptions
+
+_TIME = re.compile(r"(?=\d)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?|(\d+)")
+
+
+def time_s(text: str) -> float | None:
+    """Seconds of Locust's run times: 90s, 5m, 1h30m, 20; None for other texts."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    hours, minutes, seconds, plain = (int(part or 0) for part in match.groups())
+    return 3600.0 * hours + 60 * minutes + seconds + plain
+
+
+def _time_s(text: str) -> float:
+    if (seconds := time_s(text)) is None:
+        raise ValueError(text)
+    return seconds
+
+
+_READERS: Mapping[str, tuple[Callable[[str], float], str]] = {
+    "num_users": (int, "a whole number of at least 1"),
+    "spawn_rate": (float, "a number of users a second"),
+    "run_time": (_time_s, "a time such as 90s, 10m or 1h30m"),
+}
+
+
+def read_locust_flags(texts: Mapping[str, str | None], faults: list[str]) -> dict[str, Any]:
+    """The values of -u, -r and -t by their names on the parsed options; None where they are not given or cannot be read."""
+    values: dict[str, Any] = dict.fromkeys(_READERS)
+    for flag in OF_LOCUST:
+        if flag.dest in _READERS and (text := texts.get(flag.dest)):
+            read, what = _READERS[flag.dest]
+            try:
+                values[flag.dest] = read(text)
+            except (ValueError, OverflowError):
+                faults.append(f"{flag.name} must be {what}, got {text!r}")
+    return values
 
 
 def impossible_values(options: Any) -> list[str]:

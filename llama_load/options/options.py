@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from llama_load.errors import UsageError
-from llama_load.foreign_text import keep_secret, secrets_in
+from llama_load.foreign_text import keep_secret
+from llama_load.languages import ENGLISH, LANGUAGES
 from llama_load.load.segments import LONGEST_S, LoadModel
-from llama_load.options.flag import SECRETS, Kind
+from llama_load.options.flag import Kind, Role
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
     FLAGS,
@@ -21,25 +21,24 @@ from llama_load.options.flags import (
     MOST_REQUESTS,
     MOST_TOKENS,
     MOST_USERS,
-    without_secret_values,
 )
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
 from llama_load.options.result_flags import AUTO, CANCEL, CLIENT_PRIORITIES, WAIT
+from llama_load.options.secret_flags import read_headers, secret_values, without_secret_values
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
-from llama_load.reports.translations import ENGLISH, LANGUAGES
+from llama_load.targets.apis import APIS, CHAT, OFFERED
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
-from llama_load.targets.body import CHAT, ENDPOINTS, PATHS, BodyOptions
-from llama_load.targets.target import BACKENDS
-from llama_load.users.request_headers import is_secret_header
+from llama_load.targets.body import BodyOptions
+from llama_load.targets.servers import KINDS
+from llama_load.users.request_headers import Headers
 from llama_load.users.session import Dialogue
 from llama_load.wire.request import Timeouts
 from llama_load.wire.tls import TlsOptions
 from llama_load.workloads.prompt import Traffic
 
 LONGEST_FAULT = 300  # characters
-HEADER = "header"
 MOST_RETRIES = 1000
 
 
@@ -69,12 +68,16 @@ class RunOptions:
     endpoint: str
     max_tokens: int | None
     temperature: float | None
+    same_answer: bool  # prompts are sent alone and under load, to compare the answers
+    json_schema: Path | None
+    grammar: Path | None
+    structured_output_ratio: float  # share of the requests with either
     ignore_eos: bool
     cache_prompt: bool | None
     bust_prefix_cache: bool
     kv_pool: int | None
     extra_body: dict[str, Any]
-    headers: tuple[tuple[str, str], ...]
+    headers: Headers
     tls: TlsOptions
     run_dir: Path | None
     label: str | None
@@ -120,6 +123,8 @@ def read_options(namespace: Any) -> RunOptions:
     text, lines, switch, number = flags.text, flags.lines, flags.switch, flags.number
     chosen, switched = flags.chosen, flags.switched
     tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
+    schema, grammar = text("json_schema"), text("grammar")
+    faults += _form_conflicts(flags, schema, grammar)
     given_seed = number("seed", int, -(2**63), most=2**63 - 1)
     seed = given_seed or 0
     load = read_load(flags, seed)
@@ -141,18 +146,22 @@ def read_options(namespace: Any) -> RunOptions:
         trace=Path(trace) if trace else None,
         speed=number("speed", float, 0, above=True) or 1.0,
         models=_models(text("model"), faults),
-        backend=chosen("backend", BACKENDS),
+        backend=chosen("backend", tuple(KINDS)),
         balance=chosen("balance", BALANCES) or ROUND_ROBIN,
         connection_reuse=switched("connection_reuse"),
         endpoint=_endpoint(text("endpoint"), faults),
         max_tokens=number("max_tokens", int, 1, most=MOST_TOKENS),
-        temperature=number("temperature", float, 0),
+        temperature=0.0 if switch("same_answer") else number("temperature", float, 0),
+        same_answer=switch("same_answer"),
+        json_schema=Path(schema) if schema else None,
+        grammar=Path(grammar) if grammar else None,
+        structured_output_ratio=1.0 if (ratio := number("structured_output_ratio", float, 0, most=1)) is None else ratio,
         ignore_eos=switch("ignore_eos"),
-        cache_prompt=switched("cache_prompt"),
+        cache_prompt=False if switch("same_answer") else switched("cache_prompt"),
         kv_pool=number("kv_pool", int, 1),
         bust_prefix_cache=switch("bust_prefix_cache"),
         extra_body=_extra_body(text("extra_body"), faults),
-        headers=_headers(lines(HEADER), text("api_key"), faults),
+        headers=read_headers(lines("header"), faults) + _authorization(text("api_key"), faults),
         tls=TlsOptions(_readable(text("ca_file"), faults), switch("insecure")),
         run_dir=Path(run_dir) if run_dir else None,
         label=text("label"),
@@ -182,33 +191,28 @@ def read_options(namespace: Any) -> RunOptions:
     return options
 
 
+def _form_conflicts(flags: FlagReader, schema: str | None, grammar: str | None) -> Iterator[str]:
+    if schema and grammar:
+        yield "--json-schema and --grammar conflict: an answer can follow only one"
+    if not (schema or grammar) and flags.number("structured_output_ratio", float, 0, most=1) not in (None, 1.0):
+        yield "--structured-output-ratio needs --json-schema or --grammar"
+    if (schema or grammar) and flags.switch("ignore_eos"):
+        yield "--ignore-eos conflicts with --json-schema and --grammar: an answer that follows one must be able to end"
+
+
 def _short(fault: str) -> str:
     """The message, with the middle of a long value left out."""
     return fault if len(fault) <= LONGEST_FAULT else f"{fault[: LONGEST_FAULT // 2]} … {fault[-LONGEST_FAULT // 2 :]}"
 
 
-def secret_values(flags: FlagReader, *, for_servers: bool = False) -> list[str]:
-    """The values of secret flags, of headers that are not harmless, and of JSON fields with names of secrets.
-    `for_servers`: only those that go to the servers under test."""
-    kinds = {Kind.SERVER_KEY} if for_servers else SECRETS
-    names = [flag.dest for flag in FLAGS if flag.kind in kinds and flag.dest != HEADER]
-    keys = [value for name in names if (value := flags.text(name))]
-    headers = [value for name, value in _headers(flags.lines(HEADER), None, []) if is_secret_header(name, value)]
-    places = [] if for_servers else _passwords(flags.text("upload") or "")
-    return keys + headers + places + secrets_in(_extra_body(flags.text("extra_body"), []))
-
-
-def _passwords(url: str) -> list[str]:
-    """The password in a URL, as it is written and as it is sent."""
-    found = url.partition("://")[2].partition("/")[0].rpartition("@")[0].partition(":")[2]
-    return [found, unquote(found)] if found else []
-
-
 def _given(flags: FlagReader) -> dict[str, Any]:
     """Every flag that changes what is measured, as given, without secrets."""
-    given = {flag.dest: flags.raw[flag.dest] for flag in FLAGS if not (flag.secret or flag.reports_only)}
-    body = flags.text("extra_body")
-    return given if body is None else given | {"extra_body": without_secret_values(body)}
+    given: dict[str, Any] = {}
+    for flag in FLAGS:
+        if not flag.secret and not flag.role & (Role.NAME | Role.REPORT):
+            text = flags.text(flag.dest) if flag.kind is Kind.JSON else None
+            given[flag.dest] = flags.raw[flag.dest] if text is None else without_secret_values(text)
+    return given
 
 
 def _address(given: str | None, faults: list[str]) -> tuple[str, int] | None:
@@ -255,31 +259,17 @@ def _extra_body(given: str | None, faults: list[str]) -> dict[str, Any]:
     return value
 
 
-def _headers(given: list[str], api_key: str | None, faults: list[str]) -> tuple[tuple[str, str], ...]:
-    headers = []
-    for line in given:
-        separator = min((sign for sign in ":=" if sign in line), key=line.index, default=":")  # vLLM writes NAME=VALUE
-        name, found, value = line.partition(separator)
-        sendable = line.isascii() and line.isprintable()
-        if not found or not is_header_name(name) or not sendable:
-            got = f"{name.strip()!r} with a value that cannot be sent" if found and is_header_name(name) else "something else"
-            faults.append(f"--header must look like 'Name: value', in ASCII, got {got} (not shown, it may hold a key)")
-        headers.append((name.strip(), value.strip()))
-    if api_key is not None:
-        if not (api_key.isascii() and api_key.isprintable()):
-            faults.append("--api-key contains characters that cannot be sent in a header")
-        headers.append(("Authorization", f"Bearer {api_key}"))
-    return tuple(headers)
-
-
-def is_header_name(name: str) -> bool:
-    """Whether a text is an HTTP token, as header names must be."""
-    return re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name.strip(), re.ASCII) is not None
+def _authorization(api_key: str | None, faults: list[str]) -> Headers:
+    if api_key is None:
+        return ()
+    if not (api_key.isascii() and api_key.isprintable()):
+        faults.append("--api-key contains characters that cannot be sent in a header")
+    return (("Authorization", f"Bearer {api_key}"),)
 
 
 def _endpoint(given: str | None, faults: list[str]) -> str:
-    named = {path: name for name, path in PATHS.items()}
-    name = named.get(given or CHAT, given or CHAT)
-    if name not in ENDPOINTS:
-        faults.append(f"--endpoint must be one of {', '.join(ENDPOINTS)}, got {given!r}")
+    named = {api.path: name for name, api in APIS.items()}
+    name = named.get(given or CHAT.name, given or CHAT.name)
+    if name not in OFFERED:
+        faults.append(f"--endpoint must be one of {', '.join(OFFERED)}, got {given!r}")
     return name

@@ -83,10 +83,10 @@ def save(calibration: Calibration) -> Path:
 def last_calibration() -> Calibration | None:
     """The last calibration of this machine; None without one."""
     try:
-        found = msgspec.json.decode(_path().read_bytes(), type=Calibration)
+        calibration = msgspec.json.decode(_path().read_bytes(), type=Calibration)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return found if found.machine == platform.node() and found.cores == os.cpu_count() else None
+    return calibration if calibration.machine == platform.node() and calibration.cores == os.cpu_count() else None
 
 
 def _path() -> Path:

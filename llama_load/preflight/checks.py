@@ -10,8 +10,8 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.options.result_flags import AUTO
 from llama_load.run_folder import Manifest, PreflightRow
-from llama_load.targets.body import WITH_TEMPLATE
-from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, TRAITS, Target
+from llama_load.targets.apis import Api
+from llama_load.targets.target import TRAITS, Target
 from llama_load.units import quantity
 from llama_load.users.beginning import RUN_DIGITS
 from llama_load.wire.limits import Limits
@@ -56,11 +56,11 @@ class Budget:
         return None if self.context is None else max(0, self.context - self.need(0, output_tokens))
 
 
-def slot_budget(targets: Sequence[Target], endpoint: str, *, max_tokens: int | None = None, prefix_tokens: int = 0) -> Budget:
+def slot_budget(targets: Sequence[Target], api: Api, *, max_tokens: int | None = None, prefix_tokens: int = 0) -> Budget:
     """The smallest budget of all replicas."""
     contexts = [target.ctx_per_slot for target in targets if target.ctx_per_slot is not None]
     template = 0
-    if endpoint in WITH_TEMPLATE:
+    if api.has_template:
         known = [target.template_tokens for target in targets]
         template = max(GUESSED_TEMPLATE_TOKENS if tokens is None else tokens for tokens in known)
     return Budget(min(contexts, default=None), prefix_tokens + template, max_tokens, template)
@@ -87,17 +87,16 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
     models = [_loads(target) for target in targets if target.load_s] or [first.model or "the server lists none"]
     rows += [PreflightRow("model", text) for text in models]
     if known := [target.slots for target in targets if target.slots is not None]:
-        each = -(-(users or 1) // len(targets))
-        waiting = sum(max(0, each - slots) for slots in known)
+        per_target = -(-(users or 1) // len(targets))
+        waiting = sum(max(0, per_target - slots) for slots in known)
         row = PreflightRow("slots", " + ".join(map(str, known)))
         if users is not None and waiting:
             waits = quantity(waiting, "waits", "wait")
             queue = f"{quantity(users, 'concurrent request')}: up to {waits} in the server's queue"
             row = PreflightRow("slots", f"{row.value} for {queue}", "note")
         rows.append(row)
-    if any(target.backend == LLAMA_CPP_PYTHON for target in targets):
-        text = "1 at a time; start the server with --interrupt_requests false, or new requests cut off earlier ones"
-        rows.append(PreflightRow("slots", text, "note"))
+    notes = dict.fromkeys(target.kind.slots_note for target in targets if target.kind.slots_note)
+    rows += [PreflightRow("slots", note, "note") for note in notes]
     context = min((target.ctx_per_slot for target in targets if target.ctx_per_slot is not None), default=None)
     if context is not None:
         rows.append(PreflightRow("context", f"{context} tokens per request"))
@@ -132,20 +131,20 @@ def machine_rows(targets: Sequence[Target], users: int | None, limits: Limits, w
             f"{users} concurrent requests need {files} open files in a process, the limit is {limits.open_files}; "
             f"raise it first: ulimit -n {files + 1000}"
         )
-    each = -(-users // len(targets))
-    if limits.local_ports is not None and each > limits.local_ports:
-        short = f"{each} connections to one server need as many local ports, this machine has {limits.local_ports}; widen the range"
-        if -(-each // workers) > limits.local_ports or workers == 1:
+    per_target = -(-users // len(targets))
+    if limits.local_ports is not None and per_target > limits.local_ports:
+        short = f"{per_target} connections to one server need as many local ports, there are {limits.local_ports}; widen the range"
+        if -(-per_target // workers) > limits.local_ports or workers == 1:
             raise UsageError(f"{short} first: {WIDER_RANGE}")
         return [PreflightRow("ports", f"{short}, or put the workers on several machines: {WIDER_RANGE}", "warning")]
-    if limits.local_ports is not None and each > limits.local_ports / 2:
-        return [PreflightRow("ports", f"{each} of {limits.local_ports} local ports needed", "note")]
+    if limits.local_ports is not None and per_target > limits.local_ports / 2:
+        return [PreflightRow("ports", f"{per_target} of {limits.local_ports} local ports needed", "note")]
     return []
 
 
-def priority_rows(targets: Sequence[Target], wanted: str, allowed: bool) -> list[PreflightRow]:
+def priority_rows(targets: Sequence[Target], priority: str, allowed: bool) -> list[PreflightRow]:
     """Whether the client precedes a server that may use every core of this machine."""
-    if wanted != AUTO or not any(is_here(target.address) for target in targets):
+    if priority != AUTO or not any(is_here(target.address) for target in targets):
         return []
     if allowed:
         return [PreflightRow("priority", "the client has real-time priority, so a server on this machine does not delay it")]
@@ -244,7 +243,7 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
     is the user's value or that of the log; None: no known pool.
     """
     counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
-    slots = max((target.slots or 1 for target in targets if target.backend == LLAMA_SERVER), default=0)
+    slots = max((target.slots or 1 for target in targets if target.kind.divides_context), default=0)
     if kv_pool is None or not plan.measured or not counted or not slots or plan.measured[0].inputs or _sees(plan):
         return []
     at_a_time = min(-(-(users or 1) // len(targets)), slots)
@@ -273,24 +272,24 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def change_rows(before: Manifest, now: Manifest) -> list[PreflightRow]:
     """The differences from the last run with the same label: servers, flags, data, version, machine."""
-    found = [] if before.version == now.version else [_change("llama-load", before.version, now.version)]
+    changes = [] if before.version == now.version else [_change("llama-load", before.version, now.version)]
     if len(before.targets) != len(now.targets):
-        found.append(_change("replicas", len(before.targets), len(now.targets)))
+        changes.append(_change("replicas", len(before.targets), len(now.targets)))
     for old, new in zip(before.targets, now.targets, strict=False):
-        found += differences(old, new)
+        changes += differences(old, new)
     for name in sorted(set(before.options) | set(now.options)):
         old_value, new_value = before.options.get(name), now.options.get(name)
         if (old_value or None) != (new_value or None):
-            found.append(_change("--" + name.replace("_", "-"), old_value or "not given", new_value or "not given"))
+            changes.append(_change("--" + name.replace("_", "-"), old_value or "not given", new_value or "not given"))
     if before.users != now.users:
-        found.append(_change("-u", before.users, now.users))
+        changes.append(_change("-u", before.users, now.users))
     if before.prompts != now.prompts:
-        found.append("the prompts")
+        changes.append("the prompts")
     for name in ("name", "cores", "python"):
         if before.host.get(name) != now.host.get(name):
-            found.append(_change(f"client's {name}", before.host.get(name), now.host.get(name)))
-    text = "; ".join(found) if found else "nothing"
-    return [PreflightRow("changed", f"since the run of {before.date} with this label: {text}", "note" if found else "ok")]
+            changes.append(_change(f"client's {name}", before.host.get(name), now.host.get(name)))
+    text = "; ".join(changes) if changes else "nothing"
+    return [PreflightRow("changed", f"since the run of {before.date} with this label: {text}", "note" if changes else "ok")]
 
 
 def _change(name: str, before: object, now: object) -> str:

@@ -66,11 +66,11 @@ class LocalServer:
             return replace(base, note=f"its port is held by {self.process.name}, which passes connections on")
         command = self.entry.command if self.entry is not None else self.process.command
         log = None if self.log is None else read_log_file(self.log)
-        found = described(base, command, log, self.entry.rpc if self.entry is not None else ())
+        server = described(base, command, log, self.entry.rpc if self.entry is not None else ())
         threads, rss_mib = self.process.load()
         return replace(
-            found,
-            rpc=[self._with_traffic(worker, now or {}) for worker in found.rpc],
+            server,
+            rpc=[self._with_traffic(worker, now or {}) for worker in server.rpc],
             process_threads=threads,
             rss_mib=None if rss_mib is None else round(rss_mib, 1),
             start_s=None if self.entry is None else self.entry.start_s,

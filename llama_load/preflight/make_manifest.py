@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from llama_load.load.segments import TRACE
-from llama_load.options.flags import without_secrets
 from llama_load.options.options import RunOptions
+from llama_load.options.secret_flags import without_secrets
 from llama_load.preflight.load_fits import PlannedLoad
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, StageRecord, open_run
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import Target
 from llama_load.terminal import STARTED_AS
+from llama_load.units import GIB
 from llama_load.version import __version__
 from llama_load.workloads.facts import facts_json, shared_tokens
 from llama_load.workloads.prompt import Plan
@@ -61,6 +64,7 @@ def make_manifest(
         ramp=None if model.ramp is None else {"kind": model.ramp, "start_rps": model.ramp_start_rps},
         stages=[StageRecord(stage.name, stage.users, stage.rate_rps, start=stage.start) for stage in model.stages],
         same_prompts=model.same_prompts,
+        same_answer=options.same_answer,
         hands_over=model.hands_over,
         percentiles=options.goals.percentiles,
         percentile_metrics=options.goals.percentile_metrics,
@@ -68,7 +72,7 @@ def make_manifest(
         fail_if=[threshold.text for threshold in options.goals.thresholds],
         exit_code_on_error=environment.parsed_options.exit_code_on_error,
         cache_meant=options.cache_prompt is True,
-        cache_off=options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets),
+        cache_off=options.cache_prompt is False and all(target.kind.has_cache_switch for target in targets),
         fixed_lengths=options.ignore_eos or options.output_len is not None,
         shared_tokens=shared_tokens(facts),
         prompts=facts_json(facts),
@@ -108,7 +112,18 @@ def _this_machine() -> dict[str, Any]:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
+        "cpu": _cpu_name(),
+        "memory_gib": round(psutil.virtual_memory().total / GIB, 1),
     }
+
+
+def _cpu_name() -> str | None:
+    """The name of the processor by the kernel; None where it does not say (ARM, macOS)."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip()[:100] for line in lines if line.startswith("model name")), None)
 
 
 def _file_name(text: str) -> str:

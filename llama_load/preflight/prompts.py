@@ -25,7 +25,7 @@ def plan_prompts(
 ) -> Mapping[str, Plan]:
     """A plan by the name of each workload; generated prompts depend on the nonce if the run `renews` them. UsageError: the data
     does not allow one."""
-    wanted = PlanRequest(
+    plan_request = PlanRequest(
         num_prompts=load.distinct_prompts,
         fill=load.num_prompts is not None,
         warmup=load.warmup * len(load.segments) + load.filling,
@@ -45,7 +45,7 @@ def plan_prompts(
         traffic=options.traffic,
     )
     plans = {
-        name: workload.plan(wanted.of_one(f"workload {name}") if number else wanted)
+        name: workload.plan(plan_request.of_one(f"workload {name}") if number else plan_request)
         for number, (name, workload) in enumerate(_workloads(environment).items())
     }
     if not load.model.stages or load.model.same_prompts:
@@ -58,14 +58,14 @@ def plan_prompts(
 
 def _workloads(environment: Any) -> dict[str, Workload]:
     """The workloads of the user classes by name. UsageError: two different ones have the same name."""
-    found: dict[str, Workload] = {}
+    workloads: dict[str, Workload] = {}
     for workload in (getattr(user, "workload", None) for user in environment.user_classes):
         if workload is None:
             continue
-        other = found.setdefault(workload.name, workload)
+        other = workloads.setdefault(workload.name, workload)
         if not _alike(other, workload):
             raise UsageError(f"two workloads of different kinds are both named {workload.name!r}; give one another name")
-    return found
+    return workloads
 
 
 def _alike(one: Workload, other: Workload) -> bool:

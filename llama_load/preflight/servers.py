@@ -9,10 +9,11 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.options.options import RunOptions
 from llama_load.preflight.checks import Budget, slot_budget
-from llama_load.targets.body import CHAT, EMBEDDINGS, RERANK, asked_tokens
+from llama_load.targets.apis import APIS, CHAT
+from llama_load.targets.body import asked_tokens
 from llama_load.targets.probe import Probe, Wanted
 from llama_load.targets.side_by_side import side_by_side
-from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
+from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning, one_for_the_run
 from llama_load.wire.address import shown_url, split_hosts
 from llama_load.workloads.counting import LocalCounter, TokenCounter
@@ -35,13 +36,14 @@ def probe_targets(hosts: Sequence[str], options: RunOptions) -> tuple[list[Probe
     # All at the same time: replicas far away answer in as long as one. The first server's error is reported first.
     probes = side_by_side([partial(Probe, Wanted(host, *settings)) for host in hosts])
     targets = side_by_side([probe.ask for probe in probes])
-    if options.endpoint == CHAT and options.warmup:  # --warmup 0 forbids a generating request
+    api = APIS[options.endpoint]
+    if api is CHAT and options.warmup:  # --warmup 0 forbids a generating request
         targets = [
-            probe.with_learned_template(target) if target.backend == LLAMA_CPP_PYTHON else target
+            probe.with_learned_template(target) if target.kind.hides_template else target
             for probe, target in zip(probes, targets, strict=True)
         ]
-    is_cached = not options.bust_prefix_cache and any(target.backend != LLAMA_SERVER for target in targets)
-    if options.load.same_prompts and is_cached:
+    is_cached = not options.bust_prefix_cache and not all(target.kind.has_cache_switch for target in targets)
+    if options.load.same_prompts and is_cached and not options.same_answer:
         raise UsageError(
             "--stage-prompts same: --cache-prompt off works only for llama-server, other servers would use their cache; add "
             "--bust-prefix-cache"
@@ -58,8 +60,8 @@ def beginning_of(options: RunOptions, targets: Sequence[Target], counter: TokenC
     """How prompts must begin so that no server has them cached; None: they are sent as they are."""
     if options.bust_prefix_cache:
         return Beginning(nonce)
-    is_off = options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets)
-    caches = options.endpoint not in (EMBEDDINGS, RERANK) and not is_off
+    is_off = options.cache_prompt is False and all(target.kind.has_cache_switch for target in targets)
+    caches = APIS[options.endpoint].is_cached and not is_off
     return one_for_the_run(nonce, counter) if options.renews_prompts and caches else None
 
 
@@ -68,7 +70,7 @@ def budget_of(targets: list[Target], options: RunOptions, beginning: Beginning |
     (--context-shift), so only the prompt has to fit."""
     return slot_budget(
         targets,
-        options.endpoint,
+        APIS[options.endpoint],
         max_tokens=1 if shifts else asked_tokens(options.extra_body) or options.max_tokens,
         prefix_tokens=0 if beginning is None else beginning.most_tokens,
     )

@@ -1,11 +1,12 @@
-"""Results of a run for others: requests as CSV, JSON lines or Parquet; the report as JSON, Markdown or text; a picture of it."""
+"""Results of a run for others: requests as CSV, JSON lines or Parquet; the report as JSON, Markdown or text; a picture of it; and
+the formats of other programs, of which `reports/exports/` has a module each."""
 
 from __future__ import annotations
 
 import csv
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 # The command line needs FORMATS for its help, so what is slow to import is imported in the functions.
 CSV, JSONL, PARQUET = REQUESTS = ("csv", "jsonl", "parquet")
 PNG, SVG = "png", "svg"
-FORMATS = (*REQUESTS, "json", "md", "txt", SVG, PNG)
+AIPERF, AIPERF_REQUESTS, LLM_D = "aiperf", "aiperf-requests", "llm-d"
+SMALLER, BIGGER = "github-smaller", "github-bigger"
+OTLP_TRACES, OTLP_METRICS = "otlp-traces", "otlp-metrics"
+MLPERF = "mlperf"  # of a folder of runs
+OTHERS = (LLM_D, AIPERF, AIPERF_REQUESTS, SMALLER, BIGGER, OTLP_TRACES, OTLP_METRICS, MLPERF)
+FORMATS = (*REQUESTS, "json", "md", "txt", SVG, PNG, *OTHERS)
 # A spreadsheet takes a cell that begins so as a formula; an apostrophe in front makes it text.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -32,23 +38,42 @@ def export(folder: Path, form: str, file: Path | None, language: str | None = No
 
     Raises UsageError and RunError (no run folder, or a damaged one), OSError (the file cannot be written).
     """
-    from llama_load.run_folder import load_run
     from llama_load.run_folder.whole_file import whole_file
 
-    run = load_run(folder)
+    if file is None and form in (PARQUET, PNG) and sys.stdout.isatty():
+        raise UsageError(f"{form} is not text: give a file with --output, or send stdout to one")
+    write = _writer(folder, form, language)
     if file is not None:
         with whole_file(file) as out:
-            _write(run, form, out, language)
-    elif form in (PARQUET, PNG) and sys.stdout.isatty():
-        raise UsageError(f"{form} is not text: give a file with --output, or send stdout to one")
+            write(out)
     else:
-        _write(run, form, sys.stdout.buffer, language)
+        write(sys.stdout.buffer)
         sys.stdout.buffer.flush()
+
+
+def _writer(folder: Path, form: str, language: str | None) -> Callable[[IO[bytes]], None]:
+    """What writes it. What cannot be read is an error here, before a file is opened."""
+    if form == MLPERF:
+        from llama_load.reports.exports.mlperf_regions import regions_json
+
+        points = regions_json(folder)
+        return lambda out: _write_json(points, out)
+    from llama_load.run_folder import load_run
+
+    run = load_run(folder)
+    return lambda out: _write(run, form, out, language)
+
+
+def _write_json(value: object, out: IO[bytes]) -> None:
+    out.write(redacted(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n").encode())
 
 
 def _write(run: Run, form: str, out: IO[bytes], language: str | None) -> None:
     if form in REQUESTS:
         write_requests(run.records, form, out)
+        return
+    if form in OTHERS:
+        _write_other(run, form, out)
         return
     from llama_load.analysis.results import analyze
     from llama_load.reports import picture
@@ -60,14 +85,44 @@ def _write(run: Run, form: str, out: IO[bytes], language: str | None) -> None:
     if form == PNG:
         out.write(picture.as_png(results))
         return
+    if form == "json":
+        _write_json(result_json(results), out)
+        return
     if form == SVG:
         text = picture.as_svg(results)
-    elif form == "json":
-        text = msgspec.json.format(msgspec.json.encode(result_json(results)), indent=1).decode() + "\n"
     else:
         text = block(results)
         text = markdown(results, text, language) if form == "md" else text
     out.write(redacted(text).encode())
+
+
+def _write_other(run: Run, form: str, out: IO[bytes]) -> None:
+    from llama_load.reports.exports import aiperf_export
+
+    if form == AIPERF_REQUESTS:
+        _write_lines(aiperf_export.request_lines(run.records), out)
+        return
+    from llama_load.analysis.results import analyze
+    from llama_load.reports.exports import github_benchmark, llm_d, otlp
+
+    results = analyze(run)
+    if form == OTLP_TRACES:
+        _write_lines(otlp.traces(results), out)
+    elif form == OTLP_METRICS:
+        _write_lines([otlp.metrics(results)], out)
+    else:
+        make = {
+            LLM_D: llm_d.benchmark_report,
+            AIPERF: aiperf_export.run_export,
+            SMALLER: github_benchmark.smaller_is_better,
+            BIGGER: github_benchmark.bigger_is_better,
+        }
+        _write_json(make[form](results), out)
+
+
+def _write_lines(values: Iterable[object], out: IO[bytes]) -> None:
+    for value in values:
+        out.write(redacted(msgspec.json.encode(value).decode()).encode() + b"\n")
 
 
 def write_requests(records: Records, form: str, out: IO[bytes]) -> None:
@@ -86,8 +141,7 @@ def write_requests(records: Records, form: str, out: IO[bytes]) -> None:
             writer.writerow([_cell(value) for value in row.values()])
         text.detach()
         return
-    for row in _rows(records):
-        out.write(redacted(msgspec.json.encode(row).decode()).encode() + b"\n")
+    _write_lines(_rows(records), out)
 
 
 def write_csv(records: Records, file: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-ENGLISH, CHINESE = LANGUAGES = ("en", "zh")
+from llama_load.languages import CHINESE
 
 Translate = Callable[[str], str]
 
@@ -288,6 +288,9 @@ ZH = {
     "Requests in the server": "服务器中的请求",
     "KV cache in use (%)": "KV 缓存使用率 (%)",
     "Preemptions per second": "每秒抢占次数",
+    "Cached prompt tokens per second": "每秒命中缓存的提示 token 数",
+    "prompt cache": "提示缓存",
+    "external cache": "外部缓存",
     "power command": "整机功率命令",
     "server": "服务器进程",
     "host": "整机",

@@ -17,7 +17,7 @@ from llama_load.observed.record import RequestRecord
 from llama_load.targets.target import Target
 from llama_load.units import NS_PER_S
 from llama_load.users.beginning import Beginning
-from llama_load.users.session import NO_PREFIX, Prefix, SessionSettings, Ticket
+from llama_load.users.session import NO_PREFIX, OpenRecord, Prefix, SessionSettings, Ticket
 from llama_load.wire.timer import FINE_NS, sleep_until
 
 # A lease that no user has taken this long after its scheduled time gets another user: the one started for it may have died or be
@@ -76,6 +76,7 @@ class LeaseClient:
     more_users: Callable[[str], None]
     heard: Callable[[RequestRecord], None]
     in_flight: int = 0
+    open_records: set[OpenRecord] = field(default_factory=set)
     _queues: dict[str, _LeaseQueue] = field(default_factory=dict)
     _leases: dict[Key, Lease] = field(default_factory=dict)  # of the tickets that users hold, and of their follow-up turns
     _measuring: bool = False
@@ -173,7 +174,7 @@ class LeaseClient:
     def give_back(self, ticket: Ticket) -> None:
         """See `Session.give_back`."""
         self.in_flight -= 1
-        self.link.give_back([self._leases.pop((ticket.warmup, ticket.index))])
+        self.link.give_back([self._leases.pop(ticket.lease.key)])
 
     def abort(self, sentence: str) -> NoReturn:
         """See `Session.abort`."""
@@ -183,11 +184,16 @@ class LeaseClient:
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
         """See `Session.done`."""
         self.in_flight -= 1
-        lease = self._leases.pop((ticket.warmup, ticket.index))
-        try:
-            self.heard(record)
-        finally:  # also if a listener raises: else the run would never end
-            self.link.ended(lease, record)
+        self.link.ended(self._leases.pop(ticket.lease.key), record)
+
+    def publish(self, record: RequestRecord) -> None:
+        """See `Session.publish`."""
+        self.heard(record)
+
+    def close_records(self) -> None:
+        """Publish the records that tasks could still have rejected."""
+        for record in tuple(self.open_records):
+            record.publish()
 
     def _queue_of(self, workload: str) -> _LeaseQueue:
         return self._queues.setdefault(workload, _LeaseQueue())
@@ -227,13 +233,4 @@ class LeaseClient:
         self.in_flight += 1
         self._leases |= {each.key: each for each in leases}
         self.link.started(lease)
-        return Ticket(
-            lease.index,
-            lease.warmup,
-            lease.prompt,
-            self.targets[lease.replica],
-            tuple(each.key for each in further),
-            lease.stage,
-            lease.scheduled_ns,
-            lease.allowed_ns,
-        )
+        return Ticket(lease, self.targets[lease.replica], tuple(each.key for each in further))

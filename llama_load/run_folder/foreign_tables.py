@@ -135,11 +135,11 @@ def _check_footer(name: str, table: pq.ParquetFile, names: list[str], width: int
         if field.name in names and not is_flat(field.type):
             raise ValueError(f"{name}: its column {field.name} has another type")
     rows, elements, size = table.metadata.num_rows, 0, 0
-    wanted = set(names)
+    columns = set(names)
     for number in range(table.metadata.num_row_groups):
         group = table.metadata.row_group(number)
         for chunk in map(group.column, range(group.num_columns)):
-            if chunk.path_in_schema.partition(".")[0] in wanted:
+            if chunk.path_in_schema.partition(".")[0] in columns:
                 elements += max(0, chunk.num_values - group.num_rows)
                 size += max(
                     chunk.total_uncompressed_size if chunk.physical_type == "BYTE_ARRAY" else 0,

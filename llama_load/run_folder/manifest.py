@@ -127,6 +127,7 @@ class Manifest:
     ramp: dict[str, Any] | None = None
     stages: list[StageRecord] = field(default_factory=list)  # empty: the run has no stages
     same_prompts: bool = False  # every stage sends the same prompts
+    same_answer: bool = False  # answers under load are compared with those to the same prompts alone
     hands_over: bool = False  # requests of the warm-up were in flight beside the measured ones (--hand-over)
     dropped: int = 0  # arrivals that were not sent because the limit was reached
     due: int = 0  # arrivals scheduled before the run time was over
@@ -199,12 +200,12 @@ def read_manifest(folder: Path) -> Manifest:
 def last_with_label(folder: Path, label: str, before: tuple[Path, str] | None = None) -> tuple[Path, Manifest] | None:
     """The newest run with this label among the folders in `folder`; None if there is none. `before`: the newest that is not of a
     later date than this run, and not this run itself."""
-    found = []
+    runs = []
     for file in filter(Path.is_file, folder.glob(f"*/{MANIFEST}")):
         try:
             manifest = msgspec.json.decode(read_foreign(file), type=Manifest)
         except (OSError, ValueError, RecursionError):
             continue  # another program's, or damaged
         if manifest.label == label and (before is None or (file.parent != before[0] and manifest.date <= before[1])):
-            found.append((file.parent, manifest))
-    return max(found, key=lambda run: run[1].date, default=None)
+            runs.append((file.parent, manifest))
+    return max(runs, key=lambda run: run[1].date, default=None)

@@ -83,9 +83,9 @@ def _read_table(file: Path, limits: TableLimits) -> pa.Table:
     import pyarrow as pa
 
     try:
-        with open_table(file, schema(), limits) as found:
+        with open_table(file, schema(), limits) as opened:
             # Batch by batch, because columns without values then share their memory.
-            parts = [aligned(pa.Table.from_batches([batch])) for batch in found.batches]
+            parts = [aligned(pa.Table.from_batches([batch])) for batch in opened.batches]
         table = pa.concat_tables([schema().empty_table(), *parts])
         check_integers(table.columns)
         release_unused()
@@ -144,17 +144,17 @@ def add_spool(run: Run, spool: Path) -> tuple[Run, int]:
     import pyarrow.compute as pc
 
     about, contents = _read_spool(spool)
-    found = Records(contents.table)
+    spooled = Records(contents.table)
     on_record = set(run.records.strings("request_id"))
     ended = run.records.where(~run.records.equals("status", CANCELLED))
     keys = set(zip(ended.strings("warmup"), ended.strings("prompt_index"), strict=True))
     new = [
         request_id not in on_record and (status == CANCELLED or index is None or (warmup, index) not in keys)
         for request_id, status, warmup, index in zip(
-            *(found.strings(name) for name in ("request_id", "status", "warmup", "prompt_index")), strict=True
+            *(spooled.strings(name) for name in ("request_id", "status", "warmup", "prompt_index")), strict=True
         )
     ]
-    table = found.table.filter(pa.array(new, pa.bool_()))
+    table = spooled.table.filter(pa.array(new, pa.bool_()))
     for name in INSTANTS:
         place = table.schema.get_field_index(name)
         table = table.set_column(place, table.schema.field(place), pc.add_checked(table[name], about.clock_offset_ns))

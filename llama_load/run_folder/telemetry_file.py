@@ -104,7 +104,7 @@ def read_samples(file: Path) -> Telemetry:
                 break
     if bad > 1:  # one is the line that was being written when the run was killed
         notes.append(f"{bad} damaged lines of telemetry were left out")
-    return Telemetry([made for each in series.values() if (made := _series(each)) is not None], notes[:MOST_NOTES])
+    return Telemetry([made for kept in series.values() if (made := _series(kept)) is not None], notes[:MOST_NOTES])
 
 
 def _take(line: list[Any], series: dict[int, _Columns], notes: list[str]) -> int:
@@ -155,7 +155,7 @@ def _series(columns: _Columns) -> Series | None:
 def _table(telemetry: Telemetry) -> pa.Table:
     import pyarrow as pa
 
-    lengths = [len(each.t_ns) for each in telemetry.series]
+    lengths = [len(series.t_ns) for series in telemetry.series]
     index = pa.array(np.repeat(np.arange(len(lengths), dtype=np.int32), lengths))
 
     def names(texts: list[str]) -> pa.Array:
@@ -164,11 +164,11 @@ def _table(telemetry: Telemetry) -> pa.Table:
     about = json.dumps({"notes": list(telemetry.notes)})
     return pa.table(
         {
-            "source": names([each.source for each in telemetry.series]),
-            "metric": names([each.metric for each in telemetry.series]),
-            "labels": names([json.dumps(dict(each.labels), sort_keys=True) for each in telemetry.series]),
-            "t": pa.array(np.concatenate([np.empty(0, np.int64), *(each.t_ns for each in telemetry.series)])),
-            "value": pa.array(np.concatenate([np.empty(0, np.float64), *(each.values for each in telemetry.series)])),
+            "source": names([series.source for series in telemetry.series]),
+            "metric": names([series.metric for series in telemetry.series]),
+            "labels": names([json.dumps(dict(series.labels), sort_keys=True) for series in telemetry.series]),
+            "t": pa.array(np.concatenate([np.empty(0, np.int64), *(series.t_ns for series in telemetry.series)])),
+            "value": pa.array(np.concatenate([np.empty(0, np.float64), *(series.values for series in telemetry.series)])),
         }
     ).replace_schema_metadata({METADATA: about})
 
@@ -183,17 +183,17 @@ def _read_table(file: Path) -> Telemetry:
         if opened.columns.names != columns.names:
             raise ValueError(f"{file.name} has other columns")
         table = pa.Table.from_batches(opened.batches, columns)
-        said = (opened.metadata or {}).get(METADATA, b"{}")
+        notes = (opened.metadata or {}).get(METADATA, b"{}")
     names = [table[name].combine_chunks() for name in ("source", "metric", "labels")]
     t_ns, values = table["t"].to_numpy(), table["value"].to_numpy()
     if t_ns.dtype != np.int64 or (np.abs(t_ns) >= MOST_INSTANT).any():
         raise ValueError(f"{file.name} has instants beyond all clocks")
-    return Telemetry(_grouped(names, t_ns, values), _notes(said))
+    return Telemetry(_grouped(names, t_ns, values), _notes(notes))
 
 
-def _notes(said: bytes) -> list[str]:
+def _notes(text: bytes) -> list[str]:
     try:
-        notes = msgspec.json.decode(said[:MOST_LINE_BYTES], type=dict[str, list[str]]).get("notes", [])
+        notes = msgspec.json.decode(text[:MOST_LINE_BYTES], type=dict[str, list[str]]).get("notes", [])
     except (ValueError, RecursionError):
         return ["the notes of the telemetry are damaged"]
     return [_name(note) for note in notes[:MOST_NOTES]]
@@ -204,20 +204,20 @@ def _grouped(columns: list[Any], t_ns: Any, values: Any) -> list[Series]:
     if not len(t_ns):
         return []
     encoded = [column.dictionary_encode() for column in columns]
-    if any(each.null_count for each in encoded):
+    if any(column.null_count for column in encoded):
         raise ValueError("a series without a name")
     key = np.zeros(len(t_ns), dtype=np.int64)
-    for each in encoded:
-        key = key * len(each.dictionary) + each.indices.to_numpy().astype(np.int64)
+    for column in encoded:
+        key = key * len(column.dictionary) + column.indices.to_numpy().astype(np.int64)
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     if len(starts) > MOST_SERIES:
         raise ValueError(f"more than {MOST_SERIES} series")
-    found = []
+    series = []
     for rows in sorted(np.split(order, starts[1:]), key=lambda rows: int(rows[0])):
-        source, metric, labels = (each.dictionary[int(each.indices[int(rows[0])].as_py())].as_py() for each in encoded)
+        source, metric, labels = (column.dictionary[int(column.indices[int(rows[0])].as_py())].as_py() for column in encoded)
         named = _Columns(_name(source), _name(metric), _labels(msgspec.json.decode(labels, type=dict)))
         named.t_ns, named.values = t_ns[rows], values[rows]
         if (made := _series(named)) is not None:
-            found.append(made)
-    return found
+            series.append(made)
+    return series

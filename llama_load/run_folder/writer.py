@@ -115,8 +115,8 @@ class RunWriter:
         try:
             return write_telemetry(self.path)
         except OSError as error:
-            found = load_telemetry(self.path)
-            return replace(found, notes=[*found.notes, f"telemetry.parquet cannot be written: {error.strerror or error}"])
+            telemetry = load_telemetry(self.path)
+            return replace(telemetry, notes=[*telemetry.notes, f"telemetry.parquet cannot be written: {error.strerror or error}"])
 
     def _make_folder(self) -> None:
         """Readable by owner and group; with --save-texts only by the owner."""

@@ -35,7 +35,7 @@ class LocalRun(LocustHost):
         self._controller = RunController(prepared, self)
         self._controller.dispatcher.join(WORKER)
         config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.beginning)
-        self._sender = SenderRuntime(environment, WORKER, config, self, published(environment, self._recorder.add))
+        self._sender = SenderRuntime(environment, WORKER, config, self, published(environment, self._add))
         environment.llama_load = self._sender.lease_client
         settle()
 
@@ -114,11 +114,14 @@ class LocalRun(LocustHost):
         if record.status == CANCELLED:
             self.give_back([lease])
         else:
-            latencies_ms = (record.ttft_ms, record.tpot_ms, record.e2el_ms)
-            self._controller.heard(record.status, record.output_tokens, latencies_ms, warmup=record.warmup)
-            self._controller.add_record(record)
             self._controller.dispatcher.end(WORKER, lease.key, refused=was_refused(record))
 
     def abort(self, sentence: str) -> None:
         """See `DispatcherLink.abort`."""
         self._controller.abort(sentence)
+
+    def _add(self, record: RequestRecord) -> None:
+        """A record is final."""
+        self._recorder.add(record)
+        if record.status != CANCELLED:
+            self._controller.add_record(record)

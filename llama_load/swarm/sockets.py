@@ -30,7 +30,7 @@ from locust.rpc import Message, zmqrpc
 from zmq.utils.monitor import recv_monitor_message
 
 from llama_load.foreign_text import printable, printable_lines
-from llama_load.options.flags import without_keys
+from llama_load.options.secret_flags import without_keys
 from llama_load.swarm import messages
 from llama_load.swarm.swarm_key import SAME_KEY, CurveKeys
 

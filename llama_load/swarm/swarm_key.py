@@ -18,7 +18,7 @@ import zmq
 from zmq.utils import z85
 
 from llama_load.errors import UsageError
-from llama_load.options.flags import without_keys
+from llama_load.options.secret_flags import without_keys
 
 LEAST_CHARACTERS = 16
 SAME_KEY = "give master and workers the same LLAMA_LOAD_SWARM_KEY"

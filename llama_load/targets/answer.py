@@ -19,7 +19,7 @@ from llama_load.targets.failure_kinds import context_numbers, describe_error, ev
 from llama_load.targets.usage import Timings, Usage, without_odd_values
 
 if TYPE_CHECKING:
-    from llama_load.wire.exchange import Exchange
+    from llama_load.targets.ended_exchange import EndedExchange
 
 DONE = b"[DONE]"
 _NOTHING = {b"null", b"[]", b"{}", b'""'}
@@ -222,7 +222,7 @@ class AnswerReader(Said):
 
     # ------------------------------------------------------------------ afterwards
 
-    def settle(self, exchange: Exchange) -> None:
+    def settle(self, exchange: EndedExchange) -> None:
         """Called when the exchange is over: an answer of blanks alone begins with its first event. (Streams were read by then.)"""
         if not self.token_ns and self.blank_ns and (self.done or self.finish_reason):
             self.token_ns, self.blank_ns = self.blank_ns, []
@@ -239,7 +239,7 @@ class AnswerReader(Said):
         """All generated text: each choice's reasoning, then its answer."""
         return "".join(part for said in self.choices for part in (said.reasoning, said.text))
 
-    def refused_prompt_tokens(self, exchange: Exchange) -> int | None:
+    def refused_prompt_tokens(self, exchange: EndedExchange) -> int | None:
         """The prompt's tokens, if it was refused because of its length and the server reports them."""
         return context_numbers(bytes(exchange.body))[0] if exchange.status == 400 else None
 
@@ -264,7 +264,7 @@ class AnswerReader(Said):
         steps[-1] += rest
         return steps
 
-    def failure(self, exchange: Exchange) -> tuple[str, str] | None:
+    def failure(self, exchange: EndedExchange) -> tuple[str, str] | None:
         """Class and message of the failure, None for a valid, complete answer."""
         if exchange.failure is not None:
             if exchange.failure.kind == "cut_off" and self.error is not None:
@@ -280,7 +280,7 @@ class AnswerReader(Said):
                 return event_failure(f"the server aborted the answer (finish_reason {said.finish_reason})")
         return self._incomplete(exchange)
 
-    def _incomplete(self, exchange: Exchange) -> tuple[str, str] | None:
+    def _incomplete(self, exchange: EndedExchange) -> tuple[str, str] | None:
         """Class and message of the failure of an answer that was received completely; None if it is valid."""
         if self.bad_event is not None:
             return "bad_event", f"an event of the stream is not a valid chunk: {self.bad_event}"

@@ -9,6 +9,7 @@
     no_stream          2xx, but not an event stream, or a compressed one
     cut_off            the stream ended without a finish_reason
     empty_answer       the stream ended normally, without a token
+    wrong_answer       complete, but rejected by the locustfile or by what the data set expects
 
 Failures of the wire are in `llama_load.wire.wire_failure`.
 """
@@ -28,6 +29,7 @@ from llama_load.foreign_text import printable
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 LONGEST_MESSAGE = 300
+WRONG_ANSWER = "wrong_answer"
 MOST_INFLATED_BYTES = 64 * 1024
 _CONTEXT = re.compile(r"context (length|size|window)|exceeds? the (available )?context|maximum context", re.IGNORECASE)
 

@@ -39,6 +39,16 @@ class Usage(msgspec.Struct, gc=False):
     completion_tokens_details: _OutputDetails | None = None
 
 
+def usage_of(prompt: int | None, output: int | None, cached: int | None = None, reasoning: int | None = None) -> Usage:
+    """Counts of another API, in OpenAI's layout."""
+    return Usage(
+        prompt,
+        output,
+        None if cached is None else _PromptDetails(cached),
+        None if reasoning is None else _OutputDetails(reasoning),
+    )
+
+
 class Timings(msgspec.Struct, gc=False):
     """llama-server's counts and times (ms) of a request."""
 
@@ -103,7 +113,7 @@ def without_odd_values(data: bytes) -> bytes:
         choices = document.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict):
-                choice["index"] = _count(choice.get("index")) or 0
+                choice["index"] = known_count(choice.get("index")) or 0
     return msgspec.json.encode(document)
 
 
@@ -112,10 +122,10 @@ def _integer(digits: str) -> int | None:
 
 
 def _counts(reported: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: _count(reported.get(name)) for name in names}
+    return {name: known_count(reported.get(name)) for name in names}
 
 
-def _count(value: object) -> int | None:
+def known_count(value: object) -> int | None:
     """A whole number from 0 to 2**53, also one written as a float, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
         return None

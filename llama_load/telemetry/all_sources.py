@@ -23,27 +23,27 @@ def machine_sources(
     memory_before: Mapping[str, int] | None = None,
 ) -> list[Source]:
     """What this machine has: host, GPUs, a meter, the processes of `servers`. `note` gets sentences about what it cannot sample."""
-    found: list[Source] = [Host(), Own()]
+    sources: list[Source] = [Host(), Own()]
     if has_nvml():
         try:
-            found.append(NvidiaGpus(servers, memory_before))
+            sources.append(NvidiaGpus(servers, memory_before))
         except (SourceError, ImportError) as error:
             note(f"gpus: {error}")
     if (amd := AmdGpus()).is_there:
-        found.append(amd)
+        sources.append(amd)
     if power_command:
-        found.append(PowerCommand(power_command))
+        sources.append(PowerCommand(power_command))
     if servers is not None:
-        found.append(servers)
-    return found
+        sources.append(servers)
+    return sources
 
 
 def all_sources(config: SamplerConfig, note: Callable[[str], None]) -> list[Source]:
     """Those of this machine, the servers' processes and pages, and the pages of other exporters."""
     servers = ServerProcesses(config.ports) if config.ports else None
     tls = cache(partial(tls_context, config.ca_file, config.insecure))
-    found = machine_sources(servers, config.power_command, note, config.gpu_memory_before)
-    found += [Scrape(endpoint, OF_SERVERS, tls) for endpoint in config.servers]
-    found += [Slots(endpoint, tls) for endpoint in config.slots]
-    found += [Scrape(endpoint, (), tls) for endpoint in config.exporters]
-    return found
+    sources = machine_sources(servers, config.power_command, note, config.gpu_memory_before)
+    sources += [Scrape(endpoint, OF_SERVERS, tls) for endpoint in config.servers]
+    sources += [Slots(endpoint, tls) for endpoint in config.slots]
+    sources += [Scrape(endpoint, (), tls) for endpoint in config.exporters]
+    return sources

@@ -19,8 +19,8 @@ def gpu_memory() -> dict[str, int]:
         values = list(NvidiaGpus().sample())
     except (SourceError, ImportError):
         return {}
-    uuids = {labels["gpu"]: labels["uuid"] for each in values if "uuid" in (labels := dict(each.labels))}
-    used = {dict(each.labels)["gpu"]: int(each.value) for each in values if each.metric == "gpu_memory_used_bytes"}
+    uuids = {labels["gpu"]: labels["uuid"] for value in values if "uuid" in (labels := dict(value.labels))}
+    used = {dict(value.labels)["gpu"]: int(value.value) for value in values if value.metric == "gpu_memory_used_bytes"}
     return {uuids[gpu]: taken for gpu, taken in used.items() if gpu in uuids}
 
 

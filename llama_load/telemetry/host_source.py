@@ -26,9 +26,9 @@ class Host(Source):
         memory = psutil.virtual_memory()
         yield Value("host_memory_used_bytes", float(memory.total - memory.available))
         yield Value("host_memory_total_bytes", float(memory.total))
-        network = [each for name, each in psutil.net_io_counters(pernic=True).items() if not name.startswith("lo")]
-        yield Value("host_network_received_bytes_total", float(sum(each.bytes_recv for each in network)))
-        yield Value("host_network_sent_bytes_total", float(sum(each.bytes_sent for each in network)))
+        network = [counters for name, counters in psutil.net_io_counters(pernic=True).items() if not name.startswith("lo")]
+        yield Value("host_network_received_bytes_total", float(sum(counters.bytes_recv for counters in network)))
+        yield Value("host_network_sent_bytes_total", float(sum(counters.bytes_sent for counters in network)))
 
 
 class Own(Source):

@@ -73,12 +73,12 @@ def _connected(host: str, port: int, deadline_s: float) -> socket.socket:
         if left_s <= 0:
             raise TimeoutError
         try:
-            found = socket.create_connection((str(address[0]), port), timeout=left_s)
+            connection = socket.create_connection((str(address[0]), port), timeout=left_s)
         except OSError as error:
             fault = error
             continue
-        found.settimeout(None)
-        return found
+        connection.settimeout(None)
+        return connection
     raise fault
 
 

@@ -61,7 +61,7 @@ class NvidiaGpus(Source):
             label = (("gpu", str(number)),)
             try:
                 taken.append(self._processes(number))
-                found = list(self._of_gpu(number))
+                values = list(self._of_gpu(number))
             except SourceError as error:  # one that is lost must not take the others with it
                 lost = error
                 taken[number:] = [None]
@@ -73,7 +73,7 @@ class NvidiaGpus(Source):
             before = self._memory_before.get(dict(labels).get("uuid", ""))
             if before is not None:
                 yield Value("gpu_memory_before_bytes", float(before), label)
-            for metric, value in found:
+            for metric, value in values:
                 yield Value(metric, float(value), label)
         if lost is not None and not alive:
             raise lost
@@ -81,15 +81,15 @@ class NvidiaGpus(Source):
 
     def _described(self, number: int) -> tuple[tuple[str, str], ...]:
         nvml, handle = self._nvml, self._handles[number]
-        found = {
+        functions = {
             "gpu": lambda: str(number),
             "name": lambda: nvml.nvmlDeviceGetName(handle),
             "uuid": lambda: nvml.nvmlDeviceGetUUID(handle),
             "driver": nvml.nvmlSystemGetDriverVersion,
             "cuda": lambda: "{}.{}".format(*divmod(nvml.nvmlSystemGetCudaDriverVersion() // 10, 100)),
         }
-        told = {name: self._ask(number, name, function) for name, function in found.items()}
-        return tuple((name, value) for name, value in told.items() if value is not None)
+        answers = {name: self._ask(number, name, function) for name, function in functions.items()}
+        return tuple((name, value) for name, value in answers.items() if value is not None)
 
     def _ask(self, number: int, what: str, function: Callable[[], Any]) -> Any:
         """An answer of the driver; None, from then on, where the GPU does not support the question."""
@@ -144,37 +144,40 @@ class NvidiaGpus(Source):
         lists = [self._ask(number, function.__name__, partial(function, handle)) for function in functions]
         if lists[0] is None:
             return None
-        return {each.pid: each.usedGpuMemory for found in reversed(lists) for each in found or []}
+        return {process.pid: process.usedGpuMemory for processes in reversed(lists) for process in processes or []}
 
     def _of_servers(self, taken: list[dict[int, int | None] | None]) -> Iterator[Value]:
         """Which GPUs the servers use, and how much of their memory; nothing where that is not known."""
         servers = self._servers
         if servers is None or not servers.pids:
             return
-        held = [[each.get(pid, 0) if each else 0 for pid in servers.pids if each and pid in each] for each in taken]
-        if not any(held) and not self._sees_all(taken):
+        memory = [
+            [processes.get(pid, 0) if processes else 0 for pid in servers.pids if processes and pid in processes]
+            for processes in taken
+        ]
+        if not any(memory) and not self._sees_all(taken):
             visible = self._visible(servers.environment("CUDA_VISIBLE_DEVICES"))
             if visible is not None:
                 for number in range(len(self._handles)):
                     yield Value("gpu_in_use", float(number in visible), (("gpu", str(number)),))
             return
-        for number, found in enumerate(held):
+        for number, sizes in enumerate(memory):
             label = (("gpu", str(number)),)
-            yield Value("gpu_in_use", float(bool(found)), label)
-            known = [each for each in found if each is not None]
-            if len(known) == len(found):
+            yield Value("gpu_in_use", float(bool(sizes)), label)
+            known = [size for size in sizes if size is not None]
+            if len(known) == len(sizes):
                 yield Value("gpu_memory_server_bytes", float(sum(known)), label)
 
     def _sees_all(self, taken: list[dict[int, int | None] | None]) -> bool:
         """Whether NVML lists the processes of every GPU, with the numbers that they have here (not in another container)."""
         import psutil
 
-        for number, found in enumerate(taken):
-            if found is None or not all(map(psutil.pid_exists, found)):
+        for number, processes in enumerate(taken):
+            if processes is None or not all(map(psutil.pid_exists, processes)):
                 return False
             memory = self._ask(number, "memory", partial(self._nvml.nvmlDeviceGetMemoryInfo, self._handles[number]))
             is_used = memory is not None and memory.used > MOST_UNUSED_BYTES
-            if is_used and not found:
+            if is_used and not processes:
                 return False
         return True
 
@@ -182,10 +185,10 @@ class NvidiaGpus(Source):
         """The numbers of the GPUs in a CUDA_VISIBLE_DEVICES: numbers, or beginnings of UUIDs. None where it is not set."""
         if text is None:
             return None
-        found = set()
+        numbers = set()
         for word in filter(None, map(str.strip, text.split(","))):
             with suppress(ValueError):
-                found.add(int(word))
+                numbers.add(int(word))
                 continue
-            found |= {number for number, labels in enumerate(self._labels) if dict(labels).get("uuid", "").startswith(word)}
-        return found
+            numbers |= {number for number, labels in enumerate(self._labels) if dict(labels).get("uuid", "").startswith(word)}
+        return numbers

@@ -42,14 +42,14 @@ class PowerCommand(Source):
         """Its newest line. Raises SourceError where it prints none, or not JSON."""
         line = self._line()
         try:
-            found = json.loads(line)
+            reading = json.loads(line)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            reading = None
+        if not isinstance(reading, dict):
             raise SourceError(
                 f"--power-command must print lines of JSON, it printed {printable(line.decode('utf-8', 'replace'), 60)!r}"
             )
-        numbers = {str(key): float(value) for key, value in found.items() if _is_number(value)}
+        numbers = {str(key): float(value) for key, value in reading.items() if _is_number(value)}
         if not KEYS.keys() & numbers:
             raise SourceError('--power-command must print {"watts": …} or {"joules": …}')
         for key, value in list(numbers.items())[:MOST_OTHERS]:

@@ -120,8 +120,8 @@ def _answer(threads: Sequence[SourceThread], answers: IO[bytes], line: bytes) ->
 
 def main() -> None:
     """The process."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, lambda *_: None)  # the run ends it, after the last sample; a meter's command gets signals again
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # the run ends it, after the last sample; a meter's command gets signals again
     os.nice(NICE)
     config = SamplerConfig.of(json.loads(sys.stdin.buffer.readline()))
     try:

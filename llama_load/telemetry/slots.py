@@ -27,12 +27,12 @@ class Slots(Source):
         is_https = endpoint.url.startswith("https:")
         body = get(endpoint.url, endpoint.headers, self._tls() if is_https and self._tls is not None else None)
         try:
-            found = json.loads(body)
+            slots = json.loads(body)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, list):
+            slots = None
+        if not isinstance(slots, list):
             raise SourceError("sends no list of slots")
-        slots = [each for each in found if isinstance(each, dict)][:MOST_SLOTS]
+        slots = [slot for slot in slots if isinstance(slot, dict)][:MOST_SLOTS]
         working = [slot for slot in slots if slot.get("is_processing") is True]
         yield Value("slots", float(len(slots)))
         yield Value("slots_processing", float(len(working)))
@@ -42,9 +42,9 @@ class Slots(Source):
 
 def _decoded(slot: dict[str, Any]) -> float:
     """Output tokens so far; newer servers have a list of one."""
-    found = slot.get("next_token")
-    found = found[0] if isinstance(found, list) and found else found
-    return _count(found.get("n_decoded")) if isinstance(found, dict) else 0.0
+    token = slot.get("next_token")
+    token = token[0] if isinstance(token, list) and token else token
+    return _count(token.get("n_decoded")) if isinstance(token, dict) else 0.0
 
 
 def _count(value: Any) -> float:

@@ -63,7 +63,7 @@ class SamplerConfig:
     insecure: bool = False
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> SamplerConfig:
+    def of(cls, config: dict[str, Any]) -> SamplerConfig:
         """The configuration from its JSON object. (Not by msgspec, whose import takes a third of the sampler's start.)"""
-        pages = {name: [Endpoint(**each) for each in found.get(name, ())] for name in ("servers", "slots", "exporters")}
-        return cls(**found | pages)
+        pages = {name: [Endpoint(**endpoint) for endpoint in config.get(name, ())] for name in ("servers", "slots", "exporters")}
+        return cls(**config | pages)

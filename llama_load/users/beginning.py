@@ -39,10 +39,11 @@ class Beginning:
     def prefix(self, ticket: Ticket) -> Prefix:
         """The text before the prompt of this ticket. A text for the whole run goes before the planned prompts alone: those that a
         locustfile writes are sent as they are, and embeddings are not cached."""
+        lease = ticket.lease
         if self.tokens is None:
-            drawn = hashlib.sha256(f"{self.nonce} {ticket.warmup} {ticket.index}".encode()).hexdigest()
+            drawn = hashlib.sha256(f"{self.nonce} {lease.warmup} {lease.index}".encode()).hexdigest()
             return Prefix(drawn[:PREFIX_DIGITS] + " ", None)
-        if ticket.prompt is None or ticket.prompt.is_new or ticket.prompt.inputs:
+        if lease.prompt is None or lease.prompt.is_new or lease.prompt.inputs:
             return NO_PREFIX
         return Prefix(run_text(self.nonce), self.tokens)
 

@@ -6,19 +6,21 @@ import re
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from llama_load.foreign_text import printable
 from llama_load.metrics import latencies as metric
 from llama_load.observed.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import WITH_TEMPLATE
+from llama_load.targets.answer_form import FREE, AnswerForm
+from llama_load.targets.apis import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts
 from llama_load.targets.target import Target
-from llama_load.users.content import in_thread_if_long, text_digest
-from llama_load.users.session import Session, SessionSettings, Ticket
+from llama_load.users.long_texts import in_thread_if_long, text_digest
+from llama_load.users.session import SessionSettings, Ticket
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.stamps import ReadCounts
+from llama_load.workloads.expect import schema_fault
 from llama_load.workloads.prompt import Prompt
 
 # "stop", "length", "tool_calls" and similar.
@@ -27,7 +29,6 @@ MOST_MODEL_CHARS = 200
 # An error quotes the prompt if it shares this many consecutive letters and digits with it, however they are escaped.
 QUOTE_CHARS = 24
 _BETWEEN = re.compile(r"[\W_]+")
-Columns = dict[str, Any]  # some columns of a record
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 
 
@@ -48,6 +49,8 @@ class SentRequest:
     inputs: int | None = None  # number of texts to embed
     prefix_tokens: int | None = 0  # of the text that was put before the prompt; None: not counted
     choices: int = 1  # answers to the same prompt (`n`)
+    form: AnswerForm | None = None  # of the run
+    is_formed: bool = False  # whether this request has it
     sent_bytes: int | None = None  # of the body; None with images, whose tokens it does not bound
 
 
@@ -57,207 +60,158 @@ def new_request_id() -> str:
 
 
 def make_record(
-    session: Session, ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader, *, tries: int = 1
+    settings: SessionSettings, ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader, *, tries: int = 1
 ) -> RequestRecord:
     """The record of an ended exchange, the last of `tries`. A failed or cancelled one has its stamps, but no latencies."""
+    lease, prompt, stamps, opening, read = ticket.lease, sent.prompt, exchange.stamps, exchange.opening, exchange.counts
     failure = None if exchange.cancelled else answer.failure(exchange)
     counts = answer.counts(_bounds(sent, exchange))
+    tokens = _prompt_tokens(sent, ticket.target, counts, None if failure is None else answer.refused_prompt_tokens(exchange))
+    token_ns, blank_ns, timings, output = answer.token_ns, answer.blank_ns, answer.timings, answer.generated
+    # What a latency of a failed request ends with is None, and so is the latency.
+    first, last, first_answer = _ends_of_latencies(exchange, answer) if failure is None else (None, None, None)
+    ttft, e2el = metric.ttft_ms(stamps.started_ns, first), metric.e2el_ms(stamps.started_ns, last)
     return RequestRecord(
-        **_origin(session.settings.worker, ticket, sent),
-        **_end(failure, session.settings, sent, exchange, answer),
-        **_instants(ticket, exchange, answer),
-        **_waits(ticket, sent, exchange, answer, tries=tries),
-        **_latencies(exchange, answer, counts, ok=failure is None and not exchange.cancelled),
-        **_prompt(ticket, sent, exchange, answer, counts, failed=failure is not None),
-        **_output(answer, counts),
-        **_texts(session.settings, sent, answer),
-        **_quality(exchange.counts),
-        **_server_side(answer, counts),
-    )
-
-
-def _origin(worker: str, ticket: Ticket, sent: SentRequest) -> Columns:
-    """Who sent which request to which server."""
-    prompt = sent.prompt
-    return {
-        "request_id": sent.request_id,
-        "worker": worker,
-        "user": sent.user,
-        "workload": sent.workload,
-        "name": sent.name,
-        "stage": ticket.stage,
-        "host": ticket.target.address.url,
-        "endpoint": sent.endpoint,
-        "model": sent.model,
-        "warmup": ticket.warmup,
-        "prompt_index": ticket.index,
-        "conversation": prompt.conversation if prompt else None,
-        "turn": prompt.turn if prompt else None,
-        "max_tokens": sent.max_tokens,
-        "choices": sent.choices if sent.choices > 1 else None,
-    }
-
-
-def _end(
-    failure: tuple[str, str] | None, settings: SessionSettings, sent: SentRequest, exchange: Exchange, answer: AnswerReader
-) -> Columns:
-    """How it ended."""
-    return {
-        "status": CANCELLED if exchange.cancelled else OK if failure is None else failure[0],
-        "http_status": exchange.status,
-        "error": printable(_error_text(failure[1], exchange, sent, keeps_texts=settings.save_texts)) if failure else None,
-        "finish_reason": None if answer.finish_reason is None else printable(answer.finish_reason, MOST_REASON_CHARS),
-        "answered_by": _answered_by(exchange),
-        "answered_model": None if answer.model is None else printable(answer.model, MOST_MODEL_CHARS),
-    }
-
-
-def _instants(ticket: Ticket, exchange: Exchange, answer: AnswerReader) -> Columns:
-    """When."""
-    stamps, opening, token_ns = exchange.stamps, exchange.opening, answer.token_ns
-    return {
-        "scheduled_mono_ns": ticket.scheduled_ns,
-        "started_mono_ns": stamps.started_ns,
-        "connected_mono_ns": opening.connected_ns,
-        "secured_mono_ns": opening.secured_ns,
-        "sent_mono_ns": stamps.sent_ns,
-        "headers_mono_ns": stamps.headers_ns,
-        "first_token_mono_ns": token_ns[0] if token_ns else None,
-        "first_blank_mono_ns": answer.blank_ns[0] if answer.blank_ns else None,
-        "first_answer_mono_ns": answer.first_answer_ns,
-        "last_token_mono_ns": token_ns[-1] if token_ns else None,
-        "ended_mono_ns": stamps.ended_ns or time.monotonic_ns(),
-        "started_wall_ns": time.time_ns() - (time.monotonic_ns() - stamps.started_ns),
-    }
-
-
-def _waits(ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader, *, tries: int) -> Columns:
-    """How long it waited at the client, for the connection and in the server's queue, however it ended."""
-    stamps, opening = exchange.stamps, exchange.opening
-    return {
-        "client_queue_ms": metric.client_queue_ms(ticket.scheduled_ns, stamps.started_ns),
-        "late_ms": metric.late_ms(ticket.scheduled_ns, ticket.allowed_ns, stamps.started_ns),
-        "queue_ms": metric.queue_ms(
+        # who and what
+        request_id=sent.request_id,
+        worker=settings.worker,
+        user=sent.user,
+        workload=sent.workload,
+        name=sent.name,
+        stage=lease.stage,
+        host=ticket.target.address.url,
+        endpoint=sent.endpoint,
+        model=sent.model,
+        warmup=lease.warmup,
+        prompt_index=lease.index,
+        conversation=prompt.conversation if prompt else None,
+        turn=prompt.turn if prompt else None,
+        max_tokens=sent.max_tokens,
+        choices=sent.choices if sent.choices > 1 else None,
+        answer_form=None if sent.form is None else sent.form.kind if sent.is_formed else FREE,
+        # how it ended
+        status=CANCELLED if exchange.cancelled else OK if failure is None else failure[0],
+        http_status=exchange.status,
+        error=printable(_error_text(failure[1], exchange, sent, keeps_texts=settings.save_texts)) if failure else None,
+        finish_reason=None if answer.finish_reason is None else printable(answer.finish_reason, MOST_REASON_CHARS),
+        valid_answer=_is_valid(sent, answer) if failure is None and not exchange.cancelled else None,
+        answered_by=_answered_by(exchange),
+        answered_model=None if answer.model is None else printable(answer.model, MOST_MODEL_CHARS),
+        # when
+        scheduled_mono_ns=lease.scheduled_ns,
+        started_mono_ns=stamps.started_ns,
+        connected_mono_ns=opening.connected_ns,
+        secured_mono_ns=opening.secured_ns,
+        sent_mono_ns=stamps.sent_ns,
+        headers_mono_ns=stamps.headers_ns,
+        first_token_mono_ns=token_ns[0] if token_ns else None,
+        first_blank_mono_ns=blank_ns[0] if blank_ns else None,
+        first_answer_mono_ns=answer.first_answer_ns,
+        last_token_mono_ns=token_ns[-1] if token_ns else None,
+        ended_mono_ns=stamps.ended_ns or time.monotonic_ns(),
+        started_wall_ns=time.time_ns() - (time.monotonic_ns() - stamps.started_ns),
+        # how long it waited: at the client, for the connection, in the server's queue, however it ended
+        client_queue_ms=metric.client_queue_ms(lease.scheduled_ns, stamps.started_ns),
+        late_ms=metric.late_ms(lease.scheduled_ns, lease.allowed_ns, stamps.started_ns),
+        queue_ms=metric.queue_ms(
             stamps.sent_ns,
             stamps.headers_ns,
-            headers_alone=exchange.counts.headers_alone,
+            headers_alone=read.headers_alone,
             # A whole answer's headers arrive with it, and images are decoded before the request gets a slot.
-            held=ticket.target.holds_headers and answer.streams and not (sent.prompt is not None and sent.prompt.images),
+            held=ticket.target.kind.holds_headers and answer.streams and not (prompt is not None and prompt.images),
         ),
-        "connect_ms": metric.connect_ms(stamps.attempt_ns, opening.connected_ns),
-        "tls_ms": metric.tls_ms(opening.connected_ns, opening.secured_ns),
-        "tls_resumed": opening.tls_resumed if opening.secured_ns is not None else None,
-        "own_delay_ms": metric.own_delay_ms(
+        connect_ms=metric.connect_ms(stamps.attempt_ns, opening.connected_ns),
+        tls_ms=metric.tls_ms(opening.connected_ns, opening.secured_ns),
+        tls_resumed=opening.tls_resumed if opening.secured_ns is not None else None,
+        own_delay_ms=metric.own_delay_ms(
             stamps.attempt_ns,
             None if exchange.reopened else opening.connected_ns,
             opening.handshake_ns,
             first_write_ns=stamps.first_write_ns if exchange.reused else None,
         ),
-        "tries": tries,
-        "retry_ms": metric.retry_ms(stamps.started_ns, stamps.attempt_ns) if tries > 1 else None,
-        "connection_reused": exchange.reused,
-        "connection_reopened": exchange.reopened,
-    }
-
-
-def _latencies(exchange: Exchange, answer: AnswerReader, counts: Counts, *, ok: bool) -> Columns:
-    """How long the answer took, for successful requests. ITL also for cancelled ones, whose tokens count in the throughput."""
-    itl = metric.itl_ms(answer.token_ns) if ok or exchange.cancelled else ()
-    if not ok:
-        return {"itl_ms": itl}
-    started, token_ns = exchange.stamps.started_ns, answer.token_ns
-    first, last = (token_ns[0], token_ns[-1]) if token_ns else (None, None)
-    ttft = metric.ttft_ms(started, first)
-    # Without a stream there is no last token: the answer's end is the nearest stamp.
-    e2el = metric.e2el_ms(started, last if answer.streams else exchange.stamps.ended_ns)
-    return {
-        "ttft_ms": ttft,
-        "answer_ttft_ms": metric.answer_ttft_ms(started, answer.first_answer_ns),
-        "tpot_ms": metric.tpot_ms(
+        tries=tries,
+        retry_ms=metric.retry_ms(stamps.started_ns, stamps.attempt_ns) if tries > 1 else None,
+        connection_reused=exchange.reused,
+        connection_reopened=exchange.reopened,
+        # how long the answer took
+        ttft_ms=ttft,
+        answer_ttft_ms=metric.answer_ttft_ms(stamps.started_ns, first_answer),
+        tpot_ms=metric.tpot_ms(
             ttft,
             e2el,
             counts.output_tokens,
             token_events=len(token_ns),
             first_event_tokens=counts.first_event_tokens,
-            blank_events=len(answer.blank_ns),
+            blank_events=len(blank_ns),
         ),
-        "e2el_ms": e2el,
-        "itl_ms": itl,
-    }
+        e2el_ms=e2el,
+        itl_ms=metric.itl_ms(token_ns) if failure is None else (),  # also of cancelled ones, whose tokens count in the throughput
+        # the prompt
+        prompt_tokens=tokens.number,
+        prompt_token_source=tokens.source,
+        planned_prompt_tokens=tokens.planned,
+        cached_tokens=counts.cached_tokens,
+        prompt_chars=len(sent.text),
+        images=len(prompt.images) if prompt and prompt.images else None,
+        image_tokens=tokens.of_images,
+        inputs=sent.inputs,
+        prompt_sha256=sent.digest,
+        prompt_text=sent.text if settings.save_texts else None,
+        # the answer
+        output_tokens=counts.output_tokens,
+        reasoning_tokens=counts.reasoning_tokens,
+        token_events=len(token_ns),
+        blank_events=len(blank_ns),
+        event_tokens=counts.event_tokens if any(number != 1 for number in counts.event_tokens) else (),
+        first_event_tokens=counts.first_event_tokens,
+        token_source=counts.token_source,
+        count_doubt=counts.doubt,
+        output_chars=len(output),
+        output_bytes=len(output.encode("utf-8", "surrogatepass")),
+        output_sha256=text_digest(output) if output else None,
+        output_text=output if settings.save_texts else None,
+        # how well it was measured
+        clock_source=_clock_source(read),
+        merged_events=read.merged,
+        first_merged=read.first_merged,
+        # what the server reports of itself
+        server_prompt_tokens=counts.processed_tokens,
+        server_prompt_ms=timings.prompt_ms if timings else None,
+        server_predict_ms=timings.predicted_ms if timings else None,
+        draft_tokens=counts.draft_tokens,
+        draft_accepted=counts.draft_accepted,
+    )
 
 
-def _prompt(
-    ticket: Ticket, sent: SentRequest, exchange: Exchange, answer: AnswerReader, counts: Counts, *, failed: bool
-) -> Columns:
-    """Prompt tokens and their source: the server's answer or refusal, else the count before the run."""
+def _ends_of_latencies(exchange: Exchange, answer: AnswerReader) -> tuple[int | None, int | None, int | None]:
+    """When the first token, the last and the first that is not reasoning arrived; None for cancelled requests."""
+    if exchange.cancelled:
+        return None, None, None
+    first, last = (answer.token_ns[0], answer.token_ns[-1]) if answer.token_ns else (None, None)
+    # Without a stream there is no last token: the answer's end is the nearest stamp.
+    return first, last if answer.streams else exchange.stamps.ended_ns, answer.first_answer_ns
+
+
+class _PromptTokens(NamedTuple):
+    """Tokens of a prompt, who counted them, how many were planned, and how many of them are those of images."""
+
+    number: int | None
+    source: str | None
+    planned: int | None
+    of_images: int | None
+
+
+def _prompt_tokens(sent: SentRequest, target: Target, counts: Counts, refused: int | None) -> _PromptTokens:
+    """Prompt tokens from the server's answer or its refusal (`refused`), else from the count before the run."""
     prompt = sent.prompt
-    tokens, source = counts.prompt_tokens, counts.prompt_token_source
-    if failed and (refused_tokens := answer.refused_prompt_tokens(exchange)) is not None:
-        tokens, source = refused_tokens, "refusal"
-    image_tokens = _image_tokens(prompt, sent.prefix_tokens, tokens, ticket.target)
+    tokens, source = (counts.prompt_tokens, counts.prompt_token_source) if refused is None else (refused, "refusal")
+    of_images = _image_tokens(prompt, sent.prefix_tokens, tokens, target)
     planned: int | None = None
     if prompt is not None and not prompt.images and (prompt.turn or 1) == 1:
-        planned, how = _planned(sent, prompt, ticket.target)
+        planned, how = _planned(sent, prompt, target)
         if tokens is None:
             tokens, source = planned, how
-    return {
-        "prompt_tokens": tokens,
-        "prompt_token_source": source,
-        "planned_prompt_tokens": planned,
-        "cached_tokens": counts.cached_tokens,
-        "prompt_chars": len(sent.text),
-        "images": len(prompt.images) if prompt and prompt.images else None,
-        "image_tokens": image_tokens,
-        "inputs": sent.inputs,
-    }
-
-
-def _output(answer: AnswerReader, counts: Counts) -> Columns:
-    """Output tokens."""
-    return {
-        "output_tokens": counts.output_tokens,
-        "reasoning_tokens": counts.reasoning_tokens,
-        "token_events": len(answer.token_ns),
-        "blank_events": len(answer.blank_ns),
-        "event_tokens": counts.event_tokens if any(tokens != 1 for tokens in counts.event_tokens) else (),
-        "first_event_tokens": counts.first_event_tokens,
-        "token_source": counts.token_source,
-        "count_doubt": counts.doubt,
-    }
-
-
-def _texts(settings: SessionSettings, sent: SentRequest, answer: AnswerReader) -> Columns:
-    """Prompt and answer: as digests, and as text with --save-texts."""
-    output = answer.generated
-    return {
-        "output_chars": len(output),
-        "output_bytes": len(output.encode("utf-8", "surrogatepass")),
-        "prompt_sha256": sent.digest,
-        "output_sha256": text_digest(output) if output else None,
-        "prompt_text": sent.text if settings.save_texts else None,
-        "output_text": output if settings.save_texts else None,
-    }
-
-
-def _quality(read: ReadCounts) -> Columns:
-    """How well it was measured."""
-    return {
-        "clock_source": _clock_source(read),
-        "merged_events": read.merged,
-        "first_merged": read.first_merged,
-    }
-
-
-def _server_side(answer: AnswerReader, counts: Counts) -> Columns:
-    """What the server reports of itself."""
-    timings = answer.timings
-    return {
-        "server_prompt_tokens": counts.processed_tokens,
-        "server_prompt_ms": timings.prompt_ms if timings else None,
-        "server_predict_ms": timings.predicted_ms if timings else None,
-        "draft_tokens": counts.draft_tokens,
-        "draft_accepted": counts.draft_accepted,
-    }
+    return _PromptTokens(tokens, source, planned, of_images)
 
 
 def _planned(sent: SentRequest, prompt: Prompt, target: Target) -> tuple[int | None, str]:
@@ -268,6 +222,12 @@ def _planned(sent: SentRequest, prompt: Prompt, target: Target) -> tuple[int | N
     if target.template_tokens is None or sent.endpoint not in WITH_TEMPLATE:
         return tokens, "plan"
     return tokens + target.template_tokens, "plan+template"
+
+
+def _is_valid(sent: SentRequest, answer: AnswerReader) -> bool | None:
+    """Whether the answer follows the JSON schema of the run; None without one."""
+    schema = None if sent.form is None else sent.form.schema
+    return None if schema is None else schema_fault(schema, answer.choices[0].text.strip()) is None
 
 
 def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:

@@ -5,25 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
-from llama_load.observed.record import RequestRecord
+from llama_load.dispatch.leases import Key, Lease
+from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
 from llama_load.wire.request import Timeouts
-from llama_load.workloads.prompt import Prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Permission to send one request: its index in the run, its server, and the workload's prompt if there is one."""
+    """Permission to send one request: its lease, its server, and the keys of the further turns of its conversation."""
 
-    index: int
-    warmup: bool
-    prompt: Prompt | None
+    lease: Lease
     target: Target
-    following: tuple[tuple[bool, int], ...] = ()  # further turns of the conversation: (warm-up?, position in the plan)
-    stage: int = 0
-    scheduled_ns: int | None = None  # when it is scheduled; None in a closed loop
-    allowed_ns: int | None = None  # when the limit of requests in flight allowed it, if later
+    following: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +57,7 @@ class Session(Protocol):
     """The run as its users see it."""
 
     settings: SessionSettings
+    open_records: set[OpenRecord]  # of ended requests, not published yet
 
     def take(self, workload: str) -> Ticket:
         """Wait for permission to send the next request, with the workload's prompt for it. When no request is left, wait until the
@@ -86,4 +82,31 @@ class Session(Protocol):
         """The locustfile requests something impossible: report it, end the run, stop this user."""
 
     def done(self, ticket: Ticket, record: RequestRecord) -> None:
-        """The request has ended, successfully or not. Must not block."""
+        """The request has ended, successfully or not: another may be sent. Must not block."""
+
+    def publish(self, record: RequestRecord) -> None:
+        """The record of an ended request is final. Must not block."""
+
+
+class OpenRecord:
+    """The record of an ended request, which its task may still reject if the answer is valid. It is published once."""
+
+    __slots__ = ("record", "session")
+
+    def __init__(self, session: Session, record: RequestRecord) -> None:
+        self.record = record
+        self.session = session
+        session.open_records.add(self)
+        if record.status != OK:
+            self.publish()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not published yet."""
+        return self in self.session.open_records
+
+    def publish(self) -> None:
+        """Pass it on as it is now, unless that has happened already."""
+        if self.is_open:
+            self.session.open_records.discard(self)
+            self.session.publish(self.record)

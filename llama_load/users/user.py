@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Never, cast
 
 import gevent
-import msgspec
-from gevent import GreenletExit
 from gevent.local import local
 from locust import HttpUser
 from locust.clients import HttpSession
+from locust.env import Environment
 from locust.exception import StopTest
 
 from llama_load.errors import UsageError
 from llama_load.observed.record import OK, RequestRecord
-from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import (
-    CHAT,
-    COMPLETION,
-    COMPLETIONS,
-    EMBEDDINGS,
-    INFILL,
-    MESSAGES,
-    PATHS,
-    RERANK,
-    RESPONSES,
-    BodyOptions,
-    asked_choices,
-    asked_tokens,
-    is_text,
-    request_body,
-)
-from llama_load.targets.other_streams import MessagesReader, NativeReader, ResponsesReader
-from llama_load.targets.unstreamed import JsonAnswer
+from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
+from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, with_images
+from llama_load.targets.body import asked_choices, asked_tokens
+from llama_load.targets.failure_kinds import WRONG_ANSWER
 from llama_load.units import NS_PER_S
-from llama_load.users.content import Messages, as_text, content_of, in_thread_if_long, text_digest, with_images
-from llama_load.users.measure import SentRequest, make_record, new_request_id
+from llama_load.users.answer_check import Answer
+from llama_load.users.long_texts import in_thread_if_long, text_digest
+from llama_load.users.measure import SentRequest, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
-from llama_load.users.retry import Tries
-from llama_load.users.session import Prefix, Session, Ticket
+from llama_load.users.session import OpenRecord, Session, Ticket
+from llama_load.users.turn import ActiveConversation, BuiltRequest, Turn, sending
 from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
 from llama_load.workloads.prompt import Image, Message, Prompt, Workload
@@ -52,43 +37,6 @@ from llama_load.workloads.prompt import Image, Message, Prompt, Workload
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 
 CONFIG_EVERY_S = 0.02
-# A token's event takes 300 bytes, 4000 with its 20 most likely tokens; refusals, comments and usage are extra.
-MOST_BYTES_A_TOKEN, MOST_BYTES_BESIDE = 4 * 1024, 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The result of a task's request: the answer's text and reasoning, as far as the server sends them (both empty after a
-    failure; with `n` above 1, the first choice's), and the full record."""
-
-    text: str
-    record: RequestRecord
-    reasoning: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether this was a valid, complete answer."""
-        return self.record.status == OK
-
-
-@dataclass(slots=True, eq=False)
-class ActiveConversation:
-    """A user's current conversation, often of one turn: its last turn's ticket, its prefix, its model, and its history."""
-
-    ticket: Ticket
-    session: Session
-    prefix: Prefix
-    model: str | None
-    history: tuple[Message, ...]
-
-    def broken_off(self, _: object) -> None:
-        """The user stopped in the middle: other users may send the rest."""
-        if self.ticket.following:
-            self.session.abandon(self.ticket)
-
-    def goes_on(self, prompt: Prompt, answer: str) -> None:
-        """Add an exchange to the history."""
-        self.history += (Message("user", prompt.text), Message("assistant", answer))
 
 
 def pause_s(failures: int) -> float:
@@ -97,24 +45,7 @@ def pause_s(failures: int) -> float:
 
 
 def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
-    return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.index), history)
-
-
-_STREAM_READERS: Mapping[str, type[AnswerReader]] = {
-    MESSAGES: MessagesReader,
-    RESPONSES: ResponsesReader,
-    COMPLETION: NativeReader,
-    INFILL: NativeReader,
-}
-
-
-def _reader(endpoint: str, inputs: int | None, *, streams: bool) -> AnswerReader:
-    """The reader of this API's answers; `inputs` is the number of texts to embed or rank. May raise UsageError."""
-    if streams and inputs is None:
-        return _STREAM_READERS.get(endpoint, AnswerReader)()
-    if endpoint in _STREAM_READERS:
-        raise UsageError(f"--endpoint {endpoint} is supported with streams only: leave out --no-stream")
-    return JsonAnswer(inputs)
+    return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.lease.index), history)
 
 
 class LlamaUser(HttpUser):
@@ -126,15 +57,15 @@ class LlamaUser(HttpUser):
     `self.client` for ordinary HTTP calls.
 
     `body` has fields for the body of every request of this class, such as `body = {"priority": 1}`; a workload may have the
-    attribute too. They override --extra-body; keywords of a call override both.
+    attribute too. They override --extra-body; `extra` of a call overrides both.
     """
 
     abstract = True
     workload: ClassVar[Workload | None] = None
-    body: ClassVar[Mapping[str, Any]] = {}
+    body: ClassVar[Fields] = {}
     _numbers: ClassVar[Iterator[int]] = count(1)
 
-    def __init__(self, environment: Any) -> None:
+    def __init__(self, environment: Environment) -> None:
         """Same as Locust's HttpUser, without creating its client: that costs 3 ms per user, and few tasks need it."""
         begin: Any = super(HttpUser, self).__init__
         begin(environment)
@@ -169,149 +100,194 @@ class LlamaUser(HttpUser):
         return cast(Session, self.environment.llama_load)
 
     def chat(
-        self, prompt: str | Messages | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any
+        self,
+        prompt: str | Messages | None = None,
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
     ) -> Answer:
         """Send one chat request and wait for its answer.
 
         `prompt` is a text or a list of messages; None takes the workload's next prompt, or the next turn of this user's
-        conversation (an explicit prompt ends the conversation). Further keywords go into the request body. Server failures never
-        raise: check `Answer.ok`. With `--endpoint completions` a text goes to /v1/completions instead.
+        conversation (an explicit prompt ends the conversation). With `--endpoint completions` a text goes to /v1/completions
+        instead. Server failures never raise: check `Answer.ok`.
+
+        `max_tokens`: the longest answer, in tokens, unless --max-tokens is given. `name`: the request's name in Locust's
+        statistics. `extra`: further fields of the body, such as `extra={"top_k": 5}`. `catch_response=True` is accepted as Locust's
+        client has it: every answer can be the subject of a `with` statement and be rejected with `Answer.fail`.
         """
-        return self._ask(prompt, None, max_tokens, name, body)
+        return self._ask("chat", prompt, None, max_tokens, name=name, extra=extra, unknown=unknown)
 
     def document(
-        self, text: str | None = None, question: str = "Summarise this.", *, max_tokens: int | None = None, **body: Any
+        self,
+        text: str | None = None,
+        question: str = "Summarise this.",
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
     ) -> Answer:
         """Send a question about a document: its text, a blank line, the question; None takes both from the workload."""
-        return self._ask(None if text is None else f"{text}\n\n{question}", None, max_tokens, None, body)
+        prompt = None if text is None else f"{text}\n\n{question}"
+        return self._ask("document", prompt, None, max_tokens, name=name, extra=extra, unknown=unknown)
 
     def vision(
-        self, prompt: str | None = None, images: Sequence[Image] = (), *, max_tokens: int | None = None, **body: Any
+        self,
+        prompt: str | None = None,
+        images: Sequence[Image] = (),
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
     ) -> Answer:
         """Send a question about images (`llama_load.workloads.images.image_of` makes one from the bytes of a file); None takes
         prompt and images from the workload."""
-        return self._ask(None if prompt is None else Prompt(prompt, images=tuple(images)), CHAT, max_tokens, None, body)
+        content = None if prompt is None else Prompt(prompt, images=tuple(images))
+        return self._ask("vision", content, CHAT, max_tokens, name=name, extra=extra, unknown=unknown)
 
-    def complete(self, prompt: str | None = None, *, max_tokens: int | None = None, name: str | None = None, **body: Any) -> Answer:
+    def complete(
+        self,
+        prompt: str | None = None,
+        *,
+        max_tokens: int | None = None,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
+    ) -> Answer:
         """Send one request to /v1/completions; otherwise like `chat`."""
-        return self._ask(prompt, COMPLETIONS, max_tokens, name, body)
+        return self._ask("complete", prompt, COMPLETIONS, max_tokens, name=name, extra=extra, unknown=unknown)
 
-    def embed(self, inputs: str | Sequence[str] | None = None, *, name: str | None = None, **body: Any) -> Answer:
+    def embed(
+        self,
+        inputs: str | Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
+    ) -> Answer:
         """Send one request with one text or several to /v1/embeddings; None takes the next batch. `Answer.text` is empty:
         vectors are counted, not kept."""
         texts = (inputs,) if isinstance(inputs, str) else inputs
-        return self._ask(None if texts is None else Prompt("", inputs=tuple(texts)), EMBEDDINGS, None, name, body)
+        content = None if texts is None else Prompt("", inputs=tuple(texts))
+        return self._ask("embed", content, EMBEDDINGS, None, name=name, extra=extra, unknown=unknown)
 
-    def rerank(self, query: str | None = None, documents: Sequence[str] = (), *, name: str | None = None, **body: Any) -> Answer:
+    def rerank(
+        self,
+        query: str | None = None,
+        documents: Sequence[str] = (),
+        *,
+        name: str | None = None,
+        extra: Fields | None = None,
+        catch_response: bool = False,
+        **unknown: Never,
+    ) -> Answer:
         """Send one request to /v1/rerank: how relevant is each document to the query? Without a query both come from the workload.
         `Answer.text` is empty: the scores are counted, not kept."""
-        return self._ask(None if query is None else Prompt(query, inputs=tuple(documents)), RERANK, None, name, body)
+        content = None if query is None else Prompt(query, inputs=tuple(documents))
+        return self._ask("rerank", content, RERANK, None, name=name, extra=extra, unknown=unknown)
 
     def _ask(
         self,
+        method: str,
         prompt: str | Messages | Prompt | None,
-        endpoint: str | None,
+        chosen_api: Api | None,
         max_tokens: int | None,
+        *,
         name: str | None,
-        body: dict[str, Any],
+        extra: Fields | None,
+        unknown: Mapping[str, object],
     ) -> Answer:
         session, given = self._session, self._session.settings.body_options
-        options = replace(given, endpoint=endpoint or given.endpoint, max_tokens=given.max_tokens or max_tokens)
+        self._publish_last()
+        if unknown:
+            word = next(iter(unknown))
+            session.abort(f"self.{method}() takes no {word!r}: a field of the body goes into extra={{{word!r}: …}}")
+        options = replace(given, max_tokens=given.max_tokens or max_tokens)
+        api = chosen_api or APIS[given.endpoint]
         if prompt is None and self.workload is None:
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
-        if options.endpoint in (COMPLETIONS, COMPLETION, INFILL) and not isinstance(prompt, str | None):
-            session.abort(f"a list of messages can only be sent to the chat endpoint, not to {PATHS[options.endpoint]}")
+        if not api.takes_messages and not isinstance(prompt, str | None):
+            session.abort(f"a list of messages can only be sent to the chat endpoint, not to {api.path}")
         conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
-        ticket = conversation.ticket
-        chosen = prompt if prompt is not None else ticket.prompt or ""
-        tries: Tries | None = None
-        try:
-            try:
-                sent, request, new_reader = self._build_request(chosen, conversation, options, name, body)
-                tries = Tries(session, ticket.target.address, request, new_reader)
-            except UsageError as error:
-                session.abort(str(error))
-            tries.run()
-        except GreenletExit:
-            raise
-        except BaseException as error:  # such as a gevent.Timeout of the locustfile: this user stopped waiting
-            if tries is not None and tries.exchange is not None:
-                tries.exchange.fail("client_timeout", f"the locustfile stopped waiting: {type(error).__name__}")
-            if ticket.prompt is not None:
-                conversation.goes_on(ticket.prompt, ticket.prompt.answer or "")
-            raise
-        finally:  # also if this user is killed or the body cannot be encoded: no ticket is lost
-            if tries is None or (exchange := tries.exchange) is None:
-                session.give_back(ticket)
-            else:
-                exchange.cancel()
-                reader = tries.reader
-                reader.settle(exchange)
-                record = make_record(session, ticket, sent, exchange, reader, tries=tries.count)
-                session.done(ticket, record)
-        self._pause_after(record)
-        first = reader.choices[0]
-        answer = Answer(first.text, record, first.reasoning) if record.status == OK else Answer("", record)
-        if ticket.prompt is not None:
-            conversation.goes_on(
-                ticket.prompt, answer.text if answer.ok and session.settings.dialogue.generated else ticket.prompt.answer or ""
-            )
+        content = conversation.ticket.lease.prompt or "" if prompt is None else prompt
+        with sending(conversation) as sent:
+            sent.send(self._build_request(Turn(api, content, options, conversation, name, extra or {})))
+        opened = self._local.open_record = sent.open_record
+        self._pause_after(opened.record)
+        first = sent.reader.choices[0]
+        answer = Answer(first.text, opened, first.reasoning) if opened.record.status in (OK, WRONG_ANSWER) else Answer("", opened)
+        conversation.goes_on(answer.text if answer.ok and session.settings.dialogue.generated else None)
         return answer
+
+    def _publish_last(self) -> None:
+        """The answer to this greenlet's last request can no longer be rejected."""
+        last: OpenRecord | None = getattr(self._local, "open_record", None)
+        if last is not None:
+            last.publish()
 
     def _pause_after(self, record: RequestRecord) -> None:
         """See `FIRST_PAUSE_S`. A failure that took longer needs no pause; an open loop keeps its schedule."""
-        self._failures = 0 if record.status == OK else self._failures + 1
+        self._failures = 0 if record.status in (OK, WRONG_ANSWER) else self._failures + 1
         if self._failures and record.scheduled_mono_ns is None:
             took_s = (record.ended_mono_ns - record.started_mono_ns) / NS_PER_S
             gevent.sleep(max(0.0, pause_s(self._failures) - took_s))
 
-    def _build_request(
-        self,
-        prompt: str | Messages | Prompt,
-        conversation: ActiveConversation,
-        options: BodyOptions,
-        name: str | None,
-        body: dict[str, Any],
-    ) -> tuple[SentRequest, Request, Callable[[], AnswerReader]]:
-        """The request for a prompt, the facts for its record, and what makes readers of its answer. May raise UsageError."""
-        planned = prompt if isinstance(prompt, Prompt) else None
+    def _build_request(self, turn: Turn) -> BuiltRequest:
+        """The request of a turn. May raise UsageError."""
+        api, planned, conversation = turn.api, turn.planned, turn.conversation
         try:
-            content = content_of(prompt, options.endpoint, conversation.history, conversation.prefix.text)
+            content = api.content(turn.prompt, conversation.history, conversation.prefix.text)
         except UsageError as error:
             raise UsageError(f"{self.workload_name()} {error}") from None
-        inputs = {EMBEDDINGS: len(content), RERANK: len(content) - 1}.get(options.endpoint)  # the query is not an input
-        max_tokens = options.max_tokens or (planned.max_tokens if planned is not None else None)
+        results = api.results(content)
+        max_tokens = turn.options.max_tokens or (planned.max_tokens if planned is not None else None)
         target = conversation.ticket.target
-        payload = request_body(content, target, options, max_tokens, conversation.model) | self._body_of(planned) | body
+        form = turn.options.form
+        is_formed = form is not None and form.holds_for(conversation.ticket.lease.index)
+        payload = api.build(
+            content, target, turn.options if is_formed else replace(turn.options, form=None), max_tokens, conversation.model
+        )
+        payload |= {**self._body_of(planned), **turn.fields}
         workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
-            text, encoded = as_text(content), msgspec.json.encode(payload)
+            text, (content_type, encoded) = as_text(content), api.encoded(payload)
         except (TypeError, ValueError) as error:
             raise UsageError(f"the body of a {workload} request cannot be sent as JSON: {error}") from None
-        sent = SentRequest(
+        facts = SentRequest(
             request_id=new_request_id(),
             user=type(self).__name__,
             workload=workload,
-            name=str(name or workload),
-            endpoint=options.endpoint,
+            name=str(turn.name or workload),
+            endpoint=api.name,
             model=conversation.model,
             text=text,
             digest=in_thread_if_long(text_digest, text),
-            inputs=inputs,
+            inputs=results,
             prefix_tokens=conversation.prefix.tokens,
             max_tokens=asked_tokens(payload),
             prompt=planned,
             choices=asked_choices(payload),
-            # Each document to be ranked is computed with the whole query before it.
-            sent_bytes=len(encoded) * (inputs or 1 if options.endpoint == RERANK else 1) if is_text(payload) else None,
+            form=form,
+            is_formed=is_formed,
+            sent_bytes=api.prompt_bytes(payload, len(encoded), results),
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
-        headers = (*headers, ("Content-Type", "application/json"), ("X-Request-Id", sent.request_id))
+        headers = (*headers, ("Content-Type", content_type), ("X-Request-Id", facts.request_id))
         pieces = with_images(encoded, planned.images) if planned is not None and planned.images else encoded
-        new_reader = partial(_reader, options.endpoint, inputs, streams=bool(payload.get("stream")))
-        return sent, Request("POST", PATHS[options.endpoint], headers, pieces, target.reuse, _most_bytes(sent)), new_reader
+        new_reader = partial(api.reader, results, streams=bool(payload.get("stream")))
+        most_bytes = api.most_bytes(facts.max_tokens * facts.choices if facts.max_tokens else None, results)
+        return BuiltRequest(facts, Request("POST", api.path, headers, pieces, target.reuse, most_bytes), new_reader)
 
-    def _body_of(self, planned: Prompt | None) -> dict[str, Any]:
+    def _body_of(self, planned: Prompt | None) -> dict[str, object]:
         """The body fields of the workload (in a mixture: of the task) and of this class."""
         workload = self.workload
         if planned is not None and planned.task is not None:
@@ -319,8 +295,8 @@ class LlamaUser(HttpUser):
         return {**getattr(workload, "body", {}), **self.body}
 
     def _filled(self, headers: Headers, conversation: ActiveConversation, planned: Prompt | None) -> Headers:
-        ticket, worker = conversation.ticket, conversation.session.settings.worker
-        prompt = f"{'w' if ticket.warmup else ''}{ticket.index}"
+        lease, worker = conversation.ticket.lease, conversation.session.settings.worker
+        prompt = f"{'w' if lease.warmup else ''}{lease.index}"
         known = None if planned is None else planned.conversation
         user = f"{worker}-{self._number}"
         return filled(headers, {"conversation": known or prompt, "prompt": prompt, "user": user, "worker": worker})
@@ -338,9 +314,8 @@ class LlamaUser(HttpUser):
         ticket = session.take(self.workload_name())
         if ticket.following:
             session.abandon(ticket)
-        return _start_conversation(
-            session, replace(ticket, following=(), prompt=None), prompt.history if isinstance(prompt, Prompt) else ()
-        )
+        ticket = replace(ticket, lease=replace(ticket.lease, prompt=None), following=())
+        return _start_conversation(session, ticket, prompt.history if isinstance(prompt, Prompt) else ())
 
     def _next_turn(self, session: Session) -> ActiveConversation:
         """Permission for the next turn of this greenlet's conversation, else for the next request of any kind."""
@@ -351,7 +326,8 @@ class LlamaUser(HttpUser):
             conversation.ticket = session.follow(conversation.ticket)
         else:
             ticket = session.take(self.workload_name())
-            conversation = _start_conversation(session, ticket, ticket.prompt.history if ticket.prompt is not None else ())
+            prompt = ticket.lease.prompt
+            conversation = _start_conversation(session, ticket, () if prompt is None else prompt.history)
             if not ticket.following:
                 return conversation
             gevent.getcurrent().link(conversation.broken_off)
@@ -364,11 +340,3 @@ class LlamaUser(HttpUser):
     def workload_name(cls) -> str:
         """The name of this class's traffic in reports."""
         return cls.workload.name if cls.workload is not None else cls.__name__
-
-
-def _most_bytes(sent: SentRequest) -> int | None:
-    """Maximum bytes of the answer: 64 KiB plus 4 KiB per token, for embeddings 1 MiB plus 256 KiB per input (a number takes up
-    to 24 bytes: 10,000 dimensions); None if the request limits neither."""
-    if sent.endpoint == EMBEDDINGS and sent.inputs:
-        return 2**20 + 2**18 * sent.inputs
-    return MOST_BYTES_BESIDE + MOST_BYTES_A_TOKEN * sent.max_tokens * sent.choices if sent.max_tokens else None

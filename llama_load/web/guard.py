@@ -23,8 +23,8 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import printable, redacted
 from llama_load.options.flag import PAGE_PATHS, Flag, Kind
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import FLAGS, MOST_USERS
-from llama_load.options.options import secret_values
+from llama_load.options.flags import FLAGS, MOST_USERS, OF_LOCUST
+from llama_load.options.secret_flags import secret_values
 from llama_load.run_folder import MANIFEST
 from llama_load.wire.address import parse_url, split_hosts
 
@@ -34,7 +34,7 @@ MOST_BODY_BYTES = 1 << 20
 # What Locust's page edits of a user class. (Locust itself sets any attribute that is posted.)
 USER_SETTINGS = frozenset(("user_class_name", "host", "weight", "fixed_count", "tasks"))
 # Fields that Locust's form sends in addition to the flags that it shows.
-LOCUSTS_FIELDS = frozenset(("num_users", "spawn_rate", "host", "user_classes", "shape_class", "run_time", "profile"))
+LOCUSTS_FIELDS = frozenset(("user_classes", "shape_class", "profile", *(flag.dest for flag in OF_LOCUST)))
 # Keys are not on Locust's page, but allowed in a POST.
 KEYS = frozenset(flag.dest for flag in FLAGS if flag.on_page and flag.secret)
 PATHS = {flag.dest: flag for flag in FLAGS if flag.kind in PAGE_PATHS}

@@ -19,6 +19,8 @@ import gevent
 
 from llama_load.errors import LlamaLoadError, UsageError
 from llama_load.foreign_text import printable
+from llama_load.options.flag import Role
+from llama_load.options.flags import flags_with
 from llama_load.options.form import fields_of
 from llama_load.options.locust_flags import impossible_values, refuse_conflicts, users_of
 from llama_load.options.options import RunOptions
@@ -38,7 +40,7 @@ CHECKING, STARTING = "checking", "starting"
 BEGUN_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.02
 # The fields that say which server is asked, and how.
-OF_SERVER = frozenset(("host", "model", "api_key", "header", "backend", "endpoint", "ca_file", "insecure", "connection_reuse"))
+OF_SERVER = frozenset(flag.dest for flag in flags_with(Role.CONNECTION))
 
 logger = logging.getLogger(__name__)
 

@@ -8,14 +8,15 @@ from typing import Any
 
 from locust import argument_parser
 from locust.runners import MasterRunner
-from locust.util.timespan import parse_timespan
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import MASK, printable
+from llama_load.options.flag import Kind, Role
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import FLAGS, without_secret_values
+from llama_load.options.flags import FLAGS, flags_with
 from llama_load.options.form import CHOICE, LINES, SECRET, SECRET_LINES, SWITCH, TEXT, Field, fields
-from llama_load.options.options import secret_values
+from llama_load.options.locust_flags import read_locust_flags
+from llama_load.options.secret_flags import secret_values, without_secret_values
 from llama_load.web.workload_choices import GIVEN, Choice, workload_choices
 
 # A text of the form: longer ones are no flags.
@@ -25,8 +26,7 @@ WORKLOAD = "workload"
 DEFAULTS = {flag.dest: flag.default for flag in FLAGS}
 # What the page suggests where the command line gave neither an amount nor a load, so that a run ends. p99 needs 100 requests.
 SUGGESTED = {"num_users": "1", "num_prompts": "100"}
-AMOUNTS = ("num_prompts", "run_time", "stages", "trace")
-LOADS = ("num_users", "request_rate", "stages", "trace", "max_concurrency")
+_JSON = frozenset(flag.dest for flag in FLAGS if flag.kind is Kind.JSON)
 
 
 class StartForm:
@@ -68,8 +68,8 @@ class StartForm:
     def values(self) -> dict[str, Any]:
         """The value of each field as the page shows it: what was typed last, as text, lines or a switch; keys are left out."""
         found = self._present() | {WORKLOAD: self._accepted.get(WORKLOAD, GIVEN)}
-        for name, alternatives in (("num_users", LOADS), ("num_prompts", AMOUNTS)):
-            if self._environment.shape_class is None and not any(found.get(each) for each in alternatives):
+        for name, role in (("num_users", Role.LOAD), ("num_prompts", Role.AMOUNT)):
+            if self._environment.shape_class is None and not any(found.get(flag.dest) for flag in flags_with(role)):
                 found[name] = SUGGESTED[name]
         return found | self._typed
 
@@ -121,7 +121,7 @@ class StartForm:
                 value = getattr(self._at_start, each.name)
             elif each.name == "host":
                 value = self._environment.host
-            elif each.name == "extra_body" and value:
+            elif each.name in _JSON and value:
                 value = without_secret_values(value)
             if each.kind == SWITCH:
                 found[each.name] = str(value).lower() in ("true", "1", "on", "yes")
@@ -138,7 +138,7 @@ class StartForm:
             value = typed.get(each.name)
             if value is None or each.kind in (SECRET, SECRET_LINES) or len(str(value)) > MOST_CHARS:
                 continue
-            if each.name == "extra_body" and value and without_secret_values(str(value)) != value:
+            if each.name in _JSON and value and without_secret_values(str(value)) != value:
                 continue
             kept = value is True or value == "true" if each.kind == SWITCH else str(value)
             found[each.name] = [line for line in _lines(value) if line.strip()] if each.kind == LINES else kept
@@ -183,16 +183,11 @@ class StartForm:
                 kind = type(present_value)
                 value = _number(given[each.name], kind, f"{each.label} must be of type {kind.__name__}", faults)
                 setattr(candidate, each.name, value)
-        shown = getattr(self._options, "extra_body", None)
-        if shown and given.get("extra_body") == without_secret_values(shown):
-            candidate.extra_body = shown  # *** on the page stands for what it was
-        candidate.num_users = _number(given.get("num_users"), int, "-u must be a whole number of at least 1", faults)
-        candidate.spawn_rate = _number(given.get("spawn_rate"), float, "-r must be a number of users a second", faults)
-        candidate.run_time = None
-        try:
-            candidate.run_time = parse_timespan(given["run_time"]) if given.get("run_time") else None
-        except (ValueError, OverflowError):
-            faults.append(f"-t must be a time such as 90s, 10m or 1h30m, got {given['run_time']!r}")
+        for name in _JSON:
+            shown = getattr(self._options, name, None)
+            if shown and given.get(name) == without_secret_values(shown):
+                setattr(candidate, name, shown)  # *** on the page stands for what it was
+        vars(candidate).update(read_locust_flags(given, faults))
         candidate.host = given.get("host")
         return given.get("host"), faults
 

@@ -36,8 +36,8 @@ class Address:
 
     def resolved(self) -> Address:
         """The same address with its name resolved. Raises OSError (socket.gaierror) when that fails."""
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        endpoints = tuple(dict.fromkeys((int(family), tuple(sockaddr)) for family, _, _, _, sockaddr in found))
+        answers = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        endpoints = tuple(dict.fromkeys((int(family), tuple(sockaddr)) for family, _, _, _, sockaddr in answers))
         return Address(self.scheme, self.host, self.port, self.base_path, endpoints)
 
 

@@ -14,6 +14,7 @@ from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, joined
+from llama_load.workloads.expect import Expect
 from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import batches
 from llama_load.workloads.huggingface import HUB
@@ -22,9 +23,16 @@ from llama_load.workloads.sharegpt import TextCounts, made_up
 
 LAYOUT = (
     'a prompt, {"prompt": "…"}, {"messages": [{"role", "content"}, …]} or {"turns": ["…", …]}, with "output_tokens" (1 or more) '
-    'and "category" if needed'
+    '"category" and "expect" if needed'
 )
 MOST_CATEGORY_CHARS = 60
+
+
+class _Expect(msgspec.Struct, forbid_unknown_fields=True):
+    contains: str | None = None
+    regex: str | None = None
+    one_of: list[str] | None = None
+    json_schema: object = None
 
 
 class _Line(msgspec.Struct):
@@ -33,6 +41,7 @@ class _Line(msgspec.Struct):
     category: str | None = None
     messages: list[Turn] | None = None
     output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    expect: str | _Expect | None = None
 
 
 _LINE = msgspec.json.Decoder(_Line)
@@ -46,12 +55,13 @@ class PromptFileFacts(DataFacts):
 
 
 class Custom:
-    """The prompts of a JSONL file, unchanged: `{"prompt": …}`, `{"messages": …}` or `{"turns": …}`, with `"output_tokens"` and
-    `"category"`.
+    """The prompts of a JSONL file, unchanged: `{"prompt": …}`, `{"messages": …}` or `{"turns": …}`, with `"output_tokens"`,
+    `"category"` and `"expect"`.
 
     The answer's length is --sharegpt-output-len, else the line's `output_tokens`, else 128 tokens. Of `turns`, the user's texts
     in the layout of SPEED-Bench and Spec-Bench, the first is sent. A category is the name of the request in reports; --category
-    sends only the lines of some.
+    sends only the lines of some. An answer that is not as `expect` says (a text that it must contain, or an object with
+    `contains`, `regex`, `one_of` or `json_schema`) is a failure.
     """
 
     name = "custom"
@@ -143,7 +153,24 @@ def _prompt(file: DataFile, place: int, wanted: PlanRequest) -> Prompt:
     output = wanted.output_len or line.output_tokens or ANSWER_TOKENS
     answer = line.messages[-1].text if line.messages and line.messages[-1].role == ASSISTANT else None
     category = printable(line.category, MOST_CATEGORY_CHARS) if line.category else None
-    return Prompt(question.text, max_tokens=output, history=tuple(before), answer=answer, task=category)
+    expect = _expect(file, place, line.expect)
+    return Prompt(question.text, max_tokens=output, history=tuple(before), answer=answer, task=category, expect=expect)
+
+
+def _expect(file: DataFile, place: int, given: str | _Expect | None) -> Expect | None:
+    """What a line expects of its answer: a text alone is to be contained in it. UsageError names the line."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        expect = Expect(contains=given)
+    else:
+        schema = None if given.json_schema is None else msgspec.json.encode(given.json_schema).decode()
+        expect = Expect(contains=given.contains, regex=given.regex, one_of=tuple(given.one_of or ()), json_schema=schema)
+    try:
+        expect.check()
+    except UsageError as error:
+        raise UsageError(f"{file.where(place)} {error}") from None
+    return expect
 
 
 def _up_to_question(turns: list[Turn]) -> list[Message]:

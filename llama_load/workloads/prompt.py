@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from llama_load.workloads.counting import TokenCounter
+from llama_load.workloads.expect import Expect
 from llama_load.workloads.facts import PlanFacts
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Prompt:
     text (system prompt, recorded exchanges), `answer` is the recorded answer, `more` the number of turns of this conversation that
     follow in the plan. `inputs` are the texts of an embeddings request, or the documents to rank for the query `text`. `task`
     names the request in reports of a mixture. `is_new`: its text or images were made for this run; no server has them cached.
+    `expect`: what a valid answer is like; any other is a failure.
     """
 
     text: str
@@ -62,6 +64,7 @@ class Prompt:
     inputs: tuple[str, ...] = ()
     task: str | None = None
     is_new: bool = False
+    expect: Expect | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import pytest
 from llama_load.errors import UsageError
 from llama_load.foreign_text import redacted
 from llama_load.metrics.slo import Slo
-from llama_load.options.flags import FLAGS, without_keys, without_secrets
+from llama_load.options.flags import FLAGS
 from llama_load.options.options import read_options
+from llama_load.options.secret_flags import without_keys, without_secrets
 from llama_load.options.vllm_flags import EQUIVALENTS, in_our_words
 from llama_load.preflight.make_manifest import _typed_command
 from llama_load.terminal import STARTED_AS

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llama_load.errors import UsageError
 from llama_load.preflight.checks import slot_budget, target_rows
 from llama_load.preflight.prepare import print_table
-from llama_load.targets.body import CHAT
+from llama_load.targets.apis import CHAT
 from llama_load.targets.probe import Probe, Wanted
 from tests.json_server import json_server
 

@@ -23,7 +23,8 @@ from llama_load.preflight.prepare import print_table
 from llama_load.preflight.user_mix import sending_users
 from llama_load.run_folder import PreflightRow, RunWriter, last_with_label
 from llama_load.serving.process import EmbeddedServer, embedded_llama_server
-from llama_load.targets.target import LLAMA_SERVER, VLLM, ServerFacts, Target
+from llama_load.targets.apis import CHAT, COMPLETIONS
+from llama_load.targets.target import ServerFacts, Target
 from llama_load.wire import parse_url
 from llama_load.wire.limits import Limits, raised_limits
 from llama_load.workloads.documents import DocumentFacts
@@ -31,6 +32,7 @@ from llama_load.workloads.facts import PlanFacts
 from llama_load.workloads.prompt import Image, Plan, Prompt
 from tests.conftest import Finished
 from tests.make_records import facts, manifest
+from tests.server_kinds import LLAMA_SERVER, VLLM
 
 SERVER = Target(parse_url("http://h"), LLAMA_SERVER, "m", slots=4, ctx_per_slot=4096, template_tokens=10)
 PLAN = Plan([Prompt(f"p{n}", 100 * n, 100) for n in range(1, 11)], [], facts())
@@ -38,16 +40,16 @@ PLAN = Plan([Prompt(f"p{n}", 100 * n, 100) for n in range(1, 11)], [], facts())
 
 def test_a_budget_counts_template_prefix_prompt_and_answer() -> None:
     """10 of template, 24 of prefix, 4000 of prompt: 62 are left for the answer."""
-    budget = slot_budget([SERVER], "chat", prefix_tokens=24)
+    budget = slot_budget([SERVER], CHAT, prefix_tokens=24)
     assert budget.need(4000, 62) == 4096
     assert (budget.fits(4000, 62), budget.fits(4000, 63)) == (True, False)
-    assert slot_budget([SERVER], "completions").need(4000, 62) == 4062
-    assert not slot_budget([SERVER], "chat", max_tokens=500).fits(4000, 1)
+    assert slot_budget([SERVER], COMPLETIONS).need(4000, 62) == 4062
+    assert not slot_budget([SERVER], CHAT, max_tokens=500).fits(4000, 1)
 
 
 def test_the_budget_of_replicas_is_the_tightest() -> None:
     other = replace(SERVER, ctx_per_slot=2048, template_tokens=30)
-    assert slot_budget([SERVER, other], "chat") == Budget(2048, 30, template=30)
+    assert slot_budget([SERVER, other], CHAT) == Budget(2048, 30, template=30)
 
 
 def test_an_unknown_context_takes_everything() -> None:
@@ -56,7 +58,7 @@ def test_an_unknown_context_takes_everything() -> None:
 
 def test_a_shared_pool_is_held_against_the_longest_prompts_together() -> None:
     """4 slots, 8 users: the prompts of 700 to 1000 with 100 of answer and 10 of template need 3840 tokens at a time."""
-    budget = slot_budget([SERVER], "chat")
+    budget = slot_budget([SERVER], CHAT)
     assert pool_rows(PLAN, budget, [SERVER], 8, None) == []
     assert pool_rows(PLAN, budget, [SERVER], 8, 3840)[0].level == "ok"
     row = pool_rows(PLAN, budget, [SERVER], 8, 3839)[0]
@@ -67,8 +69,8 @@ def test_a_shared_pool_is_held_against_the_longest_prompts_together() -> None:
 def test_a_pool_of_which_nothing_is_known_has_no_row() -> None:
     """Slots of a server that share nothing are the usual case, and llama-server does not report whether they share."""
     small = replace(SERVER, ctx_per_slot=2000)
-    assert pool_rows(PLAN, slot_budget([small], "chat"), [small], 8, None) == []
-    assert pool_rows(PLAN, slot_budget([small], "chat"), [replace(small, backend=VLLM)], 8, 3839) == []
+    assert pool_rows(PLAN, slot_budget([small], CHAT), [small], 8, None) == []
+    assert pool_rows(PLAN, slot_budget([small], CHAT), [replace(small, backend=VLLM)], 8, 3839) == []
 
 
 def test_too_many_users_for_the_machine_are_refused() -> None:
@@ -176,7 +178,7 @@ def test_one_is_one() -> None:
     assert [row.value for row in target_rows([one], 2) if row.name == "slots"] == [
         "1 for 2 concurrent requests: up to 1 waits in the server's queue"
     ]
-    (row,) = pool_rows(PLAN, slot_budget([one], "chat"), [one], 1, 500)
+    (row,) = pool_rows(PLAN, slot_budget([one], CHAT), [one], 1, 500)
     assert row.value.startswith("1110 of 500 tokens needed by the longest prompt")
 
 

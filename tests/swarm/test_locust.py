@@ -213,7 +213,7 @@ class Talker(LlamaUser):
     ("body", "flags", "code", "sentence"),
     [
         ("self.chat()", ["--num-prompts", "3"], 2, "has no workload to take a prompt from"),
-        ("self.chat('x', foo=object())", ["--num-prompts", "3"], 2, "cannot be sent as JSON"),
+        ("self.chat('x', extra={'foo': object()})", ["--num-prompts", "3"], 2, "cannot be sent as JSON"),
         ("self.complete([{'role': 'user', 'content': 'x'}])", ["--num-prompts", "3"], 2, "only be sent to the chat endpoint"),
         ("self.chat('x', max_tokens=2, name=7)", ["--num-prompts", "3"], 0, ""),
         ("self.chat('x', max_tokens=2); raise RuntimeError('boom')", ["--num-prompts", "3"], 1, ""),

@@ -34,7 +34,7 @@ class Mine(LlamaUser):
     body = {"priority": 2}
     @task
     def ask(self):
-        self.chat(top_k=5)
+        self.chat(extra={"top_k": 5})
 """)
     with json_server({"/v1/models": {"data": [{"id": "m"}]}, "/v1/chat/completions": ANSWER}) as server:
         arguments = (

@@ -23,7 +23,7 @@ from locust.exception import RPCError
 from locust.rpc import Message, zmqrpc
 
 from llama_load.errors import UsageError
-from llama_load.options.flags import without_keys
+from llama_load.options.secret_flags import without_keys
 from llama_load.swarm import messages, swarm_key
 from llama_load.swarm.sockets import FRAME_BYTES, MOST_CUT_OFF, Client, Server
 from llama_load.swarm.swarm_key import curve_keys, refuse_open_network

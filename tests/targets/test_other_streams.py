@@ -9,7 +9,9 @@ import pytest
 
 from llama_load.serving.process import Running
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.other_streams import MessagesReader, NativeReader, ResponsesReader
+from llama_load.targets.apis.completion_api import NativeReader
+from llama_load.targets.apis.messages_api import MessagesReader
+from llama_load.targets.apis.responses_api import ResponsesReader
 from tests.conftest import Finished
 
 

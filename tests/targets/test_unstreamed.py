@@ -10,18 +10,20 @@ import pytest
 
 from llama_load.serving.process import Running
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import BodyOptions, asked_choices, is_text, request_body
-from llama_load.targets.target import BACKENDS, VLLM, Target
-from llama_load.targets.unstreamed import JsonAnswer
+from llama_load.targets.apis import CHAT, RERANK, Api
+from llama_load.targets.body import BodyOptions, asked_choices, is_text
+from llama_load.targets.servers import KINDS
+from llama_load.targets.target import Target
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from tests.answer_pipeline import ADDRESS, output_of, prompt_of
+from tests.server_kinds import VLLM
 
 
-def whole(body: Any, wanted: int | None = None) -> tuple[JsonAnswer, Any]:
+def whole(body: Any, api: Api = CHAT, results: int | None = None) -> tuple[AnswerReader, Any]:
     """The reader of such a body, and the exchange that brought it."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     exchange = SimpleNamespace(failure=None, cancelled=False, status=200, headers={}, body=bytearray(data))
-    reader = JsonAnswer(wanted)
+    reader = api.reader(results, streams=False)
     reader.settle(exchange)
     return reader, exchange
 
@@ -97,7 +99,7 @@ def test_llama_servers_usage_of_several_choices_is_of_one(llama_server: Running)
 
 
 def ask(url: str, body: dict[str, Any]) -> tuple[Exchange, Any]:
-    reader = AnswerReader() if body["stream"] else JsonAnswer()
+    reader = CHAT.reader(streams=body["stream"])
     request = Request("POST", "/v1/chat/completions", (("Content-Type", "application/json"),), json.dumps(body).encode())
     exchange = Transport.of_this_process().send(parse_url(url).resolved(), request, reader, Timeouts(10, 20, 20))
     reader.settle(exchange)
@@ -108,20 +110,20 @@ def test_every_document_is_ranked_once() -> None:
     """In any order, by finite scores; a ranking generates nothing, whatever its usage holds."""
     ranked = [{"index": 1, "relevance_score": 0.5}, {"index": 0, "relevance_score": -3}]
     usage = {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}
-    reader, exchange = whole({"results": ranked, "usage": usage}, wanted=2)
+    reader, exchange = whole({"results": ranked, "usage": usage}, RERANK, 2)
     assert reader.failure(exchange) is None
     assert (prompt_of(reader), output_of(reader)) == ((9, "usage"), (None, None))
     for bad in (ranked[:1], ranked[:1] * 2, [], [{"index": 0}, {"index": 1}], [ranked[0], ranked[1] | {"relevance_score": None}]):
-        reader, exchange = whole({"results": bad, "usage": usage}, wanted=2)
+        reader, exchange = whole({"results": bad, "usage": usage}, RERANK, 2)
         assert reader.failure(exchange)[0] == "bad_body"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", KINDS)
 def test_usage_with_every_event_is_asked_of_vllm_alone(backend: str) -> None:
     target = Target(ADDRESS, backend, "m")
-    options = request_body("hi", target, BodyOptions(), 8)["stream_options"]
+    options = CHAT.build("hi", target, BodyOptions(), 8)["stream_options"]
     assert options == {"include_usage": True} | ({"continuous_usage_stats": True} if backend == VLLM else {})
-    assert "stream_options" not in request_body("hi", target, BodyOptions(stream=False), 8)
+    assert "stream_options" not in CHAT.build("hi", target, BodyOptions(stream=False), 8)
 
 
 @pytest.mark.parametrize(

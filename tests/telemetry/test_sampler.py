@@ -19,7 +19,8 @@ import pytest
 from llama_load.errors import UsageError
 from llama_load.observed.window import Window
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.options import read_options, secret_values
+from llama_load.options.options import read_options
+from llama_load.options.secret_flags import secret_values
 from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run_folder import SAMPLES, TELEMETRY, load_run
 from llama_load.run_folder.telemetry_file import load_telemetry, read_samples

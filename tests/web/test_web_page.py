@@ -12,7 +12,8 @@ import msgspec
 import pytest
 import requests
 
-from llama_load.options.form import FIRST
+from llama_load.options.flag import BASICS
+from llama_load.options.form import fields as form_fields
 from llama_load.web.run_list_page import BARS
 from tests.conftest import Simulated, simulated_server
 from tests.swarms import wait_until
@@ -230,7 +231,11 @@ def test_the_first_fields_are_those_that_every_run_needs(page: LlmPage) -> None:
     fields = re.findall(r'<label for="f-(\w+)">([^<]*)', text)
     words = ["Server", "Workload", "Users", "Requests per second", "Stages", "Requests", "Time limit"]
     assert [title.strip() for _, title in fields[:7]] == words
-    assert [name for name, _ in fields[:7]] == ["host", "workload", *FIRST[1:]]
+    assert [name for name, _ in fields[:7]] == [
+        "host",
+        "workload",
+        *(field.name for field in form_fields([], [], keys=True)[BASICS][1:]),
+    ]
     inputs = re.findall(r'<(?:input|select|textarea)\b[^>]*? name="(\w+)"[^>]*?aria-describedby="([^"]*)"', text)
     assert len(inputs) > 50 and all(f'id="{place}"' in text for _, places in inputs for place in places.split())
     assert [name for name, _ in inputs] == re.findall(r'<(?:input|select|textarea)\b[^>]*? name="(\w+)"', text)

@@ -11,18 +11,20 @@ import requests
 
 from llama_load.serving.process import Running
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import BodyOptions, request_body
+from llama_load.targets.apis import CHAT
+from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import Target
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from tests.answer_pipeline import output_of, prompt_of
+from tests.server_kinds import LLAMA_SERVER
 
 pytestmark = pytest.mark.portable
 
 
 def ask(url: str, text: str, max_tokens: int, **body: object) -> tuple[Exchange, AnswerReader]:
     reader = AnswerReader()
-    payload = msgspec.json.encode(request_body(text, Target(parse_url(url), LLAMA_SERVER, None), BodyOptions(), max_tokens) | body)
+    payload = msgspec.json.encode(CHAT.build(text, Target(parse_url(url), LLAMA_SERVER, None), BodyOptions(), max_tokens) | body)
     request = Request("POST", "/v1/chat/completions", (("Content-Type", "application/json"),), payload)
     return Transport.of_this_process().send(parse_url(url).resolved(), request, reader, Timeouts()), reader
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from llama_load.dispatch.leases import Lease
+from llama_load.targets.apis import CHAT, COMPLETIONS
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning, one_for_the_run
-from llama_load.users.content import content_of
 from llama_load.users.session import NO_PREFIX, Ticket
 from llama_load.wire.address import parse_url
 from llama_load.workloads.counting import EstimatedCounter
@@ -21,6 +22,12 @@ from llama_load.workloads.vision import Vision
 from tests.workloads.test_synthetic import Pieces
 
 TARGET = Target(parse_url("http://127.0.0.1:1"), "openai", None)
+
+
+def ticket(index: int, prompt: Prompt | None, *, warmup: bool = False) -> Ticket:
+    return Ticket(Lease(index, warmup, "chat", prompt), TARGET)
+
+
 TRACE = [Arrival(0.0, 40 + 90 * number, 7, (1, 10 + number)) for number in range(6)]
 
 
@@ -46,24 +53,24 @@ def test_content_is_new_in_each_run_and_sizes_are_the_same(workload: Callable[[]
 def test_what_a_runs_prompts_share_they_still_share() -> None:
     """The same text for all, so that a prefix or a repeated prompt stays one in the server's cache; another text in the next run."""
     one, next_one = (one_for_the_run(nonce, Pieces()) for nonce in ("0123456789abcdef", "fedcba9876543210"))
-    planned = Ticket(3, False, Prompt("What?"), TARGET)
+    planned = ticket(3, Prompt("What?"))
     prefix = one.prefix(planned)
-    assert prefix == one.prefix(Ticket(4, True, Prompt("Who?"), TARGET))
+    assert prefix == one.prefix(ticket(4, Prompt("Who?"), warmup=True))
     assert len(prefix.text) == 9 and prefix.text.strip().isdecimal() and prefix.tokens == Pieces().count([prefix.text])[0] - 1
     assert next_one.prefix(planned) != prefix
     for prompt in (None, Prompt("What?", is_new=True), Prompt("", inputs=("a", "b"))):
-        assert one.prefix(Ticket(3, False, prompt, TARGET)) == NO_PREFIX
+        assert one.prefix(ticket(3, prompt)) == NO_PREFIX
     each = Beginning("0123456789abcdef")
-    assert each.prefix(planned) != each.prefix(Ticket(4, False, Prompt("What?"), TARGET))
-    assert each.prefix(Ticket(3, False, None, TARGET)) == each.prefix(planned) and each.prefix(planned).tokens is None
+    assert each.prefix(planned) != each.prefix(ticket(4, Prompt("What?")))
+    assert each.prefix(ticket(3, None)) == each.prefix(planned) and each.prefix(planned).tokens is None
     assert one_for_the_run("0123456789abcdef", EstimatedCounter()).tokens in (2, 3)
 
 
 def test_the_text_goes_before_images_and_before_a_system_prompt() -> None:
     image = Image(b"data:image/png;base64,AA==", "5" * 64, 8, 8)
-    (message,) = content_of(Prompt("What?", images=(image,)), "chat", (), "new\n")
+    (message,) = CHAT.content(Prompt("What?", images=(image,)), (), "new\n")
     assert [part["type"] for part in message["content"]] == ["text", "image_url", "text"]
     assert message["content"][0]["text"] == "new\n" and message["content"][2]["text"] == "What?"
-    system, user = content_of(Prompt("What?"), "chat", (Message("system", "Be brief."),), "new\n")
+    system, user = CHAT.content(Prompt("What?"), (Message("system", "Be brief."),), "new\n")
     assert (system["content"], user["content"]) == ("new\nBe brief.", "What?")
-    assert content_of(Prompt("What?"), "completions", (Message("user", "Hi"),), "new\n") == "new\nHi\n\nWhat?"
+    assert COMPLETIONS.content(Prompt("What?"), (Message("user", "Hi"),), "new\n") == "new\nHi\n\nWhat?"

@@ -22,15 +22,17 @@ from llama_load.serving.model_maker import ModelSize
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server
 from llama_load.serving.projector_maker import cached_projector, make_projector
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.body import BodyOptions, request_body
-from llama_load.targets.target import LLAMA_SERVER, Target
-from llama_load.users.content import content_of, with_images
+from llama_load.targets.apis import CHAT
+from llama_load.targets.apis.prompt_content import with_images
+from llama_load.targets.body import BodyOptions
+from llama_load.targets.target import Target
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from llama_load.workloads import vision
 from llama_load.workloads.prompt import Image, Plan, PlanRequest, Prompt, Traffic
 from llama_load.workloads.vision import Vision, _hands
 from tests.answer_pipeline import output_of, prompt_of
 from tests.conftest import TINY
+from tests.server_kinds import LLAMA_SERVER
 from tests.workloads.data import drawn
 
 
@@ -205,9 +207,9 @@ def seeing(
 
 
 def ask(url: str, images: Sequence[Image], max_tokens: int = 12) -> tuple[Exchange, AnswerReader]:
-    content = content_of(Prompt("What is this?", images=tuple(images)), "chat", (), "")
+    content = CHAT.content(Prompt("What is this?", images=tuple(images)), (), "")
     reader = AnswerReader()
-    body = request_body(content, Target(parse_url(url), LLAMA_SERVER, None), BodyOptions(), max_tokens)
+    body = CHAT.build(content, Target(parse_url(url), LLAMA_SERVER, None), BodyOptions(), max_tokens)
     pieces = with_images(msgspec.json.encode(body), images)
     request = Request("POST", "/v1/chat/completions", (("Content-Type", "application/json"),), pieces)
     return Transport.of_this_process().send(parse_url(url).resolved(), request, reader, Timeouts()), reader

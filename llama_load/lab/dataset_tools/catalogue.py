@@ -46,11 +46,11 @@ def hf_cache_folder() -> Path:
 
 def cached() -> list[Available]:
     """The Hub's data sets in the cache of the package `datasets`, by name, one entry per split."""
-    found: dict[str, Available] = {}
+    available: dict[str, Available] = {}
     for file in sorted(hf_cache_folder().glob("*/*/*/*/dataset_info.json"), key=lambda file: file.stat().st_mtime):
         if file.parents[3].name not in _FROM_FILES:
-            found |= {split.name: split for split in _splits(file)}
-    return [found[name] for name in sorted(found)]
+            available |= {split.name: split for split in _splits(file)}
+    return [available[name] for name in sorted(available)]
 
 
 def fetch(spec: str) -> tuple[int, list[str]]:
@@ -67,8 +67,10 @@ def fetch(spec: str) -> tuple[int, list[str]]:
     try:
         rows = datasets.load_dataset(source, split=split or DEFAULT_SPLIT)
     except Exception as error:  # the Hub's, Arrow's and the disk's errors pass through the package
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UsageError(f"the data set {spec} could not be downloaded: {said}; fetch it again, finished parts are kept") from None
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UsageError(
+            f"the data set {spec} could not be downloaded: {reason}; fetch it again, finished parts are kept"
+        ) from None
     return len(rows), data.columns
 
 

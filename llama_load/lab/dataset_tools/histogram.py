@@ -32,8 +32,8 @@ def histogram(lengths: Sequence[int]) -> list[str]:
     labels = [f"{first:,}" if end == first + 1 else f"{first:,}–{end - 1:,}" for first, end in pairwise(edges)]
     width = max(map(len, labels))
     lines = [
-        f"  {label:>{width}} {_bar(found / max(counts)):<{BAR_CHARS}} {found:>9,} {found / len(ordered):>7.1%}"
-        for label, found in zip(labels, counts, strict=True)
+        f"  {label:>{width}} {_bar(count / max(counts)):<{BAR_CHARS}} {count:>9,} {count / len(ordered):>7.1%}"
+        for label, count in zip(labels, counts, strict=True)
     ]
     figures = [f"p{percent} {quantile(ordered, percent):,}" for percent in QUANTILES]
     figures += [f"max {ordered[-1]:,}", f"mean {sum(ordered) / len(ordered):,.0f}"]

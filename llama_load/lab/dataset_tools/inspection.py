@@ -84,32 +84,32 @@ def inspect(source: str, counter: TokenCounter, *, output_len: int | None = None
     return _conversations(Path(source), source, "", watched, output_len)
 
 
-def report(found: Inspection, contexts: Sequence[int], overhead: int) -> str:
+def report(inspection: Inspection, contexts: Sequence[int], overhead: int) -> str:
     """The inspection as text, 80 columns wide: facts, histograms, and what fits slots of these contexts."""
-    count = len(found.prompts)
-    usable = sum(found.usable)
-    by = found.counted_by
+    count = len(inspection.prompts)
+    usable = sum(inspection.usable)
+    by = inspection.counted_by
     if by == EstimatedCounter.source:
         by = "estimate, off by 20 % and more (exact: --tokenizer or --host)"
-    facts = [*found.facts, ("Tokens counted by", by)]
-    if found.by_rule:
-        answer = "" if found.output_given else f", answer {MIN_TOKENS} or more"
+    facts = [*inspection.facts, ("Tokens counted by", by)]
+    if inspection.by_rule:
+        answer = "" if inspection.output_given else f", answer {MIN_TOKENS} or more"
         facts += [
             ("Usable", f"{usable:,} of {count:,} ({_share(usable, count)}), by the rule of vllm bench serve:"),
             ("", f"prompt {MIN_TOKENS} to {MAX_PROMPT_TOKENS} tokens{answer}, both {MAX_TOTAL_TOKENS} at most"),
         ]
     lines = [f"{name + ':' if name else '':<19}{value}" for name, value in facts]
-    lines += ["", "Prompts by their tokens", *histogram(found.prompts), ""]
-    if found.output_given:
-        lines.append(f"Answers: {found.answers[0]:,} tokens each, set by --output-len")
+    lines += ["", "Prompts by their tokens", *histogram(inspection.prompts), ""]
+    if inspection.output_given:
+        lines.append(f"Answers: {inspection.answers[0]:,} tokens each, set by --output-len")
     else:
-        lines += ["Answers by their tokens", *histogram(found.answers)]
+        lines += ["Answers by their tokens", *histogram(inspection.answers)]
     lines += ["", f"Prompts that fit a slot with their answers and {overhead} tokens of chat template"]
-    lines.append(f"  {'context':>9} {'all':>22}" + (f" {'of the usable':>22}" if found.by_rule else ""))
+    lines.append(f"  {'context':>9} {'all':>22}" + (f" {'of the usable':>22}" if inspection.by_rule else ""))
     for context in contexts:
-        every, of_usable = found.fitting(context, overhead)
+        every, of_usable = inspection.fitting(context, overhead)
         line = f"  {context:>9,} {every:>13,} {_share(every, count):>8}"
-        lines.append(line + (f" {of_usable:>13,} {_share(of_usable, usable):>8}" if found.by_rule else ""))
+        lines.append(line + (f" {of_usable:>13,} {_share(of_usable, usable):>8}" if inspection.by_rule else ""))
     return "\n".join(lines) + "\n"
 
 
@@ -133,8 +133,8 @@ def _custom(file: DataFile) -> bool:
     entry = file.decode(0, msgspec.json.Decoder(_Entry))
     if entry.messages is None:
         return entry.prompt is not None and entry.conversations is None
-    said = messages(entry.messages)
-    return entry.output_tokens is not None or not said or said[-1].role != ASSISTANT
+    history = messages(entry.messages)
+    return entry.output_tokens is not None or not history or history[-1].role != ASSISTANT
 
 
 def _prompts(source: str, total: int, counter: TokenCounter, output_len: int | None) -> Inspection:

@@ -51,8 +51,8 @@ def tokens_of(binary: str, model: Path, text: Path) -> int | None:
     program = shutil.which(str(beside)) or shutil.which(TOKENIZE)
     if program is None:
         return None
-    found = _COUNT.findall(_printed([program, "-m", str(model), "-f", str(text), "--show-count", "--log-disable"]))
-    return int(found[-1]) if found else None
+    counts = _COUNT.findall(_printed([program, "-m", str(model), "-f", str(text), "--show-count", "--log-disable"]))
+    return int(counts[-1]) if counts else None
 
 
 def _printed(command: Sequence[str]) -> str:
@@ -75,11 +75,11 @@ def _printed(command: Sequence[str]) -> str:
 
 def read_estimate(printed: str) -> Perplexity:
     """The final estimate in what the program printed. RunError: there is none, with its last line."""
-    found = _FINAL.findall(printed)
-    if not found or found[-1][0] in ("nan", "inf"):
+    estimates = _FINAL.findall(printed)
+    if not estimates or estimates[-1][0] in ("nan", "inf"):
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
         raise RunError(
             f"llama-perplexity ended without an estimate: {printable(lines[-1], 300) if lines else 'it printed nothing'}"
         )
-    estimate, error = found[-1]
+    estimate, error = estimates[-1]
     return Perplexity(float(estimate), float(error) if error not in ("", "nan", "inf") else None)

@@ -22,7 +22,6 @@ from llama_load.foreign_text import printable
 from llama_load.lab.perplexity.score import Score, total, windows
 from llama_load.targets.control import ControlSession, json_of
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.targets.target import LLAMA_CPP_PYTHON, VLLM
 
 ANSWER_WITHIN_S = 600.0  # llama-cpp-python sorts the whole vocabulary for every token
 MOST_WORD = re.compile(r"\s*\S{1,200}\s*")
@@ -37,10 +36,9 @@ def score_text(wanted: Wanted, text: str, context: int, stride: int) -> Score:
     probe = Probe(wanted)
     target = probe.ask()
     server = _Server(probe.session, probe.address.url.rstrip("/"), target.model)
-    if target.backend == VLLM:
-        return score_by_ids(server, text, context, stride)
-    if target.backend == LLAMA_CPP_PYTHON:
-        return score_by_echo(server, text, context, stride)
+    score = {"ids": score_by_ids, "echo": score_by_echo}.get(target.kind.scores_by)
+    if score is not None:
+        return score(server, text, context, stride)
     raise NoLogprobs(
         f"{target.backend} reports no log-probabilities of prompt tokens; give the model to a llama-perplexity program (--binary)"
     )
@@ -55,14 +53,14 @@ class _Server:
     def post(self, path: str, **body: Any) -> dict[str, Any]:
         try:
             answer = self._session.post(self._url + path, json={"model": self._model} | body, timeout=ANSWER_WITHIN_S)
-            found = json_of(answer)
+            document = json_of(answer)
         except requests.RequestException as error:
             raise RunError(f"the server did not answer {path}: {printable(str(error), 200)}") from None
         except ValueError:
             raise RunError(f"the server did not answer {path} in JSON") from None
-        if answer.status_code != 200 or not isinstance(found, dict):
-            raise RunError(f"the server answered {path} with HTTP {answer.status_code}: {printable(str(found), 300)}")
-        return found
+        if answer.status_code != 200 or not isinstance(document, dict):
+            raise RunError(f"the server answered {path} with HTTP {answer.status_code}: {printable(str(document), 300)}")
+        return document
 
     def choice(self, **body: Any) -> dict[str, Any]:
         """The first choice of a completion."""
@@ -84,8 +82,10 @@ def score_by_ids(server: _Server, text: str, context: int, stride: int) -> Score
             raise NoLogprobs("the server returned no prompt_logprobs; start vLLM without --max-logprobs 0")
         # Nothing stands before the first token of a prompt.
         first = max(1, len(bos) + window.scored - window.begin)
-        found = [_logprob(each, token) for each, token in zip(reported[first:], prompt[first:], strict=True)]
-        parts.append(Score(-math.fsum(found), len(found), None))
+        logprobs_of_text = [
+            _logprob(reported_token, token) for reported_token, token in zip(reported[first:], prompt[first:], strict=True)
+        ]
+        parts.append(Score(-math.fsum(logprobs_of_text), len(logprobs_of_text), None))
     unscored = 0 if bos else len(str(server.post("/detokenize", tokens=ids[:1]).get("prompt", "")).encode())
     score = total(parts)
     return Score(score.nats, score.tokens, len(text.encode()) - unscored)
@@ -120,8 +120,8 @@ def _echoed(reported: Any, begin: int, end: int, scored: str) -> Score:
     if not isinstance(offsets, list) or not isinstance(logprobs, list) or len(offsets) != len(logprobs):
         raise RunError("the server's logprobs have no text_offset for each token")
     # The detokenized text may begin with a space that the prompt has not.
-    found = [(offset, value) for offset, value in zip(offsets, logprobs, strict=True) if begin <= offset < end]
-    known = [(offset, value) for offset, value in found if isinstance(value, int | float)]
+    within = [(offset, value) for offset, value in zip(offsets, logprobs, strict=True) if begin <= offset < end]
+    known = [(offset, value) for offset, value in within if isinstance(value, int | float)]
     if not known:
         raise RunError("the server returned no log-probability for a part of the text")
     unscored = len(scored[: known[0][0] - begin].encode())
@@ -130,7 +130,7 @@ def _echoed(reported: Any, begin: int, end: int, scored: str) -> Score:
 
 def _ids(answer: Mapping[str, Any]) -> list[int]:
     tokens = answer.get("tokens")
-    if not isinstance(tokens, list) or not all(isinstance(each, int) for each in tokens):
+    if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
         raise RunError("the server returned no tokens")
     return tokens
 

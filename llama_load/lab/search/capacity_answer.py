@@ -7,15 +7,7 @@ from dataclasses import dataclass, field
 
 from llama_load.lab.search.search_probe import USERS, Capacity, ProbeResult
 from llama_load.options.objectives import Objective
-from llama_load.targets.target import LLAMA_SERVER, VLLM
-
-# What makes prompts or tokens faster, by metric and kind of server.
-REMEDIES = {
-    ("ttft", LLAMA_SERVER): "a larger -ub, or more layers on the GPU (-ngl)",
-    ("ttft", VLLM): "a larger --max-num-seqs or --max-num-batched-tokens",
-    ("tpot", LLAMA_SERVER): "more layers on the GPU (-ngl), a smaller quantization, or a draft model (-md)",
-    ("tpot", VLLM): "a quantized model, more GPUs (-tp), or --speculative-config",
-}
+from llama_load.targets.servers import kind_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +26,7 @@ class Answer:
     @property
     def curve(self) -> list[ProbeResult]:
         """The probes of the searched load in order of their level; a closed ladder before a search of rates is not among them."""
-        return sorted((each for each in self.capacity.probes if each.unit == self.unit), key=lambda each: each.level)
+        return sorted((probe for probe in self.capacity.probes if probe.unit == self.unit), key=lambda probe: probe.level)
 
     def number(self, value: float) -> str:
         """20, or 7.31: three digits of a rate."""
@@ -44,7 +36,7 @@ class Answer:
     def binding(self) -> str | None:
         """The objective that the fewest requests met above the capacity; None if none was missed."""
         value = self.capacity.value or 0.0
-        beyond = [each for each in self.curve if each.counts and each.level > value and each.share < self.share]
+        beyond = [probe for probe in self.curve if probe.counts and probe.level > value and probe.share < self.share]
         if not beyond:
             return None
         shares = beyond[0].by_objective
@@ -54,7 +46,7 @@ class Answer:
 def sentence(answer: Answer) -> str:
     """`20 users (19 to 21) within TTFT 2 s and TPOT 100 ms; TTFT binds: …`, without a full stop."""
     capacity, number = answer.capacity, answer.number
-    goals = " and ".join(each.text for each in answer.objectives) + f" for {100 * answer.share:g} % of requests"
+    goals = " and ".join(objective.text for objective in answer.objectives) + f" for {100 * answer.share:g} % of requests"
     why = f": {capacity.why}" if capacity.why else ""
     if capacity.value is None:
         return f"no capacity found{why}"
@@ -74,9 +66,9 @@ def _reason(answer: Answer) -> str:
     binding = answer.binding
     if binding is None:
         return ""
-    name = next((each.name for each in answer.objectives if each.text == binding), binding)
+    name = next((objective.name for objective in answer.objectives if objective.text == binding), binding)
     reason = f"; {name} binds"
-    metric = next((each.slo.metric for each in answer.objectives if each.text == binding), "")
+    metric = next((objective.slo.metric for objective in answer.objectives if objective.text == binding), "")
     slots = answer.slots
     if metric == "ttft" and slots is not None and answer.unit == USERS and (answer.capacity.value or 0) >= slots:
         return f"{reason}: the server works on {slots} at once and the others wait; try -np {2 * slots}"
@@ -84,34 +76,36 @@ def _reason(answer: Answer) -> str:
         "ttft": "requests wait, or their prompts take too long to process",
         "tpot": "the server shares its speed among all users, so each gets tokens more slowly",
     }.get(metric)
-    flags = REMEDIES.get((metric, answer.backend))
+    flags = kind_named(answer.backend).remedies.get(metric)
     return f"{reason}: {why}" + (f"; try {flags}" if flags else "") if why else reason
 
 
 def margins(answer: Answer) -> list[str]:
     """For each objective how far it was reached at the highest load that met all of them."""
     met = [
-        each for each in answer.curve if each.counts and each.share >= answer.share and each.level <= (answer.capacity.value or 0)
+        probe
+        for probe in answer.curve
+        if probe.counts and probe.share >= answer.share and probe.level <= (answer.capacity.value or 0)
     ]
     if not met:
         return []
-    found = []
+    lines = []
     for objective in answer.objectives:
         reached = met[-1].figures.get(f"reached {objective.text}")
         if reached is not None:
             used = f"{100 * reached / objective.slo.limit_ms:.0f} % of {objective.slo.limit_ms:g} ms"
             load = f"{answer.number(met[-1].level)} {answer.unit}"
-            found.append(f"{objective.name}: p{100 * answer.share:g} is {reached:.4g} ms at {load}, {used}")
-    return found
+            lines.append(f"{objective.name}: p{100 * answer.share:g} is {reached:.4g} ms at {load}, {used}")
+    return lines
 
 
 def knee(answer: Answer) -> ProbeResult | None:
     """The probe with the most output tokens/s x tokens/s of one user (`metrics.knee.power`), if it is at no end of the curve."""
-    known = [(power, each) for each in answer.curve if each.counts and (power := _power(each))]
+    known = [(power, probe) for probe in answer.curve if probe.counts and (power := _power(probe))]
     if len(known) < 3:
         return None
-    best = max(known, key=lambda each: each[0])[1]
-    levels = [each.level for _, each in known]
+    best = max(known, key=lambda probe: probe[0])[1]
+    levels = [probe.level for _, probe in known]
     return best if min(levels) < best.level < max(levels) else None
 
 
@@ -122,5 +116,5 @@ def speed_of_user(probe: ProbeResult) -> float | None:
 
 
 def _power(probe: ProbeResult) -> float | None:
-    total, each = probe.figures.get("output_throughput"), speed_of_user(probe)
-    return total * each if total and each else None
+    total, per_user = probe.figures.get("output_throughput"), speed_of_user(probe)
+    return total * per_user if total and per_user else None

@@ -26,6 +26,7 @@ from llama_load.lab.search.search_probe import (
     try_twice,
     within_budget,
 )
+from llama_load.metrics.carried_share import CARRIED_SHARE
 
 DOUBLING, BISECTING, REFINING = "doubling", "bisecting", "refining"  # the steps of a search
 LEAST_REQUESTS, PER_USER = 100, 4  # of a probe
@@ -46,7 +47,7 @@ MOST_REQUESTS, MOST_PER_USER = 5000, 110
 class UserGoal:
     """The share of requests that must meet all objectives, and the range of users."""
 
-    share: float = 0.9
+    share: float = CARRIED_SHARE
     start: int = 1
     most: int = 4096
 
@@ -67,13 +68,13 @@ class _Search:
         refines = step == REFINING
         needed = None if refines else self.goal.share
         try_twice(self.probe, ProbePlan(level, requests_at(level, step), step, needed), self.results)
-        here = [each for each in self.results if each.level == level]
-        faults = [each.fault for each in here if not each.counts]
+        here = [result for result in self.results if result.level == level]
+        faults = [result.fault for result in here if not result.counts]
         if 2 * len(faults) > len(here):  # those that can be used may be the lucky ones
             if self.ceiling is None or level < self.ceiling:
                 self.ceiling, self.ceiling_fault = level, faults[0]
             return None
-        good = [each.good for each in self.results if each.counts and each.level == level]
+        good = [result.good for result in self.results if result.counts and result.level == level]
         return float(np.concatenate(good).mean()) >= self.goal.share
 
 
@@ -99,7 +100,7 @@ def _send_probes(search: _Search) -> None:
         _refine(search, low, high)
         edge = estimate(search.results, search.goal.share) or 0
         bound = most if search.ceiling is None else min(most, search.ceiling - 1)
-        if not edge or edge >= bound or any(each.level > edge for each in search.results if each.counts):
+        if not edge or edge >= bound or any(result.level > edge for result in search.results if result.counts):
             return  # else the level that had missed the goal meets it in longer probes, and nothing above was tried
 
 
@@ -158,7 +159,7 @@ def _refine(search: _Search, low: int, high: int) -> None:
 def _is_affordable(search: _Search, levels: Collection[int]) -> bool:
     """Whether a round at these levels stays within the requests that a search may send."""
     cost = sum(requests_at(level, REFINING) + BESIDE_PER_USER * level for level in levels)
-    return sum(each.sent for each in search.results) + cost <= max(MOST_REQUESTS, MOST_PER_USER * min(levels))
+    return sum(result.sent for result in search.results) + cost <= max(MOST_REQUESTS, MOST_PER_USER * min(levels))
 
 
 def estimate(results: Sequence[ProbeResult], share: float) -> int | None:
@@ -171,9 +172,9 @@ def _table(results: Sequence[ProbeResult]) -> np.ndarray:
     sums: dict[float, list[int]] = {}
     for result in results:
         if result.counts:
-            each = sums.setdefault(result.level, [0, 0])
-            each[0] += len(result.good)
-            each[1] += int(result.good.sum())
+            counts_of_level = sums.setdefault(result.level, [0, 0])
+            counts_of_level[0] += len(result.good)
+            counts_of_level[1] += int(result.good.sum())
     return np.array([(level, *sums[level]) for level in sorted(sums)], dtype=np.float64).reshape(-1, 3)
 
 
@@ -181,8 +182,8 @@ def _cross(table: np.ndarray, share: float) -> int | None:
     if not len(table):
         return None
     levels, counts, good = table.T
-    found = crossing(levels, falling(good / counts, counts), share)
-    return None if found is None else math.floor(found + 1e-9)
+    level = crossing(levels, falling(good / counts, counts), share)
+    return None if level is None else math.floor(level + 1e-9)
 
 
 def _answer(search: _Search, why: str) -> Capacity:
@@ -193,8 +194,8 @@ def _answer(search: _Search, why: str) -> Capacity:
     if search.ceiling is not None and value is not None and value >= search.ceiling:
         # Of these levels only the probes that happened to meet the goal could be used: nothing is known of them.
         unused = f"not used, since a probe at {search.ceiling} users could not be"
-        search.results = [replace(each, fault=each.fault or unused) if each.level >= search.ceiling else each
-                          for each in search.results]  # fmt: skip
+        search.results = [replace(result, fault=result.fault or unused) if result.level >= search.ceiling else result
+                          for result in search.results]  # fmt: skip
         table = _table(search.results)
         value = _cross(table, share)
     if not len(table):
@@ -212,24 +213,24 @@ def _answer(search: _Search, why: str) -> Capacity:
 
 def _errors(results: Sequence[ProbeResult], levels: np.ndarray) -> list[float]:
     """The standard error of each level's share, from its batches."""
-    found = []
+    errors = []
     for level in levels.tolist():
-        batches = np.concatenate([each.batches() for each in results if each.counts and each.level == level])
+        batches = np.concatenate([result.batches() for result in results if result.counts and result.level == level])
         shares = batches[:, 1] / batches[:, 0]
-        found.append(float(shares.std(ddof=1) / math.sqrt(len(shares))) if len(shares) > 1 else 1.0)
-    return found
+        errors.append(float(shares.std(ddof=1) / math.sqrt(len(shares))) if len(shares) > 1 else 1.0)
+    return errors
 
 
 def _interval(search: _Search, value: int) -> tuple[float, float]:
     """2.5 % and 97.5 % of the answers of resampled batches; at least one user, or 5 %, to each side."""
-    probes = [each for each in search.results if each.counts]
-    levels = sorted({each.level for each in probes})
-    batches = {level: np.concatenate([each.batches() for each in probes if each.level == level]) for level in levels}
+    probes = [result for result in search.results if result.counts]
+    levels = sorted({probe.level for probe in probes})
+    batches = {level: np.concatenate([probe.batches() for probe in probes if probe.level == level]) for level in levels}
     draw = np.random.default_rng(search.draw.randrange(2**32))
     sums = np.stack([batches[level][draw.integers(0, len(batches[level]), (RESAMPLES, len(batches[level])))].sum(axis=1)
                      for level in levels], axis=1)  # fmt: skip
     column = np.array(levels)[:, None]
-    answers = [_cross(np.hstack([column, each]), search.goal.share) or 0 for each in sums]
+    answers = [_cross(np.hstack([column, sum_of_batch]), search.goal.share) or 0 for sum_of_batch in sums]
     low, high = np.quantile(answers, [TAIL, 1 - TAIL])
     reach = max(1, math.floor(WITHIN * value))
     return float(max(0, min(math.floor(low), value - reach))), float(max(math.ceil(high), value + reach))

@@ -47,11 +47,11 @@ def crossing(levels: Floats, fitted: Floats, share: float) -> float | None:
 
 def rises(levels: Sequence[float], shares: Sequence[float], errors: Sequence[float]) -> list[float]:
     """Levels whose share is significantly (3 standard errors of the difference) higher than that of some lower level."""
-    found = []
+    merged = []
     for place, level in enumerate(levels):
         if any(
             shares[place] - shares[before] > 3 * float(np.hypot(errors[place], errors[before])) and shares[place] > shares[before]
             for before in range(place)
         ):
-            found.append(level)
-    return found
+            merged.append(level)
+    return merged

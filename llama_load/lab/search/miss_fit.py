@@ -44,7 +44,7 @@ def root(rates: Sequence[float], misses: Sequence[int], counts: Sequence[int], l
     """
     if len(rates) < LEAST_PROBES:
         return None
-    x, y, n = (np.array(each, dtype=np.float64) for each in (rates, misses, counts))
+    x, y, n = (np.array(numbers, dtype=np.float64) for numbers in (rates, misses, counts))
     centre, scale = float(x.mean()), float(x.std())
     if not scale > 0 or not y.sum() > 0:
         return None

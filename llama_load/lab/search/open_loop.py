@@ -17,6 +17,7 @@ import numpy as np
 from llama_load.lab.search.isotonic import crossing, falling, rises
 from llama_load.lab.search.miss_fit import Root, root
 from llama_load.lab.search.search_probe import Capacity, Probe, ProbePlan, ProbeResult, try_twice, within_budget
+from llama_load.metrics.carried_share import CARRIED_SHARE
 
 LADDER, PILOTING, FITTING = "closed ladder", "pilot", "fitting"  # the steps of a search
 REQUESTS = 1500  # of a probe
@@ -44,7 +45,7 @@ Z_90 = 1.2816
 class RateGoal:
     """The share of requests that must meet all objectives, and the requests of a probe."""
 
-    share: float = 0.9
+    share: float = CARRIED_SHARE
     requests: int = REQUESTS
     most_users: int = 4096
 
@@ -132,31 +133,31 @@ def _blocks(search: _Search, estimate: float) -> None:
         for place in places:
             rate = estimate * (LOWEST + (HIGHEST - LOWEST) * place)
             search.results.append(search.probe(ProbePlan(rate, search.goal.requests, FITTING)))
-        found = _root(search)
-        if found is not None and found.value > 0:
-            estimate = min(max(found.value, LARGEST_MOVE[0] * estimate), LARGEST_MOVE[1] * estimate)
-            if number + 1 >= LEAST_BLOCKS and found.high - found.low <= 2 * ENOUGH * found.value:
+        fit = _root(search)
+        if fit is not None and fit.value > 0:
+            estimate = min(max(fit.value, LARGEST_MOVE[0] * estimate), LARGEST_MOVE[1] * estimate)
+            if number + 1 >= LEAST_BLOCKS and fit.high - fit.low <= 2 * ENOUGH * fit.value:
                 return
         else:
-            shares = [each.share for each in search.results[-BLOCK:] if each.counts]
+            shares = [result.share for result in search.results[-BLOCK:] if result.counts]
             estimate *= STEP_UP if shares and sorted(shares)[len(shares) // 2] >= search.goal.share else STEP_DOWN
 
 
 def _root(search: _Search) -> Root | None:
     """The root of the line through the probes near it: first near the crossing of the falling curve, then near the root itself."""
-    probes = sorted((each for each in search.results if each.counts), key=lambda each: each.level)
+    probes = sorted((result for result in search.results if result.counts), key=lambda result: result.level)
     value = _curve(probes, search.goal.share)
-    found = None
+    fit = None
     for _ in range(3):
         if value is None:
             break
         highest = max(NEAR[1] * value, CALM * search.most_rps)
-        near = [each for each in probes if NEAR[0] * value <= each.level <= highest]
-        found = _root_of(near, search.goal.share) or found
-        value = None if found is None else found.value
-    if found is None or not probes[0].level <= found.value <= probes[-1].level:
+        near = [probe for probe in probes if NEAR[0] * value <= probe.level <= highest]
+        fit = _root_of(near, search.goal.share) or fit
+        value = None if fit is None else fit.value
+    if fit is None or not probes[0].level <= fit.value <= probes[-1].level:
         return None  # beyond what was probed the line is a guess
-    return found
+    return fit
 
 
 def _curve(probes: Sequence[ProbeResult], share: float) -> float | None:
@@ -164,39 +165,39 @@ def _curve(probes: Sequence[ProbeResult], share: float) -> float | None:
     if not probes:
         return None
     levels, shares, counts = (
-        np.array(each) for each in zip(*((p.level, p.share, float(len(p.good))) for p in probes), strict=True)
+        np.array(column) for column in zip(*((p.level, p.share, float(len(p.good))) for p in probes), strict=True)
     )
     return crossing(levels, falling(shares, counts), share)
 
 
 def _root_of(probes: Sequence[ProbeResult], share: float) -> Root | None:
-    counts = [len(each.good) for each in probes]
-    misses = [count - int(each.good.sum()) for each, count in zip(probes, counts, strict=True)]
-    return root([each.level for each in probes], misses, counts, 1 - share)
+    counts = [len(probe.good) for probe in probes]
+    misses = [count - int(probe.good.sum()) for probe, count in zip(probes, counts, strict=True)]
+    return root([probe.level for probe in probes], misses, counts, 1 - share)
 
 
 def _answer(search: _Search, why: str) -> Capacity:
     everything = [*search.steps, *search.pilots, *search.results]
-    probes = sorted((each for each in search.results if each.counts), key=lambda each: each.level)
-    faults = [each.fault for each in search.results or search.steps if each.fault]
+    probes = sorted((result for result in search.results if result.counts), key=lambda result: result.level)
+    faults = [result.fault for result in search.results or search.steps if result.fault]
     curve = _curve(probes, search.goal.share)
-    found = _root(search)
-    if found is None:
-        met = [each.level for each in probes if each.share >= search.goal.share]
-        missed = [each.level for each in probes if each.share < search.goal.share]
+    fit = _root(search)
+    if fit is None:
+        met = [probe.level for probe in probes if probe.share >= search.goal.share]
+        missed = [probe.level for probe in probes if probe.share < search.goal.share]
         nothing = "no request of the first probe succeeded" if not search.results else "no share falls with the rate"
         why = why or (faults[0] if faults else nothing)
         return Capacity(max(met, default=None), None, min(missed, default=None), everything, why)  # fmt: skip
-    levels = np.array([each.level for each in probes])
-    shares = np.array([each.share for each in probes])
+    levels = np.array([probe.level for probe in probes])
+    shares = np.array([probe.share for probe in probes])
     notes = []
-    low, high = found.low, found.high
+    low, high = fit.low, fit.high
     if curve is not None:  # the check of the line, which need not be straight: the interval holds both answers
         low, high = min(low, curve), max(high, curve)
-        if abs(curve / found.value - 1) > UNLIKE:
+        if abs(curve / fit.value - 1) > UNLIKE:
             text = f"the misses do not grow exponentially with the rate: a falling curve through the probes gives {curve:.3g}/s"
             notes.append(text)
-    errors = [float(np.std(each.batches()[:, 1] / each.batches()[:, 0], ddof=1)) / math.sqrt(10) for each in probes]
+    errors = [float(np.std(probe.batches()[:, 1] / probe.batches()[:, 0], ddof=1)) / math.sqrt(10) for probe in probes]
     notes += [f"not monotone at {level:.3g}/s: more requests met the objectives there than at a lower rate"
               for level in rises(levels.tolist(), shares.tolist(), errors)]  # fmt: skip
-    return Capacity(found.value, max(low, 0.0), high, everything, why, notes)
+    return Capacity(fit.value, max(low, 0.0), high, everything, why, notes)

@@ -11,19 +11,19 @@ import msgspec
 from llama_load.foreign_text import redacted
 from llama_load.lab.search.capacity_answer import Answer, knee, margins, sentence, speed_of_user
 from llama_load.lab.search.search_probe import ProbeResult
-from llama_load.lab.sweep.grammar import ENGLISH
-from llama_load.lab.sweep.sweep_markdown import report_lines, terminal_table
 from llama_load.lab.sweep.sweep_page import page
-from llama_load.lab.sweep.sweep_tables import Cell, Head, MadeTable
+from llama_load.languages import ENGLISH
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover
 from llama_load.reports.html.plot import Constant, Field, Model, source, span
-from llama_load.reports.layout import wrapped
 from llama_load.run_folder import write_whole
+from llama_load.tables import LEFT, RIGHT, Cell, Column, Row, Table, document_lines, titled_lines
+from llama_load.tables import figure as table_figure
+from llama_load.tables.numbers import NONE, percent
+from llama_load.tables.text_width import wrapped
 from llama_load.units import quantity
 from llama_load.version import __version__
 
 JSON, MARKDOWN, HTML = "search.json", "search.md", "search.html"
-MISSING = "n/a"
 MOST_WIDTH = 100  # of sentences on a terminal
 
 
@@ -37,49 +37,45 @@ def write_search(answer: Answer, folder: Path, title: str) -> list[str]:
     write_whole(
         folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(as_json(answer)), indent=1).decode() + "\n").encode()
     )
-    lines = report_lines(title, [table], sections)
+    lines = document_lines(title, [table], sections)
     write_whole(folder / MARKDOWN, redacted("\n".join([*lines[:2], f"**{text}**", "", f"{spent}.", "", *lines[2:]])).encode())
     html = page(
         title=title, over=f"{text} ({spent})", tables=[table], texts=sections, memory={}, language=ENGLISH, drawn=charts(answer)
     )
     write_whole(folder / HTML, redacted(html).encode())
     width = min(MOST_WIDTH, shutil.get_terminal_size().columns)
-    return [*wrapped(text, width), "", *terminal_table(table), "", *(line for note in notes for line in wrapped(note, width))]
+    return [*wrapped(text, width), "", *titled_lines(table), "", *(line for note in notes for line in wrapped(note, width))]
 
 
-def probe_table(answer: Answer) -> MadeTable:
+def probe_table(answer: Answer) -> Table:
     """A row for each probe of the searched load, in order of the load."""
-    names = [each.text for each in answer.objectives]
+    names = [objective.text for objective in answer.objectives]
     heads = [answer.unit, "requests", "met all", *names, "tok/s all", "tok/s one user", ""]
     best = knee(answer)
-    rows = []
+    rows: list[Row] = []
     for probe in answer.curve:
         marks = ["knee"] * (probe is best) + [probe.fault] * bool(probe.fault)
-        shares = [probe.by_objective.get(name) for name in names]
-        cells = [
-            Cell(answer.number(probe.level), value=probe.level),
-            Cell(str(probe.sent)),
-            Cell(_interval_text(probe)),
-            *(Cell(MISSING if share is None else f"{share:.1%}".replace("%", " %")) for share in shares),
-            _figure(probe.figures.get("output_throughput")),
-            _figure(speed_of_user(probe)),
-            Cell("; ".join(marks)),
-        ]
-        rows.append(tuple(cells))
-    aligned = tuple(Head(name, "left" if not name else "right") for name in heads)
-    return MadeTable("Probes", "padded", aligned, tuple(rows), ())
+        rows.append([
+            Cell(answer.number(probe.level), probe.level),
+            str(probe.sent),
+            _interval_text(probe),
+            *(percent(probe.by_objective.get(name), gap=" ") for name in names),
+            table_figure(probe.figures.get("output_throughput"), 1),
+            table_figure(speed_of_user(probe), 1),
+            "; ".join(marks),
+        ])  # fmt: skip
+    aligned = [Column(name, RIGHT if name else LEFT) for name in heads]
+    return Table("Probes", aligned, rows, style="padded")
 
 
 def _interval_text(probe: ProbeResult) -> str:
     if not len(probe.good):
-        return MISSING
-    found = probe.interval
-    text = f"{probe.share:.1%}"
-    return (text if found is None else f"{text} ({found[0]:.0%} to {found[1]:.0%})").replace("%", " %")
-
-
-def _figure(value: float | None) -> Cell:
-    return Cell(MISSING if value is None else f"{value:.1f}", value=value)
+        return NONE
+    text = percent(probe.share, gap=" ")
+    if (interval := probe.interval) is None:
+        return text
+    low, high = (percent(end, 0, gap=" ") for end in interval)
+    return f"{text} ({low} to {high})"
 
 
 def charts(answer: Answer) -> list[Chart]:
@@ -88,12 +84,12 @@ def charts(answer: Answer) -> list[Chart]:
 
 
 def _shares_chart(answer: Answer) -> Chart | None:
-    known = [(each, found) for each in answer.curve if each.counts and (found := each.interval) is not None]
+    known = [(probe, interval) for probe in answer.curve if probe.counts and (interval := probe.interval) is not None]
     if len(known) < 2:
         return None
     plot = figure(answer.unit, "requests that met all objectives", zoom="both", height=300)
     points = source(
-        x=[each.level for each, _ in known], y=[each.share for each, _ in known],
+        x=[probe.level for probe, _ in known], y=[probe.share for probe, _ in known],
         low=[low for _, (low, _) in known], high=[high for _, (_, high) in known],
     )  # fmt: skip
     dots = plot.scatter("x", "y", points, size=8, fill_color=colour("blue"), line_color=colour("blue"))
@@ -108,31 +104,31 @@ def _shares_chart(answer: Answer) -> Chart | None:
         plot.add(span(answer.capacity.value, "height", line_color=colour("green"), line_width=2))
         keys.append(Key("green", "capacity"))
     hover(plot, [dots], [(answer.unit, "@x{0.[00]}"), ("met all", "@y{0.0%}")])
-    summary = "; ".join(f"{answer.number(each.level)}: {each.share:.0%}" for each, _ in known)
+    summary = "; ".join(f"{answer.number(probe.level)}: {probe.share:.0%}" for probe, _ in known)
     return Chart(plot, "Requests within the objectives", summary, keys)
 
 
 def _speed_chart(answer: Answer) -> Chart | None:
     known = [
-        (each, speed, total)
-        for each in answer.curve
-        if each.counts and (speed := speed_of_user(each)) and (total := each.figures.get("output_throughput"))
+        (probe, speed, total)
+        for probe in answer.curve
+        if probe.counts and (speed := speed_of_user(probe)) and (total := probe.figures.get("output_throughput"))
     ]
     if len(known) < 2:
         return None
     plot = figure("output tokens/s, one user", "output tokens/s, all users", zoom="both", height=300)
-    names = [answer.number(each.level) for each, _, _ in known]
+    names = [answer.number(probe.level) for probe, _, _ in known]
     points = source(x=[speed for _, speed, _ in known], y=[total for _, _, total in known], name=names)
     dots = plot.scatter("x", "y", points, size=8, fill_color=colour("blue"), line_color=colour("blue"))
     hover(plot, [dots], [(answer.unit, "@name"), ("one user", "@x{0,0.0}"), ("all users", "@y{0,0.0}")])
     keys = [Key("blue", "probe")]
     best = knee(answer)
     marked = [("orange", "knee: the most of both together (their product)", best)]
-    within = [each for each, _, _ in known if each.level <= (answer.capacity.value or 0)]
+    within = [probe for probe, _, _ in known if probe.level <= (answer.capacity.value or 0)]
     marked.append(("green", "the highest probe within the objectives", within[-1] if within else None))
     for role, text, probe in marked:
-        if probe is not None and (found := [(speed, total) for each, speed, total in known if each is probe]):
-            ring = source(x=[found[0][0]], y=[found[0][1]])
+        if probe is not None and (pairs := [(speed, total) for shown, speed, total in known if shown is probe]):
+            ring = source(x=[pairs[0][0]], y=[pairs[0][1]])
             size = 19 if role == "orange" else 25
             plot.scatter("x", "y", ring, size=size, fill_color=None, line_color=colour(role), line_width=2.5)
             keys.append(Key(role, text))
@@ -155,12 +151,12 @@ def as_json(answer: Answer) -> dict[str, Any]:
         "high": capacity.high,
         "confidence": 0.95,
         "share": answer.share,
-        "objectives": [each.text for each in answer.objectives],
+        "objectives": [objective.text for objective in answer.objectives],
         "binding": answer.binding,
         "ended_early": capacity.why or None,
         "knee": None if best is None else best.level,
         "requests": capacity.sent,
         "margins": margins(answer),
         "notes": [*capacity.notes, *answer.notes],
-        "probes": [each.as_json() for each in capacity.probes],
+        "probes": [probe.as_json() for probe in capacity.probes],
     }

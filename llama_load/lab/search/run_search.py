@@ -28,6 +28,7 @@ from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.run_cell import CellRun
 from llama_load.lab.sweep.running_server import CellServer, Ready, RunningServer
 from llama_load.lab.sweep.short_form import plan_document
+from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.options.objectives import Objective, parse_objectives
 from llama_load.version import __version__
 
@@ -35,11 +36,11 @@ from llama_load.version import __version__
 USUAL_PORTS = (8080, 8000, 8081, 8001, 30000, 1234, 11434, 5000)
 LOOK_S = 0.5
 # Of a search in a sweep.
-SHARE, MOST_USERS = 0.9, 4096
+MOST_USERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchSettings:
     """What is searched: `vary` concurrency or rate; `serve` the server's command or URL; `locust` arguments."""
 
     vary: str
@@ -53,26 +54,26 @@ class Wanted:
     probe_requests: int
 
 
-def plan_for(wanted: Wanted) -> tuple[Plan, bytes]:
+def plan_for(settings: SearchSettings) -> tuple[Plan, bytes]:
     """The plan of the probes, without their loads, and its text. UsageError: a flag cannot be given, or is the search's own."""
-    document = plan_document([wanted.serve], [], wanted.locust, 1)
+    document = plan_document([settings.serve], [], settings.locust, 1)
     flags: dict[str, Any] = document["load"][0]
     for name in flags:
         if name in SET_BY_SEARCH:
             own = "--goodput before the --" if name == "goodput" else "the probes' own"
             raise UsageError(f"--{name} is set by the search ({own}); leave it out")
-    document["load"] = [_probe_flags(flags, wanted.objectives)]
-    document |= {"after-a-cell": KEEP, "idle-s": 0, "seed": wanted.seed}
+    document["load"] = [_probe_flags(flags, settings.objectives)]
+    document |= {"after-a-cell": KEEP, "idle-s": 0, "seed": settings.seed}
     text = yaml.safe_dump(document, allow_unicode=True, sort_keys=False)
     faults = Faults("the plan of the search")
     return plan_of(parse_yaml(text, faults.source, faults), {}, faults), text.encode()
 
 
-def search(wanted: Wanted, out: Path, say: Callable[[str], None]) -> Answer:
+def search(settings: SearchSettings, out: Path, say: Callable[[str], None]) -> Answer:
     """Search, or continue what was interrupted in the same folder. UsageError: the folder is that of another search."""
-    plan, text = plan_for(wanted)
+    plan, text = plan_for(settings)
     server = RunningServer(out / SERVERS, plan.after_a_cell, empties_cache=False)
-    return _search(wanted, plan, text, out, server=server, say=say)
+    return _search(settings, plan, text, out, server=server, say=say)
 
 
 class _OfCell:
@@ -96,12 +97,12 @@ class _OfCell:
 def search_cell(cell: Cell, server: CellServer, url: str, folder: Path, limit_s: float) -> CellRun:
     """Search the capacity of a sweep's cell, or continue that; see `sweep.runner.Searcher`. The folder is that of a search."""
     given = dict(cell.load.search or {})
-    wanted = Wanted(
+    settings = SearchSettings(
         vary=given.get("vary", CONCURRENCY),
         serve="",
         locust=(),
         objectives=parse_objectives(given["goodput"]),
-        share=given.get("share", SHARE),
+        share=given.get("share", CARRIED_SHARE),
         most_users=given.get("max-users", MOST_USERS),
         seed=int(cell.flags["seed"][0]),
         budget=Budget(min(limit_s, given.get("max-time", limit_s)), given.get("max-requests")),
@@ -110,14 +111,14 @@ def search_cell(cell: Cell, server: CellServer, url: str, folder: Path, limit_s:
     flags = {name: values for name, values in cell.flags.items() if name != "seed"}
     plan = Plan(
         (cell.server,),
-        (Load("", _probe_flags(flags, wanted.objectives)),),
+        (Load("", _probe_flags(flags, settings.objectives)),),
         (replace(cell.workload, flags={}),),
-        seed=wanted.seed,
+        seed=settings.seed,
         after_a_cell=KEEP,
         idle_s=0,
     )
     try:
-        answer = _search(wanted, plan, cell.title.encode(), folder, server=_OfCell(server, url))
+        answer = _search(settings, plan, cell.title.encode(), folder, server=_OfCell(server, url))
     except LlamaLoadError as error:
         return CellRun(1, str(error))
     write_search(answer, folder, cell.title)
@@ -137,33 +138,34 @@ class _Silent:
 
 
 def _probe_flags(flags: FlagValues, objectives: Sequence[Objective]) -> FlagValues:
-    general = [each.slo.text for each in objectives if not each.workload]
+    general = [objective.slo.text for objective in objectives if not objective.workload]
     return flags | {"no-report-html": [True]} | ({"goodput": [" ".join(general)]} if general else {})
 
 
 def _search(
-    wanted: Wanted, plan: Plan, text: bytes, out: Path, *, server: CellServer, say: Callable[[str], None] = lambda _: None
+    settings: SearchSettings, plan: Plan, text: bytes, out: Path, *, server: CellServer, say: Callable[[str], None] = lambda _: None
 ) -> Answer:
     # Probes are not known beforehand: what is searched stands for them where a folder is continued.
-    about = f"{wanted.vary} {[each.text for each in wanted.objectives]} {wanted.share} {wanted.most_users} {wanted.probe_requests}"
+    goals = [objective.text for objective in settings.objectives]
+    about = f"{settings.vary} {goals} {settings.share} {settings.most_users} {settings.probe_requests}"
     key = hashlib.sha256(about.encode()).hexdigest()[:16]
     folder = open_folder(out, [replace(cell, key=f"{cell.key}-{key}") for cell in expand(plan)], text, __version__)
-    unit = REQUESTS_PER_S if wanted.vary == RATE else USERS
-    searched = Searched(wanted.vary, unit, wanted.share, [each.text for each in wanted.objectives], wanted.budget)
+    unit = REQUESTS_PER_S if settings.vary == RATE else USERS
+    searched = Searched(settings.vary, unit, settings.share, goals, settings.budget)
     state = SearchState(out, searched, say)
     probes = RealProbes(
         plan=plan,
         folder=folder,
-        objectives=wanted.objectives,
-        share=wanted.share,
-        budget=wanted.budget,
+        objectives=settings.objectives,
+        share=settings.share,
+        budget=settings.budget,
         watcher=_Silent(),
         server=server,
         state=state,
     )
     try:
-        capacity = _capacity(wanted, probes)
-        answer = Answer(capacity, wanted.objectives, wanted.share, unit, probes.slots, probes.backend, list(probes.notes))
+        capacity = _capacity(settings, probes)
+        answer = Answer(capacity, settings.objectives, settings.share, unit, probes.slots, probes.backend, list(probes.notes))
         state.over(ENDED, sentence(answer))
     except KeyboardInterrupt:
         state.over(INTERRUPTED, "interrupted; it continues with the same --out")
@@ -177,23 +179,25 @@ def _search(
     return answer
 
 
-def _capacity(wanted: Wanted, probes: RealProbes) -> Capacity:
-    if wanted.vary == RATE:
-        return search_rate(probes.rate, probes.users, RateGoal(wanted.share, wanted.probe_requests, wanted.most_users), wanted.seed)
-    return search_users(probes.users, UserGoal(wanted.share, most=wanted.most_users), wanted.seed)
+def _capacity(settings: SearchSettings, probes: RealProbes) -> Capacity:
+    if settings.vary == RATE:
+        return search_rate(
+            probes.rate, probes.users, RateGoal(settings.share, settings.probe_requests, settings.most_users), settings.seed
+        )
+    return search_users(probes.users, UserGoal(settings.share, most=settings.most_users), settings.seed)
 
 
 def find_server(ports: Sequence[int] = USUAL_PORTS) -> str:
     """The URL of the only server of LLMs on the usual ports of this machine. UsageError: there is none, or several."""
-    found = [url for port in ports if _lists_models(url := f"http://127.0.0.1:{port}")]
-    if not found:
+    urls = [url for port in ports if _lists_models(url := f"http://127.0.0.1:{port}")]
+    if not urls:
         raise UsageError(
             f"no server found on the ports {', '.join(map(str, ports))} of this machine; give its URL: llama-load capacity "
             "http://HOST:PORT, or start one: llama-load serve"
         )
-    if len(found) > 1:
-        raise UsageError(f"there are {len(found)} servers: {', '.join(found)}; name one: llama-load capacity {found[0]}")
-    return found[0]
+    if len(urls) > 1:
+        raise UsageError(f"there are {len(urls)} servers: {', '.join(urls)}; name one: llama-load capacity {urls[0]}")
+    return urls[0]
 
 
 def _lists_models(url: str) -> bool:

@@ -127,7 +127,7 @@ def try_twice(probe: Probe, plan: ProbePlan, results: list[ProbeResult]) -> Prob
 
 def changes(probes: Sequence[ProbeResult], unit: str) -> list[str]:
     """Sentences for loads whose first and last whole probe differ by over 10 % of the requests and 4.5 standard errors."""
-    found = []
+    sentences = []
     of_level: dict[float, list[ProbeResult]] = {}
     for probe in probes:
         if probe.counts and probe.is_whole and probe.unit == unit:
@@ -135,10 +135,10 @@ def changes(probes: Sequence[ProbeResult], unit: str) -> list[str]:
     for level, (first, *later) in sorted(of_level.items()):
         last = later[-1] if later else first
         if abs(last.share - first.share) > max(LEAST_CHANGE, CHANGE_ERRORS * math.hypot(first.error, last.error)):
-            then, now = (f"{100 * each.share:.0f} %" for each in (first, last))
-            found.append(f"the server changed during the search: at {load_text(level, unit)} {then} of the requests met the "
+            then, now = (f"{100 * share_of.share:.0f} %" for share_of in (first, last))
+            sentences.append(f"the server changed during the search: at {load_text(level, unit)} {then} of the requests met the "
                          f"objectives at first and {now} later")  # fmt: skip
-    return found
+    return sentences
 
 
 def within_budget(send_probes: Callable[[], None]) -> str:

@@ -92,7 +92,7 @@ class SearchState:
             if probe.counts and probe.unit == self._searched.unit:
                 of_level.setdefault(probe.level, []).append(probe)
         shares = {
-            level: sum(int(each.good.sum()) for each in probes) / sum(len(each.good) for each in probes)
+            level: sum(int(probe.good.sum()) for probe in probes) / sum(len(probe.good) for probe in probes)
             for level, probes in of_level.items()
         }
         low = max((level for level, share in shares.items() if share >= self._searched.share), default=None)
@@ -113,10 +113,10 @@ class SearchState:
             "began_s": self._began_s,
             "updated_s": time.time(),
             "limits": asdict(self._searched.budget),
-            "spent": {"time_s": self._spent_s, "requests": sum(each.sent for each in self._probes)},
+            "spent": {"time_s": self._spent_s, "requests": sum(probe.sent for probe in self._probes)},
             "low": low,
             "high": high,
             "present": None if self._present is None else asdict(self._present),
-            "probes": [each.as_json() for each in self._probes],
+            "probes": [probe.as_json() for probe in self._probes],
         }
         write_whole(self._file, redacted(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n").encode())

@@ -10,27 +10,25 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.lab.sweep.located import Node
-from llama_load.lab.sweep.locustfile_flags import SWITCHES
+from llama_load.lab.sweep.locustfile_flags import FLAGS_BY_NAME, LETTERS
 from llama_load.lab.sweep.plan import FlagValues
-from llama_load.lab.sweep.time_needed import time_s
+from llama_load.options.flag import Kind
 from llama_load.options.flag_reader import FlagReader
-from llama_load.options.flags import FLAGS
 from llama_load.options.form import Field, fields_of
-from llama_load.options.locust_flags import refuse_conflicts
-from llama_load.options.options import HEADER, read_options, secret_values
+from llama_load.options.locust_flags import read_locust_flags, refuse_conflicts
+from llama_load.options.options import read_options
+from llama_load.options.secret_flags import secret_values
 
 # Not {{name}}, and not {2} of a regular expression.
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([^\W\d][\w.-]*)\}(?!\})")
 # Texts in which braces may mean something else.
-_FREE = ("extra-body", "header", "question", "system-prompt")
-_OURS = {flag.name.removeprefix("--"): flag for flag in FLAGS}
-_LETTERS = {"u": "-u", "users": "-u", "r": "-r", "spawn-rate": "-r", "t": "-t", "run-time": "-t"}
+_FREE = (Kind.JSON, Kind.HEADER, Kind.TEXT)
 _OF_A_VALUE = re.compile(r"--?[\w-]+(?: must| takes|:| '[^']*' is not valid:) ")
 
 
 def placeholders(node: Node, flag: str = "") -> Iterator[tuple[str, Node]]:
     """The names in braces of all texts in a node, with the text's node. `flag`: the flag whose value it is."""
-    if flag in _FREE:
+    if flag in FLAGS_BY_NAME and FLAGS_BY_NAME[flag].kind in _FREE:
         return
     if isinstance(node.value, dict | list):
         for each in node.value.values() if isinstance(node.value, dict) else node.value:
@@ -53,7 +51,7 @@ def flag_faults(flags: FlagValues) -> list[tuple[str, str]]:
     faults = [(name, fault) for name, values in given.items() if name not in unknown and (fault := _kind_fault(name, values))]
     left_out = unknown | {name for name, _ in faults}
     read = {name: values for name, values in given.items() if name not in left_out}
-    shown = {name: Field(name, _LETTERS.get(name, f"--{name}"), "", "") for name in given}
+    shown = {name: Field(name, LETTERS[name].name if name in LETTERS else f"--{name}", "", "") for name in given}
     for sentence in _read_faults(read):
         if not left_out or _OF_A_VALUE.match(sentence):  # without all flags, conflicts cannot be told
             faults.append((next(iter(fields_of(sentence, shown)), ""), sentence))
@@ -62,12 +60,14 @@ def flag_faults(flags: FlagValues) -> list[tuple[str, str]]:
 
 def _kind_fault(name: str, values: list[Any]) -> str:
     """A value that would not reach Locust: of a switch that is neither on nor off, or none of another flag."""
-    if name in SWITCHES:
+    flag = FLAGS_BY_NAME.get(name) or LETTERS.get(name)
+    if flag is None:
+        return ""
+    if flag.switch:
         return "" if isinstance(values[-1], bool) else f"must be true or false, got {values[-1]!r}"
-    if name == HEADER and secret_values(FlagReader(SimpleNamespace(header=list(map(str, values))))):
-        return "may hold a key, and plans are stored: set LLAMA_LOAD_HEADER in the environment instead"
-    is_known = name in _OURS or name in _LETTERS
-    if is_known and any(isinstance(value, bool) for value in values):
+    if flag.kind is Kind.HEADER and secret_values(FlagReader(SimpleNamespace(**{flag.dest: list(map(str, values))}))):
+        return f"may hold a key, and plans are stored: set {flag.environment} in the environment instead"
+    if any(isinstance(value, bool) for value in values):
         return "needs a value; YAML reads on, off, yes and no as true and false unless they are quoted"
     return ""
 
@@ -75,20 +75,15 @@ def _kind_fault(name: str, values: list[Any]) -> str:
 def _read_faults(given: FlagValues) -> list[str]:
     """The messages of the readers for these flags and the environment, which cells have as well."""
     values: dict[str, Any] = {}
-    for name, flag in _OURS.items():
+    for name, flag in FLAGS_BY_NAME.items():
         if name in given:
             texts = list(map(str, given[name]))
             values[flag.dest] = given[name][-1] if flag.switch else texts if flag.repeated else ",".join(texts)
-        elif (text := os.environ.get(f"LLAMA_LOAD_{flag.dest.upper()}")) is not None:
+        elif (text := os.environ.get(flag.environment)) is not None:
             values[flag.dest] = text
     faults: list[str] = []
-    letters = {_LETTERS[name]: ",".join(map(str, each)) for name, each in given.items() if name in _LETTERS}
-    locusts = SimpleNamespace(
-        num_users=_number(letters.get("-u"), int, "-u must be a whole number of at least 1", faults),
-        spawn_rate=_number(letters.get("-r"), float, "-r must be a number of users a second", faults),
-        run_time=_number(letters.get("-t"), _seconds, "-t must be a time such as 90s, 10m or 1h30m", faults),
-        stages=values.get("stages", ""),
-    )
+    letters = {LETTERS[name].dest: ",".join(map(str, texts)) for name, texts in given.items() if name in LETTERS}
+    locusts = SimpleNamespace(**read_locust_flags(letters, faults), stages=values.get("stages", ""))
     try:
         options = read_options(SimpleNamespace(**values))
         if not faults:
@@ -96,18 +91,3 @@ def _read_faults(given: FlagValues) -> list[str]:
     except UsageError as error:
         faults += str(error).splitlines()
     return faults
-
-
-def _seconds(text: str) -> float:
-    seconds = time_s(text)
-    if seconds is None or not (text.isdecimal() or text[-1] in "hms"):  # Locust wants the unit behind another one: no 1m20
-        raise ValueError(text)
-    return seconds
-
-
-def _number(text: str | None, kind: Any, wanted: str, faults: list[str]) -> Any:
-    try:
-        return None if text is None else kind(text)
-    except ValueError:
-        faults.append(f"{wanted}, got {text!r}")
-        return None

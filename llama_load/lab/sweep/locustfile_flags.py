@@ -9,16 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from llama_load.lab.sweep.plan import FlagValues
-from llama_load.options.flags import FLAGS
+from llama_load.options.flag import Kind
+from llama_load.options.flags import FLAGS, OF_LOCUST
 
 # Locust's own flags that make sense in a cell.
+LETTERS = {name.lstrip("-"): flag for flag in OF_LOCUST if flag.name != "--host" for name in (flag.name, *flag.also)}
 LOCUSTS = (
-    "u",
-    "users",
-    "r",
-    "spawn-rate",
-    "t",
-    "run-time",
+    *LETTERS,
     "processes",
     "stop-timeout",
     "config",
@@ -28,10 +25,8 @@ LOCUSTS = (
 )
 # The sweep sets these.
 OURS = ("host", "H", "run-dir", "headless", "f", "locustfile", "web-port", "autostart", "master", "worker")
-SWITCHES = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.switch)
-_REPEATED = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.repeated)
-_SECRET = frozenset(flag.name.removeprefix("--") for flag in FLAGS if flag.secret and not flag.repeated)
-_KNOWN = frozenset(flag.name.removeprefix("--") for flag in FLAGS) | frozenset(LOCUSTS)
+FLAGS_BY_NAME = {flag.plain: flag for flag in FLAGS}
+_KNOWN = sorted({*FLAGS_BY_NAME, *LOCUSTS})
 MOST_BYTES = 1 << 20  # of a locustfile
 
 
@@ -50,12 +45,13 @@ def flag_fault(name: str, locustfiles: str = "") -> str:
     """Why a flag cannot be given in a plan; empty if it can. `locustfiles`: texts that may define further flags."""
     if name in OURS:
         return f"{name} is set by the sweep itself; leave it out"
-    if name in _SECRET:
-        return f"{name} is secret, and plans are stored: set LLAMA_LOAD_{name.upper().replace('-', '_')} in the environment instead"
+    flag = FLAGS_BY_NAME.get(name)
+    if flag is not None and flag.secret and flag.kind is not Kind.HEADER:  # not every header is one
+        return f"{name} is secret, and plans are stored: set {flag.environment} in the environment instead"
     option = f"-{name}" if len(name) == 1 else f"--{name}"
     if name in _KNOWN or re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", locustfiles):
         return ""
-    near = difflib.get_close_matches(name, sorted(_KNOWN), 1)
+    near = difflib.get_close_matches(name, _KNOWN, 1)
     return f"locust has no flag {name}; " + (f"did you mean {near[0]}?" if near else "llama-load flags lists them")
 
 
@@ -66,9 +62,10 @@ def flag_words(flags: FlagValues) -> list[str]:
         if values == [""]:  # a value of `set` that was left empty
             continue
         option = f"-{name}" if len(name) == 1 else f"--{name}"
-        if name in SWITCHES or isinstance(values[-1], bool):
+        flag = FLAGS_BY_NAME.get(name)
+        if (flag is not None and flag.switch) or isinstance(values[-1], bool):
             words += [option] * (values[-1] is True)
-        elif name in _REPEATED:
+        elif flag is not None and flag.repeated:
             words += [word for value in values for word in (option, str(value))]
         else:
             words += [option, ",".join(map(str, values))]
@@ -77,9 +74,8 @@ def flag_words(flags: FlagValues) -> list[str]:
 
 def merged(*parts: Mapping[str, list[object]]) -> FlagValues:
     """Flags of several places, the later ones first choice; short names count as the long ones."""
-    long = {"u": "users", "t": "run-time", "r": "spawn-rate"}
     found: dict[str, tuple[str, list[object]]] = {}
     for part in parts:
         for name, values in part.items():
-            found[long.get(name, name)] = (name, values)
+            found[LETTERS[name].name if name in LETTERS else name] = (name, values)
     return dict(found.values())

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llama_load.lab.sweep.grammar import CELLS, ENGLISH, INTERLEAVED, LEAVE, RESTART, STYLES
+from llama_load.lab.sweep.grammar import CELLS, INTERLEAVED, LEAVE, RESTART, STYLES
+from llama_load.languages import ENGLISH
 
 FlagValues = dict[str, list[Any]]
 

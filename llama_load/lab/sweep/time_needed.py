@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import DONE, Ended
 from llama_load.lab.sweep.locustfile_flags import merged
+from llama_load.options.locust_flags import time_s
 
 # Of a cell beside its measurement: Locust's start, the warm-up, the reports, and a small model's server.
 OVERHEAD_S = 5.0
-_TIME = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 
 
 def needed_s(cells: Sequence[Cell], all_cells: Iterable[Cell], ended: Mapping[str, Ended]) -> tuple[float, int]:
@@ -42,22 +41,5 @@ def planned_s(cell: Cell) -> float | None:
     return OVERHEAD_S + seconds * (len(stages.split(",")) if stages else 1)
 
 
-def time_s(text: str) -> float | None:
-    """Locust's run times: 90s, 5m, 1h30m, 20."""
-    match = _TIME.fullmatch(text)
-    if match is None or not text:
-        return None
-    hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return 3600.0 * hours + 60 * minutes + seconds
-
-
 def _kind(cell: Cell) -> tuple[str, str]:
     return cell.workload.label, cell.load.label
-
-
-def duration(seconds: float) -> str:
-    """For people: 45 s, 12 min, 3 h 20 min."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from llama_load.analysis.keys import threshold_keys
-from llama_load.lab.sweep.grammar import CHINESE, REQUESTS
+from llama_load.lab.sweep.grammar import REQUESTS
+from llama_load.languages import CHINESE
 
 HIGHER, LOWER = "max", "min"
 # Percentiles that a run may report; a column of one that the run's --metric-percentiles lack is NA.

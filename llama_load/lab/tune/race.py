@@ -50,7 +50,7 @@ def race(count: int, run: Run, seed: int = 0) -> Raced:
             score = run(number, block)
             if score is None or score <= 0:
                 dropped[number] = "a run failed" if score is None else "no request met the objectives"
-                alive = [each for each in alive if each != number]
+                alive = [other for other in alive if other != number]
             else:
                 scores[number].append(math.log(score))
         block += 1
@@ -67,7 +67,7 @@ def race(count: int, run: Run, seed: int = 0) -> Raced:
     is_real = gain is not None and gain[1] > 0 and gain[0] > INDIFFERENCE
     if winner and not is_real and 0 not in dropped:
         winner = 0
-    return Raced(winner, [[math.exp(each) for each in own] for own in scores], dropped, is_real, gain, block)
+    return Raced(winner, [[math.exp(score) for score in own] for own in scores], dropped, is_real, gain, block)
 
 
 def _differences(one: Sequence[float], other: Sequence[float]) -> list[float]:
@@ -77,7 +77,7 @@ def _differences(one: Sequence[float], other: Sequence[float]) -> list[float]:
 
 def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     mean = math.fsum(values) / len(values)
-    variance = math.fsum((each - mean) ** 2 for each in values) / max(1, len(values) - 1)
+    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
     return mean, math.sqrt(max(variance, LEAST_SPREAD**2) / len(values))
 
 
@@ -85,9 +85,9 @@ def _remaining(alive: Sequence[int], scores: Sequence[Sequence[float]], dropped:
     """Those that are not significantly worse than the best."""
     best = max(alive, key=lambda number: math.fsum(scores[number]) / len(scores[number]))
     others = [number for number in alive if number != best]
-    found = [_mean_and_error(_differences(scores[best], scores[number])) for number in others]
-    p_values = holm([t_tail(mean / error, len(scores[best]) - 1) for mean, error in found])
-    for number, p, (mean, _) in zip(others, p_values, found, strict=True):
+    differences = [_mean_and_error(_differences(scores[best], scores[number])) for number in others]
+    p_values = holm([t_tail(mean / error, len(scores[best]) - 1) for mean, error in differences])
+    for number, p, (mean, _) in zip(others, p_values, differences, strict=True):
         if p < SIGNIFICANCE:
             dropped[number] = f"{100 * (1 - math.exp(-mean)):.1f} % worse than the best (p = {p:.2g})"
     return [number for number in alive if number not in dropped]

@@ -6,30 +6,29 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from llama_load.analysis.run_summary import read_summary
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_text import redacted
 from llama_load.lab.sweep.cells import Cell, expand
 from llama_load.lab.sweep.folder import DONE, SweepFolder, open_folder
-from llama_load.lab.sweep.grammar import ENGLISH, URL
+from llama_load.lab.sweep.grammar import URL
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.quality import QualityOf
 from llama_load.lab.sweep.run_cell import LocustRuns
 from llama_load.lab.sweep.runner import Watcher, run_one
 from llama_load.lab.sweep.running_server import RunningServer
 from llama_load.lab.sweep.server_spec import spec_of
-from llama_load.lab.sweep.sweep_markdown import report_lines, terminal_table
 from llama_load.lab.sweep.sweep_page import page
-from llama_load.lab.sweep.sweep_tables import Cell as TableCell
-from llama_load.lab.sweep.sweep_tables import Head, MadeTable
 from llama_load.lab.tune.race import MOST_BLOCKS, Raced, race
 from llama_load.lab.tune.tune_stages import Stage, cells_of, names, places_of, stages_of
+from llama_load.languages import ENGLISH
 from llama_load.metrics.check import FAILED, INCOMPLETE
 from llama_load.run_folder import write_whole
 from llama_load.serving.commands import server_command, without_secrets
+from llama_load.tables import LEFT, Column, Row, Table, columns, document_lines, figure, titled_lines
 from llama_load.units import quantity
 from llama_load.version import __version__
 
@@ -87,13 +86,8 @@ class _Runner:
             self._watcher.ended(cell, entry)
         if entry.status != DONE:
             return None
-        with (self._folder.run_of(cell) / "summary.json").open("rb") as file:
-            summary: dict[str, Any] = msgspec.json.decode(file.read(MOST_SUMMARY_BYTES))
-        words = ((summary.get("llama_load") or {}).get("verdict") or {}).get("words") or []
-        if INCOMPLETE in words or FAILED in words:
-            return None
-        score = summary.get(SCORE)
-        return float(score) if isinstance(score, int | float) else None
+        summary = read_summary(self._folder.run_of(cell), MOST_SUMMARY_BYTES)
+        return None if {INCOMPLETE, FAILED} & set(summary.words) else summary.numbers(SCORE).get(SCORE)
 
     def close(self) -> None:
         """End Locust and stop the server."""
@@ -115,11 +109,11 @@ def tune(plan: Plan, text: bytes, goodput: str, out: Path, watcher: Watcher) -> 
     races = []
     try:
         for number, stage in enumerate(stages):
-            found, labels = _race(plan, stage, chosen, runner, number)
-            if not any(found.scores):
+            raced, labels = _race(plan, stage, chosen, runner, number)
+            if not any(raced.scores):
                 raise RunError(f"no run of the stage {stage.name} met the objectives {goodput}; see the runs in {out}")
-            chosen |= places_of(stage, found.winner)
-            races.append(StageRace(stage, found, labels))
+            chosen |= places_of(stage, raced.winner)
+            races.append(StageRace(stage, raced, labels))
     finally:
         runner.close()
         folder.close()
@@ -147,39 +141,35 @@ def _number_of(stage: Stage, chosen: dict[str, int]) -> int:
     return number
 
 
-def sentence(each: StageRace) -> str:
+def sentence(race: StageRace) -> str:
     """What a stage found, without a full stop."""
-    raced, label = each.raced, each.labels[each.raced.winner]
+    raced, label = race.raced, race.labels[race.raced.winner]
     blocks = quantity(raced.blocks, "block")
-    if not raced.winner and len(raced.dropped) == len(each.labels) - 1:
-        return f"{each.stage.name}: the default is the best, {label} ({blocks})"
+    if not raced.winner and len(raced.dropped) == len(race.labels) - 1:
+        return f"{race.stage.name}: the default is the best, {label} ({blocks})"
     if not raced.winner and 0 not in raced.dropped:
-        return f"{each.stage.name}: no real difference to the default, {label} ({blocks})"
+        return f"{race.stage.name}: no real difference to the default, {label} ({blocks})"
     if raced.gain is None:
-        return f"{each.stage.name}: {label} ({blocks}; the default did not run)"
+        return f"{race.stage.name}: {label} ({blocks}; the default did not run)"
     gain, low, high = (f"{100 * part:+.1f} %" for part in raced.gain)
-    return f"{each.stage.name}: {label}, {gain} goodput against the default (95 %: {low} to {high}; {blocks})"
+    return f"{race.stage.name}: {label}, {gain} goodput against the default (95 %: {low} to {high}; {blocks})"
 
 
-def table_of(each: StageRace) -> MadeTable:
+def table_of(race: StageRace) -> Table:
     """A row for each combination."""
-    heads = tuple(
-        Head(name, align) for name, align in (("setting", "left"), ("runs", "right"), ("goodput (req/s)", "right"), ("", "left"))
-    )
-    rows = []
-    for number, (label, scores) in enumerate(zip(each.labels, each.raced.scores, strict=True)):
-        mean = sum(scores) / len(scores) if scores else None
-        is_best = number == each.raced.winner
-        outcome = each.raced.dropped.get(number, "default" if number == 0 else "")
-        cell = TableCell("n/a" if mean is None else f"{mean:.3f}", best=is_best, value=mean)
-        rows.append((TableCell(label), TableCell(str(len(scores))), cell, TableCell(outcome)))
-    return MadeTable(f"Stage {each.stage.name}", "padded", heads, tuple(rows), ())
+    rows: list[Row] = []
+    for number, (label, scores) in enumerate(zip(race.labels, race.raced.scores, strict=True)):
+        mean = figure(sum(scores) / len(scores) if scores else None, 3)
+        outcome = race.raced.dropped.get(number, "default" if number == 0 else "")
+        rows.append([label, str(len(scores)), replace(mean, is_best=number == race.raced.winner), outcome])
+    heads = [*columns("setting", "runs", "goodput (req/s)"), Column("", LEFT)]
+    return Table(f"Stage {race.stage.name}", heads, rows, style="padded")
 
 
 def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
     """Write tune.json, tune.md and tune.html; the lines for a terminal are returned, the command line first."""
-    sentences = [sentence(each) for each in tuned.races]
-    tables = [table_of(each) for each in tuned.races]
+    sentences = [sentence(race) for race in tuned.races]
+    tables = [table_of(race) for race in tuned.races]
     document = {
         "version": __version__,
         "chosen": tuned.chosen,
@@ -187,25 +177,25 @@ def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
         "runs": tuned.runs,
         "stages": [
             {
-                "stage": each.stage.name,
+                "stage": race.stage.name,
                 "sentence": text,
-                "winner": each.labels[each.raced.winner],
-                "is_real": each.raced.is_real,
-                "gain": each.raced.gain,
-                "blocks": each.raced.blocks,
+                "winner": race.labels[race.raced.winner],
+                "is_real": race.raced.is_real,
+                "gain": race.raced.gain,
+                "blocks": race.raced.blocks,
                 "settings": [
-                    {"setting": label, "goodput": scores, "dropped": each.raced.dropped.get(number)}
-                    for number, (label, scores) in enumerate(zip(each.labels, each.raced.scores, strict=True))
+                    {"setting": label, "goodput": scores, "dropped": race.raced.dropped.get(number)}
+                    for number, (label, scores) in enumerate(zip(race.labels, race.raced.scores, strict=True))
                 ],
             }
-            for each, text in zip(tuned.races, sentences, strict=True)
+            for race, text in zip(tuned.races, sentences, strict=True)
         ],
     }
     write_whole(folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n").encode())
     sections = [("Outcome", [tuned.chosen, tuned.command, *sentences])]
-    write_whole(folder / MARKDOWN, redacted("\n".join(report_lines(title, tables, sections))).encode())
+    write_whole(folder / MARKDOWN, redacted("\n".join(document_lines(title, tables, sections))).encode())
     over = f"{tuned.command} ({quantity(tuned.runs, 'run')})"
     write_whole(
         folder / HTML, redacted(page(title=title, over=over, tables=tables, texts=sections, memory={}, language=ENGLISH)).encode()
     )
-    return [tuned.command, "", *sentences, *(line for table in tables for line in ["", *terminal_table(table)])]
+    return [tuned.command, "", *sentences, *(line for table in tables for line in ["", *titled_lines(table)])]

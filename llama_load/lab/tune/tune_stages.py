@@ -43,8 +43,8 @@ def stages_of(plan: Plan) -> list[Stage]:
             raise UsageError(
                 f"the setting {setting.name} changes the load, so its runs could not be compared; vary the server's flags"
             )
-    found = [Stage(name, tuple(each for each in varied if stage_of(each) == name)) for name in STAGES]
-    for stage in found:
+    stages = [Stage(name, tuple(setting for setting in varied if stage_of(setting) == name)) for name in STAGES]
+    for stage in stages:
         count = 1
         for setting in stage.settings:
             count *= len(setting.labels)
@@ -52,7 +52,7 @@ def stages_of(plan: Plan) -> list[Stage]:
             raise UsageError(
                 f"the stage {stage.name} has {count} combinations, and {MOST_SETTINGS} are the most; vary fewer settings"
             )
-    return [stage for stage in found if stage.settings]
+    return [stage for stage in stages if stage.settings]
 
 
 def stage_of(setting: Setting) -> str:
@@ -68,7 +68,9 @@ def cells_of(plan: Plan, stage: Stage, chosen: Mapping[str, int], block: int) ->
     """One cell for each combination of the stage's settings, the default first; other settings have their chosen values. All
     cells of a block send the same prompts, those of the next block others."""
     racing = {setting.name for setting in stage.settings}
-    settings = tuple(each if each.name in racing else fixed(each, chosen.get(each.name, 0)) for each in plan.settings)
+    settings = tuple(
+        setting if setting.name in racing else fixed(setting, chosen.get(setting.name, 0)) for setting in plan.settings
+    )
     return expand(replace(plan, settings=settings, order=AS_WRITTEN, repeats=1, seed=plan.seed + block))
 
 
@@ -80,12 +82,12 @@ def fixed(setting: Setting, place: int) -> Setting:
 
 def places_of(stage: Stage, number: int) -> dict[str, int]:
     """Which value each setting has in combination `number`: the last setting varies fastest, as in `cells.conditions`."""
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     for setting in reversed(stage.settings):
-        number, found[setting.name] = divmod(number, len(setting.labels))
-    return found
+        number, places[setting.name] = divmod(number, len(setting.labels))
+    return places
 
 
 def names(settings: Sequence[Setting], places: Mapping[str, int]) -> str:
     """`threads=-t 8, batch=-b 1024`."""
-    return ", ".join(f"{each.name}={each.labels[places[each.name]]}" for each in settings)
+    return ", ".join(f"{setting.name}={setting.labels[places[setting.name]]}" for setting in settings)

@@ -94,6 +94,9 @@ def failures(evidence: Evidence) -> Check:
     classes = failure_classes(evidence)[:MOST_CLASSES]
     if classes:
         text += f" ({figures.failed / ended:.0%}): "
-        text += "; ".join(f"{each.count} × {each.meaning}{': ' if each.hint else ''}{each.hint}" for each in classes)
-    advice = "" if any(each.hint for each in classes) else None
+        text += "; ".join(
+            f"{failure_class.count} × {failure_class.meaning}{': ' if failure_class.hint else ''}{failure_class.hint}"
+            for failure_class in classes
+        )
+    advice = "" if any(failure_class.hint for failure_class in classes) else None
     return limited("failure_ratio", figures.failure_ratio, text, advice=advice)

@@ -19,19 +19,19 @@ from llama_load.observed.server_description import NO_ANSWER
 from llama_load.units import NS_PER_MS, quantity
 
 
-def stages(found: list[StageFigures]) -> Iterator[Check]:
+def stages(figures: list[StageFigures]) -> Iterator[Check]:
     """Stages that did not end or did not reach their concurrency, and the largest share of requests that ended after their
     stage."""
-    if not found:
+    if not figures:
         return
-    missing = [stage.name for stage in found if not stage.is_whole]
+    missing = [stage.name for stage in figures if not stage.is_whole]
     if missing:
         yield limited("missing_stages", len(missing), f"stages that did not end: {', '.join(missing)}")
-    missed = [stage.name for stage in found if not stage.is_reached]
+    missed = [stage.name for stage in figures if not stage.is_reached]
     if missed:
         text = f"stages that did not reach their concurrency (think times, or lost users): {', '.join(missed)}"
         yield limited("missed_levels", len(missed), text)
-    worst = max(found, key=lambda stage: stage.crossing_ratio)
+    worst = max(figures, key=lambda stage: stage.crossing_ratio)
     if ratio := worst.crossing_ratio:
         text = f"{ratio:.0%} of the requests of stage {worst.name} ended after it and are left out of its latencies"
         yield limited("crossing_ratio", ratio, text)
@@ -60,7 +60,7 @@ def task_exceptions(evidence: Evidence) -> Iterator[Check]:
     exceptions, raised = evidence.others.exceptions, evidence.others.raised
     if not exceptions:
         return
-    most = max(exceptions, key=lambda each: each.count)
+    most = max(exceptions, key=lambda exception: exception.count)
     also = f" and {quantity(len(exceptions) - 1, 'other')}" if len(exceptions) > 1 else ""
     text = f"{quantity(raised, 'exception')} in tasks of the locustfile: {most.count} × {most.text}{also}"
     ended = evidence.figures.completed + evidence.figures.failed

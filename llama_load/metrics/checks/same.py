@@ -29,12 +29,12 @@ def changes(evidence: Evidence) -> Iterator[Check]:
     if not evidence.is_steady or not len(evidence.records):
         return
     seen = observed(evidence)
-    found = constancy(seen)
-    yield _changed(found, seen)
-    if (cold := found.cold_start) is not None:
+    result = constancy(seen)
+    yield _changed(result, seen)
+    if (cold := result.cold_start) is not None:
         text = f"the first token came after {cold.first_ms:.0f} ms at the start, later after {cold.median_ms:.0f} ms (median) "
         yield limited("cold_start_ratio", cold.ratio, text + f"and {cold.slowest_ms:.0f} ms at most")
-    if (burst := found.failures) is not None and (evidence.figures.failure_ratio or 0) <= LIMITS["failure_ratio"].limit:
+    if (burst := result.failures) is not None and (evidence.figures.failure_ratio or 0) <= LIMITS["failure_ratio"].limit:
         text = f"{burst.inside:.0%} of the requests failed {_when(burst, seen)}, otherwise {burst.outside:.1%}"
         yield limited("failure_burst_ratio", burst.inside, text)
 
@@ -62,17 +62,17 @@ def falling_behind(evidence: Evidence) -> Iterator[Check]:
     yield check
 
 
-def _changed(found: Constancy, seen: Observed) -> Check:
-    if not found.judged:
+def _changed(result: Constancy, seen: Observed) -> Check:
+    if not result.judged:
         return limited("changed_ratio", None, "too few requests to see whether the server was the same all the time")
-    names = ", ".join(found.judged)
-    if not found.changes and found.explained and found.prompts is not None:
-        text = f"the length of prompts changed from {_figure(found.prompts.outside)} to {_figure(found.prompts.inside)} tokens "
-        text += f"{_when(found.prompts, seen)}: whether the server was the same all the time is unknown; shuffle the data set"
+    names = ", ".join(result.judged)
+    if not result.changes and result.explained and result.prompts is not None:
+        text = f"the length of prompts changed from {_figure(result.prompts.outside)} to {_figure(result.prompts.inside)} tokens "
+        text += f"{_when(result.prompts, seen)}: whether the server was the same all the time is unknown; shuffle the data set"
         return limited("changed_ratio", None, text)
-    if not found.changes:
+    if not result.changes:
         return limited("changed_ratio", 1.0, f"{names}: the same all the time")
-    largest, *others = found.changes
+    largest, *others = result.changes
     advice = _advice(largest, seen)
     change, unit = largest.change, "tok/s" if largest.name == THROUGHPUT else "ms"
     if change.at_begin and change.at_end:
@@ -82,7 +82,7 @@ def _changed(found: Constancy, seen: Observed) -> Check:
     how = "as high" if change.factor > 1 else "lower"
     text = f"{largest.name} was {change.size:.1f} x {how} {_when(change, seen)}: "
     text += f"{_figure(change.inside)} {unit}, otherwise {_figure(change.outside)}"
-    also = ", ".join(each.name for each in others)
+    also = ", ".join(other.name for other in others)
     return limited("changed_ratio", change.size, f"{text} (also: {also})" if also else text, advice=advice)
 
 

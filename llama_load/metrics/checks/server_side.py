@@ -10,10 +10,10 @@ import numpy as np
 from llama_load.metrics.check import LIMITS, Check, information, limited
 from llama_load.metrics.checks.client import loop_is_late
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.prompt_cache import NOT_CACHED
 from llama_load.metrics.replica_speed import replica_difference
 from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
+from llama_load.targets.apis import NOT_CACHED
 from llama_load.units import quantity
 
 # Less unexplained time than this, in the mean of a request, is the network's and the event loop's.
@@ -37,7 +37,7 @@ def other_clients(evidence: Evidence) -> Iterator[Check]:
     if counters is None:
         yield limited(name, None, "the server's counters are not known: other clients on it would not show")
         return
-    is_other = any(evidence.sent.equals("endpoint", each).any() for each in NOT_CACHED)
+    is_other = any(evidence.sent.equals("endpoint", endpoint).any() for endpoint in NOT_CACHED)
     if evidence.others.requests or is_other or _several_answers(evidence.sent):
         yield limited(name, None, "the server's counters include requests that are not chats or completions of one answer")
         return
@@ -45,12 +45,12 @@ def other_clients(evidence: Evidence) -> Iterator[Check]:
     if not counted:
         yield limited(name, None, "the server does not count requests or tokens: other clients on it would not show")
         return
-    found = [each for each in counted if each[2] <= MOST_ROUNDING * each[3]]
-    if not found:
+    excesses = [count for count in counted if count[2] <= MOST_ROUNDING * count[3]]
+    if not excesses:
         text = f"the server's counters are rounded to ± {counted[0][2]} {counted[0][0]}: other clients on it would not show"
         yield limited(name, None, text)
         return
-    what, served, error, least, most = max(found, key=lambda each: _beyond(*each[1:]))
+    what, served, error, least, most = max(excesses, key=lambda count: _beyond(*count[1:]))
     beyond = _beyond(served, error, least, most)
     count = f"{served}" if not error else f"{served} ± {error}"
     if beyond <= LIMITS[name].limit:
@@ -119,15 +119,17 @@ def replicas(evidence: Evidence) -> Iterator[Check]:
     """A replica that is slower or faster than the others all the time (see `metrics.replica_speed`, which has its error rate)."""
     if len(evidence.hosts) < 2:
         return
-    found = replica_difference(evidence.records.ok(), evidence.hosts)
-    if found is None:
+    difference = replica_difference(evidence.records.ok(), evidence.hosts)
+    if difference is None:
         yield limited("replica_difference", None, "too few answers of each replica to compare their speed")
-    elif not found.is_sure:
-        yield limited("replica_difference", 1.0, f"no replica differs from the others all the time ({found.size:.1f} x at most)")
+    elif not difference.is_sure:
+        yield limited(
+            "replica_difference", 1.0, f"no replica differs from the others all the time ({difference.size:.1f} x at most)"
+        )
     else:
-        how = "slower" if found.ratio > 1 else "faster"
-        text = f"replica {found.host} is {found.size:.1f} x {how} than the others ({found.latency}, all the time)"
-        yield limited("replica_difference", found.size, text)
+        how = "slower" if difference.ratio > 1 else "faster"
+        text = f"replica {difference.host} is {difference.size:.1f} x {how} than the others ({difference.latency}, all the time)"
+        yield limited("replica_difference", difference.size, text)
 
 
 def models(evidence: Evidence) -> Iterator[Check]:
@@ -171,10 +173,10 @@ def unexplained(evidence: Evidence) -> Iterator[Check]:
     """The share of E2EL that is neither the server's own time nor a wait that the records explain (see `metrics.time_sums`), or
     the part of the mean E2EL beyond the server's own. Evidence: the client's times and the server's, of the same requests, and the
     lag of the client's event loop. Means of whole runs against a limit of 50 ms: no statistics."""
-    found = evidence.unexplained
-    if found is None or _several_answers(evidence.records):
+    unexplained = evidence.unexplained
+    if unexplained is None or _several_answers(evidence.records):
         return
-    unexplained_ms, mean_ms = found
+    unexplained_ms, mean_ms = unexplained
     share = unexplained_ms / mean_ms if mean_ms > 0 else 0.0
     limit = LEAST_UNEXPLAINED_MS / mean_ms if mean_ms > 0 else None
     is_too_much = limit is not None and share > max(limit, LIMITS["unexplained_ratio"].limit)

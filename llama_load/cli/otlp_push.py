@@ -1,0 +1,87 @@
+"""`llama-load report RUN --push URL`: a run to a collector of OpenTelemetry, by OTLP over HTTP in JSON."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import requests
+
+from llama_load.errors import RunError, UsageError
+from llama_load.foreign_text import keep_secret, printable, redacted
+from llama_load.targets.control import ControlSession, control_session
+from llama_load.wire.address import parse_url
+from llama_load.wire.tls import TlsOptions
+
+# OpenTelemetry's own variable for headers such as a key: NAME=VALUE,NAME=VALUE with escapes as in URLs.
+HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
+WITHIN_S = 30.0  # of one message
+
+
+def push_run(folder: Path, url: str) -> str:
+    """Send the spans and the histograms of a run; the sentence that says what was taken. Raises UsageError, RunError."""
+    from llama_load.analysis.results import analyze
+    from llama_load.reports.exports.otlp import metrics, traces
+    from llama_load.run_folder import load_run
+
+    try:
+        base = parse_url(url).url
+    except ValueError as error:
+        raise UsageError(f"--push {error}") from None
+    session = control_session(tuple(_headers()), TlsOptions())
+    results = analyze(load_run(folder))
+    sent = 0
+    messages: Iterable[tuple[str, Any]] = chain(
+        (("traces", message) for message in traces(results)), [("metrics", metrics(results))]
+    )
+    for kind, message in messages:
+        _send(session, f"{base}/v1/{kind}", message, sent)
+        sent += len(message["resourceSpans"][0]["scopeSpans"][0]["spans"]) if kind == "traces" else 0
+    return f"{sent} spans and the histograms of {folder} were taken by {base}"
+
+
+def _headers() -> Iterator[tuple[str, str]]:
+    for pair in filter(None, os.environ.get(HEADERS, "").split(",")):
+        name, sign, value = pair.partition("=")
+        if not sign or not name.strip():
+            raise UsageError(f"{HEADERS} must be NAME=VALUE,NAME=VALUE")
+        value = unquote(value.strip())
+        keep_secret(value)
+        yield name.strip(), value
+
+
+def _send(session: ControlSession, url: str, message: Any, sent: int) -> None:
+    """One message. RunError: it was not taken, or only in part."""
+    body = redacted(msgspec.json.encode(message).decode()).encode()
+    before = f"; {sent} spans before it were taken" if sent else ""
+    try:
+        answer = session.post(url, data=body, headers={"Content-Type": "application/json"}, timeout=WITHIN_S)
+    except requests.RequestException as error:
+        why = printable(str(error), 200)
+        raise RunError(
+            f"{url} takes no OTLP: {why}{before}; is it the address of a collector, such as http://127.0.0.1:4318?"
+        ) from None
+    if answer.status_code != 200:
+        raise RunError(f"{url} answers {answer.status_code} ({printable(answer.text, 200)}){before}; does it take OTLP in JSON?")
+    try:
+        partial = msgspec.json.decode(answer.content or b"{}", type=_Answer).partialSuccess
+    except msgspec.DecodeError:
+        return  # a body that is not JSON beside 200, as some gateways send
+    rejected = partial.rejectedSpans if partial.rejectedSpans not in (0, "0") else partial.rejectedDataPoints
+    if rejected not in (0, "0"):
+        raise RunError(f"{url} rejected {rejected} of a message: {printable(partial.errorMessage, 200)}{before}")
+
+
+class _Partial(msgspec.Struct):
+    rejectedSpans: int | str = 0
+    rejectedDataPoints: int | str = 0
+    errorMessage: str = ""
+
+
+class _Answer(msgspec.Struct):
+    partialSuccess: _Partial = msgspec.field(default_factory=_Partial)

@@ -1,0 +1,62 @@
+"""`llama-load share`: a run to show to others, without anything private, shown before it is written."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from llama_load.cli.parser import Parser
+from llama_load.errors import UsageError
+
+
+def add_share(commands: argparse._SubParsersAction[Parser]) -> None:
+    """Add the subcommand."""
+    share = commands.add_parser(
+        "share",
+        help="write a run as Markdown and JSON to show to others: figures, verdict, hardware, nothing private",
+        description="Print what would be shared, ask, and write share.md and share.json. There are figures, the verdict, the load, "
+        "the server's kind, build and sizes, and the hardware; no names of hosts, models, files, labels and stages, no addresses, "
+        "prompts, messages or keys. 'llama-load compare' reads the JSON.",
+        examples={
+            "Look at it and decide": "llama-load share runs/20261121-203500-demo",
+            "In a script": "llama-load share runs/20261121-203500-demo --yes --output shared/h200",
+        },
+    )
+    share.add_argument("run_folder", type=Path, metavar="RUN", help="a run folder")
+    share.add_argument(
+        "--output", type=Path, default=Path("share"), metavar="NAME", help="write NAME.md and NAME.json (default share)"
+    )
+    share.add_argument("--yes", action="store_true", help="write without asking, after it was printed")
+    share.set_defaults(run=_share)
+
+
+def _share(arguments: argparse.Namespace) -> int:
+    import msgspec
+
+    from llama_load.analysis.results import analyze
+    from llama_load.foreign_text import redacted
+    from llama_load.reports.shared_run import shared_markdown, shared_run
+    from llama_load.run_folder import load_run, write_whole
+
+    shared = shared_run(analyze(load_run(arguments.run_folder)))
+    text = redacted(shared_markdown(shared))
+    json = redacted(msgspec.json.format(msgspec.json.encode(shared), indent=1).decode()) + "\n"
+    print(f"{text}\n{json}", end="")
+    files = [arguments.output.with_name(f"{arguments.output.name}.{ending}") for ending in ("md", "json")]
+    if not arguments.yes and not _agreed(files):
+        print("Nothing was written.")
+        return 0
+    for file, content in zip(files, (text, json), strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, content.encode())
+    print(f"Written to {files[0]} and {files[1]}")
+    return 0
+
+
+def _agreed(files: list[Path]) -> bool:
+    """Whether the person at the terminal wants these files. UsageError: there is none."""
+    if not sys.stdin.isatty():
+        raise UsageError("this is all that would be shared; to write it without being asked add --yes")
+    print(f"Write this to {files[0]} and {files[1]}? [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -1,0 +1,5 @@
+"""The languages of headings in reports."""
+
+from __future__ import annotations
+
+ENGLISH, CHINESE = LANGUAGES = ("en", "zh")

@@ -1,0 +1,68 @@
+"""llama-server's own /completion: `content` in events, a last event with stop_type and timings.
+
+Source: llama.cpp's tools/server/README.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from llama_load.targets.apis.api import GeneratingApi
+from llama_load.targets.apis.prompt_content import Content
+from llama_load.targets.failure_kinds import Count
+from llama_load.targets.part_reader import NULL, PartReader
+from llama_load.targets.usage import Timings, usage_of
+
+_STOPPED = {"eos": "stop", "word": "stop", "limit": "length"}
+
+
+class _NativeEvent(msgspec.Struct, gc=False):
+    content: str = ""
+    stop: bool = False
+    stop_type: str | None = None
+    tokens_predicted: Count | None = None
+    tokens_evaluated: Count | None = None
+    timings: Timings | None = None
+    error: msgspec.Raw = NULL
+
+
+class NativeReader(PartReader):
+    """Reads a stream of /completion or /infill."""
+
+    __slots__ = ()
+    _decode = staticmethod(msgspec.json.Decoder(_NativeEvent).decode)
+
+    def event(self, data: bytes, at_ns: int) -> bool:
+        """See `AnswerReader.event`."""
+        event = self.decoded(self._decode, data)
+        if event is None:
+            return False
+        self.appeared = True
+        self.fail(event.error)
+        if event.timings is not None:
+            self.timings = event.timings
+        if event.stop:
+            self.done = True
+            self.finish_reason = _STOPPED.get(event.stop_type or "", event.stop_type or "stop")
+            self.usage = usage_of(event.tokens_evaluated, event.tokens_predicted)
+        return self.token(at_ns, text=event.content)
+
+
+class CompletionApi(GeneratingApi):
+    """/completion."""
+
+    name = "completion"
+    path = "/completion"
+    takes_messages = False
+    length_field = "n_predict"
+    stream_reader = NativeReader
+    streams_only = True
+
+    def prompt_fields(self, content: Content) -> dict[str, Any]:
+        """See `GeneratingApi.prompt_fields`."""
+        return {"prompt": content}
+
+
+COMPLETION = CompletionApi()

@@ -1,0 +1,104 @@
+"""OpenAI's responses: response.output_text.delta, response.completed with usage.
+
+Source: OpenAI's API reference (streaming events). llama-server and vLLM have this API, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from llama_load.targets.apis.api import GeneratingApi
+from llama_load.targets.apis.prompt_content import Content, as_messages
+from llama_load.targets.failure_kinds import Count
+from llama_load.targets.part_reader import NULL, PartReader
+from llama_load.targets.usage import Usage, known_count, usage_of
+
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+class _Tokens(msgspec.Struct, gc=False):
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    input_tokens_details: dict[str, Any] | None = None
+    output_tokens_details: dict[str, Any] | None = None
+
+
+class _Response(msgspec.Struct, gc=False):
+    status: str | None = None
+    usage: _Tokens | None = None
+    error: msgspec.Raw = NULL
+    incomplete_details: dict[str, Any] | None = None
+
+
+class _ResponseEvent(msgspec.Struct, gc=False):
+    type: str = ""
+    delta: msgspec.Raw = NULL
+    response: _Response | None = None
+    error: msgspec.Raw = NULL
+    message: str | None = None
+
+
+class ResponsesReader(PartReader):
+    """Reads a stream of /v1/responses."""
+
+    __slots__ = ()
+    _decode = staticmethod(msgspec.json.Decoder(_ResponseEvent).decode)
+
+    def event(self, data: bytes, at_ns: int) -> bool:
+        """See `AnswerReader.event`."""
+        if data == b"[DONE]":
+            self.done = True
+            return False
+        event = self.decoded(self._decode, data)
+        if event is None:
+            return False
+        self.appeared = True
+        kind = event.type
+        if kind.endswith(".delta"):
+            try:
+                said = _decode_text(event.delta)
+            except msgspec.DecodeError:
+                return False
+            if "reasoning" in kind:
+                return self.token(at_ns, thought=said)
+            if "function_call" in kind:
+                return self.token(at_ns, call=bool(said))
+            return kind in ("response.output_text.delta", "response.refusal.delta") and self.token(at_ns, text=said)
+        response = event.response
+        if kind in ("response.completed", "response.incomplete", "response.failed") and response is not None:
+            self.done = True
+            self.fail(response.error)
+            if response.usage is not None:
+                self.usage = _usage_of(response.usage)
+            why = (response.incomplete_details or {}).get("reason")
+            self.finish_reason = "stop" if kind == "response.completed" else "length" if why == "max_output_tokens" else str(why)
+        elif kind == "error":
+            self.error = event.message or "the stream ended with an error"
+            self.fail(event.error)
+        return False
+
+
+def _usage_of(tokens: _Tokens) -> Usage:
+    cached = known_count((tokens.input_tokens_details or {}).get("cached_tokens"))
+    reasoning = known_count((tokens.output_tokens_details or {}).get("reasoning_tokens"))
+    return usage_of(tokens.input_tokens, tokens.output_tokens, cached, reasoning)
+
+
+class ResponsesApi(GeneratingApi):
+    """/v1/responses."""
+
+    name = "responses"
+    path = "/v1/responses"
+    has_template = True
+    length_field = "max_output_tokens"
+    stream_reader = ResponsesReader
+    streams_only = True
+
+    def prompt_fields(self, content: Content) -> dict[str, Any]:
+        """See `GeneratingApi.prompt_fields`."""
+        return {"input": as_messages(content)}
+
+
+RESPONSES = ResponsesApi()

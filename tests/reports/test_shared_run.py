@@ -1,0 +1,173 @@
+"""`llama-load share`: what two people need to compare, and nothing private, whatever a run folder holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from llama_load.analysis.results import analyze
+from llama_load.cli.main import main
+from llama_load.observed.server_description import ServerDescription
+from llama_load.reports.shared_run import shared_markdown, shared_run
+from llama_load.run_folder import Manifest, RunWriter, load_run, read_manifest
+from scripts.record_printed import PRINTED
+from tests.make_records import failed, manifest, record
+
+CANARY = "canary"
+
+
+def poisoned(value: Any, number: list[int]) -> Any:
+    """The same with every text replaced, keys of dicts included."""
+    if isinstance(value, str):
+        number[0] += 1
+        return f"{CANARY}{number[0]}"
+    if isinstance(value, dict):
+        return {
+            (f"{CANARY}-{key}" if value and key not in KNOWN_KEYS else key): poisoned(each, number) for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [poisoned(each, number) for each in value]
+    return value
+
+
+# Keys that the code looks up; with others its fields would simply be empty.
+KNOWN_KEYS = frozenset(
+    {"dataset", "path", "sha256", "name", "platform", "python", "cores", "cpu", "memory_gib", "url", "backend", "build", "slots"}
+)
+
+
+def poisoned_manifest(whole: Manifest) -> Manifest:
+    """Every text in it is a canary; figures and what the code cannot do without stay."""
+    kept = {"date", "goodput", "fail_if", "until", "stages", "workers", "counters", "preflight", "percentile_metrics"}
+    number = [0]
+    found = {}
+    for item in dataclasses.fields(whole):
+        value = getattr(whole, item.name)
+        if item.name in kept:
+            continue
+        if item.name == "servers":
+            found[item.name] = [
+                ServerDescription(
+                    **{each.name: poisoned(getattr(server, each.name), number) for each in dataclasses.fields(server)}
+                )
+                for server in value
+            ]
+        elif isinstance(value, str | dict | list):
+            found[item.name] = poisoned(value, number)
+    assert number[0] > 20
+    return replace(whole, **found)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with a private text wherever a text can be."""
+    whole = read_manifest(PRINTED / "demo")
+    server = ServerDescription(
+        url="http://canary.example", backend="canary", build="canary", model="/home/canary/m.gguf", quantization="canary",
+        devices=["canary"], n_gpu_layers="canary", kv_types="canary", flash_attention="canary", command="canary", note="canary",
+        memory_lines=["canary"], slots=4, n_params=5,
+    )  # fmt: skip
+    about = poisoned_manifest(replace(whole, servers=[server], label="canary", lang="en"))
+    private = dict.fromkeys(("worker", "user", "workload", "name", "host", "model", "error", "answered_by"), CANARY)
+    private |= {"prompt_text": CANARY, "output_text": CANARY, "conversation": CANARY, "answered_model": CANARY}
+    records = [
+        *(record(number, start_ms=100 * number, **private | {"error": None}) for number in range(20)),
+        replace(failed(20, start_ms=2000, end_ms=2100, kind="http_500"), **private),
+    ]
+    writer = RunWriter(tmp_path / "run", replace(about, num_prompts=21))
+    writer.append(records)
+    writer.finish()
+    return tmp_path / "run"
+
+
+def test_nothing_private_is_in_it(run: Path) -> None:
+    shared = shared_run(analyze(load_run(run)))
+    text = msgspec.json.encode(shared).decode() + shared_markdown(shared)
+    assert CANARY not in text.lower()
+    assert shared["completed"] == 20 and shared["failed"] == 1 and shared["mean_ttft_ms"] == 100
+    assert shared["llama_load"]["verdict"]["words"][0] == "FAILED"
+    (server,) = shared["share"]["server"]
+    assert (server["kind"], server["build"], server["slots"], server["devices"]) == ("other", None, 4, [])
+    assert shared["share"]["load"]["workload"] == "other"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA my-host.lan",
+        "NVIDIA /home/me",
+        "NVIDIA a@b",
+        "my box",
+        "NVIDIA",
+        "NVIDIA H200\n",
+        "AMD 10.0.0.1",
+        "NVIDIA sk_live_1",
+    ],
+)
+def test_a_name_of_another_form_is_left_out(name: str) -> None:
+    from llama_load.reports.shared_run import _GPU, _form
+
+    assert _form(_GPU, name) is None
+
+
+def test_products_builds_and_quantizations_are_shown() -> None:
+    from llama_load.reports.shared_run import _BUILD, _CPU, _GPU, _QUANTIZATION, _form
+
+    good = {
+        _GPU: ("NVIDIA H200", "NVIDIA GeForce RTX 4090", "AMD Instinct MI300X", "NVIDIA A100-SXM4-80GB"),
+        _CPU: ("AMD EPYC 9654 96-Core Processor", "Intel(R) Xeon(R) Platinum 8480+", "Intel(R) Core(TM) i7-8700K CPU @ 3.70GHz"),
+        _BUILD: ("b6962-1f5accb8", "0.19.1", "0.11.0rc2"),
+        _QUANTIZATION: ("Q4_K_M", "Q4_K - Medium", "IQ2_XXS", "all F32", "Q8_0", "BF16"),
+    }
+    assert [text for form, texts in good.items() for text in texts if _form(form, text) is None] == []
+
+
+def test_equal_hardware_has_an_equal_id(tmp_path: Path) -> None:
+    def shared(**host: Any) -> Any:
+        folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        whole = {"name": folder.name, "platform": "Linux-6.1-x", "python": "3.11.7", "cores": 2, "cpu": "AMD EPYC 9654"}
+        writer = RunWriter(folder, manifest(num_prompts=1, host=whole | host))
+        writer.append([record(0)])
+        writer.finish()
+        return shared_run(analyze(load_run(folder)))["share"]
+
+    first, same, other = shared(), shared(), shared(cores=4)
+    assert first["hardware_id"] == same["hardware_id"] != other["hardware_id"]
+    assert first["hardware"]["client_cpu"] == "AMD EPYC 9654"
+
+
+def test_it_is_shown_before_it_is_written(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["share", str(run)]) == 2  # nobody is there to be asked
+    out = capsys.readouterr()
+    assert '"mean_ttft_ms": 100' in out.out and "| mean_ttft_ms | 100 |" in out.out and "add --yes" in out.err
+    assert not (tmp_path / "share.json").exists()
+    assert main(["share", str(run), "--yes", "--output", "to/me"]) == 0
+    shown = capsys.readouterr().out
+    for file in (tmp_path / "to" / "me.md", tmp_path / "to" / "me.json"):
+        assert file.read_text(encoding="utf-8") in shown
+
+
+def test_compare_reads_what_two_people_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their figures, their verdicts, and in which hardware, server and load they differ."""
+    files = []
+    for name, slots, first_ms in (("mine", 4, 100), ("yours", 8, 200)):
+        server = ServerDescription(url="http://h", backend="llama-server", slots=slots, quantization="Q4_K_M")
+        writer = RunWriter(tmp_path / name, manifest(num_prompts=200, servers=[server]))
+        writer.append([record(number, start_ms=500 * number, first_ms=first_ms) for number in range(200)])
+        writer.finish()
+        assert main(["share", str(tmp_path / name), "--yes", "--output", str(tmp_path / name)]) == 0
+        files.append(f"{name}={tmp_path / name}.json")
+    capsys.readouterr()
+    assert main(["compare", *files, "--format", "json"]) == 0
+    (found,) = [msgspec.json.decode(capsys.readouterr().out)]
+    text = msgspec.json.encode(found).decode()
+    assert "server slots" in text and "mine" in text
+    assert main(["compare", *files]) == 0
+    lines = capsys.readouterr().out
+    assert "100.00" in lines and "200.00" in lines and "server slots" in lines
