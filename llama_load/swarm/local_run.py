@@ -33,7 +33,7 @@ class LocalRun(LocustHost):
         self._writer = prepared.writer
         self._recorder = Recorder(InThread(self._writer))
         self._controller = RunController(prepared, self)
-        self._controller.dispatcher.join(WORKER)
+        self._controller.dispatcher.ledger.join(WORKER)
         config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.beginning)
         self._sender = SenderRuntime(environment, WORKER, config, self, published(environment, self._add))
         environment.llama_load = self._sender.lease_client
@@ -114,7 +114,7 @@ class LocalRun(LocustHost):
         if record.status == CANCELLED:
             self.give_back([lease])
         else:
-            self._controller.dispatcher.end(WORKER, lease.key, refused=was_refused(record))
+            self._controller.dispatcher.record_stored(WORKER, lease.key, refused=was_refused(record))
 
     def abort(self, sentence: str) -> None:
         """See `DispatcherLink.abort`."""

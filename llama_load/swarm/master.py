@@ -168,7 +168,7 @@ class MasterRun(LocustHost):
         for client_id, worker in self._workers.items():
             if not worker.is_flushed and not worker.lost:
                 self._lose(client_id, worker, may_return=True)
-        for gone in self._controller.dispatcher.lost:
+        for gone in self._controller.dispatcher.ledger.lost:
             gone.worker = short_name(gone.worker)
         self._prepared.writer.manifest.master_lag_s = self._ingest.usual_lag_s
         return self._controller.finish(self._health())
@@ -242,11 +242,11 @@ class MasterRun(LocustHost):
     def _hear_started(self, client_id: str, worker: _WorkerState, keys: Iterable[Sequence[int]]) -> None:
         """Note them, but not those whose records have come first: nobody would take them out again."""
         dispatcher = self._controller.dispatcher
-        worker.started.update(key for key in _keys(keys) if dispatcher.is_held(client_id, key))
+        worker.started.update(key for key in _keys(keys) if dispatcher.ledger.has_lease(client_id, key))
 
     def _hear_over(self, client_id: str, over: Iterable[tuple[bool, int, bool]]) -> None:
         for warmup, index, refused in over:
-            self._controller.dispatcher.over(client_id, (bool(warmup), index), refused=refused)
+            self._controller.dispatcher.request_ended(client_id, (bool(warmup), index), refused=refused)
 
     def _take_records(self, client_id: str, worker: _WorkerState, number: int, data: bytes) -> None:
         if number in worker.received:
@@ -261,7 +261,7 @@ class MasterRun(LocustHost):
     def admits(self, row: Row) -> bool:
         """See `Receiver.admits`."""
         self._workers[row.worker].started.add(row.key)  # in case the worker is lost while they are written
-        return row.status == CANCELLED or self._controller.dispatcher.counts(row.worker, row.key)
+        return row.status == CANCELLED or self._controller.dispatcher.ledger.accepts_record(row.worker, row.key)
 
     def shifts_ns(self, worker: str, started_ns: NDArray[np.int64], ended_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """See `Receiver.shifts_ns`."""
@@ -276,7 +276,7 @@ class MasterRun(LocustHost):
     def stored(self, batch: pa.RecordBatch, rows: Sequence[Row]) -> None:
         """See `Receiver.stored`: these requests have ended."""
         self._controller.add_batch(batch)
-        self._controller.dispatcher.end_all(self._ended(rows))
+        self._controller.dispatcher.records_stored(self._ended(rows))
 
     def _ended(self, rows: Iterable[Row]) -> Iterator[tuple[str, Key]]:
         """The requests among them that are not cancelled, one by one: a worker may be lost whenever others have their turn."""
@@ -291,7 +291,9 @@ class MasterRun(LocustHost):
 
     def _refused(self, client_id: str, worker: _WorkerState, sentence: str) -> None:
         """A worker cannot take part. A late one is left out; before measuring the run is aborted."""
-        if self._controller.dispatcher.measuring and any(not other.left for other in self._workers.values() if other is not worker):
+        if self._controller.dispatcher.assigner.measuring and any(
+            not other.left for other in self._workers.values() if other is not worker
+        ):
             print(f"{sentence} (the run goes on without it)", file=sys.stderr)
             worker.left = True
             self._controller.dispatcher.leave(client_id)
@@ -303,7 +305,7 @@ class MasterRun(LocustHost):
     def _welcome(self, client_id: str) -> None:
         """Send the run's configuration to a worker, which may have joined late."""
         worker = self._workers.setdefault(client_id, _WorkerState())
-        self._controller.dispatcher.expect(client_id)
+        self._controller.dispatcher.ledger.expect(client_id)
         about = {"fingerprint": messages.fingerprint(), "version": __version__, "master": introduction()}
         self._send(messages.RUN, about | {"config": self._config}, client_id)
         if worker.is_fresh:
@@ -339,7 +341,7 @@ class MasterRun(LocustHost):
         clock = worker.clock
         offset_ns = clock.now(time.monotonic_ns()).offset_ns if clock.is_known else None
         batch_every_s = min(max(LEAST_BATCH_EVERY_S, BATCH_EVERY_S * len(self._workers)), MOST_BATCH_EVERY_S)
-        delivered = self._controller.dispatcher.deliveries(client_id)
+        delivered = self._controller.dispatcher.ledger.deliveries(client_id)
         ping = {"delivered": delivered, "offset_ns": offset_ns, "batch_every_s": batch_every_s}
         self._send(messages.PING, ping | {"asked_ns": time.monotonic_ns()}, client_id)
 
