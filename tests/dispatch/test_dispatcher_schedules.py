@@ -39,7 +39,7 @@ def test_a_limit_and_a_stage_change_with_the_time_since_the_phase_began() -> Non
 def test_what_came_while_the_last_place_was_taken_is_dropped_although_it_is_free_now() -> None:
     """One at a time, due at 0 and 10 ms; nobody looks at the dispatcher until the first has ended at 20 ms. The third
     is due then."""
-    for how in ("over", "end"):
+    for how in ("request_ended", "record_stored"):
         scheduled_ns = [0, 10 * MS, 21 * MS]
         phase = Phase(total=3, scheduled_ns=scheduled_ns, limit_at=lambda _: 1, drops=True, workload_of=lambda _: "chat")
         swarm = Workers(phases=[phase])
