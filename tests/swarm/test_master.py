@@ -56,7 +56,14 @@ class Swarm:
 
     def hear(self, kind: str, **data: Any) -> None:
         self.run.hear(kind, "w", data)
+        self.settle()
+
+    def settle(self) -> None:
+        """Until all that has arrived is written and acknowledged."""
         gevent.sleep(0.02)
+        with gevent.Timeout(10):
+            while self.run._ingest._queue:
+                gevent.sleep(0.01)
 
     def pong(self, round_trip_ms: float, **holds: Any) -> None:
         """An answer to a ping that was under way this long, all of it on the way there. A short one makes the clock known: on a busy
@@ -177,9 +184,7 @@ def test_one_bad_delivery_fails_alone() -> None:
     huge = to_batch([record(1, prompt_tokens=2**62 + 1, status="cancelled")])
     for number, data in enumerate((b"x" * 100, huge.serialize().to_pybytes(), good.serialize().to_pybytes()), 1):
         swarm.run.hear(messages.RECORDS, "w", {"number": number, "batch": data, "run": swarm.run._name})
-    with gevent.Timeout(5, False):
-        while not swarm.written:
-            gevent.sleep(0.02)
+    swarm.settle()
     assert [batch.num_rows for batch in swarm.written] == [1]
     assert swarm.kinds().count(messages.ACK) == 1
 
