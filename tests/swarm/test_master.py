@@ -55,7 +55,7 @@ class Swarm:
         self.sent.append((kind, data))
 
     def hear(self, kind: str, **data: Any) -> None:
-        self.run.hear(kind, "w", data)
+        self.run.on_message(kind, "w", data)
         self.settle()
 
     def settle(self) -> None:
@@ -183,7 +183,7 @@ def test_one_bad_delivery_fails_alone() -> None:
     good = to_batch([record(0, start_ms=(time.monotonic_ns() + AHEAD_NS) / MS, status="cancelled")])
     huge = to_batch([record(1, prompt_tokens=2**62 + 1, status="cancelled")])
     for number, data in enumerate((b"x" * 100, huge.serialize().to_pybytes(), good.serialize().to_pybytes()), 1):
-        swarm.run.hear(messages.RECORDS, "w", {"number": number, "batch": data, "run": swarm.run._name})
+        swarm.run.on_message(messages.RECORDS, "w", {"number": number, "batch": data, "run": swarm.run._name})
     swarm.settle()
     assert [batch.num_rows for batch in swarm.written] == [1]
     assert swarm.kinds().count(messages.ACK) == 1
@@ -255,9 +255,9 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
     for index in range(600):
         started_ms = (time.monotonic_ns() + AHEAD_NS) / MS
         batch = to_batch([record(index, start_ms=started_ms)]).serialize().to_pybytes()
-        run.hear(messages.STARTED, "w", {"keys": [(False, index)]})
-        run.hear(messages.RECORDS, "w", {"number": index + 1, "batch": batch})
-        run.hear(messages.WANT, "w", {"over": [(False, index, False)], "started": [], "workload": "sharegpt", "count": 1})
+        run.on_message(messages.STARTED, "w", {"keys": [(False, index)]})
+        run.on_message(messages.RECORDS, "w", {"number": index + 1, "batch": batch})
+        run.on_message(messages.WANT, "w", {"over": [(False, index, False)], "started": [], "workload": "sharegpt", "count": 1})
         if index % 50 == 49:
             with gevent.Timeout(10):
                 while len(run._workers["w"].received) < index + 1 or run.sending():
