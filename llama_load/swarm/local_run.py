@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import CANCELLED, RequestRecord, to_batch
 from llama_load.preflight.prepare import Prepared
+from llama_load.reports.write import RunReports
 from llama_load.run.lease_client import was_refused
 from llama_load.run.recorder import InThread, Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
@@ -40,7 +40,7 @@ class LocalRun(LocustRun):
         """See `LocustRun.end_wait`."""
         self._sender.end_wait()
 
-    def finish(self) -> tuple[Results, str]:
+    def finish(self) -> RunReports:
         """See `LocustRun.finish`."""
         health = self._sender.finish()
         if left := self._recorder.close():

@@ -8,11 +8,11 @@ from typing import Any
 
 import gevent
 
-from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Lease
 from llama_load.live import LiveFigures
 from llama_load.preflight.prepare import Prepared
 from llama_load.preflight.user_mix import sending_users
+from llama_load.reports.write import RunReports
 from llama_load.run.controller import RunController
 from llama_load.run.progress import Counts
 from llama_load.swarm.user_scaler import UserScaler
@@ -61,7 +61,7 @@ class LocustRun(ABC):
         """Stop waiting for requests in flight."""
 
     @abstractmethod
-    def finish(self) -> tuple[Results, str]:
+    def finish(self) -> RunReports:
         """Wait for the last records, then see `RunController.finish`."""
 
     @abstractmethod

@@ -13,13 +13,13 @@ from typing import Any
 import gevent
 from locust.runners import STATE_MISSING
 
-from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.foreign_text import masked, printable
 from llama_load.live.exposition import MASTER_LAG
 from llama_load.live.view import WORKER_CPU
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
+from llama_load.reports.write import RunReports
 from llama_load.swarm import messages
 from llama_load.swarm.ingest import RecordIngest
 from llama_load.swarm.locust_run import LocustRun
@@ -89,7 +89,7 @@ class MasterRun(LocustRun):
             self._wait_s = 0
             self._say_end()
 
-    def finish(self) -> tuple[Results, str]:
+    def finish(self) -> RunReports:
         """Wait for every worker's FLUSHED message, then see `RunController.finish`."""
         self._wait_s = 0
         self._await_last_words()
