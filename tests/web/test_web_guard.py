@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from llama_load.options.flag import PAGE_PATHS
+from llama_load.options.flag import PAGE_PATHS, Kind
 from llama_load.options.flags import FLAGS
 from llama_load.serving.process import free_port
 from tests.conftest import SHAREGPT, environment
@@ -63,7 +63,7 @@ def page(server: JsonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment() | {"LLAMA_LOAD_API_KEY": CANARY})
     found = Page(f"http://127.0.0.1:{port}", server.url, folder, folder / "log")
     try:
-        wait_until(lambda: requests.get(found.url, timeout=1).ok)
+        wait_until(lambda: requests.get(found.url, timeout=10).ok)
         yield found
     finally:
         process.terminate()
@@ -114,7 +114,8 @@ def test_the_form_sets_no_option_that_the_page_does_not_show(page: Page) -> None
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *((flag.dest, "/etc/passwd") for flag in FLAGS if flag.kind in PAGE_PATHS),
+        *((flag.dest, "/etc/passwd") for flag in FLAGS if flag.kind in PAGE_PATHS - {Kind.TIMES}),
+        *((flag.dest, " file:/etc/passwd") for flag in FLAGS if flag.kind is Kind.TIMES),
         *((name, "/dev/zero") for name in ("document", "ca_file")),
         ("dataset_path", "hf:/etc/passwd"),
         ("images", "hf:.."),
