@@ -25,7 +25,7 @@ def answer_of(*steps: Any, **bounds: Any) -> Answer:
         ((OK + b"Content-Length: 2\r\n\r\nok", "hold"), b"ok"),
         ((OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\no\r\n", b"1\r\nk\r\n0\r\n\r\n", "hold"), b"ok"),
         ((OK + b"\r\nok",), b"ok"),  # its end is that of the connection
-        ((b"HTTP/1.1 103 Early Hints\r\nX: 1\r\n\r\n", OK + b"Content-Length: 2\r\n\r\nok", "hold"), b"ok"),
+        ((b"HTTP/1.1 103 Early Hints\r\nX: 1\r\n\r\n", 0.2, OK + b"Content-Length: 2\r\n\r\nok", "hold"), b"ok"),
         ((b"HTTP/1.1 204 No Content\r\n\r\n", "hold"), b""),
     ],
     ids=["length", "chunks", "until the end", "early hints", "no content"],

@@ -58,6 +58,7 @@ for kind, name in names.items():
     text = {Kind.HEADER: "X-A: " + SECRET, Kind.JSON: '{"api_key": "' + SECRET + '"}', Kind.DESTINATION: "s3://me:" + SECRET + "@b/c"}
     value = text.get(kind, SECRET)
     given = SimpleNamespace(**{flag.dest: [value] if flag.repeated else value})
+    is_masked = SECRET not in str(without_secrets(["locust", name, value, f"{name}={value}"]))  # before it is known
     known, to_servers = (SECRET in secret_values(FlagReader(given), for_servers=servers) for servers in (False, True))
     kept = read_options(given).given_flags
     words = {
@@ -65,7 +66,7 @@ for kind, name in names.items():
         "guarded": flag.dest in PATHS and is_refused(flag),
         "known": known,
         "for-servers": to_servers,
-        "masked": SECRET not in str(without_secrets(["locust", name, value, f"{name}={value}"])),
+        "masked": is_masked,
         "not-sent": SECRET not in str(without_keys(vars(given))),
         "not-in-manifest": flag.dest not in kept,
         "masked-in-manifest": flag.dest in kept and SECRET not in str(kept),
