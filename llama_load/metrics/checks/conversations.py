@@ -26,9 +26,9 @@ def missed_turns(evidence: Evidence) -> Iterator[Check]:
     missed = int((known & ((calls < recorded) | ((recorded == 0) & (calls > 0)))).sum())
     text = f"{missed} of {quantity(int(known.sum()), 'turn')} with tools were not taken as recorded: other tool calls, or none"
     if evidence.recorded_history:
-        yield information("missed_turn_ratio", missed / known.sum(), f"{text}; the history is the recorded one")
+        yield information("missed_turn_ratio", missed / int(known.sum()), f"{text}; the history is the recorded one")
     else:
-        yield limited("missed_turn_ratio", missed / known.sum(), text)
+        yield limited("missed_turn_ratio", missed / int(known.sum()), text)
 
 
 def late_turns(evidence: Evidence) -> Iterator[Check]:
@@ -43,7 +43,7 @@ def late_turns(evidence: Evidence) -> Iterator[Check]:
     if known.any():
         late = int((known & (waited_ms > delay_ms * (1 + LATE_RATIO) + LATE_MS)).sum())
         text = f"{late} of {quantity(int(known.sum()), 'wait')} between turns were longer than planned"
-        yield limited("late_turn_ratio", late / known.sum(), text)
+        yield limited("late_turn_ratio", late / int(known.sum()), text)
 
 
 def conversations_cut(evidence: Evidence) -> Iterator[Check]:
