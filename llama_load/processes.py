@@ -12,7 +12,7 @@ import psutil
 
 # Child processes of a server are counted with it, up to this many, to keep a reading cheap.
 MOST_PROCESSES = 64
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 def listening(ports: Iterable[int]) -> list[psutil.Process]:
@@ -36,11 +36,21 @@ def with_descendants(processes: Iterable[psutil.Process]) -> list[psutil.Process
     return list(found.values())[:MOST_PROCESSES]
 
 
-def end_with_parent(by: signal.Signals, parent: int) -> None:
-    """In a process that was just forked: the kernel sends it this signal when `parent` ends. On Linux only."""
+def end_with_parent(by: signal.Signals, parent: int | None = None) -> None:
+    """In a process that was just forked: the kernel sends it this signal when its parent ends. On Linux only. With `parent` it
+    exits at once if that has ended already."""
+    _prctl(PR_SET_PDEATHSIG, by)
+    if parent is not None and sys.platform == "linux" and os.getppid() != parent:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """From now on descendants of this process whose parents end become its children. On Linux only."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
-        if os.getppid() != parent:  # it ended before that
-            os._exit(1)
+        ctypes.CDLL(None).prctl(option, value)

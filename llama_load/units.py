@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 GIB = 1 << 30  # bytes
@@ -27,8 +25,3 @@ def s_to_ns(seconds: float) -> int:
 def quantity(count: int, one: str, many: str | None = None) -> str:
     """A number with its noun: `1 request`, `3 requests`; `many` is an irregular plural."""
     return f"{count} {one if count == 1 else many or one + 's'}"
-
-
-def decimals_of(value: float, least: int) -> int:
-    """How many decimals show two digits of a value, `least` or more, 9 at most: 12.3 -> 2, 0.0042 -> 4, with `least` 2."""
-    return min(9, max(least, 1 - math.floor(math.log10(abs(value))))) if value and math.isfinite(value) else least

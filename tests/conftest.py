@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, settings
 
 from llama_load.bundled import bundled
 from llama_load.observed.records import Records
+from llama_load.processes import PR_SET_PDEATHSIG
 from llama_load.reports.first_screen import FULL_REPORT
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
-from llama_load.swarm.signals import PR_SET_PDEATHSIG
 from llama_load.wire.clock import SO_TIMESTAMPNS
 
 # Locust would turn the threads of this very process into greenlets, wherever a test imports what imports it. (Its own processes

@@ -16,7 +16,8 @@ from tests.swarms import wait_until
 HAS_A_CHILD = """
 import pathlib, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-pathlib.Path("child").write_text(str(child.pid))
+pathlib.Path("written").write_text(str(child.pid))
+pathlib.Path("written").rename("child")
 time.sleep(60)
 """
 

@@ -86,8 +86,7 @@ def _show(comparisons: list[tuple[str, Comparison]], style: str, file: Path | No
     import msgspec
 
     from llama_load.foreign_text import redacted
-    from llama_load.reports.comparison.comparison_markdown import comparison_markdown
-    from llama_load.reports.comparison.comparison_text import comparison_lines
+    from llama_load.reports.comparison.comparison_text import comparison_lines, comparison_markdown
     from llama_load.reports.comparison.result import comparisons_json
     from llama_load.run_folder import write_whole
 

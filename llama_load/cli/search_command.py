@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from llama_load.cli.parser import LARGEST_SEED, Parser, number, whole
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
+from llama_load.metrics.carried_share import CARRIED_SHARE
 
 if TYPE_CHECKING:
     from llama_load.lab.search.run_search import SearchSettings
@@ -19,7 +20,7 @@ NOTHING_FOUND = 3
 CONCURRENCY, RATE = VARIED = ("concurrency", "rate")
 PORTS_TEXT = "the usual ports of this machine"
 # What a person notices: the start of an answer, and reading speed.
-CAPACITY_GOALS, CAPACITY_SHARE = "ttft:2000 tpot:100", 0.9
+CAPACITY_GOALS = "ttft:2000 tpot:100"
 MOST_USERS = 10**5
 LONGEST_S = 10**7
 MOST_REQUESTS = 10**8
@@ -31,8 +32,8 @@ def add_search(commands: argparse._SubParsersAction[Parser]) -> None:
     capacity = commands.add_parser(
         "capacity",
         help="how many users does this server serve well?",
-        description="Search the number of users of whom 90 % of the requests get their first token within 2 s and further ones "
-        f"within 100 ms. Without a URL it looks for a server on {PORTS_TEXT}.",
+        description=f"Search the number of users of whom {100 * CARRIED_SHARE:g} % of the requests get their first token within 2 "
+        f"s and further ones within 100 ms. Without a URL it looks for a server on {PORTS_TEXT}.",
         examples={
             "The server on this machine": "llama-load capacity",
             "Another one": "llama-load capacity http://192.168.1.20:8080",
@@ -42,7 +43,7 @@ def add_search(commands: argparse._SubParsersAction[Parser]) -> None:
     capacity.add_argument("url", nargs="?", default="", metavar="URL", help=f"the server (default: the one on {PORTS_TEXT})")
     _add_common(capacity)
     capacity.set_defaults(
-        run=_capacity, vary=CONCURRENCY, share=CAPACITY_SHARE, seed=0, probe_requests=PROBE_REQUESTS, locust_words=[]
+        run=_capacity, vary=CONCURRENCY, share=CARRIED_SHARE, seed=0, probe_requests=PROBE_REQUESTS, locust_words=[]
     )
 
     search = commands.add_parser(
@@ -70,8 +71,8 @@ def add_search(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="OBJECTIVES",
         help="METRIC:MILLISECONDS, such as 'ttft:500 tpot:50'; WORKLOAD=METRIC:MILLISECONDS is one of a workload; can be repeated",
     )
-    search.add_argument("--share", type=number(0.5, 0.999), default=CAPACITY_SHARE, help="share of the requests that must meet all "
-                        f"objectives (default {CAPACITY_SHARE:g})")  # fmt: skip
+    search.add_argument("--share", type=number(0.5, 0.999), default=CARRIED_SHARE, help="share of the requests that must meet all "
+                        f"objectives (default {CARRIED_SHARE:g})")  # fmt: skip
     search.add_argument(
         "--seed", type=whole(0, LARGEST_SEED), default=0, help="seed of prompts and of the order of probes (default 0)"
     )

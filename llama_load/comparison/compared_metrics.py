@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llama_load.metrics.definitions import BY_KEY, EVERY, FIGURE_BY_KEY, FIGURES, HIGHER, LOWER, SCHEDULED, of_group
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.telemetry_figures import FIGURES as TELEMETRY
-from llama_load.units import decimals_of
+from llama_load.tables.numbers import decimals_of
 
 _STATISTIC = re.compile(r"(?P<word>mean|median|std|p(?P<p>\d{1,2}(?:\.\d{1,6})?))_(?P<latency>\w+)_ms")
 DECIMALS = 2

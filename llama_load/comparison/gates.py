@@ -14,6 +14,7 @@ from llama_load.comparison.side import Side, is_thin, ratio_between
 from llama_load.errors import UsageError, did_you_mean
 from llama_load.metrics.definitions import EVERY, RATES, of_group
 from llama_load.metrics.statistics import CONFIDENCE
+from llama_load.tables.numbers import change, change_between
 
 PASSED, FAILED, NOT_JUDGED = "passed", "failed", "cannot be judged"
 # Metrics that a message suggests for a misspelt one.
@@ -112,12 +113,7 @@ def _change(ratio: Ratio | RatioWithZeros) -> str:
     """`+7.8% (+2.1% to +13.9%)`; of a ratio with zeros both means."""
     if isinstance(ratio, RatioWithZeros):
         return f"{ratio.base:.4g} to {ratio.other:.4g}"
-    low, high = ratio.interval
-    return f"{_percent(ratio.ratio)} ({_percent(low)} to {_percent(high)})"
-
-
-def _percent(ratio: float) -> str:
-    return f"{ratio - 1:+.1%}"
+    return f"{change(ratio.ratio)} ({change_between(*ratio.interval)})"
 
 
 def exit_code(results: Sequence[GateResult]) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.stage_figures import StageFigures
 
 LEAST_STAGES = 3
-CARRIED_SHARE = 0.9
 
 
 def power(stage: StageFigures) -> float | None:

@@ -10,7 +10,8 @@ from llama_load.metrics.gpu_identity import Place, gpus_in_use, vram_series
 from llama_load.observed.telemetry_names import HOST, LOG, OWN, UP, UUID
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.observed.window import Window
-from llama_load.units import decimals_of, quantity
+from llama_load.tables.numbers import decimals_of
+from llama_load.units import quantity
 
 MIB = 1 << 20
 # A source that did not answer for a shorter part of the measurement has no note.

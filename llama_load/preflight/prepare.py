@@ -33,8 +33,8 @@ from llama_load.preflight.local_servers import LocalServer, find_local_servers, 
 from llama_load.preflight.make_manifest import make_manifest, run_dir, run_writer
 from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import beginning_of, budget_of, hosts_of, probe_targets, token_counter
-from llama_load.reports.layout import padded, wrapped
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, last_with_label
+from llama_load.tables.text_width import padded, wrapped
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe

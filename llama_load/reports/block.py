@@ -14,16 +14,19 @@ from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
 from llama_load.reports.check_lines import check_lines
 from llama_load.reports.failure_lines import end_lines
-from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, shown, whole, wrapped
+from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, whole
 from llama_load.reports.other_request_lines import traffic_lines
 from llama_load.reports.over_time_table import soak_lines, steady_lines
-from llama_load.reports.request_table import request_lines, request_table
+from llama_load.reports.request_table import request_table
 from llama_load.reports.server_section import server_lines
-from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_rows
+from llama_load.reports.stage_table import describe_prompts, notes, speed_lines, stage_lines, stage_table
 from llama_load.reports.telemetry_section import telemetry_lines
 from llama_load.reports.time_table import side_lines, time_lines
 from llama_load.reports.vllm_block import TOO_FEW, distribution_lines, vllm_block
 from llama_load.run_folder import Manifest
+from llama_load.tables import LEFT, Cell, Column, Row, Table, figure, text_lines
+from llama_load.tables.numbers import NONE, count
+from llama_load.tables.text_width import wrapped
 from llama_load.units import quantity
 
 MOST_ERRORS = 10
@@ -104,9 +107,9 @@ def own_sections(results: Results) -> list[str]:
     if len(results.by_turn) > 1:
         lines.append(headline("Turns", "-"))
         lines += _turns(results.by_turn)
-    if len(results.by_workload) > 1 and (rows := request_table(results.run.records.measured())):
+    if len(results.by_workload) > 1 and (requests := request_table(results.run.records.measured(), str)):
         lines.append(headline("Requests", "-"))
-        lines += request_lines(rows)
+        lines += text_lines(requests)
     if traffic := list(traffic_lines(results.others)):
         lines.append(headline("Besides LLM Requests", "-"))
         lines += traffic
@@ -152,11 +155,12 @@ def _details(figures: Summary, group: str) -> Iterable[str]:
 
 def _stages(results: Results) -> Iterable[str]:
     """A row per stage, and output tokens/s of all users and of one."""
-    if not results.stages:
+    table = stage_table(results, str)
+    if table is None:
         return
     yield headline("Stages", "-")
-    yield f"Model: {results.run.manifest.model or 'n/a'}"
-    yield from stage_lines(stage_rows(results.stages, results.run.manifest.model))
+    yield f"Model: {results.run.manifest.model or NONE}"
+    yield from stage_lines(table)
     which = describe_prompts(results.repeated_prompts, same=results.run.manifest.same_prompts)
     yield f"(* best of its column; prompts: {which})"
     for note in notes(results.stages):
@@ -187,7 +191,7 @@ def _server_side(figures: Summary) -> Iterable[str]:
     yield headline("Server's Own Figures", "-")
     yield number("Prompt speed of a request (tok/s):", figures.server_prompt_tok_per_s)
     yield number("Predict speed of a request (tok/s):", figures.server_predict_tok_per_s)
-    yield whole("Prompt tokens from cache:", shown(figures.total_cached_tokens))
+    yield whole("Prompt tokens from cache:", count(figures.total_cached_tokens))
 
 
 def _replicas(results: Results) -> Iterable[str]:
@@ -203,27 +207,38 @@ def _replicas(results: Results) -> Iterable[str]:
 
 def _rows(parts: Mapping[str, Summary]) -> Iterable[str]:
     """A row per replica, or per model."""
-    width = max(map(len, parts))
-    yield f"{'':<{width}} {'req':>6} {'failed':>6} {'tok/s':>9} {'TTFT (ms)':>9} {'TPOT (ms)':>9}"
-    for name, part in parts.items():
-        cells = _cells(part.output_throughput, part.distributions["ttft"].median, part.distributions["tpot"].median)
-        yield f"{name:<{width}} {part.completed:>6} {part.failed:>6} {cells}"
+    heads = [Column("", LEFT), *(Column(name, width=6) for name in ("req", "failed"))]
+    heads += [Column(name, width=9) for name in ("tok/s", "TTFT (ms)", "TPOT (ms)")]
+    rows: list[Row] = [
+        [
+            name,
+            str(part.completed),
+            str(part.failed),
+            figure(part.output_throughput),
+            *(_median(part, key) for key in ("ttft", "tpot")),
+        ]
+        for name, part in parts.items()
+    ]
+    yield from text_lines(Table("", heads, rows), gap=" ")
     yield "(output tokens/s over the run's time; TTFT and TPOT are medians)"
 
 
 def _turns(parts: Mapping[int, Summary]) -> Iterable[str]:
     """A row per turn: the growth of the history, and how much of it came from the server's cache."""
-    yield f"{'turn':>4} {'req':>6} {'prompt':>9} {'cached':>9} {'cached %':>9} {'TTFT (ms)':>9}"
+    heads = [Column("turn"), Column("req", width=6)]
+    heads += [Column(name, width=9) for name in ("prompt", "cached", "cached %", "TTFT (ms)")]
+    rows: list[Row] = []
     for turn, part in parts.items():
-        prompt, cached, count = part.total_input_tokens, part.total_cached_tokens, part.completed or 1
-        means = (None if prompt is None else prompt / count, None if cached is None else cached / count)
-        share = 100 * cached / prompt if cached is not None and prompt else None
-        yield f"{turn:>4} {part.completed:>6} {_cells(*means, share, part.distributions['ttft'].median)}"
+        prompt, cached, requests = part.total_input_tokens, part.total_cached_tokens, part.completed or 1
+        means = (figure(None if total is None else total / requests) for total in (prompt, cached))
+        share = figure(100 * cached / prompt if cached is not None and prompt else None)
+        rows.append([str(turn), str(part.completed), *means, share, _median(part, "ttft")])
+    yield from text_lines(Table("", heads, rows), gap=" ")
     yield "(tokens are means of a request, TTFT is a median)"
 
 
-def _cells(*values: float | None) -> str:
-    return " ".join(f"{'n/a':>9}" if value is None else f"{value:>9.2f}" for value in values)
+def _median(part: Summary, key: str) -> Cell:
+    return figure(part.distributions[key].median)
 
 
 def _part(figures: Summary) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""The checks of a verdict as lines of text, arranged by the six statements."""
+"""The checks of a verdict, arranged by the six statements, and those before the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from llama_load.metrics.check import Check
 from llama_load.metrics.statements import Statement, arranged, limit_text, mark, remarks
-from llama_load.reports.layout import wrapped
+from llama_load.metrics.thresholds import ThresholdResult
+from llama_load.metrics.verdict import Verdict
+from llama_load.reports.translations import Translate
+from llama_load.run_folder import PreflightRow
+from llama_load.tables import LEFT, Cell, Column, Row, Table
+from llama_load.tables.text_width import wrapped
 
 
 def check_lines(checks: Sequence[Check], width: int) -> Iterator[str]:
@@ -21,6 +26,28 @@ def check_lines(checks: Sequence[Check], width: int) -> Iterator[str]:
         yield "  Notes"
         for check in found:
             yield from _wrapped(f"    {where(check)}{check.text}", width)
+
+
+def check_table(verdict: Verdict, thresholds: Sequence[ThresholdResult], t: Translate) -> Table:
+    """A row per statement and, below it, per check, with the limit and what to do where it failed; then notes and thresholds."""
+    heads = [Column("", LEFT), Column(t("Check"), LEFT), Column(t("Limit")), Column(t("What to do"), LEFT, is_long=True)]
+    rows: list[Row] = []
+    for statement in arranged(verdict.checks):
+        rows.append([statement.mark, Cell(f"{t(statement.name)}: {t(statement.text)}", is_best=True), "", ""])
+        for check in statement.checks:
+            stage = f"{t('stage')} {check.stage}: " if check.stage else ""
+            rows.append([mark(check), stage + check.text, limit_text(check), "" if check.ok else check.remedy or ""])
+    rows += [["", check.text, "", ""] for check in remarks(verdict.checks)]
+    rows += [[Cell("!", tone="warning") if each.failed else "✓", each.line, "", ""] for each in thresholds]
+    return Table(t("Checks of the verdict"), heads, rows)
+
+
+def preflight_table(rows: Sequence[PreflightRow], t: Translate) -> Table | None:
+    """What was checked before the run; None if nothing was."""
+    marks = {"ok": Cell("✓"), "note": Cell(""), "warning": Cell("!", tone="warning")}
+    heads = [Column("", LEFT), Column(t("Check"), LEFT), Column(t("Result"), LEFT, is_long=True)]
+    cells: list[Row] = [[marks[row.level], row.name, row.value] for row in rows]
+    return Table(t("Before the run"), heads, cells) if rows else None
 
 
 def where(check: Check) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from llama_load.analysis.results import Results
 from llama_load.metrics.failures import FailureClass
-from llama_load.reports.layout import TEXT_WIDTH, headline, number, whole, wrapped
+from llama_load.reports.layout import TEXT_WIDTH, headline, number, whole
+from llama_load.reports.translations import Translate
+from llama_load.tables import LEFT, Column, Table
+from llama_load.tables.text_width import wrapped
 
 
 def end_lines(results: Results) -> Iterable[str]:
@@ -30,6 +33,19 @@ def end_lines(results: Results) -> Iterable[str]:
         yield from wrapped(text, TEXT_WIDTH, "  ")
     if figures.cancelled:
         yield whole("cancelled when the run was cut:", figures.cancelled)
+
+
+def failure_table(failures: Sequence[FailureClass], t: Translate) -> Table | None:
+    """A row per failure class, with what to change and its most frequent messages; None without failures."""
+    heads = [
+        Column(t("Class"), LEFT),
+        Column(t("Requests")),
+        Column(t("When"), LEFT),
+        Column(t("What to change"), LEFT, is_long=True),
+        Column(t("Most frequent messages"), LEFT, is_long=True),
+    ]
+    rows = [[each.kind, str(each.count), failure_times(each), explanation(each), "\n".join(each.examples)] for each in failures]
+    return Table(t("Failures"), heads, rows) if rows else None
 
 
 def failure_times(failure: FailureClass) -> str:

@@ -18,11 +18,13 @@ from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
 from llama_load.metrics.thresholds import DEFAULT
 from llama_load.reports.baseline import against_last
-from llama_load.reports.layout import TEXT_WIDTH, in_columns
+from llama_load.reports.layout import TEXT_WIDTH
 from llama_load.reports.next_step import next_step
 from llama_load.reports.sentences import carries, server_parts
-from llama_load.reports.stage_table import notes, stage_lines, stage_rows
-from llama_load.units import decimals_of, quantity
+from llama_load.reports.stage_table import notes, stage_lines, stage_table
+from llama_load.tables import Table, columns, text_lines
+from llama_load.tables.numbers import NONE, percent, percent_of, short
+from llama_load.units import quantity
 
 SEPARATOR = " · "
 NO_BREAK = "\u00a0"
@@ -93,7 +95,7 @@ def _what_ran(results: Results) -> list[str]:
     """Parts of a line: how many were answered, the load, the time, the server."""
     figures, manifest = results.total, results.run.manifest
     ended = figures.completed + figures.failed
-    parts = [f"{figures.completed} of {ended} answered ({_percent(figures.completed, ended)})"]
+    parts = [f"{figures.completed} of {ended} answered ({percent_of(figures.completed, ended)})"]
     if figures.cancelled:
         parts.append(f"{figures.cancelled} cut at the end")
     if manifest.stages:
@@ -122,7 +124,7 @@ def _figures(results: Results) -> Iterator[Line]:
         for key in shown_latencies(manifest.percentile_metrics, figures)
         if figures.distributions[key].count
     ]
-    for number, line in enumerate(in_columns([heads, *rows], gap="   ")):
+    for number, line in enumerate(text_lines(Table("", columns(*heads), rows), gap="   ")):
         yield Line(f"{line}   of the survivors only" if survivors and number else line, STRONG if number == 0 else PLAIN)
     yield from _packed(_rates(figures), head="Output     " if figures.total_output_tokens else "Requests   ")
     if manifest.goodput:
@@ -184,9 +186,8 @@ def _hardware(results: Results) -> list[str]:
 
 def _tables(results: Results) -> Iterator[Line]:
     """The stages, or the workloads, as a table."""
-    if results.stages:
-        lines = list(stage_lines(stage_rows(results.stages, results.run.manifest.model)))
-        yield from (Line(line, STRONG if number < 2 else PLAIN) for number, line in enumerate(lines))
+    if (table := stage_table(results, str)) is not None:
+        yield from (Line(line, STRONG if number < 2 else PLAIN) for number, line in enumerate(stage_lines(table)))
         for note in notes(results.stages):
             yield from _wrapped(note)
         if (text := carries(results, str)) is not None:
@@ -194,8 +195,8 @@ def _tables(results: Results) -> Iterator[Line]:
         return
     heads = ["", "answered", "failed", "prompt", "output", "TTFT (ms)", "TPOT (ms)", "E2EL (ms)", "tok/s", "accepted", "tok/step"]
     rows = [[name, *_workload(part)] for name, part in results.by_workload.items()]
-    columns = [column for column in zip(heads, *rows, strict=True) if not {"n/a"}.issuperset(column[1:])]
-    for number, line in enumerate(in_columns(list(zip(*columns, strict=True)))):
+    unknown = [place for place in range(len(heads)) if {NONE}.issuperset(row[place] for row in rows)]
+    for number, line in enumerate(text_lines(Table("", columns(*heads), rows).without(*unknown), gap=" ")):
         yield Line(line, STRONG if number == 0 else PLAIN)
     yield Line("(means; prompt and output in tokens; output tok/s over the run's time)", DIM)
 
@@ -210,29 +211,11 @@ def _workload(part: Summary) -> Iterator[str]:
         yield short(part.distributions[key].mean)
     yield short(part.output_throughput or None)
     drafts = part.speculation
-    yield "n/a" if drafts is None or drafts.acceptance_rate is None else f"{drafts.acceptance_rate:.0%}"
+    yield percent(None if drafts is None else drafts.acceptance_rate, 0)
     yield short(None if drafts is None else drafts.acceptance_length)
 
 
 # ---------------------------------------------------------------------- text
-
-
-def short(value: float | None) -> str:
-    """A figure with about three digits: 2072, 3.68, 44.1, 0.0042; n/a where it is unknown."""
-    if value is None:
-        return "n/a"
-    return f"{value:.{0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else decimals_of(value, 2)}f}"
-
-
-def _percent(part: int, whole: int) -> str:
-    """A share that is only 0 or 100 % if it is exactly that: 9999 of 10000 is 99.99 %."""
-    if not whole:
-        return "n/a"
-    for decimals in (0, 1, 2):
-        text = f"{100 * part / whole:.{decimals}f}"
-        if float(text) not in (0.0, 100.0) or part in (0, whole):
-            return f"{text} %"
-    return "over 99.99 %" if 2 * part > whole else "under 0.01 %"
 
 
 def _wrapped(text: str, style: str = PLAIN, indent: str = "") -> Iterator[Line]:

@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from llama_load.observed.other_requests import OtherTraffic
-from llama_load.reports.layout import TEXT_WIDTH, in_columns, wrapped
+from llama_load.reports.layout import TEXT_WIDTH
+from llama_load.reports.translations import Translate
+from llama_load.tables import LEFT, Column, Row, Table, figure, text_lines
+from llama_load.tables.text_width import wrapped
+
+
+def traffic_table(traffic: OtherTraffic, t: Translate) -> Table | None:
+    """A row per request of another kind and per exception; None without any."""
+    heads = [
+        Column("", LEFT),
+        Column(t("Requests"), lines=("req",)),
+        Column(t("Failed"), lines=("failed",)),
+        Column(t("Mean (ms)"), lines=("mean (ms)",)),
+        Column(t("Max (ms)"), lines=("max (ms)",)),
+        Column(t("First failure"), LEFT, is_long=True),
+    ]
+    rows: list[Row] = []
+    for row in traffic.requests:
+        counts = (str(row.requests), str(row.failures))
+        rows.append([_name(row.method, row.name), *counts, figure(row.mean_ms), figure(row.longest_ms), row.error or ""])
+    rows += [[t("exception in a task"), "", str(each.count), "", "", each.text] for each in traffic.exceptions]
+    return Table(t("Besides LLM requests"), heads, rows) if rows else None
 
 
 def traffic_lines(traffic: OtherTraffic) -> Iterable[str]:
     """A table of the requests, the first failure's text of each row, and a line per exception."""
-    rows = [
-        (_name(row.method, row.name), str(row.requests), str(row.failures), f"{row.mean_ms:.2f}", f"{row.longest_ms:.2f}")
-        for row in traffic.requests
-    ]
-    if rows:
-        yield from in_columns([("", "req", "failed", "mean (ms)", "max (ms)"), *rows])
+    if (table := traffic_table(replace(traffic, exceptions=[]), str)) is not None:
+        yield from text_lines(table.without(5), gap=" ")
     for row in traffic.requests:
         if row.error is not None:
             yield from _wrapped(f"! {_name(row.method, row.name)}: {row.error}")

@@ -13,7 +13,10 @@ from llama_load.metrics.definitions import EVERY, of_group
 from llama_load.metrics.soak import Drift, Soak
 from llama_load.metrics.steady import NONE, SteadyPart
 from llama_load.metrics.summary import Summary
-from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns, wrapped
+from llama_load.reports.layout import TEXT_WIDTH, headline
+from llama_load.tables import Cell, Table, columns, figure, text_lines
+from llama_load.tables.numbers import fixed, percent
+from llama_load.tables.text_width import wrapped
 from llama_load.units import ns_to_s, quantity
 
 # A part that is nearly all of the run says nothing new.
@@ -31,7 +34,8 @@ def steady_lines(results: Results) -> Iterable[str]:
     yield headline("Steady Part", "-")
     yield from wrapped(steady_text(found), TEXT_WIDTH, indent="  ")
     if found.figures is not None:
-        yield from in_columns([("", "steady part", "whole run"), *_rows(found.figures, results.total)], gap="  ")
+        rows = list(_rows(found.figures, results.total))
+        yield from text_lines(Table("", columns("", "steady part", "whole run"), rows))
 
 
 def steady_text(found: SteadyFigures) -> str:
@@ -46,20 +50,16 @@ def steady_text(found: SteadyFigures) -> str:
     return f"{text}; {part.warmup_share:.1%} before it are warm-up{changed}"
 
 
-def _rows(steady: Summary, whole: Summary) -> Iterable[tuple[str, str, str]]:
+def _rows(steady: Summary, whole: Summary) -> Iterable[tuple[str, Cell, Cell]]:
     """Throughputs, and mean and percentiles of the latencies."""
     for name, attribute in (("Request throughput (req/s)", "request_throughput"), ("Output tok/s", "output_throughput")):
-        yield name, _cell(getattr(steady, attribute)), _cell(getattr(whole, attribute))
+        yield name, figure(getattr(steady, attribute)), figure(getattr(whole, attribute))
     for latency in of_group(EVERY):
         one, all_ = steady.distributions[latency.key], whole.distributions[latency.key]
         if one.count:
-            yield f"Mean {latency.name} (ms)", _cell(one.mean), _cell(all_.mean)
+            yield f"Mean {latency.name} (ms)", figure(one.mean), figure(all_.mean)
             for p in one.percentiles:
-                yield f"P{p:g} {latency.name} (ms)", _cell(one.percentile(p)), _cell(all_.percentile(p))
-
-
-def _cell(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.2f}"
+                yield f"P{p:g} {latency.name} (ms)", figure(one.percentile(p)), figure(all_.percentile(p))
 
 
 def steady_json(results: Results) -> dict[str, Any] | None:
@@ -93,16 +93,16 @@ def soak_lines(results: Results) -> Iterable[str]:
     if found is None:
         return
     yield headline(f"Drift over {found.hours:.1f} Hours", "-")
-    rows = [("", "median", "per hour", "95 % interval", ""), *map(_drift_row, found.drifts)]
-    yield from in_columns(rows, gap="  ")
+    heads = columns("", "median", "per hour", "95 % interval", "")
+    yield from text_lines(Table("", heads, list(map(_drift_row, found.drifts))))
     yield "(* the interval leaves out zero: it drifts)"
     yield from wrapped(failure_text(found, results), TEXT_WIDTH, indent="  ")
 
 
 def _drift_row(drift: Drift) -> tuple[str, str, str, str, str]:
-    low, high = (each / drift.level if drift.level else 0.0 for each in (drift.low, drift.high))
+    low, high = (percent(each / drift.level if drift.level else 0.0, 2, sign="+") for each in (drift.low, drift.high))
     mark = "*" if drift.is_certain else ""
-    return f"{drift.name} ({drift.unit})", f"{drift.level:.2f}", f"{drift.share:+.2%}", f"{low:+.2%} to {high:+.2%}", mark
+    return f"{drift.name} ({drift.unit})", fixed(drift.level), percent(drift.share, 2, sign="+"), f"{low} to {high}", mark
 
 
 def failure_text(found: Soak, results: Results) -> str:

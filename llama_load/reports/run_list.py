@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.cells import cell_len
 
 from llama_load.analysis.keys import certain
 from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import printable
-from llama_load.reports.layout import in_columns
 from llama_load.run_folder import MANIFEST
+from llama_load.tables import LEFT, Column, Table, text_lines
+from llama_load.tables.numbers import NONE
 
-COLUMNS = ("folder", "date", "label", "server", "requests", "tok/s", "TTFT median", "TTFT p99", "verdict")
+# Where a terminal is too narrow, the date is left out first, which most folder names contain.
+COLUMNS = (
+    Column("folder", LEFT),
+    Column("date", LEFT, drop=4),
+    Column("label", LEFT, drop=2),
+    Column("server", LEFT, drop=3),
+    Column("requests", drop=1),
+    *(Column(name) for name in ("tok/s", "TTFT median", "TTFT p99")),
+    Column("verdict", LEFT),
+)
 SUMMARY = "summary.json"
-NEITHER = "n/a"
 
 
-def run_lines(rows: Sequence[Sequence[str]], width: int | None) -> Iterable[str]:
-    """The rows under their headings as a table. Where it is wider than `width`, columns are left out: first the date, which most
-    folder names contain, then the server, the label, the number of requests."""
-    table: list[Sequence[str]] = [COLUMNS, *rows]
-    for dropped in ("date", "server", "label", "requests"):
-        if width is None or max(map(cell_len, in_columns(table, gap="  "))) <= width:
-            break
-        place = table[0].index(dropped)
-        table = [[*row[:place], *row[place + 1 :]] for row in table]
-    return in_columns(table, gap="  ")
+def run_lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """The rows under their headings as a table. Where it is wider than `width`, columns are left out."""
+    return text_lines(Table("Runs", COLUMNS, rows), width)
 
 
 def run_rows(folder: Path) -> list[tuple[str, ...]]:
@@ -74,12 +75,12 @@ def _verdict(summary: Mapping[str, Any]) -> str:
     ours = summary.get("llama_load")
     verdict = ours.get("verdict") if isinstance(ours, dict) else None
     words = verdict.get("words") or [verdict.get("word")] if isinstance(verdict, dict) else None
-    return ", ".join(printable(str(word)) for word in words) if isinstance(words, list) and all(words) else NEITHER
+    return ", ".join(printable(str(word)) for word in words) if isinstance(words, list) and all(words) else NONE
 
 
 def _cell(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return NEITHER
+        return NONE
     return str(value) if isinstance(value, int) else f"{value:.2f}"
 
 

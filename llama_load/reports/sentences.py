@@ -7,7 +7,8 @@ from typing import Any
 
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
-from llama_load.metrics.knee import CARRIED_SHARE, carried
+from llama_load.metrics.carried_share import CARRIED_SHARE
+from llama_load.metrics.knee import carried
 from llama_load.reports.private_paths import without_paths
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.translations import Translate

@@ -7,7 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from llama_load.observed.server_description import DraftModel, RpcWorker, ServerDescription
-from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns, wrapped
+from llama_load.reports.layout import TEXT_WIDTH, headline
+from llama_load.tables import Row, Table, columns, figure, text_lines
+from llama_load.tables.numbers import parameters, size
+from llama_load.tables.text_width import wrapped
 from llama_load.units import quantity
 
 NAME_WIDTH = 16
@@ -52,12 +55,12 @@ def buffer_lines(server: ServerDescription) -> list[str]:
     """A table of what is allocated on each device, from the log."""
     if not server.buffers:
         return []
-    rows = [["Buffers (MiB)", "model", "KV", "compute", "sum"]]
+    rows: list[Row] = []
     draft = server.draft.buffers if server.draft else []
     for name, each in (*((each.device, each) for each in server.buffers), *((f"{each.device}, draft", each) for each in draft)):
         sizes = (each.model_mib, each.kv_mib, each.compute_mib, each.total_mib)
-        rows.append([name, *(f"{size:.1f}" for size in sizes)])
-    return list(in_columns(rows, gap="  "))
+        rows.append([name, *(figure(size, 1) for size in sizes)])
+    return text_lines(Table("", columns("Buffers (MiB)", "model", "KV", "compute", "sum"), rows))
 
 
 def server_json(server: ServerDescription) -> dict[str, Any]:
@@ -79,16 +82,6 @@ def worker_text(worker: RpcWorker) -> str:
     return f"{worker.address} {holds}" + (f" ({'; '.join(more)})" if more else "")
 
 
-def size_text(size: int) -> str:
-    """`4.58 GiB`, `19.7 MiB`."""
-    return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
-
-
-def count_text(count: int) -> str:
-    """`8.03 B`, `5.17 M`."""
-    return f"{count / 1e9:.2f} B" if count >= 10**9 else f"{count / 1e6:.2f} M"
-
-
 def _model(server: ServerDescription) -> str:
     facts = _model_facts(server)
     return f"{server.model or 'unnamed'}: {facts}" if facts else ""
@@ -103,8 +96,8 @@ def _draft(server: ServerDescription) -> str:
 
 def _model_facts(model: ServerDescription | DraftModel) -> str:
     known = [
-        size_text(model.model_bytes) if model.model_bytes else "",
-        f"{count_text(model.n_params)} parameters" if model.n_params else "",
+        size(model.model_bytes) if model.model_bytes else "",
+        f"{parameters(model.n_params)} parameters" if model.n_params else "",
         model.quantization or "",
     ]
     return ", ".join(filter(None, known))

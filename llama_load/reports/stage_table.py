@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from llama_load.foreign_text import markdown
+from llama_load.analysis.results import Results
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
-from llama_load.reports.layout import in_columns, without_long_decimals
+from llama_load.reports.translations import Translate
+from llama_load.tables import LEFT, Cell, Column, Table, columns, figure, text_lines
+from llama_load.tables.numbers import NONE
 from llama_load.units import quantity
 
-COLUMNS = ("Model", "Concurrency", "Duration (s)", "Req/s", "Output Tok/s", "Total Tok/s", "Mean TTFT (ms)", "Mean TPOT (ms)")
+COLUMNS = (
+    Column("Model", LEFT),
+    Column("Concurrency", LEFT),
+    Column("Duration (s)", lines=("Duration", "(s)")),
+    Column("Req/s"),
+    Column("Output Tok/s", lines=("Output", "tok/s")),
+    Column("Total Tok/s", lines=("Total", "tok/s")),
+    Column("Mean TTFT (ms)", lines=("Mean TTFT", "(ms)")),
+    Column("Mean TPOT (ms)", lines=("Mean TPOT", "(ms)")),
+)
 # The latency whose scatter a column has: rates of a closed loop are as uncertain as the mean E2EL that they follow from.
 _SCATTER = ("e2el", "e2el", "e2el", "e2el", "ttft", "tpot")
 LEAST_ERRORS = 2.0  # beyond which a difference is not chance in 19 of 20 pairs
@@ -21,33 +32,19 @@ BAR_CHARS = 30
 MOST_UNLIKE = 0.02  # longer prompts take longer: rows are not ranked if mean lengths differ by more
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A figure as text, and whether it is the best of its column."""
-
-    text: str
-    best: bool = False
-
-    @property
-    def markdown(self) -> str:
-        """Bold if it is the best."""
-        text = markdown(self.text)
-        return f"**{text}**" if self.best else text
-
-
-Row = tuple[Cell, ...]
-
-
 def stage_name(stage: StageFigures) -> str:
     """The cell under Concurrency: c=8, or the rate in an open loop; marked if the row is not ranked."""
     plain = stage.users is not None and stage.name == str(stage.users)
     return (f"c={stage.name}" if plain else stage.name) + ("" if stage.is_comparable else f" {FAILED}")
 
 
-def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
-    """A row per stage: model, concurrency, and six figures. The best of each column is marked among the comparable rows, if their
-    prompts and answers have similar lengths and it is better than each other by more than the scatter of the requests explains;
-    the duration only if all sent the same number of requests."""
+def stage_table(results: Results, t: Translate) -> Table | None:
+    """A row per stage: model, concurrency, and six figures; None without stages.
+
+    The best of each column is marked among the comparable rows, if their prompts and answers have similar lengths and it is better
+    than each other by more than the scatter of the requests explains; the duration only if all sent the same number of requests."""
+    if not (stages := results.stages):
+        return None
     names = ("duration_s", "request_throughput", "output_throughput", "total_token_throughput")
     figures = [
         [
@@ -57,6 +54,25 @@ def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
         ]
         for stage in stages
     ]
+    best = _best(stages, figures)
+    rows = [
+        [
+            Cell(results.run.manifest.model or NONE),
+            Cell(stage_name(stage)),
+            *(
+                replace(figure(value), is_best=stage.is_comparable and value is not None and value == top)
+                for value, top in zip(row, best, strict=True)
+            ),
+        ]
+        for row, stage in zip(figures, stages, strict=True)
+    ]
+    heads = [replace(column, name=t(column.name)) for column in COLUMNS]
+    prompts = describe_prompts(results.repeated_prompts, same=results.run.manifest.same_prompts)
+    return Table(t("Stages"), heads, rows, [f"{t('Prompts')}: {prompts}.", *notes(stages)], is_ranked=True)
+
+
+def _best(stages: Sequence[StageFigures], figures: Sequence[Sequence[float | None]]) -> list[float | None]:
+    """The best figure of each column; None where none may be marked."""
     same_count = len({stage.figures.completed for stage in stages if stage.is_comparable}) == 1
     alike = are_alike(stages)
     best: list[float | None] = []
@@ -68,17 +84,7 @@ def stage_rows(stages: Sequence[StageFigures], model: str | None) -> list[Row]:
         ]
         ranked = len(known) > 1 and (column > 0 or same_count) and alike
         best.append(_clearly(choose(known), known) if ranked else None)
-    return [
-        (
-            Cell(model or "n/a"),
-            Cell(stage_name(stage)),
-            *(
-                Cell("n/a" if value is None else f"{value:.2f}", stage.is_comparable and value is not None and value == top)
-                for value, top in zip(row, best, strict=True)
-            ),
-        )
-        for row, stage in zip(figures, stages, strict=True)
-    ]
+    return best
 
 
 def _relative_error(sample: Distribution) -> float:
@@ -139,16 +145,15 @@ def notes(stages: Sequence[StageFigures]) -> Iterable[str]:
         yield "no row is marked as best: mean lengths of prompts or answers differ by over 2 %"
 
 
-def stage_lines(rows: Sequence[Row]) -> Iterable[str]:
-    """The rows for a terminal of 80 columns, without the model; the best are marked by an asterisk."""
-    heads = (
-        ("Concurrency", "Duration", "Req/s", "Output", "Total", "Mean TTFT", "Mean TPOT"),
-        ("", "(s)", "", "tok/s", "tok/s", "(ms)", "(ms)"),
-    )
-    cells = [
-        [name.text, *(without_long_decimals(cell.text) + ("*" if cell.best else " ") for cell in row)] for _, name, *row in rows
-    ]
-    return in_columns([*([*head[:1], *(f"{name} " for name in head[1:])] for head in heads), *cells])
+def stage_lines(table: Table) -> list[str]:
+    """The table of the stages for a terminal of 80 columns, without the model."""
+    return text_lines(table.without(0), gap=" ")
+
+
+def speed_table(stages: Sequence[StageFigures], t: Translate) -> Table:
+    """Output tokens/s of all users and of one user."""
+    heads = columns(t("Concurrency"), t("Output tok/s, all users"), t("Output tok/s, one user"))
+    return Table("", heads, [[stage_name(s), figure(s.figures.output_throughput), figure(s.tok_per_s_per_user)] for s in stages])
 
 
 def speed_lines(stages: Sequence[StageFigures]) -> Iterable[str]:

@@ -7,13 +7,17 @@ from dataclasses import asdict
 from typing import Any
 
 from llama_load.analysis.results import Results
+from llama_load.foreign_text import printable
 from llama_load.metrics.summary import Summary
-from llama_load.metrics.telemetry_figures import FIGURES, GpuFigures, TelemetryFigures
-from llama_load.reports.layout import TEXT_WIDTH, in_columns, whole, wrapped
+from llama_load.metrics.telemetry_figures import FIGURES, TelemetryFigures
+from llama_load.reports.layout import TEXT_WIDTH, whole
+from llama_load.reports.translations import Translate
+from llama_load.tables import Cell, Row, Table, columns, figure, text_lines, text_of
+from llama_load.tables.text_width import wrapped
 
+# Of each GPU; and the table with which users compare one GPU with several.
 GPU_COLUMNS = ("GPU", "idle", "mean", "peak MiB", "util %", "W", "limit", "°C", "throttled %")
-# The table with which users compare one GPU with several.
-TABLE_COLUMNS = ("Stage", "GPUs", "VRAM (MiB)", "Output tokens/s", "Output characters/s")
+USE_COLUMNS = ("Stage", "GPUs", "VRAM (MiB)", "Output tokens/s", "Output characters/s")
 MOST_NAME = 24
 
 
@@ -23,56 +27,54 @@ def telemetry_json(results: Results) -> dict[str, Any]:
     return _json(results.telemetry) | {"by_stage": {stage.name: _json(figures) for stage, figures in stages}}
 
 
+def telemetry_table(results: Results, t: Translate) -> Table | None:
+    """Name and value of each figure that was measured, with notes; None without any."""
+    values = results.telemetry.values
+    known = [(each, value) for each in FIGURES if (value := values.get(each.key)) is not None]
+    rows: list[Row] = [[t(each.line), Cell(each.shown(value), value)] for each, value in known]
+    notes = [printable(note) for note in results.telemetry.notes]
+    return Table(t("Telemetry"), columns("", t("measured")), rows, notes) if rows else None
+
+
+def gpu_table(results: Results, t: Translate) -> Table | None:
+    """A row per GPU in use; None without any."""
+    rows: list[Row] = []
+    for gpu in results.telemetry.gpus:
+        name = printable(f"{gpu.gpu} {gpu.name or ''}".strip()[:MOST_NAME])
+        ratios = [None if each is None else 100 * each for each in (gpu.utilization, gpu.throttled)]
+        memory = (gpu.vram_idle_mib, gpu.vram_mean_mib, gpu.vram_peak_mib)
+        cells = (*memory, ratios[0], gpu.watts, gpu.power_limit_watts, gpu.temperature_peak_celsius, ratios[1])
+        rows.append([name, *(figure(each, 0) for each in cells)])
+    return Table(t("GPUs"), columns(*map(t, GPU_COLUMNS)), rows) if rows else None
+
+
 def telemetry_lines(results: Results) -> Iterable[str]:
     """The section of the block: what was measured, the GPUs, and notes. Nothing without telemetry."""
-    figures = results.telemetry
-    for figure in FIGURES:
-        value = figures.values.get(figure.key)
-        if value is not None:
-            yield whole(f"{figure.line}:", figure.shown(value))
-    if figures.gpus:
-        yield from in_columns([GPU_COLUMNS, *map(gpu_cells, figures.gpus)])
-    for note in figures.notes:
+    if (table := telemetry_table(results, str)) is not None:
+        yield from (whole(f"{text_of(name)}:", text_of(value)) for name, value in table.rows)
+    if (gpus := gpu_table(results, str)) is not None:
+        yield from text_lines(gpus, gap=" ")
+    for note in results.telemetry.notes:
         yield from wrapped(note, TEXT_WIDTH, "! ")
 
 
-def telemetry_rows(results: Results) -> list[tuple[str, str]]:
-    """Name and value of each figure that was measured."""
-    values = results.telemetry.values
-    return [(figure.line, figure.shown(value)) for figure in FIGURES if (value := values.get(figure.key)) is not None]
-
-
-def gpu_table(results: Results) -> list[tuple[str, ...]]:
-    """A row for the run, or for each stage: number of GPUs, the peak of their memory, output tokens and characters a second. Empty
+def gpu_use_table(results: Results, t: Translate) -> Table | None:
+    """A row for the run, or for each stage: number of GPUs, the peak of their memory, output tokens and characters a second. None
     without GPUs."""
     parts: list[tuple[str, Summary, TelemetryFigures]] = [
         (stage.name, stage.figures, telemetry) for stage, telemetry in zip(results.stages, results.telemetry_by_stage, strict=True)
     ] or [("all", results.total, results.telemetry)]
-    return [
-        (
+    rows: list[Row] = [
+        [
             name,
-            *(
-                "n/a" if value is None else f"{value:.{decimals}f}"
-                for value, decimals in (
-                    (telemetry.values["gpus"], 0),
-                    (telemetry.values["vram_peak_mib"], 0),
-                    (figures.output_throughput, 2),
-                    (figures.output_chars_per_s, 2),
-                )
-            ),
-        )
+            *(figure(telemetry.values[key], 0) for key in ("gpus", "vram_peak_mib")),
+            figure(figures.output_throughput),
+            figure(figures.output_chars_per_s),
+        ]
         for name, figures, telemetry in parts
         if telemetry.gpus
     ]
-
-
-def gpu_cells(gpu: GpuFigures) -> tuple[str, ...]:
-    """The cells of `GPU_COLUMNS` of one GPU."""
-    name = f"{gpu.gpu} {gpu.name or ''}".strip()[:MOST_NAME]
-    ratios = [None if each is None else 100 * each for each in (gpu.utilization, gpu.throttled)]
-    memory = (gpu.vram_idle_mib, gpu.vram_mean_mib, gpu.vram_peak_mib)
-    cells = (*memory, ratios[0], gpu.watts, gpu.power_limit_watts, gpu.temperature_peak_celsius, ratios[1])
-    return name, *("n/a" if each is None else f"{each:.0f}" for each in cells)
+    return Table(t("GPUs"), columns(*map(t, USE_COLUMNS)), rows) if rows else None
 
 
 def _json(figures: TelemetryFigures) -> dict[str, Any]:

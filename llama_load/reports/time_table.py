@@ -10,27 +10,33 @@ from llama_load.analysis.time_part_sums import RunTimeParts
 from llama_load.metrics.client_server import SidePair
 from llama_load.metrics.time_parts import PARTS
 from llama_load.metrics.time_sums import SharedDecode, TimeParts
-from llama_load.reports.layout import TEXT_WIDTH, headline, in_columns, wrapped
+from llama_load.reports.layout import TEXT_WIDTH, headline
+from llama_load.reports.translations import Translate
+from llama_load.tables import LEFT, Cell, Column, Row, Table, columns, figure, text_lines
+from llama_load.tables.numbers import percent, whole_or_fixed
+from llama_load.tables.text_width import wrapped
 from llama_load.units import quantity
 
 # Below this share of the gaps' time, decode while others are prefilled is not worth a sentence.
 LEAST_SHARED = 0.01
 
 
-def time_rows(parts: RunTimeParts) -> list[tuple[str, float, float]]:
-    """The parts that took time: name, mean per request in ms, share of all time (0 to 1)."""
+def time_table(parts: RunTimeParts, t: Translate) -> Table | None:
+    """A row per part that took time: mean per request and share of all time; None without any."""
     found = {} if parts.total is None else parts.total.parts
     known = [(part.name, each) for part in PARTS if (each := found.get(part.key)) is not None and each.sum_ms > 0]
-    return [(name, each.mean_ms, each.share) for name, each in known]
+    rows: list[Row] = [[t(name), figure(each.mean_ms), Cell(percent(each.share), each.share)] for name, each in known]
+    heads = [Column("", LEFT), Column(t("Mean (ms)"), lines=("mean (ms)",)), Column(t("share"))]
+    return Table(t("Where the time went"), heads, rows) if rows else None
 
 
 def time_lines(parts: RunTimeParts) -> Iterable[str]:
-    """A row per part that took time: mean per request and share of all time."""
-    if parts.total is None:
+    """The section of the block."""
+    table = time_table(parts, str)
+    if parts.total is None or table is None:
         return
     yield headline("Where the Time Went", "-")
-    rows = [("", "mean (ms)", "share"), *((name, f"{mean_ms:.2f}", f"{share:.1%}") for name, mean_ms, share in time_rows(parts))]
-    yield from in_columns(rows, gap="  ")
+    yield from text_lines(table)
     yield f"(mean of {quantity(parts.total.requests, 'request')}; docs/where-the-time-went.md has the formulas)"
     if (decode := parts.total.decode) is not None and decode.shared_gaps and decode.time_share >= LEAST_SHARED:
         yield from wrapped(shared_decode_text(decode), TEXT_WIDTH, indent="  ")
@@ -41,18 +47,13 @@ def side_lines(pairs: Sequence[SidePair]) -> Iterable[str]:
     if not pairs:
         return
     yield headline("Client and Server", "-")
-    rows: list[tuple[str, ...]] = [("", "client", "server", "difference")]
-    rows += [
-        (f"{pair.name}{'*' if pair.coarse else ''}", *(_cell(value) for value in (pair.client, pair.server, pair.difference)))
+    rows = [
+        (f"{pair.name}{'*' if pair.coarse else ''}", *map(whole_or_fixed, (pair.client, pair.server, pair.difference)))
         for pair in pairs
     ]
-    yield from in_columns(rows, gap="  ")
+    yield from text_lines(Table("", columns("", "client", "server", "difference"), rows))
     if any(pair.coarse for pair in pairs):
         yield "(times are means; * from the server's counters, which include all clients)"
-
-
-def _cell(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.0f}" if float(value).is_integer() else f"{value:z.2f}"
 
 
 def shared_decode_text(decode: SharedDecode) -> str:

@@ -9,8 +9,9 @@ from llama_load.metrics.definitions import BY_KEY, EVERY, FIGURE_BY_KEY, FIGURES
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies
-from llama_load.reports.layout import WIDTH, headline, number, shown, whole
+from llama_load.reports.layout import WIDTH, headline, number, whole
 from llama_load.run_folder import Manifest
+from llama_load.tables.numbers import count
 
 TOO_FEW = "*"
 OUTCOME = ("completed", "failed")  # above the load, all others below it
@@ -51,7 +52,7 @@ def _line(figure: Figure, figures: Summary) -> str:
     value = getattr(figures, figure.attribute)
     if not figure.is_count:
         return number(f"{figure.line}:", value)
-    return whole(f"{figure.line}:", shown(value, getattr(figures, figure.known) if figure.known else 0))
+    return whole(f"{figure.line}:", count(value, getattr(figures, figure.known) if figure.known else 0))
 
 
 def _section(latency: Latency, figures: Summary) -> list[str]:
@@ -85,7 +86,7 @@ def _embeddings_block(manifest: Manifest, figures: Summary, stage: StageFigures 
     return [
         *_head(manifest, figures, stage),
         _line(FIGURE_BY_KEY["duration"], figures),
-        whole("Total inputs:", shown(figures.total_inputs)),
+        whole("Total inputs:", count(figures.total_inputs)),
         _line(FIGURE_BY_KEY["total_input_tokens"], figures),
         _line(FIGURE_BY_KEY["request_throughput"], figures),
         number("Input throughput (inputs/s):", inputs_per_s),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,21 +13,21 @@ import msgspec
 
 from llama_load import foreign_text
 from llama_load.analysis.results import Results
-from llama_load.metrics.statements import arranged, limit_text, mark, remarks
 from llama_load.reports.block import block
-from llama_load.reports.failure_lines import explanation, failure_times
+from llama_load.reports.check_lines import check_table, preflight_table
+from llama_load.reports.failure_lines import failure_table
 from llama_load.reports.junit import junit
-from llama_load.reports.request_table import COLUMNS, request_table
+from llama_load.reports.other_request_lines import traffic_table
+from llama_load.reports.request_table import request_table
 from llama_load.reports.result_json import result_json
 from llama_load.reports.sentences import sentences, subject
-from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
-from llama_load.reports.stage_table import describe_prompts, notes, stage_rows
-from llama_load.reports.telemetry_section import TABLE_COLUMNS as GPU_COLUMNS
-from llama_load.reports.telemetry_section import gpu_table, telemetry_rows
-from llama_load.reports.time_table import time_rows
+from llama_load.reports.stage_table import speed_table, stage_table
+from llama_load.reports.telemetry_section import gpu_use_table, telemetry_table
+from llama_load.reports.time_table import time_table
 from llama_load.reports.titles import title_of, when
-from llama_load.reports.translations import translator
+from llama_load.reports.translations import Translate, translator
 from llama_load.run_folder import write_whole
+from llama_load.tables import Table, markdown_lines
 
 if TYPE_CHECKING:
     import jinja2
@@ -83,6 +84,7 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
     manifest = results.run.manifest
     t = translator(language or manifest.lang)
     command = foreign_text.printable(shlex.join(manifest.command), None)
+    tables = [table for table in _tables(results, t) if table is not None]
     return (
         _environment()
         .get_template("report.md.j2")
@@ -95,27 +97,26 @@ def markdown(results: Results, text: str, language: str | None = None) -> str:
             subject=subject(results, t),
             sentences=sentences(results, t),
             block=text,
-            requests=request_table(results.run.records.measured()),
-            request_columns=COLUMNS,
-            stages=stage_rows(results.stages, manifest.model),
-            stage_columns=STAGE_COLUMNS,
-            stage_notes=list(notes(results.stages)),
-            failure_times=failure_times,
-            explanation=explanation,
-            statements=arranged(results.verdict.checks),
-            remarks=remarks(results.verdict.checks),
-            mark=mark,
-            limit_text=limit_text,
-            describe_prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
-            time_parts=time_rows(results.time_parts),
-            telemetry=telemetry_rows(results),
-            gpu_rows=gpu_table(results),
-            gpu_columns=GPU_COLUMNS,
+            tables=tables,
             fence=foreign_text.fence(text),
             command=command,
             command_fence=foreign_text.fence(command),
         )
     )
+
+
+def _tables(results: Results, t: Translate) -> Iterator[Table | None]:
+    """The tables of report.md; None for those that the run has not."""
+    yield stage_table(results, t)
+    yield speed_table(results.stages, t) if results.stages else None
+    yield gpu_use_table(results, t)
+    yield check_table(results.verdict, results.thresholds, t)
+    yield time_table(results.time_parts, t)
+    yield telemetry_table(results, t)
+    yield request_table(results.run.records.measured(), t)
+    yield failure_table(results.failures, t)
+    yield traffic_table(results.others, t)
+    yield preflight_table(results.run.manifest.preflight, t)
 
 
 @cache
@@ -126,6 +127,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("llama_load.reports"), trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters["t"] = lambda text, translate: translate(text)
+    environment.filters["markdown"] = lambda table: "\n".join(markdown_lines(table))
     environment.filters["cell"] = lambda value: foreign_text.markdown(str(value))
     return environment
 

@@ -8,7 +8,7 @@ A frame is a header and an Arrow IPC message: the schema once, then record batch
     u32       CRC-32 of the two preceding numbers and of the message
 
 A packed frame has a marker of its own; its message is u32, the length of the IPC message, and that message compressed with
-zstd. Older journals of version 0.1 are plain Arrow streams without frames; they are read up to their first damage.
+zstd.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 SEARCH_BYTES = 1 << 20
 # Frames are at most this long, also unpacked: the master's queue of records and one batch more.
 MOST_FRAME_BYTES = 256 << 20
-MOST_PLAIN_BYTES = 256 << 20  # of a file without frames, which is read at once
 # Batches are joined up to this many rows: 60 columns of 4 rows each take as much memory as 40 rows.
 JOINED_ROWS = 5000
 MARKER, PACKED_MARKER = b"\xf5\0LLREC1", b"\xf5\0LLPAK1"
@@ -144,10 +143,7 @@ def _file(fd: int) -> _Source:
 def _contents(source: _Source, most_bytes: int | None = None) -> JournalContents:
     import pyarrow as pa
 
-    is_framed = not source.size or source.find(_ANY_MARKER, 0) < source.size
-    if not is_framed and source.size > MOST_PLAIN_BYTES:
-        return JournalContents(schema().empty_table(), [(0, source.size)])
-    by_schema, gaps = _framed(source, most_bytes) if is_framed else _unframed(source.read(0, source.size))
+    by_schema, gaps = _batches(source, most_bytes)
     tables = [schema().empty_table()]
     for alike in by_schema:
         try:
@@ -221,7 +217,7 @@ class _Joined:
                     self.bad.append((begin, end))
 
 
-def _framed(source: _Source, most_bytes: int | None) -> tuple[list[list[pa.Table]], list[tuple[int, int]]]:
+def _batches(source: _Source, most_bytes: int | None) -> tuple[list[list[pa.Table]], list[tuple[int, int]]]:
     """The records by their schemas, and the gaps."""
     import pyarrow as pa
 
@@ -290,25 +286,3 @@ def _frames(source: _Source) -> Iterator[_Frame]:
         end = source.find(_ANY_MARKER, at + 1)
         yield _Frame(at, end)
         at = end
-
-
-def _unframed(data: bytes) -> tuple[list[list[pa.Table]], list[tuple[int, int]]]:
-    """The same for a plain Arrow stream."""
-    import pyarrow as pa
-
-    batches: list[pa.RecordBatch] = []
-    source = pa.BufferReader(data)
-    end = 0
-    try:
-        messages = pa.ipc.MessageReader.open_stream(source)
-        columns = pa.ipc.read_schema(messages.read_next_message())
-        for message in messages:
-            batch = unpacked(message, columns)
-            check_integers(batch.columns)
-            batches.append(batch)
-            end = source.tell()
-        end = source.tell()
-    except (pa.ArrowException, OSError, ValueError, StopIteration, MemoryError, BadRecords):
-        pass
-    tables = [[pa.Table.from_batches(batches)]] if batches else []
-    return tables, [(end, len(data))] if end < len(data) else []

@@ -115,7 +115,6 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
         set_up=spec.set_up,
         clean_up=spec.clean_up,
         commands_log=str((folder / "commands.log").absolute()),
-        is_polite=spec.is_polite,
     )
 
 

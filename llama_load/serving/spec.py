@@ -42,7 +42,6 @@ class ServerSpec:
     rpc_workers: int = 0  # RPC workers to start on this machine
     rpc_worker: Command = ()  # their command without address; () looks for ggml-rpc-server beside the server, then in PATH
     ready_within_s: float = READY_WITHIN_S
-    is_polite: bool = False  # leave one core to the client and yield to it on the others: for demos, never to measure a server
 
     def __post_init__(self) -> None:
         """UsageError: what cannot be served."""

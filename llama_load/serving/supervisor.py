@@ -24,11 +24,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import psutil
 
+from llama_load.processes import adopt_orphans, end_with_parent
 from llama_load.serving import registry
 from llama_load.serving.last_words import last_words
 from llama_load.serving.registry import Entry, Part
@@ -41,8 +43,6 @@ GPU_MEMORY_WITHIN_S = 10.0
 STOPPED_WITHIN_S = 15.0  # vLLM ends its processes one after the other
 # So long a server may take to notice that an RPC worker is gone, and to write its last words.
 NOTICES_WITHIN_S = 2.0
-NICE = 10
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 READY = (200, 401, 403)  # it answers, though not without a key
 
 
@@ -84,7 +84,6 @@ class Job:
     set_up: Sequence[Sequence[str]]
     clean_up: Sequence[Sequence[str]]
     commands_log: str
-    is_polite: bool
 
     def line(self) -> bytes:
         """As a line of JSON."""
@@ -194,7 +193,6 @@ class Supervisor:
     # ------------------------------------------------------------------ parts of it
 
     def _spawn(self, part: Process) -> subprocess.Popen[bytes]:
-        is_server = part is self.job.server
         with Path(part.log).open("wb") as output:
             try:
                 process = subprocess.Popen(
@@ -203,7 +201,7 @@ class Supervisor:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env=os.environ | dict(self.job.env),
-                    preexec_fn=_polite if is_server and self.job.is_polite else _end_with_parent,
+                    preexec_fn=partial(end_with_parent, signal.SIGKILL),
                     start_new_session=True,
                 )
             except OSError as error:
@@ -345,30 +343,9 @@ def tail(log: str) -> str:
     return f"; {words}" if words else ""
 
 
-def _end_with_parent() -> None:
-    """In the child: die with the supervisor. (Linux.)"""
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _polite() -> None:
-    """In the child: leave one core to the client on the same machine, and yield to it on the others."""
-    _end_with_parent()
-    os.nice(NICE)
-    if sys.platform.startswith("linux"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, cores[1:] or cores)
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform.startswith("linux"):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(option, value)
-
-
 def main() -> NoReturn:
     """Read the job from stdin and run it."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)  # what a server's processes leave behind becomes our child, so that we find it
+    adopt_orphans()  # what a server's processes leave behind becomes our child, so that we find it
     Supervisor(job_of(_line())).run()
     sys.exit(0)
 

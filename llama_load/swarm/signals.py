@@ -20,11 +20,11 @@ from typing import Any, NoReturn
 
 import gevent
 
+from llama_load.processes import end_with_parent
 from llama_load.terminal import complain
 
 EXIT_CODE = 3
 LEAVES_AT = 3
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 NOTHING_SENT = "interrupted before anything was sent"
 _SHOW_CURSOR = b"\x1b[?25h"
 
@@ -66,10 +66,7 @@ class Signals:
     def _forked(self) -> None:
         """In a worker of --processes: request a SIGTERM when the master's process ends."""
         self._is_child, self._listener = True, None
-        if sys.platform == "linux":
-            import ctypes
-
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        end_with_parent(signal.SIGTERM)
 
     def _received(self, *_: object) -> None:
         self.count += 1

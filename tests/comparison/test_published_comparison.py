@@ -12,8 +12,8 @@ import pytest
 
 from llama_load.comparison.compare import HEADLINE, Comparison, compare
 from llama_load.comparison.sources import read_groups
-from llama_load.reports.comparison.comparison_markdown import comparison_markdown
-from llama_load.reports.comparison.comparison_tables import side_row
+from llama_load.reports.comparison.comparison_tables import side_cell
+from llama_load.reports.comparison.comparison_text import comparison_markdown
 from tests.conftest import REPOSITORY
 
 FILE = REPOSITORY / "tests" / "data" / "vllm_vs_llama_cpp.txt"
@@ -68,7 +68,7 @@ def labels_of(table: dict[str, str]) -> list[str]:
 @pytest.mark.parametrize("table", [CONCURRENCY, QUANTIZED, SINGLE, SIXTEEN, EIGHT_BIT, FOUR_BIT])
 def test_the_numbers_are_those_of_the_published_tables(table: dict[str, str]) -> None:
     comparison = rebuilt(labels_of(table))
-    rows = [" ".join(figure.mean for figure in side_row(comparison, index)) for index in range(len(table))]
+    rows = [" ".join(side_cell(comparison, index, key).text for key in HEADLINE) for index in range(len(table))]
     assert rows == list(table.values())
 
 

@@ -13,8 +13,7 @@ from llama_load.metrics.telemetry_figures import FIGURES, Measured, telemetry_fi
 from llama_load.observed.server_description import Buffers, ServerDescription
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.observed.window import Window
-from llama_load.reports.first_screen import short
-from llama_load.reports.html.numbers import brief
+from llama_load.tables.numbers import brief, short
 
 S = 1_000_000_000
 GIB = float(1 << 30)

@@ -201,7 +201,7 @@ def test_every_report_shows_the_requirement() -> None:
     assert "✗ p99_e2el_ms <= 500: n/a (1 value, 100 needed), FAILED\n" in text
     assert "✓ verdict is VALID: VALID\n✓ at most 1 % failed: 0 %\n" in text
     assert any(line.text == "  mean_ttft_ms <= 50: 100, FAILED" for line in first_screen(found))
-    assert "| ✓ | at most 1 % failed: 0 % | |" in markdown(found, text)
+    assert "| ✓ | at most 1 % failed: 0 % |  |  |" in markdown(found, text)
     assert "✓ at most 1 % failed: 0 %" in html_page(found, text, "en")
     thresholds = result_json(found)["llama_load"]["thresholds"]
     assert [each["line"] for each in thresholds][2:] == ["verdict is VALID: VALID", "at most 1 % failed: 0 %"]

@@ -17,23 +17,22 @@ from llama_load.comparison.compare import compare
 from llama_load.comparison.gates import parse_gate
 from llama_load.comparison.side import Side
 from llama_load.errors import UsageError
-from llama_load.reports.comparison.comparison_markdown import comparison_markdown
 from llama_load.reports.comparison.comparison_page import comparison_page
 from llama_load.reports.comparison.comparison_tables import COMMANDS_TITLE
-from llama_load.reports.comparison.comparison_text import comparison_lines
+from llama_load.reports.comparison.comparison_text import comparison_lines, comparison_markdown
 from llama_load.reports.comparison.result import comparisons_json
-from llama_load.reports.layout import cut_to_width
+from llama_load.tables.text_width import cut_to_width
 from tests.comparison.sides import run, scattered, side
 
 HOSTILE = "evil | `x` <b>**\x1b[31m\u202e"
 
 GOLDEN = """\
-                   Duration     Req/s    Output     Total  Mean TTFT  Mean TPOT
-                        (s)               tok/s     tok/s       (ms)       (ms)
-a                     10.00*     6.40*  1280.00*  1920.00*    100.00      20.00*
-b                     11.00      6.40*  1200.00   1800.00      90.00*     21.00
-partial †             10.00      6.40   1280.00   1920.00     100.00       1.00
-not started †            NA        NA        NA        NA         NA         NA"""
+              Duration     Req/s    Output     Total  Mean TTFT  Mean TPOT
+                   (s)               tok/s     tok/s       (ms)       (ms)
+a                10.00*     6.40*  1280.00*  1920.00*    100.00      20.00*
+b                11.00      6.40*  1200.00   1800.00      90.00*     21.00
+partial †        10.00      6.40   1280.00   1920.00     100.00       1.00
+not started †       NA        NA        NA        NA         NA         NA"""
 
 
 def three_sides() -> list[Side]:

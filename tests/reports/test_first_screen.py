@@ -13,11 +13,12 @@ from llama_load.analysis.results import Results, analyze
 from llama_load.metrics.telemetry_figures import GpuFigures
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
-from llama_load.reports.first_screen import BAD, DOUBTFUL, GOOD, _percent, first_screen, short
+from llama_load.reports.first_screen import BAD, DOUBTFUL, GOOD, first_screen
 from llama_load.reports.next_step import next_step, with_flags
 from llama_load.reports.show import show
 from llama_load.reports.write import write_reports
 from llama_load.run_folder import Manifest, Run, RunWriter, StageRecord, load_run
+from llama_load.tables.numbers import percent_of, short
 from tests.make_records import MS, failed, manifest, record, table
 
 SERVER = {
@@ -115,7 +116,7 @@ def test_stages_and_mixtures_show_their_table_instead() -> None:
     [(12, 20, "60 %"), (999, 1000, "99.9 %"), (99_999, 100_000, "over 99.99 %"), (1, 100_000, "under 0.01 %"), (0, 0, "n/a")],
 )
 def test_only_all_is_100_per_cent(part: int, whole: int, text: str) -> None:
-    assert _percent(part, whole) == text
+    assert percent_of(part, whole) == text
 
 
 @pytest.mark.parametrize(

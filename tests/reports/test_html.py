@@ -303,7 +303,8 @@ def test_telemetry_is_drawn_on_the_time_axis_of_the_run() -> None:
 
 
 def test_chinese_reports_have_chinese_headings() -> None:
-    found = results(record(0), record(1, start_ms=100), failed(2))
+    about = manifest(num_prompts=3, preflight=[PreflightRow("server", "ready")])
+    found = results(record(0), record(1, start_ms=100), failed(2), about=about)
     text = markdown(found, "the block\n", "zh")
     assert [line for line in text.splitlines() if line.startswith("## ")] == [
         f"## {heading}" for heading in ("结论的各项检查", "时间花在哪里", "请求", "失败的请求", "测试前检查", "运行方式")
@@ -317,7 +318,7 @@ def test_chinese_reports_have_chinese_headings() -> None:
 def test_every_heading_has_a_translation() -> None:
     """What the templates and the charts give to t(…)."""
     folder = REPOSITORY / "llama_load" / "reports"
-    for file in (*folder.glob("html/*.py"), *folder.glob("templates/report.*"), folder / "titles.py"):
+    for file in (*folder.glob("*.py"), *folder.glob("html/*.py"), *folder.glob("templates/report.*")):
         for single, double in re.findall(r"""\bt\(\s*(?:'([^']+)'|"([^"]+)")""", file.read_text(encoding="utf-8")):
             assert (single or double) in ZH, file.name
 

@@ -50,7 +50,7 @@ def test_rows_of_good_running_and_broken_folders(tmp_path: Path, capsys: pytest.
     assert [row[0] for row in run_rows(tmp_path)][-3:] == ["a", "gone", "odd"]
     assert [row[0] for row in run_rows(tmp_path / "b")] == ["b"]
     assert main(["runs", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.split()[: len(COLUMNS[:3])] == list(COLUMNS[:3])
+    assert capsys.readouterr().out.split()[: len(COLUMNS[:3])] == [column.name for column in COLUMNS[:3]]
     assert main(["runs", str(tmp_path / "nowhere")]) == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,9 +18,10 @@ from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, summarize
 from llama_load.observed.window import Window
 from llama_load.reports.block import block
-from llama_load.reports.stage_table import notes, speed_lines, stage_lines, stage_name, stage_rows
+from llama_load.reports.stage_table import notes, speed_lines, stage_lines, stage_name, stage_table
 from llama_load.reports.write import write_junit, write_reports
-from llama_load.run_folder import RunWriter, StageRecord, load_run
+from llama_load.run_folder import Run, RunWriter, StageRecord, load_run
+from llama_load.tables import Cell, Table, markdown_lines
 from tests.make_records import MS, failed, manifest, record, table
 
 # Three stages of two requests, 3 tokens out and 10 in each; they end 1 ms after their last token.
@@ -224,7 +226,7 @@ def test_the_speed_of_one_user_is_a_second_over_tpot(tpot_ms: float | None, spee
 
 def test_the_table_of_a_terminal_is_laid_out_by_hand(tmp_path: Path) -> None:
     found = run(tmp_path)
-    assert "\n".join(stage_lines(stage_rows(found.stages, "tiny"))) == GOLDEN
+    assert "\n".join(stage_lines(rows_of(found.stages, "tiny"))) == GOLDEN
     assert GOLDEN in block(found)
     assert "\n".join(speed_lines(found.stages)) == SPEEDS
     assert list(notes(found.stages)) == ["† 4: 1 of 2 requests failed"]
@@ -235,7 +237,7 @@ def test_report_md_has_the_table_with_the_best_in_bold(tmp_path: Path) -> None:
     write_reports(run(tmp_path))
     text = (tmp_path / "run" / "report.md").read_text(encoding="utf-8")
     assert MARKDOWN in text
-    assert "| 1 | 15.00 | 20.00 |\n| 2 | 20.00 | 13.33 |\n| 4 | 30.00 | 40.00 |\n" in text
+    assert "| c=1 | 15.00 | 20.00 |\n| c=2 | 20.00 | 13.33 |\n| c=4 † | 30.00 | 40.00 |\n" in text
     assert "† 4: 1 of 2 requests failed\n" in text
     by_stage = msgspec.json.decode((tmp_path / "run" / "summary.json").read_bytes())["llama_load"]["by_stage"]
     assert [(name, part["users"], part["completed"], part["failed"]) for name, part in by_stage.items()] == [
@@ -246,9 +248,22 @@ def test_report_md_has_the_table_with_the_best_in_bold(tmp_path: Path) -> None:
     assert [part["tok_per_s_per_user"] for part in by_stage.values()] == pytest.approx([20.0, 1000 / 75, 40.0])
 
 
+def rows_of(stages: Sequence[StageFigures], model: str | None) -> Table:
+    empty = analyze(Run(Path("run"), manifest(model=model), table(*RECORDS), recovered=False))
+    found = stage_table(replace(empty, stages=stages), str)
+    assert found is not None
+    return found
+
+
+def cells_of(found: Table) -> list[list[Cell]]:
+    return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in found.rows]
+
+
 def best(stages: list[StageFigures]) -> list[str]:
     """A row a stage, x where a figure is marked: duration, req/s, output, total, TTFT, TPOT."""
-    return ["".join("x" if cell.best else "." for cell in row[2:]) for row in stage_rows(stages, "tiny")]
+    return (
+        ["".join("x" if cell.is_best else "." for cell in row[2:]) for row in cells_of(rows_of(stages, "tiny"))] if stages else []
+    )
 
 
 def test_only_stages_without_failures_are_ranked() -> None:
@@ -294,10 +309,10 @@ def test_equal_figures_are_all_marked() -> None:
 
 def test_what_was_not_measured_is_na_and_ranked_nowhere() -> None:
     """A single known value has nothing to be better than."""
-    rows = stage_rows([stage(ttft_ms=None, total_token_throughput=None), stage(tpot_ms=None)], None)
+    rows = cells_of(rows_of([stage(ttft_ms=None, total_token_throughput=None), stage(tpot_ms=None)], None))
     assert [cell.text for cell in rows[0]][:2] == ["n/a", "c=8"]
     assert (rows[0][6].text, rows[0][5].text, rows[1][7].text) == ("n/a", "n/a", "n/a")
-    assert not any(row[at].best for row in rows for at in (5, 6, 7))
+    assert not any(row[at].is_best for row in rows for at in (5, 6, 7))
 
 
 names = st.sampled_from(["8", "1024", "1-1024", "100/s-1000/s", "100/s-1000/s (2)", "1000/s spike", "8 3/6"])
@@ -321,16 +336,16 @@ def test_the_table_fits_a_terminal_of_80_columns(drawn: list[tuple]) -> None:
         )
         for name, duration, requests, output, total, ttft, tpot, fails in drawn
     ]
-    for line in [*stage_lines(stage_rows(stages, "a model's name that is in no column")), *speed_lines(stages)]:
+    for line in [*stage_lines(rows_of(stages, "a model's name that is in no column")), *speed_lines(stages)]:
         assert len(line) <= 80
 
 
 def test_large_figures_stand_without_decimals_in_a_terminal() -> None:
     """1 000 000 tokens/s; the report keeps them."""
-    rows = stage_rows([stage("64", 64, output_throughput=1e6, total_token_throughput=1234567.89, ttft_ms=99999.99)], "tiny")
-    (*_, line) = stage_lines(rows)
+    found = rows_of([stage("64", 64, output_throughput=1e6, total_token_throughput=1234567.89, ttft_ms=99999.99)], "tiny")
+    (*_, line) = stage_lines(found)
     assert line.split()[3:6] == ["1000000", "1234568", "99999.99"]
-    assert [cell.markdown for cell in rows[0]][4:7] == ["1000000.00", "1234567.89", "99999.99"]
+    assert "| 1000000.00 | 1234567.89 | 99999.99 |" in markdown_lines(found)[2]
 
 
 def test_the_block_of_a_run_in_stages_fits_80_columns(tmp_path: Path) -> None:

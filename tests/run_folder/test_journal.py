@@ -87,29 +87,12 @@ def test_a_healthy_journal_has_no_gap() -> None:
     assert (contents.gaps, ids(contents.table)) == ([], of_batches(list(range(BATCHES))))
 
 
-@given(st.integers(0, 10_000), st.integers(0, 255))
-@settings(max_examples=50)
-def test_a_plain_arrow_stream_is_read_up_to_its_damage(at: int, byte: int) -> None:
-    """Journals from before frames. A value that was changed within the limits of its type cannot be noticed in one."""
+def test_an_arrow_stream_without_frames_is_no_journal() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema()) as writer:
-        for number in range(3):
-            writer.write_batch(to_batch([record(number)]))
-    data = bytearray(sink.getvalue().to_pybytes())
-    assert ids(parse(bytes(data)).table) == ["r0", "r1", "r2"]
-    data[at % len(data)] = byte
-    assert parse(bytes(data)).table.num_rows <= 3
-
-
-def test_compressed_batches_of_a_plain_arrow_stream_are_not_unpacked() -> None:
-    """52 kB of it became 1.5 GB."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema(), options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_batch(to_batch([record(0, error="x" * 50_000_000)]))
+        writer.write_batch(to_batch([record(0)]))
     data = sink.getvalue().to_pybytes()
-    contents = parse(data)
-    assert contents.table.num_rows == 0
-    assert contents.gaps == [(0, len(data))]
+    assert (parse(data).table.num_rows, parse(data).gaps) == (0, [(0, len(data))])
 
 
 def test_a_journal_that_was_removed_is_read_by_the_process_that_writes_it(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from llama_load.lab.search.search_probe import (
     try_twice,
     within_budget,
 )
+from llama_load.metrics.carried_share import CARRIED_SHARE
 
 DOUBLING, BISECTING, REFINING = "doubling", "bisecting", "refining"  # the steps of a search
 LEAST_REQUESTS, PER_USER = 100, 4  # of a probe
@@ -46,7 +47,7 @@ MOST_REQUESTS, MOST_PER_USER = 5000, 110
 class UserGoal:
     """The share of requests that must meet all objectives, and the range of users."""
 
-    share: float = 0.9
+    share: float = CARRIED_SHARE
     start: int = 1
     most: int = 4096
 

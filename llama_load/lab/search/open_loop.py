@@ -17,6 +17,7 @@ import numpy as np
 from llama_load.lab.search.isotonic import crossing, falling, rises
 from llama_load.lab.search.miss_fit import Root, root
 from llama_load.lab.search.search_probe import Capacity, Probe, ProbePlan, ProbeResult, try_twice, within_budget
+from llama_load.metrics.carried_share import CARRIED_SHARE
 
 LADDER, PILOTING, FITTING = "closed ladder", "pilot", "fitting"  # the steps of a search
 REQUESTS = 1500  # of a probe
@@ -44,7 +45,7 @@ Z_90 = 1.2816
 class RateGoal:
     """The share of requests that must meet all objectives, and the requests of a probe."""
 
-    share: float = 0.9
+    share: float = CARRIED_SHARE
     requests: int = REQUESTS
     most_users: int = 4096
 

@@ -17,8 +17,8 @@ from llama_load.lab.sweep.sweep_tables import Cell, Head, MadeTable
 from llama_load.languages import ENGLISH
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover
 from llama_load.reports.html.plot import Constant, Field, Model, source, span
-from llama_load.reports.layout import wrapped
 from llama_load.run_folder import write_whole
+from llama_load.tables.text_width import wrapped
 from llama_load.units import quantity
 from llama_load.version import __version__
 

@@ -28,6 +28,7 @@ from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.run_cell import CellRun
 from llama_load.lab.sweep.running_server import CellServer, Ready, RunningServer
 from llama_load.lab.sweep.short_form import plan_document
+from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.options.objectives import Objective, parse_objectives
 from llama_load.version import __version__
 
@@ -35,7 +36,7 @@ from llama_load.version import __version__
 USUAL_PORTS = (8080, 8000, 8081, 8001, 30000, 1234, 11434, 5000)
 LOOK_S = 0.5
 # Of a search in a sweep.
-SHARE, MOST_USERS = 0.9, 4096
+MOST_USERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def search_cell(cell: Cell, server: CellServer, url: str, folder: Path, limit_s:
         serve="",
         locust=(),
         objectives=parse_objectives(given["goodput"]),
-        share=given.get("share", SHARE),
+        share=given.get("share", CARRIED_SHARE),
         most_users=given.get("max-users", MOST_USERS),
         seed=int(cell.flags["seed"][0]),
         budget=Budget(min(limit_s, given.get("max-time", limit_s)), given.get("max-requests")),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from llama_load.lab.sweep.shapes import Checked, Key, ListOf, MapOf, Number, Object, Scalar, Shape, Text, YesNo
 from llama_load.languages import LANGUAGES
+from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.slo import parse_slo
 
 MOST_REPEATS = 1000
@@ -109,7 +110,7 @@ SET_BY_SEARCH = ("u", "users", "num-prompts", "request-rate", "stages", "trace",
                  "hand-over", "end-below")  # fmt: skip
 SEARCH = Object({
     "goodput": Key(_TEXTS, "objectives: METRIC:MILLISECONDS, or WORKLOAD=METRIC:MILLISECONDS", required=True),
-    "share": Key(Number(0.5, 0.999), "share of the requests that must meet all of them (default 0.9)"),
+    "share": Key(Number(0.5, 0.999), f"share of the requests that must meet all of them (default {CARRIED_SHARE:g})"),
     "vary": Key(Text(VARIED), "users (concurrency, the default), or requests per second (rate)"),
     "max-users": Key(Number(1, 10**5, is_whole=True), "try no more users (default 4096)"),
     "max-time": Key(Number(1, 1e7), "seconds for the search of a cell (default: cell-time-limit-s)"),

@@ -22,7 +22,7 @@ from llama_load.lab.sweep.values import ARGUMENT, BY_GPU, CONSTANT, PATH, VARIAB
 from llama_load.metrics.check import FAILED, INCOMPLETE, NOT_COMPARABLE
 from llama_load.metrics.latencies import predict_per_s, prompt_per_s
 from llama_load.observed.records import Records
-from llama_load.reports.request_table import request_table
+from llama_load.reports.request_table import request_rows
 from llama_load.run_folder import load_run
 
 MOST_SUMMARY_BYTES = 64 << 20
@@ -261,7 +261,7 @@ def _add_requests(rows: list[Row], cell: Cell, folder: Path, manifest: Mapping[s
         return
     for number, row in enumerate(rows):
         own = records.where(records.equals("stage", number)) if len(rows) > 1 else records
-        row.requests = request_table(own)
+        row.requests = [[cell.text for cell in cells] for cells in request_rows(own)]
         if cell.load.test:
             rates, is_client = test_rates(own, cell.load.test)
             row.samples["ts"] = rates

@@ -17,15 +17,10 @@ from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.statistics import describe
 from llama_load.reports.comparison.comparison_tables import (
     COMMANDS_TITLE,
-    ChangeRow,
-    Figure,
     change_tables,
-    headings,
-    notes,
-    runs_of,
+    difference_table,
     sentences,
-    side_name,
-    side_row,
+    side_table,
 )
 from llama_load.reports.html.charts import (
     SERIES,
@@ -40,34 +35,19 @@ from llama_load.reports.html.charts import (
     style_sheet,
 )
 from llama_load.reports.html.charts_latency import ecdf_chart
-from llama_load.reports.html.numbers import milliseconds
 from llama_load.reports.html.page import environment, policy
 from llama_load.reports.html.plot import factor_range, numerals, range_of, source, span
 from llama_load.reports.translations import translator
+from llama_load.tables import Table
+from llama_load.tables.numbers import change as percent_change
+from llama_load.tables.numbers import milliseconds
 from llama_load.version import __version__
 
 MOST_CURVES = len(SERIES)
 # More sides have no chart of changes each.
 MOST_CHANGE_CHARTS = 12
 _MARGIN = 0.01  # of the axis of changes, beside the outermost interval
-_STYLE = (
-    ".outcome.better{color:var(--good);font-weight:600}.outcome.worse{color:var(--bad);font-weight:600}td small{color:var(--muted)}"
-    ".charts+.card{margin-top:.9rem}.setups thead th{white-space:normal;min-width:8rem}"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _SideRow:
-    name: str
-    runs: str
-    figures: Sequence[Figure]
-
-
-@dataclass(frozen=True, slots=True)
-class _Changes:
-    title: str
-    rows: Sequence[ChangeRow]
-    chart: tuple[int, Chart] | None
+_STYLE = ".charts+.card{margin-top:.9rem}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +59,10 @@ class _Part:
     word: str
     verdict: Sequence[str]
     tone: str
-    sides: Sequence[_SideRow]
-    changes: Sequence[_Changes]
+    sides: Table
+    changes: Sequence[tuple[Table, tuple[int, Chart] | None]]
+    differences: Table | None
     charts: Sequence[tuple[int, Chart]]
-    notes: Sequence[str]
     lists: Sequence[tuple[str, Sequence[str]]]
 
 
@@ -103,7 +83,6 @@ def comparison_page(comparisons: Sequence[tuple[str, Comparison]]) -> str:
             style=style_sheet() + _STYLE,
             scripts=scripts,
             charts=page.json() if page.charts else "",
-            headings=headings(),
             commands_title=COMMANDS_TITLE,
             parts=parts,
         )
@@ -113,11 +92,10 @@ def comparison_page(comparisons: Sequence[tuple[str, Comparison]]) -> str:
 
 def _part(title: str, comparison: Comparison, page: ChartPage) -> _Part:
     word, verdict, tone = _verdict(comparison)
-    changes: list[_Changes] = []
-    for index, rows in change_tables(comparison):
+    changes: list[tuple[Table, tuple[int, Chart] | None]] = []
+    for index, table in change_tables(comparison):
         chart = _change_chart(comparison, index) if len(changes) < MOST_CHANGE_CHARTS else None
-        base, other = (comparison.sides[each].label for each in (0, index))
-        changes.append(_Changes(f"{other} against {base}", rows, None if chart is None else (page.add(chart), chart)))
+        changes.append((table, None if chart is None else (page.add(chart), chart)))
     charts = [chart for latency in of_group(EVERY) if (chart := _distributions(comparison.sides, latency)) is not None]
     return _Part(
         title=title,
@@ -125,13 +103,10 @@ def _part(title: str, comparison: Comparison, page: ChartPage) -> _Part:
         word=word,
         verdict=verdict,
         tone=tone,
-        sides=[
-            _SideRow(side_name(comparison, index), runs_of(side), side_row(comparison, index))
-            for index, side in enumerate(comparison.sides)
-        ],
+        sides=side_table(comparison),
         changes=changes,
         charts=[(page.add(chart), chart) for chart in charts],
-        notes=notes(comparison),
+        differences=difference_table(comparison),
         lists=[(name, texts) for name, texts in sentences(comparison) if name != "Gates"],
     )
 
@@ -194,15 +169,11 @@ def _change_chart(comparison: Comparison, index: int) -> Chart | None:
         dots = plot.scatter("x", "name", data, size=8, fill_color=colour(role), line_color=colour(role))
         hover(plot, [dots], [("metric", "@name"), ("change", "@x{+0.0 %}"), ("95 % interval", "@low{+0.0 %} to @high{+0.0 %}")])
     keys = [Key("green", "better"), Key("red", "worse"), Key("grey", "neither is proven")]
-    summary = "; ".join(f"{metric.short} {_percent(change.ratio or 1)}" for metric, change in known)
+    summary = "; ".join(f"{metric.short} {percent_change(change.ratio)}" for metric, change in known)
     return Chart(plot, "Changes with 95 % intervals", summary, keys)
 
 
 _ROLES = {"green": (BETTER,), "red": (WORSE,), "grey": (NOT_PROVEN, NO_TURNS, NOT_RANKED, TOO_FEW)}
-
-
-def _percent(ratio: float) -> str:
-    return f"{ratio - 1:+.1%}"
 
 
 def _distributions(sides: Sequence[Side], latency: Latency) -> Chart | None:

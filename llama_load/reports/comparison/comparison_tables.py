@@ -3,68 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from llama_load.comparison.compare import BETTER, HEADLINE, NO_TURNS, NOT_PROVEN, ONE_RUN, WORSE, Comparison
 from llama_load.comparison.compared_metrics import DECIMALS, metric_of
 from llama_load.comparison.side import Side
 from llama_load.reports.stage_table import FAILED
+from llama_load.tables import LEFT, Cell, Column, Table, columns
+from llama_load.tables.numbers import change, change_between, fixed
 from llama_load.units import quantity
 
 NOT_MEASURED = "NA"
+_LEAST_WIDTH = 9  # of a figure in a terminal
 COMMANDS_TITLE = "Comparable, with repeats in turns"
 _ROWS_WITHOUT_REPEATS = 2  # sides: more of them, one run each, and nothing is proven: the table of sides says it all
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A mean over the runs of a side, their standard deviation (empty with one run), and whether it is the best."""
-
-    mean: str
-    std: str = ""
-    best: bool = False
-
-    @property
-    def text(self) -> str:
-        """`213.42 ± 2.10`."""
-        return f"{self.mean} ± {self.std}" if self.std else self.mean
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeRow:
-    """A metric of one side against the base: both figures, the change in percent, its interval, and what is known of it."""
-
-    name: str
-    base: Figure
-    other: Figure
-    change: str
-    interval: str
-    outcome: str
-    is_better: bool
-    is_worse: bool
+def side_table(comparison: Comparison) -> Table:
+    """A row per side: what its figures are taken from, and the headline figures with their standard deviation over its runs."""
+    metrics = [metric for key in HEADLINE if (metric := metric_of(key)) is not None]
+    heads = [Column("", LEFT), Column("Runs", LEFT, drop=1)]
+    # `Mean TTFT (ms)` on two lines: the unit below.
+    heads += [Column(each.short, lines=tuple(each.short.rsplit(" ", 1)), width=_LEAST_WIDTH) for each in metrics]
+    rows = [
+        [Cell(side_name(comparison, index)), Cell(runs_of(side)), *(side_cell(comparison, index, each.key) for each in metrics)]
+        for index, side in enumerate(comparison.sides)
+    ]
+    return Table("Sides", heads, rows, notes(comparison), is_ranked=True)
 
 
-def headings() -> list[str]:
-    """The headings of the columns of `side_row`."""
-    return [metric.short for key in HEADLINE if (metric := metric_of(key)) is not None]
-
-
-def side_row(comparison: Comparison, index: int) -> list[Figure]:
-    """The headline figures of a side."""
-    return [figure(comparison, index, key) for key in HEADLINE]
-
-
-def figure(comparison: Comparison, index: int, key: str) -> Figure:
+def side_cell(comparison: Comparison, index: int, key: str) -> Cell:
     """A figure of a side."""
     side = comparison.sides[index]
     mean, std = side.mean(key), side.std(key)
     if mean is None:
-        return Figure(NOT_MEASURED)
-    best = index in comparison.best.get(key, frozenset())
+        return Cell(NOT_MEASURED)
     metric = metric_of(key)
     known = [each for side in comparison.sides if (each := side.mean(key)) is not None]
     decimals = DECIMALS if metric is None else metric.decimals_for(known)
-    return Figure(f"{mean:.{decimals}f}", "" if std is None else f"{std:.{decimals}f}", best)
+    is_best = index in comparison.best.get(key, frozenset())
+    return Cell(fixed(mean, decimals), mean, "" if std is None else fixed(std, decimals), is_best)
 
 
 def side_name(comparison: Comparison, index: int) -> str:
@@ -82,40 +60,36 @@ def runs_of(side: Side) -> str:
     return ", ".join(parts)
 
 
-def change_tables(comparison: Comparison) -> list[tuple[int, list[ChangeRow]]]:
+def change_tables(comparison: Comparison) -> list[tuple[int, Table]]:
     """For each measured side but the base its changes; none where many sides have one run each."""
     if len(comparison.sides) > _ROWS_WITHOUT_REPEATS and not comparison.has_repeats:
         return []
-    return [(index, _changes(comparison, index)) for index in range(1, len(comparison.sides)) if comparison.sides[index].runs]
+    return [(index, _change_table(comparison, index)) for index in range(1, len(comparison.sides)) if comparison.sides[index].runs]
 
 
-def _changes(comparison: Comparison, index: int) -> list[ChangeRow]:
+def _change_table(comparison: Comparison, index: int) -> Table:
+    """A row per metric: the base's figure, this side's, the change in percent, its interval, and what is known of it."""
     rows = []
     for metric in comparison.metrics:
-        change = comparison.changes[metric.key, index]
-        rows.append(
-            ChangeRow(
-                name=metric.short,
-                base=figure(comparison, 0, metric.key),
-                other=figure(comparison, index, metric.key),
-                change=percent(change.ratio),
-                interval="" if change.interval is None else f"{percent(change.interval[0])} to {percent(change.interval[1])}",
-                outcome="not proven" if change.outcome in (NOT_PROVEN, ONE_RUN, NO_TURNS) else change.outcome,
-                is_better=change.outcome == BETTER,
-                is_worse=change.outcome == WORSE,
-            )
-        )
-    return rows
+        found = comparison.changes[metric.key, index]
+        is_open = found.outcome in (NOT_PROVEN, ONE_RUN, NO_TURNS)
+        rows.append([
+            Cell(metric.short),
+            *(replace(side_cell(comparison, place, metric.key), is_best=False) for place in (0, index)),
+            Cell(NOT_MEASURED if found.ratio is None else change(found.ratio), found.ratio),
+            Cell("" if found.interval is None else change_between(*found.interval)),
+            Cell("not proven" if is_open else found.outcome, tone=found.outcome if found.outcome in (BETTER, WORSE) else ""),
+        ])  # fmt: skip
+    base, other = (comparison.sides[place].label for place in (0, index))
+    heads = [*columns("", "base", "this side", "change", "95 % interval"), Column("", LEFT)]
+    return Table(f"{other} against {base}", heads, rows)
 
 
-def percent(ratio: float | None) -> str:
-    """A ratio as a change: 1.078 -> `+7.8%`; n/a where it is not known, more than doubled as a factor."""
-    if ratio is None:
-        return NOT_MEASURED
-    return f"{ratio - 1:+.1%}" if ratio < _FACTOR_FROM else f"x {ratio:.3g}"
-
-
-_FACTOR_FROM = 10.0
+def difference_table(comparison: Comparison) -> Table | None:
+    """A row per difference of the set-ups; None without any."""
+    heads = columns("", *(side.label for side in comparison.sides), texts=1 + len(comparison.sides))
+    rows = [[each.name, *each.values] for each in comparison.differences]
+    return Table("Set-ups differ in", heads, rows) if rows else None
 
 
 def notes(comparison: Comparison) -> list[str]:

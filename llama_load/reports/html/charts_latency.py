@@ -14,9 +14,9 @@ from llama_load.metrics.summary import per_request
 from llama_load.observed.records import Records
 from llama_load.reports.html.chart_series import TimeAxis, at_most, coarser, gap_percentiles_by_bin, percentiles_by_bin
 from llama_load.reports.html.charts import FONT, Chart, Key, colour, figure, hover, series_colours
-from llama_load.reports.html.numbers import milliseconds
 from llama_load.reports.html.plot import Figure, Model, numerals, range_of, source, span
 from llama_load.reports.translations import Translate
+from llama_load.tables.numbers import milliseconds
 
 # Dots of a chart: of more requests evenly spaced ones are drawn.
 MOST_DOTS = 1500

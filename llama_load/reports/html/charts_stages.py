@@ -8,10 +8,10 @@ from llama_load.foreign_text import printable
 from llama_load.metrics.knee import knee
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.reports.html.charts import FONT, Chart, Key, colour, figure, hover
-from llama_load.reports.html.numbers import brief
 from llama_load.reports.html.plot import Constant, Field, Model, source
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.translations import Translate
+from llama_load.tables.numbers import brief
 
 
 def stage_chart(stages: Sequence[StageFigures], t: Translate) -> Chart | None:

@@ -14,9 +14,9 @@ from llama_load.observed.telemetry_names import GPUS, HOST, OWN, POWER, SERVER
 from llama_load.observed.telemetry_series import Series, Telemetry
 from llama_load.reports.html.chart_series import TimeAxis, at_most
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, series_colours
-from llama_load.reports.html.numbers import brief
 from llama_load.reports.html.plot import Model, source
 from llama_load.reports.translations import Translate
+from llama_load.tables.numbers import brief
 from llama_load.units import GIB
 
 MOST_POINTS = 600  # of a curve

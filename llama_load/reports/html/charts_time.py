@@ -11,10 +11,10 @@ from llama_load.observed.record import CANCELLED, OK
 from llama_load.observed.records import Records
 from llama_load.reports.html.chart_series import MOST_STEPS, TimeAxis, bars, ended_per_s, in_flight, output_tokens_per_s
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover
-from llama_load.reports.html.numbers import brief
 from llama_load.reports.html.plot import Figure, Model, range_of, source, span
 from llama_load.reports.translations import Translate
 from llama_load.run_folder import StageRecord
+from llama_load.tables.numbers import brief
 
 # Requests and rows of the Gantt chart. A longer run shows fewer requests, one after the other, from its middle.
 MOST_BARS = 2000

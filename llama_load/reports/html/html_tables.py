@@ -17,11 +17,11 @@ from llama_load.metrics.stage_figures import StageFigures, tok_per_s_per_user
 from llama_load.metrics.statistics import is_enough, least_count
 from llama_load.metrics.summary import Summary, distribution
 from llama_load.observed.records import Records
-from llama_load.reports.html.numbers import NONE, brief, milliseconds
 from llama_load.reports.stage_table import stage_name
-from llama_load.reports.telemetry_section import GPU_COLUMNS, gpu_cells, telemetry_rows
 from llama_load.reports.translations import Translate
 from llama_load.run_folder import TABLE, Manifest
+from llama_load.tables import Table, columns
+from llama_load.tables.numbers import NONE, brief, milliseconds
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 MOST_SLOW = 10
@@ -39,17 +39,6 @@ class Card:
     value: str
     unit: str = ""
     below: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A table: a title, the names of the columns, rows of cells. The first `texts` columns are text, the others numbers."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-    texts: int = 1
-    note: str = ""
 
 
 def cards(results: Results, t: Translate) -> list[Card]:
@@ -112,14 +101,7 @@ def _telemetry_cards(results: Results, t: Translate) -> list[Card]:
     return found
 
 
-def telemetry_grid(results: Results, t: Translate) -> Grid | None:
-    """The figures of telemetry during the measurement; None without any."""
-    rows = [[t(name), value] for name, value in telemetry_rows(results)]
-    note = " ".join(printable(each) for each in results.telemetry.notes)
-    return Grid(t("Telemetry"), ["", t("measured")], rows, note=note) if rows else None
-
-
-def settings_grid(manifest: Manifest, t: Translate) -> Grid:
+def settings_table(manifest: Manifest, t: Translate) -> Table:
     """What a run was made of, besides its command."""
     client = (manifest.host.get("platform"), manifest.host.get("python"), manifest.host.get("cores"))
     rows = [
@@ -130,7 +112,7 @@ def settings_grid(manifest: Manifest, t: Translate) -> Grid:
         [t("client"), "{}, Python {}, CPU x {}".format(*client)],
         [t("workers"), str(len(manifest.workers))],
     ]
-    return Grid(t("Settings"), ["", ""], [[printable(cell) for cell in row] for row in rows], texts=2)
+    return Table(t("Settings"), columns("", "", texts=2), [[printable(cell) for cell in row] for row in rows])
 
 
 def _data_sets(facts: Any) -> Iterator[str]:
@@ -146,13 +128,7 @@ def _data_sets(facts: Any) -> Iterator[str]:
             yield from _data_sets(each)
 
 
-def gpu_grid(results: Results, t: Translate) -> Grid | None:
-    """A row per GPU in use; None without any."""
-    rows = [[printable(cell) for cell in gpu_cells(gpu)] for gpu in results.telemetry.gpus]
-    return Grid(t("GPUs"), [t(name) for name in GPU_COLUMNS], rows) if rows else None
-
-
-def latency_grid(ok: Records, curves: Mapping[str, Ecdf], results: Results, t: Translate) -> Grid | None:
+def latency_table(ok: Records, curves: Mapping[str, Ecdf], results: Results, t: Translate) -> Table | None:
     """Mean, percentiles and maximum of each latency, exact, of all values; n/a where there are too few for a percentile."""
     rows, lacking = [], set()
     for latency in of_group(EVERY):
@@ -167,14 +143,14 @@ def latency_grid(ok: Records, curves: Mapping[str, Ecdf], results: Results, t: T
         rows.append([f"{latency.name} (ms)", mean, *cells, brief(float(curve.x[-1])), f"{curve.counted:,}"])
     if not rows:
         return None
-    columns = ["", t("mean"), t("median"), *(f"p{p:g}" for p in PERCENTILES[1:]), t("maximum"), t("values")]
+    heads = columns("", t("mean"), t("median"), *(f"p{p:g}" for p in PERCENTILES[1:]), t("maximum"), t("values"))
     needs = ", ".join(t("p{p} needs {count} values").format(p=f"{p:g}", count=f"{least_count(p):,}") for p in sorted(lacking))
-    note = f"{NONE}: {needs}." if needs else ""
+    notes = [f"{NONE}: {needs}."] if needs else []
     title = t("Latencies of all stages together, a mixture of loads") if len(results.stages) > 1 else t("Latencies")
-    return Grid(title, columns, rows, note=note)
+    return Table(title, heads, rows, notes)
 
 
-def part_grids(results: Results, t: Translate) -> Iterable[Grid]:
+def part_tables(results: Results, t: Translate) -> Iterable[Table]:
     """A table per way in which the requests can be grouped and in which there are several groups; without stages."""
     groups: list[tuple[str, Mapping[str, Summary]]] = [
         (t("Workloads"), results.by_workload),
@@ -184,17 +160,17 @@ def part_grids(results: Results, t: Translate) -> Iterable[Grid]:
     ]
     for title, parts in groups:
         if len(parts) > 1:
-            yield _part_grid(title, parts, t)
+            yield _part_table(title, parts, t)
 
 
-def _part_grid(title: str, parts: Mapping[str, Summary], t: Translate) -> Grid:
+def _part_table(title: str, parts: Mapping[str, Summary], t: Translate) -> Table:
     shown = list(parts.items())[:MOST_PARTS]
     rows = [[printable(str(name)), *_figures(part)] for name, part in shown]
     note = t("Latencies are medians, in ms; p99 only where there are enough values.")
     if len(shown) < len(parts):
         note += " " + t("The first {shown} of {all}.").format(shown=len(shown), all=len(parts))
-    columns = ["", t("requests"), t("failed"), t("tokens/s"), "TTFT", "p99", "TPOT", "p99", "E2EL", "p99"]
-    return Grid(title, columns, rows, note=note)
+    heads = columns("", t("requests"), t("failed"), t("tokens/s"), "TTFT", "p99", "TPOT", "p99", "E2EL", "p99")
+    return Table(title, heads, rows, [note])
 
 
 def _figures(part: Summary) -> list[str]:
@@ -205,7 +181,7 @@ def _figures(part: Summary) -> list[str]:
     return cells
 
 
-def slowest_grid(measured: Records, begun_ns: int, t: Translate) -> Grid | None:
+def slowest_table(measured: Records, begun_ns: int, t: Translate) -> Table | None:
     """The requests that took longest from start to end, failed ones included."""
     if len(measured) <= 1:
         return None
@@ -213,7 +189,7 @@ def slowest_grid(measured: Records, begun_ns: int, t: Translate) -> Grid | None:
     slow = np.argsort(-took_ns, kind="stable")[:MOST_SLOW]
     records = measured.take(slow)
     names = ("ttft_ms", "tpot_ms", "prompt_tokens", "output_tokens")
-    columns = {name: [None if np.isnan(value) else float(value) for value in records.numbers(name)] for name in names}
+    known = {name: [None if np.isnan(value) else float(value) for value in records.numbers(name)] for name in names}
     texts = {name: records.strings(name) for name in ("request_id", "workload", "status")}
     started = records.instants("started_mono_ns")
     rows = [
@@ -221,14 +197,14 @@ def slowest_grid(measured: Records, begun_ns: int, t: Translate) -> Grid | None:
             *(printable(str(texts[name][row]), 60) for name in ("request_id", "workload", "status")),
             f"{(started[row] - begun_ns) / 1e9:,.2f}",
             f"{took_ns[slow[row]] / 1e9:,.3f}",
-            brief(columns["ttft_ms"][row]),
-            brief(columns["tpot_ms"][row]),
-            *(NONE if (tokens := columns[name][row]) is None else f"{tokens:,.0f}" for name in ("prompt_tokens", "output_tokens")),
+            brief(known["ttft_ms"][row]),
+            brief(known["tpot_ms"][row]),
+            *(NONE if (tokens := known[name][row]) is None else f"{tokens:,.0f}" for name in ("prompt_tokens", "output_tokens")),
         ]
         for row in range(len(records))
     ]
     heads = [t("request"), t("workload"), t("status"), t("start (s)"), t("took (s)"), "TTFT (ms)", "TPOT (ms)"]
-    return Grid(t("Slowest requests"), [*heads, t("prompt tokens"), t("output tokens")], rows, texts=3)
+    return Table(t("Slowest requests"), columns(*heads, t("prompt tokens"), t("output tokens"), texts=3), rows)
 
 
 def shown_of(latencies: Iterable[Latency], total: Summary) -> list[Latency]:

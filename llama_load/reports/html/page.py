@@ -6,7 +6,7 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from llama_load.metrics.definitions import EVERY, of_group
 from llama_load.metrics.ecdf import Ecdf, ecdf
 from llama_load.metrics.statements import arranged, limit_text, mark, remarks
 from llama_load.observed.records import Records
-from llama_load.reports.failure_lines import explanation, failure_times
+from llama_load.reports.check_lines import preflight_table
+from llama_load.reports.failure_lines import failure_table
 from llama_load.reports.glossary import glossary
 from llama_load.reports.html import html_tables
 from llama_load.reports.html.chart_series import TimeAxis, time_axis
@@ -39,10 +40,11 @@ from llama_load.reports.next_step import next_step
 from llama_load.reports.picture import short_markdown
 from llama_load.reports.private_paths import without_paths
 from llama_load.reports.sentences import sentences, subject
-from llama_load.reports.stage_table import COLUMNS as STAGE_COLUMNS
-from llama_load.reports.stage_table import describe_prompts, notes, stage_name, stage_rows
+from llama_load.reports.stage_table import stage_name, stage_table
+from llama_load.reports.telemetry_section import gpu_table, telemetry_table
 from llama_load.reports.titles import title_of, when
 from llama_load.reports.translations import Translate, translator
+from llama_load.tables import html_table
 
 if TYPE_CHECKING:
     import jinja2
@@ -72,6 +74,9 @@ def html_page(results: Results, text: str, language: str) -> str:
         if (curve := ecdf(values_of(latency, ok))) is not None
     }
     page = ChartPage()
+    stages = stage_table(results, t)
+    if stages is not None:
+        stages = replace(stages, notes=[t("Bold: best of its column, among comparable stages."), *stages.notes])
     sections = _sections(results, measured, curves, page, t)
     begun_ns = int(measured.instants("started_mono_ns").min()) if len(measured) else 0
     scripts = [bokeh_script(), page_script()] if page.charts else []
@@ -91,27 +96,24 @@ def html_page(results: Results, text: str, language: str) -> str:
             results=results,
             headline=results.verdict.headline.removeprefix(f"{results.verdict.word}: "),
             next_step=next_step(results),
-            settings=html_tables.settings_grid(manifest, t),
+            settings=html_tables.settings_table(manifest, t),
             servers=msgspec.json.format(msgspec.json.encode(printable_json(manifest.targets)), indent=2).decode(),
             subject=subject(results, t),
             sentences=sentences(results, t),
             cards=html_tables.cards(results, t),
-            latencies=html_tables.latency_grid(ok, curves, results, t),
-            stages=stage_rows(results.stages, manifest.model),
-            stage_columns=STAGE_COLUMNS,
-            stage_notes=list(notes(results.stages)),
-            prompts=describe_prompts(results.repeated_prompts, same=manifest.same_prompts),
-            parts=list(html_tables.part_grids(results, t)),
+            latencies=html_tables.latency_table(ok, curves, results, t),
+            stages=stages,
+            parts=list(html_tables.part_tables(results, t)),
             time_bars=time_bars(results, t),
-            telemetry=html_tables.telemetry_grid(results, t),
-            gpus=html_tables.gpu_grid(results, t),
-            failure_times=failure_times,
-            explanation=explanation,
+            telemetry=telemetry_table(results, t),
+            gpus=gpu_table(results, t),
+            failures=failure_table(results.failures, t),
+            preflight=preflight_table(manifest.preflight, t),
             statements=arranged(results.verdict.checks),
             remarks=remarks(results.verdict.checks),
             mark=mark,
             limit_text=limit_text,
-            slowest=html_tables.slowest_grid(measured, begun_ns, t),
+            slowest=html_tables.slowest_table(measured, begun_ns, t),
             sections={section.key: section for section in sections},
             files=html_tables.files(results),
             words=glossary(results.verdict.words),
@@ -195,5 +197,6 @@ def environment(*, has_paths: bool = True) -> jinja2.Environment:
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("llama_load.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=clean
     )
+    found.globals["grid"] = lambda table: Markup(html_table(table, clean))  # noqa: S704 - it escapes every text
     found.filters["lines"] = lambda text: Markup("\n").join(clean(line) for line in text.split("\n"))
     return found

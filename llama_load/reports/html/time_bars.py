@@ -10,10 +10,10 @@ from llama_load.foreign_text import printable
 from llama_load.metrics.time_parts import PARTS
 from llama_load.metrics.time_sums import TimeParts
 from llama_load.reports.html.charts import Key
-from llama_load.reports.html.numbers import brief
 from llama_load.reports.stage_table import stage_name
 from llama_load.reports.time_table import LEAST_SHARED, shared_decode_text
 from llama_load.reports.translations import Translate
+from llama_load.tables.numbers import brief
 
 # Roles of colours by the key of a part.
 COLOURS = {

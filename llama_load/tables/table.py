@@ -1,0 +1,88 @@
+"""What a table is: a title, columns, rows of cells, notes. It knows no format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llama_load.tables.numbers import fixed
+
+LEFT, RIGHT = "left", "right"
+PLAIN = "plain"  # of Markdown: see `as_markdown`
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell as text, and what formats may make of it. `number`: the figure behind the text, for charts and programs; `spread`: the
+    standard deviation, shown as `± spread`; `is_best`: of its column; `tone`: better, worse, warning or empty."""
+
+    text: str
+    number: float | None = None
+    spread: str = ""
+    is_best: bool = False
+    tone: str = ""
+
+
+Row = Sequence[Cell | str]  # a plain text is a cell of this text
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its heading with the unit, and its layout. `align`: left, right, center or none; `lines`: a shorter heading for
+    terminals, of one or two lines; `width`: at least, in characters; `drop`: where a terminal is too narrow, columns with the
+    highest number are left out first, those with 0 never; `is_long`: it holds sentences."""
+
+    name: str
+    align: str = RIGHT
+    lines: tuple[str, ...] = ()
+    width: int = 0
+    drop: int = 0
+    is_long: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A title, columns, rows with a cell per column, and notes below them. `style`: the layout in Markdown; `is_ranked`: the
+    best of a column may be marked, so a terminal leaves room for the mark in every row."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    notes: Sequence[str] = ()
+    style: str = PLAIN
+    is_ranked: bool = False
+
+    def without(self, *places: int) -> Table:
+        """The table without the columns at these places, counted from 0."""
+        kept = [place for place in range(len(self.columns)) if place not in places]
+        rows = [[row[place] for place in kept] for row in self.rows]
+        return replace(self, columns=[self.columns[place] for place in kept], rows=rows)
+
+
+def columns(*names: str, texts: int = 1) -> list[Column]:
+    """Columns with these headings: the first `texts` of them are aligned left, the others, which hold numbers, right."""
+    return [Column(name, LEFT if place < texts else RIGHT) for place, name in enumerate(names)]
+
+
+def figure(value: float | None, digits: int = 2) -> Cell:
+    """The cell of a number with this many decimals; n/a if it is unknown."""
+    return Cell(fixed(value, digits), value)
+
+
+def text_of(cell: Cell | str) -> str:
+    """The text of a cell, with its spread: `213.42 ± 2.10`."""
+    if isinstance(cell, str):
+        return cell
+    return f"{cell.text} ± {cell.spread}" if cell.spread else cell.text
+
+
+def table_json(table: Table) -> dict[str, Any]:
+    """The table for programs: headings, and each cell with its text, its number and whether it is the best."""
+    cells = [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows]
+    return {
+        "title": table.title,
+        "columns": [column.name for column in table.columns],
+        "rows": [[{"text": text_of(cell), "best": cell.is_best, "value": cell.number} for cell in row] for row in cells],
+        "notes": list(table.notes),
+    }
