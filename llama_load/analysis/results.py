@@ -13,12 +13,14 @@ from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
+from llama_load.metrics.answer_forms import FormFigures, answer_forms
 from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.replicas import imbalance
+from llama_load.metrics.same_answers import SameAnswers, same_answers
 from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.soak import Soak
 from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
@@ -56,6 +58,8 @@ class Results:
     telemetry: TelemetryFigures
     telemetry_by_stage: list[TelemetryFigures]  # as many as `stages`
     steady: SteadyFigures | None  # None where the load was not constant
+    forms: list[FormFigures]  # of answers; empty where none is forced into one
+    same_answers: SameAnswers | None  # with --same-answer
     soak: Soak | None  # None below an hour, or where the load was not constant
 
     @property
@@ -146,6 +150,8 @@ def analyze(run: Run) -> Results:
         telemetry=telemetry,
         telemetry_by_stage=telemetry_by_stage,
         steady=steady_figures(constant, slos),
+        forms=answer_forms(measured),
+        same_answers=same_answers(measured) if manifest.same_answer else None,
         soak=soak_of(constant, run.telemetry),
     )
 

@@ -173,6 +173,13 @@ FIGURES = (
     Figure("failed", "Failed requests", "failed", "requests without one, by failure class", is_count=True),
     Figure("failure_ratio", "", "failure_ratio", "failed / (completed + failed), 0 to 1", better=LOWER),
     Figure(
+        "valid_answer_ratio",
+        "",
+        "valid_answer_ratio",
+        "answers that follow --json-schema / successful requests that were forced to, 0 to 1",
+        better=HIGHER,
+    ),
+    Figure(
         "total_input_tokens",
         "Total input tokens",
         "total_input_tokens",

@@ -77,6 +77,8 @@ class Summary:
     endpoints: dict[str, int]
     failures: list[FailureCount] = field(default_factory=list)
 
+    valid_answer_ratio: float | None = None
+
     @property
     def failure_ratio(self) -> float | None:
         """Failed / (completed + failed), 0 to 1; cancelled requests are neither. None if no request ended."""
@@ -138,6 +140,7 @@ def summarize(
         clock_sources=_counts(ok, "clock_source"),
         endpoints=_counts(records, "endpoint"),
         failures=_failures(failed),
+        valid_answer_ratio=valid_ratio(ok),
     )
 
 
@@ -235,6 +238,12 @@ def _per_image(tokens: NDArray[np.float64], images: NDArray[np.float64]) -> floa
     """Mean prompt tokens per image: sum of image tokens / sum of images, where both are known."""
     known = ~np.isnan(tokens) & (images > 0)
     return float(tokens[known].sum() / images[known].sum()) if known.any() else None
+
+
+def valid_ratio(ok: Records) -> float | None:
+    """Answers that follow --json-schema / answers that were forced to, 0 to 1; None without such answers."""
+    formed = ok.where(ok.equals("answer_form", "json_schema"))
+    return float(formed.equals("valid_answer", True).mean()) if len(formed) else None
 
 
 def _sum(values: NDArray[np.float64]) -> int | None:

@@ -43,12 +43,14 @@ class RequestRecord:
     turn: int | None = None  # 1, 2, …; None outside of conversations
     max_tokens: int | None = None  # requested length of the answer
     choices: int | None = None  # requested answers (`n`), where more than one
+    answer_form: str | None = None  # "json_schema", "grammar" or "free", where the run forces some answers into a form
 
     # how it ended
     status: str  # "ok", "cancelled" or a failure class
     http_status: int | None = None  # of the last answer
     error: str | None = None  # message of a failed request
     finish_reason: str | None = None  # as the server sent it
+    valid_answer: bool | None = None  # with --json-schema: whether the answer follows the schema
 
     # when
     scheduled_mono_ns: int | None = None  # its time in the schedule; open loop only

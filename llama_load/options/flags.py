@@ -27,7 +27,7 @@ from llama_load.options.flag import (
 from llama_load.options.result_flags import RESULT_FLAGS
 from llama_load.targets.apis import CHAT
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
-from llama_load.targets.target import BACKENDS
+from llama_load.targets.servers import KINDS
 from llama_load.workloads.documents import DOCUMENT_TOKENS
 from llama_load.workloads.embeddings import PASSAGE_TOKENS
 from llama_load.workloads.images import FORMATS
@@ -180,7 +180,7 @@ FLAGS = (
          "model name in the requests; a,b spreads them over several (default: the first that the server lists)",
          begins="Server and requests", role=Role.CONNECTION),
     Flag("--backend", Kind.CHOICE, SERVER, "", "type of the server (default: detected)",
-         ("", *BACKENDS), title="Type of server", role=Role.CONNECTION),
+         ("", *KINDS), title="Type of server", role=Role.CONNECTION),
     Flag("--balance", Kind.CHOICE, SERVER, ROUND_ROBIN, "how requests are spread over several servers in --host",
          BALANCES, title="Balance between servers"),
     Flag("--connection-reuse", Kind.CHOICE, ADVANCED, "",
@@ -194,6 +194,19 @@ FLAGS = (
          title="API", role=Role.CONNECTION),
     Flag("--temperature", Kind.NUMBER, TRAFFIC, "", "sampling temperature (default: the server's)",
          role=Role.ANSWERS),
+    Flag("--json-schema", Kind.INPUT, TRAFFIC, "",
+         "file with a JSON schema that answers are forced to follow; the share of valid answers is reported",
+         title="JSON schema of answers", role=Role.ANSWERS),
+    Flag("--grammar", Kind.INPUT, TRAFFIC, "", "file with a grammar that answers are forced to follow, in the server's language "
+         "(llama-server: GBNF)",
+         title="Grammar of answers", role=Role.ANSWERS),
+    Flag("--structured-output-ratio", Kind.NUMBER, ADVANCED, "1",
+         "share of the requests with --json-schema or --grammar, from 0 to 1; the others are free text, for comparison",
+         title="Share of structured answers", role=Role.ANSWERS),
+    Flag("--same-answer", Kind.SWITCH, ADVANCED, "",
+         "with --stages 1,8 or the like: send the same prompts alone and under load at temperature 0, and report how many answers "
+         "differ",
+         title="Same answers under load", role=Role.ANSWERS),
     Flag("--ignore-eos", Kind.SWITCH, TRAFFIC, "", "generate until max_tokens: end-of-sequence tokens do not end the answer",
          title="Ignore the end of sequence", role=Role.ANSWERS),
     Flag("--cache-prompt", Kind.CHOICE, TRAFFIC, "",

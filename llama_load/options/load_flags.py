@@ -26,7 +26,7 @@ def read_load(flags: FlagReader, seed: int) -> LoadModel:
         ramp_start_rps=flags.number("ramp_start_rps", float, 0, above=True),
         drops=flags.chosen("on_limit", ON_LIMITS) == DROP,
         stages=stages,
-        same_prompts=flags.chosen("stage_prompts", PROMPTS) == SAME,
+        same_prompts=flags.chosen("stage_prompts", PROMPTS) == SAME or flags.switch("same_answer"),
         hands_over=flags.switch("hand_over"),
         seed=seed,
     )
@@ -84,5 +84,16 @@ def _conflicts(flags: FlagReader, model: LoadModel, arrival: str | None, *, is_o
         yield "--hand-over needs a number of requests: give --num-prompts"
     if model.same_prompts and not model.stages:
         yield "--stage-prompts needs --stages"
-    if model.same_prompts and not (flags.switch("bust_prefix_cache") or flags.text("cache_prompt") == "off"):
+    if flags.switch("same_answer"):
+        yield from _same_answer_conflicts(flags, model)
+    elif model.same_prompts and not (flags.switch("bust_prefix_cache") or flags.text("cache_prompt") == "off"):
         yield ("--stage-prompts same would measure the prompt cache: add --cache-prompt off (llama-server) or --bust-prefix-cache")
+
+
+def _same_answer_conflicts(flags: FlagReader, model: LoadModel) -> Iterator[str]:
+    if len(model.stages) < 2 or model.stages[0].users != 1 or model.stages[0].start is not None:
+        yield "--same-answer compares stages: give --stages that begin with one request at a time, such as --stages 1,8"
+    if flags.number("temperature", float, 0):
+        yield "--same-answer needs temperature 0, which it sets: leave out --temperature"
+    if flags.switch("bust_prefix_cache") or flags.text("cache_prompt") == "on":
+        yield "--same-answer turns the prompt cache off: leave out --cache-prompt and --bust-prefix-cache"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.apis import APIS, CHAT, OFFERED
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.target import BACKENDS
+from llama_load.targets.servers import KINDS
 from llama_load.users.request_headers import Headers
 from llama_load.users.session import Dialogue
 from llama_load.wire.request import Timeouts
@@ -67,6 +68,10 @@ class RunOptions:
     endpoint: str
     max_tokens: int | None
     temperature: float | None
+    same_answer: bool  # prompts are sent alone and under load, to compare the answers
+    json_schema: Path | None
+    grammar: Path | None
+    structured_output_ratio: float  # share of the requests with either
     ignore_eos: bool
     cache_prompt: bool | None
     bust_prefix_cache: bool
@@ -118,6 +123,8 @@ def read_options(namespace: Any) -> RunOptions:
     text, lines, switch, number = flags.text, flags.lines, flags.switch, flags.number
     chosen, switched = flags.chosen, flags.switched
     tokenizer, run_dir, trace, junit = (text(name) for name in ("tokenizer", "run_dir", "trace", "junit"))
+    schema, grammar = text("json_schema"), text("grammar")
+    faults += _form_conflicts(flags, schema, grammar)
     given_seed = number("seed", int, -(2**63), most=2**63 - 1)
     seed = given_seed or 0
     load = read_load(flags, seed)
@@ -139,14 +146,18 @@ def read_options(namespace: Any) -> RunOptions:
         trace=Path(trace) if trace else None,
         speed=number("speed", float, 0, above=True) or 1.0,
         models=_models(text("model"), faults),
-        backend=chosen("backend", BACKENDS),
+        backend=chosen("backend", tuple(KINDS)),
         balance=chosen("balance", BALANCES) or ROUND_ROBIN,
         connection_reuse=switched("connection_reuse"),
         endpoint=_endpoint(text("endpoint"), faults),
         max_tokens=number("max_tokens", int, 1, most=MOST_TOKENS),
-        temperature=number("temperature", float, 0),
+        temperature=0.0 if switch("same_answer") else number("temperature", float, 0),
+        same_answer=switch("same_answer"),
+        json_schema=Path(schema) if schema else None,
+        grammar=Path(grammar) if grammar else None,
+        structured_output_ratio=1.0 if (ratio := number("structured_output_ratio", float, 0, most=1)) is None else ratio,
         ignore_eos=switch("ignore_eos"),
-        cache_prompt=switched("cache_prompt"),
+        cache_prompt=False if switch("same_answer") else switched("cache_prompt"),
         kv_pool=number("kv_pool", int, 1),
         bust_prefix_cache=switch("bust_prefix_cache"),
         extra_body=_extra_body(text("extra_body"), faults),
@@ -178,6 +189,15 @@ def read_options(namespace: Any) -> RunOptions:
     if faults:
         raise UsageError("\n".join(map(_short, dict.fromkeys(faults))))
     return options
+
+
+def _form_conflicts(flags: FlagReader, schema: str | None, grammar: str | None) -> Iterator[str]:
+    if schema and grammar:
+        yield "--json-schema and --grammar conflict: an answer can follow only one"
+    if not (schema or grammar) and flags.number("structured_output_ratio", float, 0, most=1) not in (None, 1.0):
+        yield "--structured-output-ratio needs --json-schema or --grammar"
+    if (schema or grammar) and flags.switch("ignore_eos"):
+        yield "--ignore-eos conflicts with --json-schema and --grammar: an answer that follows one must be able to end"
 
 
 def _short(fault: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.cells import cell_len
@@ -15,6 +15,7 @@ from llama_load.foreign_text import printable
 from llama_load.load.segments import LoadModel, Segment
 from llama_load.observed.server_description import ServerDescription
 from llama_load.options.options import RunOptions
+from llama_load.preflight.answer_form_file import read_answer_form
 from llama_load.preflight.calibration import client_rows, last_calibration
 from llama_load.preflight.checks import (
     Budget,
@@ -35,6 +36,7 @@ from llama_load.preflight.prompts import plan_prompts
 from llama_load.preflight.servers import beginning_of, budget_of, hosts_of, probe_targets, token_counter
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, last_with_label
 from llama_load.tables.text_width import padded, wrapped
+from llama_load.targets.answer_form import AnswerForm
 from llama_load.targets.balance import LEAST_IN_FLIGHT
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe
@@ -91,6 +93,7 @@ class Checked:
     beginning: Beginning | None
     manifest: Manifest  # with the rows of the preflight table
     local_servers: list[LocalServer]
+    form: AnswerForm | None
 
     def open(self) -> Prepared:
         """Open the run folder. UsageError: it cannot be written."""
@@ -99,7 +102,7 @@ class Checked:
             options=options,
             targets=self.targets,
             probes=self.probes,
-            body_options=options.body_options(),
+            body_options=replace(options.body_options(), form=self.form),
             plans=self.plans,
             model=load.model,
             segments=load.segments,
@@ -124,6 +127,7 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     if meter and shutil.which(meter[0]) is None:
         raise UsageError(f"--power-command: {meter[0]!r} is no program on this machine; check its name, or give its path")
     probes, targets = probe_targets(hosts, options)
+    form = read_answer_form(options, targets)
     local_servers = find_local_servers(targets)
     descriptions = [server.describe() for server in local_servers]
     shifts = all(server.context_shift for server in descriptions)
@@ -144,7 +148,7 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     folder = run_dir(options, manifest).parent
     if options.label is not None and (before := last_with_label(folder, options.label)) is not None:
         rows += change_rows(before[1], manifest)
-    return Checked(options, load, probes, targets, plans, beginning, manifest, local_servers)
+    return Checked(options, load, probes, targets, plans, beginning, manifest, local_servers, form)
 
 
 def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:

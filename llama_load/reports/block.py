@@ -12,6 +12,7 @@ from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED,
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
+from llama_load.reports.answer_section import answer_tables, table_section
 from llama_load.reports.check_lines import check_lines
 from llama_load.reports.failure_lines import end_lines
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, whole
@@ -100,6 +101,7 @@ def own_sections(results: Results) -> list[str]:
         for name, part in results.by_workload.items():
             lines.append(headline(f"Workload {name}", "-"))
             lines += _part(part)
+    lines += table_section(answer_tables(results))
     lines += _replicas(results)
     if len(results.by_model) > 1:
         lines.append(headline("Models", "-"))

@@ -37,6 +37,8 @@ def result_json(results: Results) -> dict[str, Any]:
             **_ours(results.total),
             "failures": [asdict(failure) for failure in results.failures],
             "answers": asdict(results.answers),
+            "answer_forms": [asdict(form) for form in results.forms],
+            "same_answers": _same_answers(results),
             "steady": steady_json(results),
             "ended_below": manifest.ended_below,
             "until": None if manifest.until is None else asdict(manifest.until),
@@ -58,6 +60,11 @@ def result_json(results: Results) -> dict[str, Any]:
             "by_host": _parts(results, results.by_host),
         }
     }
+
+
+def _same_answers(results: Results) -> dict[str, Any] | None:
+    same = results.same_answers
+    return None if same is None else asdict(same) | {"ratio": same.ratio}
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

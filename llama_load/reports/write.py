@@ -13,6 +13,7 @@ import msgspec
 
 from llama_load import foreign_text
 from llama_load.analysis.results import Results
+from llama_load.reports.answer_section import answer_tables
 from llama_load.reports.block import block
 from llama_load.reports.check_lines import check_table, preflight_table
 from llama_load.reports.failure_lines import failure_table
@@ -113,6 +114,7 @@ def _tables(results: Results, t: Translate) -> Iterator[Table | None]:
     yield check_table(results.verdict, results.thresholds, t)
     yield time_table(results.time_parts, t)
     yield telemetry_table(results, t)
+    yield from answer_tables(results)
     yield request_table(results.run.records.measured(), t)
     yield failure_table(results.failures, t)
     yield traffic_table(results.others, t)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-import random
-import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import lru_cache
 from typing import Protocol
-
-import gevent
 
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.dispatch.phases import Phase
 from llama_load.load.segments import Segment
-from llama_load.preflight.load_fits import USERS_AHEAD_S
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
+from llama_load.run.phase_plan import is_plain, planned_phases
+from llama_load.run.run_clock import RunClock, Task
 from llama_load.run_folder import StageRecord, UsersAsked
 from llama_load.units import NS_PER_S, s_to_ns
 
@@ -42,7 +38,7 @@ class PhaseListener(Protocol):
     def after_measuring(self, stages: Sequence[StageRecord]) -> None:
         """A measurement and all its requests have ended; `stages` are its stages, if the run has any."""
 
-    def phase_over(self) -> None:
+    def phase_ended(self) -> None:
         """The last request of a phase has ended: call `PhaseRunner.next_phase`."""
 
     def end(self, reason: str) -> None:
@@ -52,18 +48,19 @@ class PhaseListener(Protocol):
 class PhaseRunner:
     """Runs the phases one after the other and reports to its listener."""
 
-    def __init__(self, prepared: Prepared, dispatcher: Dispatcher, host: RunHost, listener: PhaseListener) -> None:
+    def __init__(self, prepared: Prepared, dispatcher: Dispatcher, host: RunHost, listener: PhaseListener, clock: RunClock) -> None:
         self._prepared = prepared
         self._dispatcher = dispatcher
         self._host = host
         self._listener = listener
-        self._steps = self._plan()
+        self._clock = clock
+        self._steps = planned_phases(prepared, host.users_asked)
         self._segment: Segment | None = None
         self._measured: tuple[Segment, Phase] | None = None  # what is being measured
         self._stopped_ns: int | None = None
         self._short_since_s: float | None = None  # since when a phase has lacked users
-        self._timer: gevent.Greenlet | None = None
-        self._ticker: gevent.Greenlet | None = None
+        self._timer: Task | None = None
+        self._ticker: Task | None = None
 
     def next_phase(self) -> None:
         """Record the end of the present phase, if any, and begin the next one."""
@@ -79,24 +76,24 @@ class PhaseRunner:
         if phase.warmup and phase.then is not None:
             self._measure(self._segment, phase, phase.then)
         elif phase.warmup:
-            self._dispatcher.begin(phase, self._listener.phase_over)
+            self._dispatcher.begin(phase, self._listener.phase_ended)
         else:
             self._measure(self._segment, phase, phase)
         if self._ticker is None:
-            self._ticker = gevent.spawn(self._tick)
+            self._ticker = self._clock.spawn(self._tick)
 
     def stopping(self) -> None:
         """The users are being stopped: the present stage ends now, although records still arrive."""
-        self._stopped_ns = self._stopped_ns or time.monotonic_ns()
+        self._stopped_ns = self._stopped_ns or self._clock.now_ns()
         manifest = self._prepared.writer.manifest
         if self._measured is not None and manifest.cut_mono_ns is None:
             manifest.cut_mono_ns = self._stopped_ns
 
     def close(self) -> None:
         """The run is over, perhaps before its last phase."""
-        for greenlet in (self._timer, self._ticker):
-            if greenlet is not None:
-                greenlet.kill(block=False)
+        for task in (self._timer, self._ticker):
+            if task is not None:
+                task.kill(block=False)
         self._record_end()
 
     @property
@@ -127,57 +124,6 @@ class PhaseRunner:
 
     # ------------------------------------------------------------------ phases
 
-    def _plan(self) -> Iterator[tuple[Segment, Phase]]:
-        warmup, model, weights = self._prepared.warmup, self._prepared.model, self._prepared.weights
-        if model.hands_over:
-            segment = self._prepared.segments[0]
-            limit = self._limit_of_locust
-            filling = Phase(total=self._prepared.filling, warmup=True, limit_at=limit, fills=True)
-            measured = Phase(total=segment.total, limit_at=limit, then=filling)
-            yield segment, Phase(total=warmup, warmup=True, limit_at=limit, then=measured)
-            return
-        for number, segment in enumerate(self._prepared.segments):
-            workload_of = None if segment.scheduled_s is None else drawn_by_weight(weights, model.seed + number)
-            if warmup:
-                yield (
-                    segment,
-                    Phase(
-                        total=warmup,
-                        warmup=True,
-                        limit_at=self._limit_of_warmup(segment),
-                        stage_of=segment.stage_of_warmup,
-                        workload_of=workload_of,
-                    ),
-                )
-            yield (
-                segment,
-                Phase(
-                    total=segment.total,
-                    scheduled_ns=None if segment.scheduled_s is None else (segment.scheduled_s * NS_PER_S).astype(int).tolist(),
-                    limit_at=self._limit_of_locust if self._is_plain else segment.limit_at,
-                    stage_of=segment.stage_of,
-                    workload_of=workload_of,
-                    drops=model.drops,
-                    repeats=model.same_prompts,
-                ),
-            )
-
-    @property
-    def _is_plain(self) -> bool:
-        """Whether the run is a closed loop with Locust's number of users: no stages, no schedule."""
-        return not self._prepared.model.stages and not self._prepared.is_open
-
-    def _limit_of_locust(self, _elapsed_s: float) -> int:
-        """Locust's target number of users. There can be more users than that after a lost worker has come back."""
-        return self._host.users_asked()
-
-    def _limit_of_warmup(self, segment: Segment) -> Callable[[float], int | None]:
-        """The limit of requests in flight during a warm-up. For a schedule: as many as it will soon have in flight."""
-        if self._is_plain:
-            return self._limit_of_locust
-        limit = None if segment.scheduled_s is None else segment.users_to_begin(USERS_AHEAD_S)
-        return lambda _: limit
-
     def _is_ready(self, segment: Segment) -> bool:
         if segment.scheduled_s is not None:
             return self._dispatcher.all_there
@@ -186,21 +132,24 @@ class PhaseRunner:
     def _measure(self, segment: Segment, phase: Phase, measured: Phase) -> None:
         """Begin a phase: the measurement, or a warm-up that hands its slots over to it."""
         self._listener.before_measuring()
-        with gevent.Timeout(READY_WITHIN_S, False):
-            while not self._is_ready(segment):
-                gevent.sleep(TICK_S)
-        begun_ns = time.monotonic_ns() + (0 if segment.scheduled_s is None else LEAD_NS)
+        begin_at_s = self._clock.now_s + READY_WITHIN_S
+        while not self._is_ready(segment) and self._clock.now_s < begin_at_s:
+            self._clock.sleep(TICK_S)
+        begun_ns = self._clock.now_ns() + (0 if segment.scheduled_s is None else LEAD_NS)
         self._measured = segment, measured
-        self._dispatcher.begin(phase, self._listener.phase_over, begun_ns)
+        self._dispatcher.begin(phase, self._listener.phase_ended, begun_ns)
         if segment.seconds is not None:
-            left_s = segment.seconds + (begun_ns - time.monotonic_ns()) / NS_PER_S
-            self._timer = gevent.spawn_later(max(0.0, left_s), self._time_over, phase)
+            self._timer = self._clock.spawn(self._end_by_time, phase, begun_ns + s_to_ns(segment.seconds))
+
+    def _end_by_time(self, phase: Phase, end_ns: int) -> None:
+        self._clock.sleep(max(0.0, (end_ns - self._clock.now_ns()) / NS_PER_S))
+        self._time_over(phase)
 
     def _time_over(self, phase: Phase) -> None:
         if self._prepared.model.stages:  # requests in flight are completed: they are part of the stage's throughput
             self._dispatcher.close_phase()
             return
-        manifest, now_ns = self._prepared.writer.manifest, time.monotonic_ns()
+        manifest, now_ns = self._prepared.writer.manifest, self._clock.now_ns()
         manifest.cut_mono_ns = now_ns
         if phase.scheduled_ns is not None:
             manifest.due = bisect_right(phase.scheduled_ns, now_ns - phase.begun_ns)
@@ -214,7 +163,7 @@ class PhaseRunner:
     def give_up_arrivals(self) -> None:
         """No user takes the remaining arrivals: if all were scheduled before now, end the run as its run time would."""
         phase = self._measured[1] if self._measured is not None else None
-        if phase is not None and phase.scheduled_ns and phase.begun_ns + phase.scheduled_ns[-1] < time.monotonic_ns():
+        if phase is not None and phase.scheduled_ns and phase.begun_ns + phase.scheduled_ns[-1] < self._clock.now_ns():
             self._time_over(phase)
 
     def _record_end(self) -> None:
@@ -222,7 +171,7 @@ class PhaseRunner:
         if self._measured is None:
             return
         (segment, phase), self._measured = self._measured, None
-        manifest, now_ns = self._prepared.writer.manifest, self._stopped_ns or time.monotonic_ns()
+        manifest, now_ns = self._prepared.writer.manifest, self._stopped_ns or self._clock.now_ns()
         manifest.dropped = sum(each.dropped.total() for each in self._dispatcher.measured)
         records = self._stage_records(segment)
         if records:
@@ -261,13 +210,13 @@ class PhaseRunner:
         return stages[segment.first_stage : segment.first_stage + len(segment.stages)]
 
     def _elapsed_s(self) -> float:
-        return (time.monotonic_ns() - self._dispatcher.phase.begun_ns) / NS_PER_S
+        return (self._clock.now_ns() - self._dispatcher.phase.begun_ns) / NS_PER_S
 
     # ------------------------------------------------------------------ regular checks
 
     def _tick(self) -> None:
         while True:
-            gevent.sleep(TICK_S)
+            self._clock.sleep(TICK_S)
             self._note_target_users()
             self._dispatcher.serve()  # arrivals whose time has come, and requests that a higher limit allows
             if self._measured is None:
@@ -280,11 +229,11 @@ class PhaseRunner:
 
     def _note_target_users(self) -> None:
         """Record a changed number of users in a plain closed loop: the web UI's Edit or a LoadTestShape sets it."""
-        if not self._is_plain:
+        if not is_plain(self._prepared):
             return
         manifest, users = self._prepared.writer.manifest, self._host.users_asked()
         if not manifest.users_asked or manifest.users_asked[-1].users != users:
-            manifest.users_asked.append(UsersAsked(time.monotonic_ns(), users))
+            manifest.users_asked.append(UsersAsked(self._clock.now_ns(), users))
         manifest.users = max(manifest.users, users) if self._dispatcher.measuring else users
 
     def _replace_missing_users(self) -> None:
@@ -292,7 +241,7 @@ class PhaseRunner:
         users that are just being started arrive in it."""
         needed = (self._segment.most_users or 0) if self._segment is not None else 0
         missing = needed - self._dispatcher.in_flight - self._dispatcher.waiting
-        now_s = time.monotonic()
+        now_s = self._clock.now_s
         if missing <= 0:
             self._short_since_s = None
         elif self._short_since_s is None:
@@ -308,16 +257,3 @@ def _unsent(segment: Segment, place: int, taken: int, offered_s: float) -> int:
     assert segment.stage_index is not None
     rest = slice(taken, None)
     return int(((segment.stage_index[rest] == place) & (segment.scheduled_s[rest] <= offered_s)).sum())
-
-
-def drawn_by_weight(weights: Mapping[str, float], seed: int) -> Callable[[int], str]:
-    """A function from arrival number to workload, drawn by the weights of the user classes; deterministic."""
-    names, shares = list(weights), list(weights.values())
-    if len(names) == 1:
-        return lambda _: names[0]
-
-    @lru_cache(1 << 16)
-    def drawn(number: int) -> str:
-        return random.Random(f"workload {seed} {number}").choices(names, shares)[0]
-
-    return drawn

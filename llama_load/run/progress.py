@@ -11,6 +11,8 @@ from typing import Any
 
 import gevent
 
+from llama_load.run.watcher import Watcher
+
 REFRESH_S = 0.25
 PLAIN_EVERY_S = 10.0
 
@@ -45,11 +47,15 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class Progress:
-    """Shows `Counts` on stderr until `close`."""
+class Progress(Watcher):
+    """Shows `Counts` on stderr."""
 
     def __init__(self, counts: Callable[[], Counts]) -> None:
         self._counts = counts
+        self._greenlet: gevent.Greenlet | None = None
+
+    def start(self) -> None:
+        """See `Watcher.start`."""
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
@@ -66,9 +72,10 @@ class Progress:
         else:
             self._greenlet = gevent.spawn(self._run_plain)
 
-    def close(self) -> None:
-        """Stop, and remove the live line."""
-        self._greenlet.kill()
+    def stop(self) -> None:
+        """See `Watcher.stop`; removes the live line."""
+        if self._greenlet is not None:
+            self._greenlet.kill()
 
     def _run_live(self, bar: Any) -> None:
         with bar:

@@ -24,6 +24,7 @@ from llama_load.users.beginning import Beginning
 from llama_load.users.session import SessionSettings
 from llama_load.wire.priority import SenderPriority
 from llama_load.wire.transport import Transport
+from llama_load.workloads.expect import schema_fault
 
 # Time limit for stopped users to write their last records.
 LAST_RECORDS_WITHIN_S = 2.0
@@ -60,6 +61,8 @@ class SenderRuntime:
             more_users=self._users.add,
             heard=heard,
         )
+        if (form := config.body_options.form) is not None and form.schema is not None:
+            schema_fault(form.schema, "{}")  # imports what checks answers, before there are any
         self._overdue = gevent.spawn(self._see_to_overdue)
         self._is_cut = False
         self._priority = SenderPriority()

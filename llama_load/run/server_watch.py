@@ -46,13 +46,10 @@ class ServerWatch:
         self._gone_s: dict[int, float] = {}  # since when, by the server's number
         self._gaps: list[str] = []
 
-    def watch(self, on_end: Callable[[], None]) -> None:
-        """Return when no server is left, after calling `on_end`; never if one of them cannot be watched."""
-        if not any(server.can_be_watched for server in self._servers):
-            return
-        while not self.look():
-            gevent.sleep(LOOK_EVERY_S)
-        on_end()
+    @property
+    def can_look(self) -> bool:
+        """Whether any server can be watched."""
+        return any(server.can_be_watched for server in self._servers)
 
     def look(self) -> bool:
         """Note which servers are gone and which are back; whether no server is left, and none came back in time."""

@@ -13,9 +13,10 @@ from gevent import subprocess
 
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.live_telemetry import LiveTelemetry
-from llama_load.run_folder import SAMPLES
+from llama_load.run.watcher import Watcher
+from llama_load.run_folder import SAMPLES, StageRecord
 from llama_load.serving.registry import Entry
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import Target
 from llama_load.telemetry.source import Endpoint, SamplerConfig
 from llama_load.wire.local_ports import is_here
 
@@ -23,7 +24,7 @@ from llama_load.wire.local_ports import is_here
 READY_WITHIN_S, SAMPLED_WITHIN_S, ENDED_WITHIN_S = 5.0, 1.5, 3.0
 
 
-class TelemetryRun:
+class TelemetryRun(Watcher):
     """The sampler's process. Whatever happens to it, the run goes on; it is started as soon as this is created. `live` has its
     newest samples."""
 
@@ -41,17 +42,21 @@ class TelemetryRun:
             )
             self._tell(msgspec.json.encode(config))
 
-    def wait_until_ready(self) -> None:
-        """Wait for the first samples; not for long."""
+    def start(self) -> None:
+        """Wait for the first samples."""
         self._hear(READY_WITHIN_S)
 
-    def sample(self) -> None:
-        """Sample now: a measurement begins or has ended. Waits until that is done; not for long."""
+    def before_measuring(self) -> None:
+        """Sample now."""
         self._tell(b"sample")
         self._hear(SAMPLED_WITHIN_S)
 
-    def close(self) -> None:
-        """End the sampler; its file is complete then. Can be called twice."""
+    def after_measuring(self, stages: Sequence[StageRecord]) -> None:
+        """Sample now."""
+        self.before_measuring()
+
+    def stop(self) -> None:
+        """End the sampler; its file is complete then."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -84,7 +89,7 @@ def sampler_config(prepared: Prepared) -> SamplerConfig:
         interval_s=options.interval_s,
         ports=sorted({target.address.port for target in targets if is_here(target.address)}),
         servers=[page for target in targets if target.has_counters for page in _pages(target, "/metrics")],
-        slots=[page for target in targets if target.backend == LLAMA_SERVER for page in _pages(target, "/slots")],
+        slots=[page for target in targets if (path := target.kind.slots_path) for page in _pages(target, path)],
         exporters=[Endpoint(name=url, url=url, headers=token) for url in options.scrape],
         gpu_memory_before=_memory_before([server.entry for server in prepared.local_servers if server.entry is not None]),
         power_command=list(options.power_command),

@@ -127,6 +127,7 @@ class Manifest:
     ramp: dict[str, Any] | None = None
     stages: list[StageRecord] = field(default_factory=list)  # empty: the run has no stages
     same_prompts: bool = False  # every stage sends the same prompts
+    same_answer: bool = False  # answers under load are compared with those to the same prompts alone
     hands_over: bool = False  # requests of the warm-up were in flight beside the measured ones (--hand-over)
     dropped: int = 0  # arrivals that were not sent because the limit was reached
     due: int = 0  # arrivals scheduled before the run time was over

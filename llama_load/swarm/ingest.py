@@ -43,13 +43,12 @@ MOST_LAGS = 4096
 
 
 class Row(NamedTuple):
-    """The fields of a record that the master reads: its worker, request, status, output tokens, and (TTFT, TPOT, E2EL)."""
+    """The fields of a record that the master reads: its worker, request, status and output tokens."""
 
     worker: str
     key: Key
     status: str
     output_tokens: int | None
-    latencies_ms: tuple[float | None, float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +241,11 @@ def _joined(pairs: Sequence[tuple[Delivery, pa.RecordBatch]]) -> pa.Table:
 
 def _rows(table: pa.Table, workers: Sequence[tuple[str, int]]) -> list[Row]:
     """See `Row`. `workers` are the names, and how many records of each follow one another."""
-    names = ("warmup", "prompt_index", "status", "output_tokens", "ttft_ms", "tpot_ms", "e2el_ms")
+    names = ("warmup", "prompt_index", "status", "output_tokens")
     columns = (table.column(name).to_pylist() for name in names)
     owners = [worker for worker, count in workers for _ in range(count)]
     return [
-        Row(worker, (warmup, index), status, tokens, (ttft_ms, tpot_ms, e2el_ms))
-        for worker, warmup, index, status, tokens, ttft_ms, tpot_ms, e2el_ms in zip(owners, *columns, strict=True)
+        Row(worker, (warmup, index), status, tokens) for worker, warmup, index, status, tokens in zip(owners, *columns, strict=True)
     ]
 
 

@@ -124,6 +124,4 @@ class LocalRun(LocustHost):
         """A record is final."""
         self._recorder.add(record)
         if record.status != CANCELLED:
-            latencies_ms = (record.ttft_ms, record.tpot_ms, record.e2el_ms)
-            self._controller.heard(record.status, record.output_tokens, latencies_ms, warmup=record.warmup)
             self._controller.add_record(record)

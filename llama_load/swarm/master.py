@@ -280,13 +280,13 @@ class MasterRun(LocustHost):
 
     def _ended(self, rows: Iterable[Row]) -> Iterator[tuple[str, Key]]:
         """The requests among them that are not cancelled, one by one: a worker may be lost whenever others have their turn."""
-        for worker, key, status, output_tokens, latencies_ms in rows:
+        for worker, key, status, output_tokens in rows:
             self._turns.take()
             self._workers[worker].started.discard(key)
             if status == CANCELLED:
                 self._controller.dispatcher.give_back(worker, [key])
             else:
-                self._controller.heard(status, output_tokens, latencies_ms, warmup=key[0])
+                self._controller.count(status, output_tokens)
                 yield worker, key
 
     def _refused(self, client_id: str, worker: _WorkerState, sentence: str) -> None:

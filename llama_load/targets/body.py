@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from llama_load.targets.answer_form import AnswerForm
+
 
 @dataclass(frozen=True, slots=True)
 class BodyOptions:
     """The flags that apply to every request. `max_tokens` overrides the prompt's value; None leaves a field out.
 
     `endpoint` names the API of --endpoint. `cache_prompt` is sent to llama-server only. `extra` is merged last and takes
-    precedence.
+    precedence. `form`: what answers are forced to be.
     """
 
     endpoint: str = "chat"
@@ -22,6 +24,7 @@ class BodyOptions:
     cache_prompt: bool | None = None
     stream: bool = True
     extra: Mapping[str, Any] = field(default_factory=dict)
+    form: AnswerForm | None = None
 
 
 # The servers' names for the maximum answer length.

@@ -12,6 +12,7 @@ from llama_load.foreign_text import printable
 from llama_load.metrics import latencies as metric
 from llama_load.observed.record import CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.answer_form import FREE, AnswerForm
 from llama_load.targets.apis import WITH_TEMPLATE
 from llama_load.targets.counts import Bounds, Counts
 from llama_load.targets.target import Target
@@ -19,6 +20,7 @@ from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.session import SessionSettings, Ticket
 from llama_load.wire.exchange import Exchange
 from llama_load.wire.stamps import ReadCounts
+from llama_load.workloads.expect import schema_fault
 from llama_load.workloads.prompt import Prompt
 
 # "stop", "length", "tool_calls" and similar.
@@ -47,6 +49,8 @@ class SentRequest:
     inputs: int | None = None  # number of texts to embed
     prefix_tokens: int | None = 0  # of the text that was put before the prompt; None: not counted
     choices: int = 1  # answers to the same prompt (`n`)
+    form: AnswerForm | None = None  # of the run
+    is_formed: bool = False  # whether this request has it
     sent_bytes: int | None = None  # of the body; None with images, whose tokens it does not bound
 
 
@@ -84,11 +88,13 @@ def make_record(
         turn=prompt.turn if prompt else None,
         max_tokens=sent.max_tokens,
         choices=sent.choices if sent.choices > 1 else None,
+        answer_form=None if sent.form is None else sent.form.kind if sent.is_formed else FREE,
         # how it ended
         status=CANCELLED if exchange.cancelled else OK if failure is None else failure[0],
         http_status=exchange.status,
         error=printable(_error_text(failure[1], exchange, sent, keeps_texts=settings.save_texts)) if failure else None,
         finish_reason=None if answer.finish_reason is None else printable(answer.finish_reason, MOST_REASON_CHARS),
+        valid_answer=_is_valid(sent, answer) if failure is None and not exchange.cancelled else None,
         answered_by=_answered_by(exchange),
         answered_model=None if answer.model is None else printable(answer.model, MOST_MODEL_CHARS),
         # when
@@ -112,7 +118,7 @@ def make_record(
             stamps.headers_ns,
             headers_alone=read.headers_alone,
             # A whole answer's headers arrive with it, and images are decoded before the request gets a slot.
-            held=ticket.target.holds_headers and answer.streams and not (prompt is not None and prompt.images),
+            held=ticket.target.kind.holds_headers and answer.streams and not (prompt is not None and prompt.images),
         ),
         connect_ms=metric.connect_ms(stamps.attempt_ns, opening.connected_ns),
         tls_ms=metric.tls_ms(opening.connected_ns, opening.secured_ns),
@@ -216,6 +222,12 @@ def _planned(sent: SentRequest, prompt: Prompt, target: Target) -> tuple[int | N
     if target.template_tokens is None or sent.endpoint not in WITH_TEMPLATE:
         return tokens, "plan"
     return tokens + target.template_tokens, "plan+template"
+
+
+def _is_valid(sent: SentRequest, answer: AnswerReader) -> bool | None:
+    """Whether the answer follows the JSON schema of the run; None without one."""
+    schema = None if sent.form is None else sent.form.schema
+    return None if schema is None else schema_fault(schema, answer.choices[0].text.strip()) is None
 
 
 def _bounds(sent: SentRequest, exchange: Exchange) -> Bounds:

@@ -251,7 +251,11 @@ class LlamaUser(HttpUser):
         results = api.results(content)
         max_tokens = turn.options.max_tokens or (planned.max_tokens if planned is not None else None)
         target = conversation.ticket.target
-        payload = api.build(content, target, turn.options, max_tokens, conversation.model)
+        form = turn.options.form
+        is_formed = form is not None and form.holds_for(conversation.ticket.lease.index)
+        payload = api.build(
+            content, target, turn.options if is_formed else replace(turn.options, form=None), max_tokens, conversation.model
+        )
         payload |= {**self._body_of(planned), **turn.fields}
         workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
@@ -272,6 +276,8 @@ class LlamaUser(HttpUser):
             max_tokens=asked_tokens(payload),
             prompt=planned,
             choices=asked_choices(payload),
+            form=form,
+            is_formed=is_formed,
             sent_bytes=api.prompt_bytes(payload, len(encoded), results),
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)

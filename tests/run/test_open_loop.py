@@ -96,6 +96,7 @@ def test_the_server_sees_one_poisson_process(simulate: Callable[..., Simulated],
     undisturbed(run, check, tmp_path)
 
 
+@pytest.mark.heavy
 def test_arrivals_of_three_workers_keep_the_schedule_from_the_first_on(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """60 a second, answers of half a second, and one user of Locust's: the server gets each request within 50 ms of its
     instant. (Users that Locust had to start first came 0.6 s late.) Answers hold 30 users; those beyond Locust's one
@@ -256,29 +257,20 @@ def in_flight(server: Simulated) -> int:
     return int(np.cumsum([step for _, step in sorted(steps)]).max())
 
 
-@pytest.mark.parametrize("on_limit", ["queue", "drop"])
-def test_what_comes_at_the_limit_is_queued_or_dropped(simulate: Callable[..., Simulated], run_locust: Run, on_limit: str) -> None:
+def test_what_comes_at_the_limit_is_dropped_and_turns_the_verdict(simulate: Callable[..., Simulated], run_locust: Run) -> None:
     """60 arrivals a second for two users of 60 ms each: half of them too many."""
     server = simulate("--first-token-ms", "50", "--interval-ms", "10")
-    flags = ["--request-rate", "60", "--num-prompts", "60", "--max-concurrency", "2", "--on-limit", on_limit, "--max-tokens", "2"]
+    flags = ["--request-rate", "60", "--num-prompts", "60", "--max-concurrency", "2", "--on-limit", "drop", "--max-tokens", "2"]
     done = run_locust(server.url, *flags, "--warmup", "0")
     assert done.code == 0, done.err
     assert in_flight(server) <= 2
-    summary = done.summary
     assert "Client-side Queueing" in done.out
     assert "Queue-inclusive End-to-end Latency" in done.out
     assert "Maximum request concurrency:             2" in done.out
-    if on_limit == "queue":
-        assert summary["completed"] == 60
-        assert summary["dropped"] == 0
-        assert summary["mean_client_queue_ms"] > 150  # at the end of 1 s they are 1 s behind
-        assert summary["mean_scheduled_e2el_ms"] == pytest.approx(summary["mean_e2el_ms"] + summary["mean_client_queue_ms"])
-    else:
-        assert summary["completed"] + summary["dropped"] == 60
-        assert 15 < summary["dropped"] < 45
-        assert summary["median_client_queue_ms"] < 50
-        (dropped,) = [check for check in summary["llama_load"]["verdict"]["checks"] if check["name"] == "dropped_ratio"]
-        assert not dropped["ok"]
+    assert done.summary["completed"] + done.summary["dropped"] == 60
+    assert done.summary["dropped"] > 0
+    (dropped,) = [check for check in done.summary["llama_load"]["verdict"]["checks"] if check["name"] == "dropped_ratio"]
+    assert not dropped["ok"]
 
 
 TWO_CLASSES = """

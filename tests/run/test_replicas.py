@@ -48,20 +48,19 @@ def test_imbalance() -> None:
     assert (imbalance([30, 10]), imbalance([7]), imbalance([5, 0]), imbalance([0, 0])) == (1.5, 1.0, 2.0, None)
 
 
-@pytest.mark.parametrize(("how", "even"), [("round-robin", True), ("least-in-flight", False)])
-def test_a_slow_replica(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated], how: str, even: bool) -> None:
-    """One answers in 0.1 s, the other in 0.9 s: taking turns gives each half, least in flight gives the fast one more."""
+def test_a_slow_replica_gets_less(run_locust: Callable[..., Finished], simulate: Callable[..., Simulated]) -> None:
+    """One answers in 0.1 s, the other in 0.9 s: least in flight gives the fast one more."""
     fast = simulate("--first-token-ms", "50", "--interval-ms", "5", "--tokens", "10")
     slow = simulate("--first-token-ms", "400", "--interval-ms", "50", "--tokens", "10")
     hosts = f"{fast.url}, {slow.url}"
-    arguments = ("--num-prompts", "24", "-u", "4", "--max-tokens", "10", "--balance", how)
+    arguments = ("--num-prompts", "24", "-u", "4", "--max-tokens", "10", "--balance", "least-in-flight")
     done = run_locust(hosts, *arguments, "--fail-if", "failed>0")
     assert done.code == 0, done.err
     ours = done.summary["llama_load"]
     requests = {url: ours["by_host"][url]["completed"] for url in (fast.url, slow.url)}
     assert sum(requests.values()) == 24
-    assert (requests[fast.url] == 12) if even else (requests[fast.url] >= 17)  # nine times as many, but for the first and last
-    assert (ours["request_imbalance"] == 1.0) == even
+    assert requests[fast.url] >= 17  # nine times as many, but for the first and last
+    assert ours["request_imbalance"] > 1.0
     assert ours["by_host"][slow.url]["median_ttft_ms"] > ours["by_host"][fast.url]["median_ttft_ms"]
     section = done.out.partition("Replicas")[2].partition("Verdict")[0]
     assert fast.url in section
@@ -70,6 +69,7 @@ def test_a_slow_replica(run_locust: Callable[..., Finished], simulate: Callable[
     assert max(map(len, done.report_lines)) <= 80
 
 
+@pytest.mark.heavy
 def test_workers_balance_like_one_client(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """Two workers with a user each: two servers never have more than one request each. (Workers that choose for themselves both
     begin at the first.)"""

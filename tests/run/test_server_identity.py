@@ -95,9 +95,9 @@ def test_a_server_that_went_away_or_hangs_holds_up_no_run(
     (tmp_path / "last.py").write_text(
         "from locust import events, task\nfrom llama_load import LlamaUser\n"
         "@events.test_stopping.add_listener\ndef stopping(environment, **_):\n"
-        "    from llama_load.run import controller as books\n"
+        "    from llama_load.run import server_facts\n"
         "    from llama_load.targets import probe\n"
-        "    books.IDENTITY_WITHIN_S = 0.5\n"
+        "    server_facts.IDENTITY_WITHIN_S = 0.5\n"
         f"    probe.Probe.get = lambda self, path, **kw: self.session.get('http://127.0.0.1:{deaf.getsockname()[1]}', timeout=60)\n"
         "class Asks(LlamaUser):\n    @task\n    def ask(self):\n        self.chat('x', max_tokens=2)\n"
     )

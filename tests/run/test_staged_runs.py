@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
-import subprocess
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +16,7 @@ from llama_load.bundled import bundled
 from llama_load.observed.records import Records
 from llama_load.serving.process import Running
 from llama_load.serving.simulated import read_log
-from tests.conftest import Finished, Simulated, environment, locust_command
+from tests.conftest import Finished, Simulated
 from tests.swarms import indices_of, swarm, wait_until
 
 Run = Callable[..., Finished]
@@ -132,34 +129,6 @@ def test_a_spike_from_a_shape_in_the_locustfile(simulate: Callable[..., Simulate
     assert "ended after it are left out of its latencies" in " ".join(done.out.split())
 
 
-def test_a_soak_that_was_answered_before_its_time_was_over_is_whole(simulate: Callable[..., Simulated], run_locust: Run) -> None:
-    """The last arrival comes before the last window's end, and nothing after it."""
-    flags = ("--stages", "soak:4.3/s:2s", "--arrival", "constant", "--warmup", "0", "--max-tokens", "2")
-    done = run_locust(simulate(*QUICK).url, *flags)
-    assert done.code == 0, done.err + done.out
-    stages = done.summary["llama_load"]["by_stage"].values()
-    assert sum(stage["completed"] + stage["crossing"] for stage in stages) == 8
-    assert all(stage["is_whole"] and stage["duration"] == pytest.approx(1 / 3) for stage in stages)
-
-
-@pytest.mark.heavy
-def test_stages_that_were_cut_are_not_whole(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
-    """Ctrl-C in the first stage or just before; what is in flight is waited for beyond the times at which others would
-    have ended."""
-    folder, server = tmp_path / "run", simulate(*QUICK)
-    command = locust_command(
-        server.url, folder, "--stages", "spike:2-4:2s", "--at-end", "wait", "--max-tokens", "1500", "--warmup", "0"
-    )
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
-    wait_until((folder / "run.json").exists)
-    time.sleep(1.5)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    manifest = json.loads((folder / "run.json").read_text())
-    assert process.returncode == 3
-    assert [stage["ended_mono_ns"] for stage in manifest["stages"]] == [None, None, None]
-
-
 @pytest.mark.heavy
 def test_users_in_a_long_wait_hold_up_no_stage(simulate: Callable[..., Simulated], run_locust: Run, tmp_path: Path) -> None:
     """Each of them sends one request and then waits for an hour: others come in their place."""
@@ -174,18 +143,6 @@ def test_users_in_a_long_wait_hold_up_no_stage(simulate: Callable[..., Simulated
 
 
 @pytest.mark.heavy
-def test_times_and_numbers_together_end_a_stage_by_what_comes_first(simulate: Callable[..., Simulated], run_locust: Run) -> None:
-    """The first stage has its four requests long before its 2 s are over, the second does not get through with its 400."""
-    done = run_locust(simulate(*QUICK).url, "--stages", "1:4,2", "-t", "2s", "--num-prompts", "400", "--max-tokens", "4")
-    assert done.code == 0, done.err + done.out
-    stages = done.summary["llama_load"]["by_stage"]
-    assert stages["1"]["completed"] == 4
-    assert [stage["is_timed"] for stage in done.manifest["stages"]] == [False, True]
-    assert stages["2"]["duration"] == pytest.approx(2)
-    assert stages["2"]["is_whole"]
-    assert not done.records.cancelled()
-
-
 def test_stages_in_a_swarm_are_as_exact(simulate: Callable[..., Simulated], tmp_path: Path) -> None:
     """One request at a time over three workers, then four, then a rate: never more in flight at the server, and hardly a pause."""
     server = simulate(*QUICK)

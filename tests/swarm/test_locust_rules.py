@@ -167,13 +167,10 @@ def test_a_number_of_users_below_one_is_refused(run_locust: Run, users: str) -> 
     assert f"-u must be a whole number of at least 1 and at most 1,000,000, got {users}" in done.err
 
 
-@pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["alone", "swarm"])
-def test_a_threshold_ends_a_run_that_goes_wrong(
-    simulate: Callable[..., Simulated], run_locust: Run, processes: tuple[str, ...]
-) -> None:
+def test_a_threshold_ends_a_run_that_goes_wrong(simulate: Callable[..., Simulated], run_locust: Run) -> None:
     """With exit code 1 and a report that names it. The warm-up does not count."""
     url = simulate("--interval-ms", "10", "--tokens", "5", "--fault", "status").url
-    arguments = (*processes, *(own_port() if processes else ()), "-u", "4", "-t", "60s", "--max-tokens", "5")
+    arguments = ("--processes", "2", *own_port(), "-u", "4", "-t", "60s", "--max-tokens", "5")
     done = run_locust(url, *arguments, "--abort-if", "failure_ratio>0.5", "--fail-if", "verdict!=VALID")
     assert done.code == 1, done.err
     assert "--abort-if failure_ratio>0.5: 1 after" in done.err

@@ -41,12 +41,12 @@ class Swarm:
         runner = SimpleNamespace(target_user_count=users, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
         prepared: Any = SimpleNamespace(
             options=SimpleNamespace(
-                bust_prefix_cache=False, warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0)
+                bust_prefix_cache=False, warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
             ),
             segments=[Segment(stages=(Stage(name="all"),), total=requests, seconds=None)],
             warmup=0, model=SimpleNamespace(seed=0, hands_over=False, drops=False, same_prompts=False, stages=()),
             targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, local_servers=[], ends_matter=False, beginning=None, run_time_s=None,
-            writer=SimpleNamespace(path=Path(), append_batch=lambda batch, **_: self.written.append(batch), manifest=SimpleNamespace(stages=[])),
+            probes=[], writer=SimpleNamespace(path=Path(), append_batch=lambda batch, **_: self.written.append(batch), manifest=SimpleNamespace(stages=[])),
         )  # fmt: skip
         self.run = MasterRun(SimpleNamespace(runner=runner, user_classes=[]), prepared, UserScaler(None))
         self.run._welcome("w")
@@ -87,7 +87,7 @@ def test_no_record_is_taken_in_before_its_workers_clock_is_known() -> None:
 def test_nothing_is_leased_to_a_worker_whose_clock_is_not_known() -> None:
     """In a closed loop, too: what it sends could not be put on record. What it wants comes with the answer that makes it known."""
     swarm = Swarm()
-    swarm.run._controller.phase_over()
+    swarm.run._controller.phase_ended()
     gevent.sleep(0.05)
     swarm.hear(messages.WANT, over=[], started=[], workload="sharegpt", count=1)
     swarm.pong(80, delivered=0, holds=[], wants={"sharegpt": 1})  # one late answer is not enough
@@ -221,7 +221,7 @@ def test_a_report_of_a_start_that_comes_after_the_record_is_forgotten() -> None:
     """Records have a connection of their own, and in a large swarm starts are reported together: the set of requests that are
     being sent would grow for as long as the run lasts."""
     swarm = Swarm()
-    swarm.run._controller.phase_over()
+    swarm.run._controller.phase_ended()
     swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 2})
     gevent.sleep(0.05)
     assert messages.LEASES in swarm.kinds()
@@ -240,7 +240,7 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
     200. (The numbers of all batches were kept: 3 MiB per worker and hour.)"""
     swarm = Swarm(requests=10_000, users=50)
     run, sizes = swarm.run, []
-    run._controller.phase_over()
+    run._controller.phase_ended()
     while not run._workers["w"].clock.is_known:
         swarm.pong(0.2, delivered=0, holds=[], wants={"sharegpt": 50})
     for index in range(600):

@@ -10,6 +10,7 @@ import msgspec
 
 from llama_load.errors import UsageError
 from llama_load.targets.answer import AnswerReader
+from llama_load.targets.answer_form import form_fields
 from llama_load.targets.apis.prompt_content import Content, Messages, conversation, in_one_text, prefixed
 from llama_load.targets.body import BodyOptions, is_text
 from llama_load.targets.unstreamed import JsonAnswer
@@ -111,7 +112,9 @@ class GeneratingApi(Api):
             body["temperature"] = options.temperature
         if options.ignore_eos:
             body["ignore_eos"] = True
-        return body | target.body_fields(options.cache_prompt) | {"stream": options.stream}
+        if options.form is not None:
+            body |= form_fields(options.form, self.name, target)
+        return body | target.kind.body_fields(options.cache_prompt) | {"stream": options.stream}
 
     def reader(self, results: int | None = None, *, streams: bool = True) -> AnswerReader:
         """See `Api.reader`."""
@@ -128,4 +131,4 @@ class OpenAiText(GeneratingApi):
     def fields(self, content: Content, options: BodyOptions, max_tokens: int | None, target: Target) -> dict[str, Any]:
         """See `Api.fields`."""
         body = super().fields(content, options, max_tokens, target)
-        return body | ({"stream_options": target.stream_options} if options.stream else {})
+        return body | ({"stream_options": dict(target.kind.stream_options)} if options.stream else {})

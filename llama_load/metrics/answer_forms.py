@@ -1,0 +1,52 @@
+"""Answers that are forced into a form (--json-schema, --grammar) beside free text: how many are valid, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.summary import output_counts
+from llama_load.observed.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class FormFigures:
+    """The successful requests of one form: how many; the share that follows the schema and the share that was cut off by its
+    length, 0 to 1; mean output tokens; medians in ms. None: not measured."""
+
+    form: str
+    requests: int
+    valid_ratio: float | None
+    cut_ratio: float
+    mean_output_tokens: float | None
+    median_ttft_ms: float | None
+    median_tpot_ms: float | None
+
+
+def answer_forms(measured: Records) -> list[FormFigures]:
+    """The figures of each form; empty where the run forces no answers into one."""
+    ok = measured.ok()
+    return [_figures(form, ok.where(ok.equals("answer_form", form))) for form in sorted(ok.values_of("answer_form"))]
+
+
+def _figures(form: str, ok: Records) -> FormFigures:
+    is_checked = ok.has("valid_answer")
+    return FormFigures(
+        form=form,
+        requests=len(ok),
+        valid_ratio=float(ok.equals("valid_answer", True)[is_checked].mean()) if is_checked.any() else None,
+        cut_ratio=float(ok.equals("finish_reason", "length").mean()),
+        mean_output_tokens=_mean(output_counts(ok)),
+        median_ttft_ms=_median(ok.numbers("ttft_ms")),
+        median_tpot_ms=_median(ok.numbers("tpot_ms")),
+    )
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    return None if np.isnan(values).all() else float(np.nanmean(values))
+
+
+def _median(values: NDArray[np.float64]) -> float | None:
+    return None if np.isnan(values).all() else float(np.nanmedian(values))

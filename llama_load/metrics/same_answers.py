@@ -1,0 +1,76 @@
+"""--same-answer: whether prompts get the same answer under load as alone, at temperature 0.
+
+The first stage sends each prompt alone, later stages send the same prompts under load. Sums of floating-point numbers depend on
+what is computed in one batch, so a few answers may differ on a sound server; races and mixed-up caches make many differ, or whole
+answers instead of single words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from llama_load.observed.records import Records
+
+MOST_EXAMPLES = 5
+_SHOWN_CHARS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingAnswer:
+    """A prompt whose answer under load differs: the requests' ids, the characters of both answers; with --save-texts the place of
+    the first difference (in characters) and both answers from there."""
+
+    alone_id: str
+    loaded_id: str
+    stage: int
+    alone_chars: int
+    loaded_chars: int
+    place: int | None = None
+    alone_text: str | None = None
+    loaded_text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SameAnswers:
+    """How many answers under load were compared with the answer to the same prompt alone, how many differ, and examples.
+
+    `unstable`: prompts that were sent several times alone and got different answers even so.
+    """
+
+    compared: int
+    differing: int
+    unstable: int
+    examples: list[DifferingAnswer]
+
+    @property
+    def ratio(self) -> float | None:
+        """Differing / compared, 0 to 1; None if nothing could be compared."""
+        return self.differing / self.compared if self.compared else None
+
+
+def same_answers(measured: Records) -> SameAnswers:
+    """Compare the answers of all later stages with those of the first (number 0). Failed requests are left out."""
+    ok = measured.ok()
+    names = ("prompt_sha256", "output_sha256", "stage", "request_id", "output_chars", "output_text")
+    rows = ok.select(names).to_pylist()
+    alone: dict[str, dict[str, Any]] = {}
+    unstable = set()
+    for row in rows:
+        if row["stage"] == 0:
+            first = alone.setdefault(row["prompt_sha256"], row)
+            if first["output_sha256"] != row["output_sha256"]:
+                unstable.add(row["prompt_sha256"])
+    pairs = [(alone[row["prompt_sha256"]], row) for row in rows if row["stage"] != 0 and row["prompt_sha256"] in alone]
+    differing = [(before, row) for before, row in pairs if before["output_sha256"] != row["output_sha256"]]
+    return SameAnswers(len(pairs), len(differing), len(unstable), [_example(*pair) for pair in differing[:MOST_EXAMPLES]])
+
+
+def _example(alone: dict[str, Any], loaded: dict[str, Any]) -> DifferingAnswer:
+    about = (alone["request_id"], loaded["request_id"], loaded["stage"], alone["output_chars"], loaded["output_chars"])
+    one, other = alone["output_text"], loaded["output_text"]
+    if one is None or other is None:
+        return DifferingAnswer(*about)
+    pairs = enumerate(zip(one, other, strict=False))
+    place = next((number for number, (mine, its) in pairs if mine != its), min(len(one), len(other)))
+    return DifferingAnswer(*about, place, one[place : place + _SHOWN_CHARS], other[place : place + _SHOWN_CHARS])

@@ -1,0 +1,84 @@
+"""What the answers were like: forced into a form, or the same alone and under load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from llama_load.analysis.results import Results
+from llama_load.metrics.answer_forms import FormFigures
+from llama_load.metrics.same_answers import DifferingAnswer, SameAnswers
+from llama_load.reports.layout import TEXT_WIDTH, headline
+from llama_load.tables import Cell, Row, Table, columns, figure, text_lines
+from llama_load.tables.text_width import wrapped
+from llama_load.targets.answer_form import FREE
+from llama_load.units import quantity
+
+_NOTE = (
+    "tokens are means of an answer, TTFT and TPOT medians; both forms are computed beside each other, so what a form costs all "
+    "requests shows in a comparison of two runs"
+)
+
+
+def answer_tables(results: Results) -> Iterator[Table]:
+    """A table for each flag that asks for one."""
+    if results.forms:
+        yield _forms(results.forms)
+    if results.same_answers is not None:
+        yield _same(results.same_answers)
+
+
+def table_section(tables: Iterable[Table]) -> Iterator[str]:
+    """The tables as sections of the block."""
+    for table in tables:
+        yield headline(table.title, "-")
+        yield from text_lines(table, TEXT_WIDTH)
+        for note in table.notes:
+            yield from wrapped(f"({note})", TEXT_WIDTH, indent="  ")
+
+
+def _forms(forms: list[FormFigures]) -> Table:
+    heads = columns("form", "requests", "valid", "cut off", "tokens", "TTFT (ms)", "TPOT (ms)")
+    free = next((form for form in forms if form.form == FREE), None)
+    rows: list[Row] = [
+        [
+            form.form,
+            str(form.requests),
+            _share(form.valid_ratio),
+            _share(form.cut_ratio),
+            figure(form.mean_output_tokens, 1),
+            _against(form.median_ttft_ms, None if free is None or free is form else free.median_ttft_ms),
+            _against(form.median_tpot_ms, None if free is None or free is form else free.median_tpot_ms),
+        ]
+        for form in forms
+    ]
+    return Table("Forms of Answers", heads, rows, [_NOTE] if len(forms) > 1 else [])
+
+
+def _share(value: float | None) -> Cell:
+    return Cell("n/a" if value is None else f"{value:.1%}", value)
+
+
+def _against(value: float | None, free: float | None) -> Cell:
+    """A latency, and how many times that of free text it is."""
+    shown = figure(value)
+    return shown if value is None or not free else Cell(f"{shown.text} (x{value / free:.2f})", value)
+
+
+def _same(same: SameAnswers) -> Table:
+    rows: list[Row] = [
+        ["compared with the answer alone", str(same.compared)],
+        ["different", Cell(str(same.differing) if same.ratio is None else f"{same.differing} ({same.ratio:.1%})", same.differing)],
+    ]
+    notes = [_example(example) for example in same.examples]
+    if same.unstable:
+        unstable = f"{quantity(same.unstable, 'prompt')} got different answers alone, too: this server is not repeatable"
+        notes.insert(0, unstable)
+    return Table("Same Answers under Load", columns("answers", ""), rows, notes)
+
+
+def _example(example: DifferingAnswer) -> str:
+    ids = f"requests {example.alone_id[:8]} and {example.loaded_id[:8]}"
+    if example.place is None:
+        chars = f"{example.alone_chars} and {example.loaded_chars} characters"
+        return f"{ids}: {chars}; --save-texts shows the texts"
+    return f"{ids}: from character {example.place} {example.alone_text!r} alone, {example.loaded_text!r} under load"

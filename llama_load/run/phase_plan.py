@@ -1,0 +1,82 @@
+"""The phases of a run in their order: a warm-up and a measurement per segment."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+
+from llama_load.dispatch.phases import Phase
+from llama_load.load.segments import Segment
+from llama_load.preflight.load_fits import USERS_AHEAD_S
+from llama_load.preflight.prepare import Prepared
+from llama_load.units import NS_PER_S
+
+
+def is_plain(prepared: Prepared) -> bool:
+    """Whether the run is a closed loop with Locust's number of users: no stages, no schedule."""
+    return not prepared.model.stages and not prepared.is_open
+
+
+def planned_phases(prepared: Prepared, users_asked: Callable[[], int]) -> Iterator[tuple[Segment, Phase]]:
+    """Each phase with its segment. `users_asked` is Locust's target number of users, which limits a plain closed loop: there can be
+    more users than that after a lost worker has come back."""
+
+    def limit_of_locust(_elapsed_s: float) -> int:
+        return users_asked()
+
+    if prepared.model.hands_over:
+        yield prepared.segments[0], _handing_over(prepared, limit_of_locust)
+        return
+    for number, segment in enumerate(prepared.segments):
+        drawn = None if segment.scheduled_s is None else drawn_by_weight(prepared.weights, prepared.model.seed + number)
+        if prepared.warmup:
+            limit_of_warmup = limit_of_locust if is_plain(prepared) else _limit_of_warmup(segment)
+            yield (
+                segment,
+                Phase(
+                    total=prepared.warmup,
+                    warmup=True,
+                    limit_at=limit_of_warmup,
+                    stage_of=segment.stage_of_warmup,
+                    workload_of=drawn,
+                ),
+            )
+        yield (
+            segment,
+            Phase(
+                total=segment.total,
+                scheduled_ns=None if segment.scheduled_s is None else (segment.scheduled_s * NS_PER_S).astype(int).tolist(),
+                limit_at=limit_of_locust if is_plain(prepared) else segment.limit_at,
+                stage_of=segment.stage_of,
+                workload_of=drawn,
+                drops=prepared.model.drops,
+                repeats=prepared.model.same_prompts,
+            ),
+        )
+
+
+def _handing_over(prepared: Prepared, limit_at: Callable[[float], int]) -> Phase:
+    """A warm-up whose slots go over to the measurement one by one, and from there to requests that keep up the load."""
+    filling = Phase(total=prepared.filling, warmup=True, limit_at=limit_at, fills=True)
+    measured = Phase(total=prepared.segments[0].total, limit_at=limit_at, then=filling)
+    return Phase(total=prepared.warmup, warmup=True, limit_at=limit_at, then=measured)
+
+
+def _limit_of_warmup(segment: Segment) -> Callable[[float], int | None]:
+    """The limit of requests in flight during a warm-up. For a schedule: as many as it will soon have in flight."""
+    limit = None if segment.scheduled_s is None else segment.users_to_begin(USERS_AHEAD_S)
+    return lambda _elapsed_s: limit
+
+
+def drawn_by_weight(weights: Mapping[str, float], seed: int) -> Callable[[int], str]:
+    """A function from arrival number to workload, drawn by the weights of the user classes; deterministic."""
+    names, shares = list(weights), list(weights.values())
+    if len(names) == 1:
+        return lambda _: names[0]
+
+    @lru_cache(1 << 16)
+    def drawn(number: int) -> str:
+        return random.Random(f"workload {seed} {number}").choices(names, shares)[0]
+
+    return drawn

@@ -1,0 +1,81 @@
+"""What the servers of a run count while it is measured, and what has changed on them since before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+
+import gevent
+
+from llama_load.observed.server_counters import ServerCounters
+from llama_load.observed.server_description import NO_ANSWER
+from llama_load.run.server_identity import changes_since
+from llama_load.run.watcher import Watcher
+from llama_load.run_folder import Manifest, RunWriter, StageRecord
+from llama_load.targets.counters import read_counters
+from llama_load.targets.probe import Probe
+from llama_load.targets.target import Target
+from llama_load.wire.tls import TlsOptions
+
+# How long servers may take to report their counters between two measurements.
+COUNTERS_WITHIN_S = 6.0
+# Time limit for probing the servers again at the end.
+IDENTITY_WITHIN_S = 5.0
+
+
+class CountersWatcher(Watcher):
+    """What the servers counted while requests were measured: of a stage, and of all measurements together. `read` gives the
+    counters of all servers since their start, added up; None where one of them reports none."""
+
+    def __init__(self, manifest: Manifest, read: Callable[[], ServerCounters | None]) -> None:
+        self._manifest = manifest
+        self._read = read
+        self._before: ServerCounters | None = None
+        self._is_first = True
+
+    def before_measuring(self) -> None:
+        """See `Watcher.before_measuring`."""
+        self._before = self._read()
+
+    def after_measuring(self, stages: Sequence[StageRecord]) -> None:
+        """See `Watcher.after_measuring`. Noted at once: the manifest is written after each stage."""
+        manifest, before = self._manifest, self._before
+        after = None if before is None else self._read()
+        part = None if before is None or after is None else after.since(before)
+        if after is not None and part is None:
+            manifest.server_changes.append("restarted while requests were measured: its counters were reset")
+        if len(stages) == 1:
+            stages[0].counters = part
+        if self._is_first:
+            self._is_first, manifest.counters = False, part
+        else:
+            manifest.counters = None if part is None or manifest.counters is None else manifest.counters.plus(part)
+
+
+def counters_of(targets: Sequence[Target], tls: TlsOptions) -> ServerCounters | None:
+    """The sum of the servers' counters; None unless every server has reported them."""
+    if not all(target.has_counters for target in targets):
+        return None
+    jobs = [gevent.spawn(read_counters, target, tls) for target in targets]
+    gevent.joinall(jobs, timeout=COUNTERS_WITHIN_S)
+    gevent.killall(jobs, block=False)
+    known = [job.value for job in jobs if isinstance(job.value, ServerCounters)]
+    return reduce(ServerCounters.plus, known) if len(known) == len(jobs) else None
+
+
+class IdentityWatcher(Watcher):
+    """What has changed on the servers: each is asked at the end of the run what it was asked before it."""
+
+    def __init__(self, probes: Sequence[Probe], targets: Sequence[Target]) -> None:
+        self._probes = probes
+        self._targets = targets
+
+    def facts(self, writer: RunWriter) -> None:
+        """See `Watcher.facts`."""
+        jobs = [gevent.spawn(partial(changes_since, *pair)) for pair in zip(self._probes, self._targets, strict=True)]
+        gevent.joinall(jobs, timeout=IDENTITY_WITHIN_S)
+        gevent.killall(jobs, block=False)
+        for target, job in zip(self._targets, jobs, strict=True):
+            changes = job.value if isinstance(job.value, list) else [NO_ANSWER]
+            name = f"{target.address.url}: " if len(self._targets) > 1 else ""
+            writer.manifest.server_changes += [f"{name}{change}" for change in changes]

@@ -1,0 +1,100 @@
+"""What follows a run besides its phases: each watcher has a start, a stop, and facts for the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from llama_load.dispatch.dispatcher import Dispatcher
+from llama_load.live import LiveFigures
+from llama_load.observed.record import RequestRecord
+from llama_load.run.run_clock import RunClock, Task
+from llama_load.run_folder import RunWriter, StageRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RunUnderWay(Protocol):
+    """A run as its watchers see it: they may end it."""
+
+    clock: RunClock
+    dispatcher: Dispatcher
+    live: LiveFigures
+
+    @property
+    def end_reason(self) -> str | None:
+        """Why the run is over; None while it is not."""
+
+    @property
+    def records(self) -> int:
+        """How many records have arrived."""
+
+    @property
+    def phase(self) -> str:
+        """The present phase in a few words."""
+
+    def end(self, reason: str) -> None:
+        """End the run. Only the first reason counts."""
+
+    def abort(self, sentence: str) -> None:
+        """End the run because it cannot work, with this sentence."""
+
+    def end_early(self) -> None:
+        """Enough is known: end the measurement as its time would."""
+
+    def give_up_arrivals(self) -> None:
+        """No user takes the remaining arrivals: end the run if all of them were scheduled before now."""
+
+
+class Watcher:
+    """Follows a run. Does nothing by itself: subclasses override what concerns them."""
+
+    def start(self) -> None:
+        """The first phase comes next. May wait, not for long."""
+
+    def before_measuring(self) -> None:
+        """A measurement comes next. May wait, not for long."""
+
+    def after_measuring(self, stages: Sequence[StageRecord]) -> None:
+        """A measurement and all its requests have ended; `stages` are its stages, if the run has any."""
+
+    def add_record(self, record: RequestRecord) -> None:
+        """A request of this process has ended. Must not wait."""
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Records of a worker are on disk. Must not wait."""
+
+    def stop(self) -> None:
+        """All records have arrived. Called once."""
+
+    def facts(self, writer: RunWriter) -> None:
+        """After `stop`: write into the manifest what this watcher knows."""
+
+
+class LoopWatcher(Watcher):
+    """Looks at the run every `every_s` seconds until it ends."""
+
+    every_s = 1.0
+
+    def __init__(self, run: RunUnderWay) -> None:
+        self.run = run
+        self._task: Task | None = None
+
+    def look(self) -> None:
+        """Look at the run, and end it if need be."""
+
+    def start(self) -> None:
+        """See `Watcher.start`."""
+        self._task = self.run.clock.spawn(self._watch)
+
+    def stop(self) -> None:
+        """See `Watcher.stop`."""
+        if self._task is not None:
+            self._task.kill(block=False)
+
+    def _watch(self) -> None:
+        while self.run.end_reason is None:
+            self.run.clock.sleep(self.every_s)
+            if self.run.end_reason is None:
+                self.look()

@@ -1,0 +1,39 @@
+"""The watchers of a run, by its options."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from llama_load.preflight.prepare import Prepared
+from llama_load.run.end_watchers import AbortWatcher, EndBelowWatcher, IdleWatcher, ServersWatcher, UntilWatcher
+from llama_load.run.goodput_watch import goodput_watch
+from llama_load.run.host import RunHost
+from llama_load.run.live_sampler import LiveSampler
+from llama_load.run.server_facts import CountersWatcher, IdentityWatcher, counters_of
+from llama_load.run.server_watch import ServerWatch
+from llama_load.run.telemetry_process import TelemetryRun
+from llama_load.run.until_watch import until_watch
+from llama_load.run.watcher import RunUnderWay, Watcher
+
+
+def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Watcher]:
+    """In the order of their starts: the sampler of telemetry first, because it needs a while."""
+    options, targets = prepared.options, prepared.targets
+    servers = ServerWatch(prepared.local_servers, options.server_grace_s)
+    telemetry = TelemetryRun(prepared)
+    first = prepared.segments[0].scheduled_s
+    watchers: list[Watcher] = [
+        telemetry,
+        CountersWatcher(prepared.writer.manifest, partial(counters_of, targets, options.tls)),
+        IdleWatcher(run, host.sending, prepared.run_time_s, 0.0 if first is None else float(first[0])),
+        LiveSampler(run, host, [target.address.url for target in targets], telemetry.live),
+        ServersWatcher(run, servers),
+        IdentityWatcher(prepared.probes, targets),
+    ]
+    if options.goals.abort_if:
+        watchers.append(AbortWatcher(run, options.goals.abort_if))
+    if (figure := until_watch(prepared)) is not None:
+        watchers.append(UntilWatcher(run, figure))
+    if (goodput := goodput_watch(prepared)) is not None:
+        watchers.append(EndBelowWatcher(run, goodput))
+    return watchers

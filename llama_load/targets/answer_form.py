@@ -1,0 +1,45 @@
+"""What an answer is forced to be, by a JSON schema or a grammar, and how servers want to get it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from llama_load.errors import UsageError
+
+if TYPE_CHECKING:
+    from llama_load.targets.target import Target
+
+JSON_SCHEMA, GRAMMAR, FREE = "json_schema", "grammar", "free"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """A JSON schema (as JSON text) or a grammar for a share of the requests (1: all); the others are free text."""
+
+    kind: str
+    text: str
+    share: float = 1.0
+
+    def holds_for(self, index: int) -> bool:
+        """Whether the request with this index has it. Evenly spread: with a share of 0.5 every second request."""
+        return int((index + 1) * self.share) > int(index * self.share)
+
+    @property
+    def schema(self) -> str | None:
+        """The JSON schema, if it is one."""
+        return self.text if self.kind == JSON_SCHEMA else None
+
+
+def form_fields(form: AnswerForm, api: str, target: Target) -> dict[str, Any]:
+    """The fields of a body. UsageError: this API or this server has none."""
+    if form.kind == JSON_SCHEMA:
+        fields = target.kind.schema_fields(api, msgspec.json.decode(form.text))
+    else:
+        fields = target.kind.grammar_fields(api, form.text, target.facts.build)
+    if fields is None:
+        flag = f"--{form.kind.replace('_', '-')}"
+        raise UsageError(f"{flag} is not supported for {target.backend} with --endpoint {api}: see docs/workloads.md")
+    return fields

@@ -1,0 +1,81 @@
+"""Answers forced into a form, and the same answers alone and under load, on the real llama-server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llama_load.serving.process import Running
+from tests.conftest import REPOSITORY, Finished
+
+Run = Callable[..., Finished]
+SCHEMA = REPOSITORY / "tests" / "data" / "person_schema.json"
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions", "completion"])
+def test_half_of_the_answers_follow_a_schema(llama_server: Running, run_locust: Run, endpoint: str) -> None:
+    """The server forces every second answer; its own text is no JSON. All is checked, and only forced ones count as valid."""
+    arguments = ("-u", "2", "--num-prompts", "8", "--json-schema", str(SCHEMA), "--structured-output-ratio", "0.5")
+    done = run_locust(llama_server.url, *arguments, "--max-tokens", "200", "--endpoint", endpoint, "--save-texts")
+    assert done.code == 0, done.err
+    rows = done.records.measured().table.to_pylist()
+    forms = {row["prompt_index"]: row["answer_form"] for row in rows}
+    assert [forms[index] for index in range(8)] == ["free", "json_schema"] * 4
+    for row in rows:
+        is_person = row["answer_form"] == "json_schema" and row["finish_reason"] in ("stop", "eos")
+        assert row["valid_answer"] == is_person, row["output_text"]
+        if is_person:
+            assert set(json.loads(row["output_text"])) == {"name", "age"}
+    schema = next(form for form in done.summary["llama_load"]["answer_forms"] if form["form"] == "json_schema")
+    assert schema["requests"] == 4
+    assert done.summary["valid_answer_ratio"] == schema["valid_ratio"] > 0
+    assert "Forms of Answers" in done.out
+
+
+def test_a_grammar_in_a_swarm(llama_server: Running, run_locust: Run, tmp_path: Path) -> None:
+    """Workers have no file: the grammar comes from the master."""
+    file = tmp_path / "yes.gbnf"
+    file.write_text('root ::= "yes" | "no"')
+    arguments = ("-u", "2", "--num-prompts", "6", "--grammar", str(file), "--save-texts", "--processes", "2")
+    done = run_locust(llama_server.url, *arguments)
+    assert {row["output_text"] for row in done.records.table.to_pylist()} <= {"yes", "no"}, done.err
+    assert done.summary["valid_answer_ratio"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "sentence"),
+    [
+        ('{"type": "objekt"}', ["--json-schema", "FILE"], "has no valid JSON schema: at type"),
+        ("", ["--grammar", "FILE"], "is empty"),
+        ("{}", ["--json-schema", "FILE", "--grammar", "FILE"], "can follow only one"),
+        ("{}", ["--json-schema", "FILE", "--ignore-eos"], "must be able to end"),
+        ("{}", ["--structured-output-ratio", "0.5"], "needs --json-schema or --grammar"),
+        ("{}", ["--json-schema", "FILE", "--endpoint", "messages"], "not supported for llama-server with --endpoint messages"),
+        ("{}", ["--json-schema", "nowhere.json"], "there is no file at nowhere.json"),
+        ("{}", ["--same-answer"], "such as --stages 1,8"),
+        ("{}", ["--same-answer", "--stages", "2,8"], "such as --stages 1,8"),
+        ("{}", ["--same-answer", "--stages", "1,8", "--temperature", "0.5"], "needs temperature 0"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(
+    llama_server: Running, run_locust: Run, tmp_path: Path, text: str, arguments: list[str], sentence: str
+) -> None:
+    file = tmp_path / "form"
+    file.write_text(text)
+    done = run_locust(llama_server.url, "--num-prompts", "2", *(str(file) if word == "FILE" else word for word in arguments))
+    assert done.code == 2
+    assert sentence in done.err
+
+
+def test_a_server_of_equal_answers_alone_and_under_load(llama_server: Running, run_locust: Run) -> None:
+    arguments = ("--stages", "1:6,4:6", "--same-answer", "--max-tokens", "12")
+    done = run_locust(llama_server.url, *arguments)
+    same: dict[str, Any] = done.summary["llama_load"]["same_answers"]
+    assert same["compared"] == 6, done.err + done.out
+    assert same["unstable"] == 0
+    assert same["differing"] == len(same["examples"])
+    assert "Same Answers under Load" in done.out
