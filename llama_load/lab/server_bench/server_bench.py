@@ -130,7 +130,9 @@ def _questions(bench: Bench, folder: Path) -> int:
 def _mmlu() -> list[str]:
     try:
         import datasets
-
+    except ImportError:
+        raise UsageError("--prompt_source mmlu needs the package datasets: pip install datasets") from None
+    try:
         return [str(text) for text in datasets.load_dataset("cais/mmlu", "all", split="test")["question"]]
     except Exception as error:  # whatever a download may raise
         raise UsageError(
