@@ -21,6 +21,7 @@ from llama_load.cli.files_command import add_files
 from llama_load.cli.parser import Parser
 from llama_load.cli.search_command import add_search
 from llama_load.cli.serve_command import add_serve, split_server_flags
+from llama_load.cli.server_bench_command import add_server_bench
 from llama_load.cli.share_command import add_share
 from llama_load.cli.sweep_command import add_sweep
 from llama_load.cli.telemetry_command import add_telemetry
@@ -172,6 +173,7 @@ def command_parser() -> Parser:
     add_search(commands)
     add_sweep(commands)
     add_tune(commands)
+    add_server_bench(commands)
     add_datasets(commands)
     add_files(commands)
     return parser

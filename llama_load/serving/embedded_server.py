@@ -28,7 +28,7 @@ def main() -> None:
     try:
         import xllamacpp
     except ImportError:
-        sys.exit("the embedded llama-server needs the extra 'demo': pip install 'llama-load[demo]'")
+        sys.exit("the embedded llama-server needs the extra 'demo': pip install xllamacpp gguf tokenizers")
     wanted = json.loads(sys.argv[1])
     params = xllamacpp.CommonParams()
     params.verbosity = LOG_LEVEL

@@ -91,7 +91,7 @@ def make_model(model: Path, tokenizer_file: Path, size: ModelSize, corpus: Path)
         import numpy as np
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError as error:
-        raise UsageError(f"making a model needs the extra 'demo' ({error}): pip install 'llama-load[demo]'") from None
+        raise UsageError(f"making a model needs the extra 'demo' ({error}): pip install xllamacpp gguf tokenizers") from None
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)

@@ -44,7 +44,7 @@ def make_projector(path: Path, text_dim: int, *, dynamic: bool = True, seed: int
         import gguf
         import numpy as np
     except ImportError as error:
-        raise UsageError(f"making a projector needs the extra 'demo' ({error}): pip install 'llama-load[demo]'") from None
+        raise UsageError(f"making a projector needs the extra 'demo' ({error}): pip install xllamacpp gguf tokenizers") from None
 
     rng = np.random.default_rng(seed)
     writer = gguf.GGUFWriter(str(path), "clip")

@@ -56,18 +56,23 @@ class Synthetic:
     """Random words: prompts of `input_len` tokens (default 1024), answers of `output_len` (default 128). Counts include the special
     tokens that the tokenizer adds (BOS), not the chat template.
 
-    With `range_ratio` r, both are uniform in len·(1 - r) to len·(1 + r). `prefix_len` more tokens precede them: one prefix for
-    all prompts, or `num_prefixes` different ones in turn. Warm-up prompts use them too.
+    With `range_ratio` r, both are uniform in len·(1 - r) to len·(1 + r); `inputs` and `outputs` are ranges in place of the flags.
+    `prefix_len` more tokens precede them: one prefix for all prompts, or `num_prefixes` different ones in turn. Warm-up prompts
+    use them too.
     """
 
     name = "synthetic"
+
+    def __init__(self, inputs: tuple[int, int] | None = None, outputs: tuple[int, int] | None = None) -> None:
+        """The fewest and the most tokens of prompts and of answers; None: by the flags."""
+        self._inputs, self._outputs = inputs, outputs
 
     def plan(self, wanted: PlanRequest) -> Plan:
         """Generate the prompts of a run. UsageError: no such length fits a slot, a length is below 1, or no text is that short."""
         traffic = wanted.traffic
         lengths = _Lengths(
-            inputs=_range(traffic.input_len or INPUT_TOKENS, traffic.range_ratio),
-            outputs=_range(wanted.output_len or traffic.output_len or ANSWER_TOKENS, traffic.range_ratio),
+            inputs=self._inputs or _range(traffic.input_len or INPUT_TOKENS, traffic.range_ratio),
+            outputs=self._outputs or _range(wanted.output_len or traffic.output_len or ANSWER_TOKENS, traffic.range_ratio),
             prefix=traffic.prefix_len,
         )
         lengths.refuse_if_none_fits(wanted)
