@@ -11,13 +11,14 @@ from gevent.hub import Waiter
 from llama_load.dispatch.leases import Lease
 from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.target import OPENAI, Target
+from llama_load.targets.target import Target
 from llama_load.users.measure import SentRequest, make_record
 from llama_load.users.session import Ticket
 from llama_load.wire import Exchange, Request, Timeouts, parse_url
 from llama_load.wire.answer_body import AnswerBody
 from llama_load.wire.phase_clock import PhaseClock
 from tests.make_records import from_batch
+from tests.server_kinds import OPENAI
 
 ADDRESS = parse_url("http://127.0.0.1:9")
 

@@ -17,6 +17,7 @@ from llama_load.observed.records import Records
 from llama_load.observed.server_counters import ServerCounters
 from llama_load.observed.worker_health import within
 from llama_load.run_folder import Manifest, Run, StageRecord
+from llama_load.targets.servers import kind_named
 from llama_load.units import ns_to_ms
 
 TRACE = "trace"
@@ -179,5 +180,5 @@ def _limits_s(options: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _length_means_full(manifest: Manifest) -> bool:
-    """Whether all servers are llama-server, which generates to the end of its context where max_tokens is not set."""
-    return bool(manifest.targets) and all(target.get("backend") == "llama-server" for target in manifest.targets)
+    """Whether all servers generate to the end of their context where max_tokens is not set."""
+    return bool(manifest.targets) and all(kind_named(str(target.get("backend"))).fills_context for target in manifest.targets)

@@ -153,7 +153,8 @@ def _plan(arguments: argparse.Namespace) -> tuple[Plan, bytes, str]:
 
 def _dry_run(cells: list[Cell], out: Path | None) -> int:
     from llama_load.lab.sweep.folder import read_journal
-    from llama_load.lab.sweep.time_needed import duration, needed_s, planned_s
+    from llama_load.lab.sweep.time_needed import needed_s, planned_s
+    from llama_load.tables.numbers import duration
 
     ended = read_journal(out) if out is not None else {}
     for number, cell in enumerate(cells, 1):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from llama_load.targets.servers import kind_named
 from llama_load.units import quantity
 
 # llama.cpp rounds a slot's context up to a multiple of this.
@@ -97,15 +98,15 @@ def _context_exceeded(failed: FailedRequests, context: FailureContext) -> str:
     prompt, slot = failed.longest_prompt, context.ctx_per_slot
     if prompt is None or slot is None:
         return "start the server with a larger -c or fewer slots, or shorten the prompts"
+    kind = kind_named(context.backend)
     needed = prompt + (failed.longest_answer or 1)
     needs = f"the longest needs {needed} tokens with its answer"
-    if context.backend == "llama-server" and context.slots_each:
+    if kind.divides_context and context.slots_each:
         size = -(-needed // CONTEXT_STEP) * CONTEXT_STEP
         slots = quantity(context.slots_each, "slot")
         of_all = f"-c {size * context.slots_each} or more ({slots} x {size})"
         return f"{needs}, a slot has {slot}: start the server with {of_all}, or shorten the prompts"
-    flag = {"vllm": "--max-model-len", "llama-cpp-python": "--n_ctx"}.get(context.backend or "", "a context of")
-    return f"{needs}, the context has {slot}: start the server with {flag} {needed} or more, or shorten the prompts"
+    return f"{needs}, the context has {slot}: start the server with {kind.context_flag} {needed} or more, or shorten the prompts"
 
 
 def _kv_pool_full(failed: FailedRequests, context: FailureContext) -> str:
@@ -123,7 +124,8 @@ def _first_token_timeout(failed: FailedRequests, context: FailureContext) -> str
     users, slots = context.users, context.slots
     if users is None or slots is None or users <= slots:
         return "lower the load or raise --first-token-timeout"
-    waited = "" if context.backend != "llama-server" or not failed.without_headers else f", {failed.without_headers} got none"
+    is_shown = kind_named(context.backend).holds_headers and failed.without_headers
+    waited = f", {failed.without_headers} got none" if is_shown else ""
     return f"{users} users on {quantity(slots, 'slot')}{waited}; try -np {users} or a longer --first-token-timeout"
 
 

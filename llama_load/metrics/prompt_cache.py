@@ -249,6 +249,8 @@ def _counted(prompts: PromptTable, counters: ServerCounters) -> Check | None:
     total, unexpected = max(0.0, queries - allowed), max(0.0, hits - allowed - counters.error("cache_hits"))
     value = unexpected / total if total else None
     text = f"{hits} of {queries} prompt tokens came from the server's prefix cache, by its counters"
+    if counters.external_hits:
+        text += f" ({counters.external_hits} of them from a cache outside of the engine)"
     if allowed:
         text += f"; {min(int(allowed), hits)} of them are allowed (chat template, shared prefixes, later turns)"
     if value is not None and value > LIMITS[name].limit:

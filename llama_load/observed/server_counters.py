@@ -35,7 +35,8 @@ class ServerCounters:
     """Counts since the server's start, or over an interval; None where the server does not count it.
 
     `prompt_tokens` includes cached ones. `cache_queries` of them were looked up in the prompt cache and `cache_hits` found
-    (vLLM: prefix_cache_queries and prefix_cache_hits, 0 without prefix caching; llama-server looks up all). `started_s`: when
+    (vLLM: prefix_cache_queries and prefix_cache_hits, 0 without prefix caching; llama-server looks up all). `external_hits` of
+    them came from a cache outside of the engine, such as LMCache. `started_s`: when
     the process started; `read_s`: when the counters were read; both in Unix time of the server's clock. `errors`: by how much a
     count may be wrong because the server printed it rounded (llama-server: six digits); absent: exact.
     """
@@ -51,6 +52,7 @@ class ServerCounters:
     output_tokens: int | None = None  # of answers that ended
     times: ServerTimes | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+    external_hits: int | None = None
 
     def error(self, name: str) -> int:
         """The largest error of a count, ±."""

@@ -27,7 +27,7 @@ from llama_load.options.flag import (
 from llama_load.options.result_flags import RESULT_FLAGS
 from llama_load.targets.apis import CHAT
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
-from llama_load.targets.target import BACKENDS
+from llama_load.targets.servers import KINDS
 from llama_load.users.hang_ups import FIRST_TOKEN
 from llama_load.workloads.documents import DOCUMENT_TOKENS
 from llama_load.workloads.embeddings import PASSAGE_TOKENS
@@ -181,7 +181,7 @@ FLAGS = (
          "model name in the requests; a,b spreads them over several (default: the first that the server lists)",
          begins="Server and requests", role=Role.CONNECTION),
     Flag("--backend", Kind.CHOICE, SERVER, "", "type of the server (default: detected)",
-         ("", *BACKENDS), title="Type of server", role=Role.CONNECTION),
+         ("", *KINDS), title="Type of server", role=Role.CONNECTION),
     Flag("--balance", Kind.CHOICE, SERVER, ROUND_ROBIN, "how requests are spread over several servers in --host",
          BALANCES, title="Balance between servers"),
     Flag("--connection-reuse", Kind.CHOICE, ADVANCED, "",

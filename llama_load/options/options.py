@@ -31,7 +31,7 @@ from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.apis import APIS, CHAT, OFFERED
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.target import BACKENDS
+from llama_load.targets.servers import KINDS
 from llama_load.users.hang_ups import FIRST_TOKEN, HangUps, parse_hang_ups
 from llama_load.users.request_headers import Headers
 from llama_load.users.session import Dialogue
@@ -148,7 +148,7 @@ def read_options(namespace: Any) -> RunOptions:
         trace=Path(trace) if trace else None,
         speed=number("speed", float, 0, above=True) or 1.0,
         models=_models(text("model"), faults),
-        backend=chosen("backend", BACKENDS),
+        backend=chosen("backend", tuple(KINDS)),
         balance=chosen("balance", BALANCES) or ROUND_ROBIN,
         connection_reuse=switched("connection_reuse"),
         endpoint=_endpoint(text("endpoint"), faults),

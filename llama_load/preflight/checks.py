@@ -11,7 +11,7 @@ from llama_load.errors import UsageError
 from llama_load.options.result_flags import AUTO
 from llama_load.run_folder import Manifest, PreflightRow
 from llama_load.targets.apis import Api
-from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, TRAITS, Target
+from llama_load.targets.target import TRAITS, Target
 from llama_load.units import quantity
 from llama_load.users.beginning import RUN_DIGITS
 from llama_load.wire.limits import Limits
@@ -95,9 +95,8 @@ def target_rows(targets: Sequence[Target], users: int | None) -> list[PreflightR
             queue = f"{quantity(users, 'concurrent request')}: up to {waits} in the server's queue"
             row = PreflightRow("slots", f"{row.value} for {queue}", "note")
         rows.append(row)
-    if any(target.backend == LLAMA_CPP_PYTHON for target in targets):
-        text = "1 at a time; start the server with --interrupt_requests false, or new requests cut off earlier ones"
-        rows.append(PreflightRow("slots", text, "note"))
+    notes = dict.fromkeys(target.kind.slots_note for target in targets if target.kind.slots_note)
+    rows += [PreflightRow("slots", note, "note") for note in notes]
     context = min((target.ctx_per_slot for target in targets if target.ctx_per_slot is not None), default=None)
     if context is not None:
         rows.append(PreflightRow("context", f"{context} tokens per request"))
@@ -244,7 +243,7 @@ def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int 
     is the user's value or that of the log; None: no known pool.
     """
     counted = all(prompt.prompt_tokens is not None for prompt in plan.measured)
-    slots = max((target.slots or 1 for target in targets if target.backend == LLAMA_SERVER), default=0)
+    slots = max((target.slots or 1 for target in targets if target.kind.divides_context), default=0)
     if kv_pool is None or not plan.measured or not counted or not slots or plan.measured[0].inputs or _sees(plan):
         return []
     at_a_time = min(-(-(users or 1) // len(targets)), slots)

@@ -18,7 +18,7 @@ from llama_load.options.options import RunOptions
 from llama_load.options.secret_flags import without_secrets
 from llama_load.preflight.load_fits import PlannedLoad
 from llama_load.run_folder import Manifest, PreflightRow, RunWriter, StageRecord, open_run
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import Target
 from llama_load.terminal import STARTED_AS
 from llama_load.units import GIB
 from llama_load.version import __version__
@@ -72,7 +72,7 @@ def make_manifest(
         fail_if=[threshold.text for threshold in options.goals.thresholds],
         exit_code_on_error=environment.parsed_options.exit_code_on_error,
         cache_meant=options.cache_prompt is True,
-        cache_off=options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets),
+        cache_off=options.cache_prompt is False and all(target.kind.has_cache_switch for target in targets),
         fixed_lengths=options.ignore_eos or options.output_len is not None,
         shared_tokens=shared_tokens(facts),
         prompts=facts_json(facts),

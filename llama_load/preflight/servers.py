@@ -13,7 +13,7 @@ from llama_load.targets.apis import APIS, CHAT
 from llama_load.targets.body import asked_tokens
 from llama_load.targets.probe import Probe, Wanted
 from llama_load.targets.side_by_side import side_by_side
-from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, Target
+from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning, one_for_the_run
 from llama_load.wire.address import shown_url, split_hosts
 from llama_load.workloads.counting import LocalCounter, TokenCounter
@@ -39,10 +39,10 @@ def probe_targets(hosts: Sequence[str], options: RunOptions) -> tuple[list[Probe
     api = APIS[options.endpoint]
     if api is CHAT and options.warmup:  # --warmup 0 forbids a generating request
         targets = [
-            probe.with_learned_template(target) if target.backend == LLAMA_CPP_PYTHON else target
+            probe.with_learned_template(target) if target.kind.hides_template else target
             for probe, target in zip(probes, targets, strict=True)
         ]
-    is_cached = not options.bust_prefix_cache and any(target.backend != LLAMA_SERVER for target in targets)
+    is_cached = not options.bust_prefix_cache and not all(target.kind.has_cache_switch for target in targets)
     if options.load.same_prompts and is_cached and not options.same_answer:
         raise UsageError(
             "--stage-prompts same: --cache-prompt off works only for llama-server, other servers would use their cache; add "
@@ -60,7 +60,7 @@ def beginning_of(options: RunOptions, targets: Sequence[Target], counter: TokenC
     """How prompts must begin so that no server has them cached; None: they are sent as they are."""
     if options.bust_prefix_cache:
         return Beginning(nonce)
-    is_off = options.cache_prompt is False and all(target.backend == LLAMA_SERVER for target in targets)
+    is_off = options.cache_prompt is False and all(target.kind.has_cache_switch for target in targets)
     caches = APIS[options.endpoint].is_cached and not is_off
     return one_for_the_run(nonce, counter) if options.renews_prompts and caches else None
 

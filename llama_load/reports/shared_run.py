@@ -22,7 +22,7 @@ from llama_load.foreign_text import printable
 from llama_load.metrics.check import LIMITS, WORDS
 from llama_load.metrics.definitions import EVERY, FIGURES, of_group
 from llama_load.observed.server_description import ServerDescription
-from llama_load.targets.target import BACKENDS
+from llama_load.targets.servers import KINDS
 from llama_load.version import __version__
 
 VERSION = 1
@@ -178,7 +178,7 @@ def _hardware(results: Results) -> dict[str, Any]:
 
 def _server(server: ServerDescription) -> dict[str, Any]:
     return {
-        "kind": _word(BACKENDS, server.backend),
+        "kind": _word(tuple(KINDS), server.backend),
         "build": _form(_BUILD, server.build),
         "quantization": _form(_QUANTIZATION, server.quantization),
         **{name: _number(getattr(server, name)) for name in _COUNTS},

@@ -51,7 +51,7 @@ def gpu_table(results: Results, t: Translate) -> Table | None:
 def telemetry_lines(results: Results) -> Iterable[str]:
     """The section of the block: what was measured, the GPUs, and notes. Nothing without telemetry."""
     if (table := telemetry_table(results, str)) is not None:
-        yield from (whole(f"{text_of(name)}:", text_of(value)) for name, value in table.rows)
+        yield from (whole(f"{text_of(name)}:", text_of(value)) for name, value in table.cells)
     if (gpus := gpu_table(results, str)) is not None:
         yield from text_lines(gpus, gap=" ")
     for note in results.telemetry.notes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from llama_load.metrics.gpu_identity import Place, distinct
 from llama_load.observed.telemetry_names import GPU
 from llama_load.run.live_telemetry import LiveSeries
+from llama_load.targets.servers import METRICS
 from llama_load.units import GIB, NS_PER_S
 
 
@@ -25,14 +26,19 @@ class Meter:
     is_counter: bool = False
 
 
+def _of_servers() -> Iterator[Meter]:
+    """The meters of each kind of server that has metrics."""
+    for names in METRICS:
+        for name, line in zip((names.running, names.waiting), names.running_words, strict=True):
+            if name:
+                yield Meter(f"{names.prefix}{name}", "Requests in the server", line=line)
+        if names.kv_used:
+            yield Meter(f"{names.prefix}{names.kv_used[0]}", "KV cache (%)", 0.01, line="used")
+
+
 METERS = (
     Meter("slots_processing", "Server slots", line="busy"),
-    Meter("llamacpp:requests_processing", "Requests in the server", line="in a slot"),
-    Meter("llamacpp:requests_deferred", "Requests in the server", line="deferred"),
-    Meter("llamacpp:kv_cache_usage_ratio", "KV cache (%)", 0.01, line="used"),
-    Meter("vllm:num_requests_running", "Requests in the server", line="running"),
-    Meter("vllm:num_requests_waiting", "Requests in the server", line="waiting"),
-    Meter("vllm:kv_cache_usage_perc", "KV cache (%)", 0.01, line="used"),
+    *_of_servers(),
     Meter("gpu_utilization_ratio", "GPU utilisation (%)", 0.01, "gpu", "GPU"),
     Meter("gpu_power_watts", "GPU power (W)", 1.0, "gpu", "GPU"),
     Meter("gpu_memory_used_bytes", "GPU memory (GiB)", GIB, "gpu", "GPU"),

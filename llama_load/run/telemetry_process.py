@@ -16,7 +16,7 @@ from llama_load.run.live_telemetry import LiveTelemetry
 from llama_load.run.watcher import Watcher
 from llama_load.run_folder import SAMPLES, StageRecord
 from llama_load.serving.registry import Entry
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import Target
 from llama_load.telemetry.source import Endpoint, SamplerConfig
 from llama_load.wire.local_ports import is_here
 
@@ -89,7 +89,7 @@ def sampler_config(prepared: Prepared) -> SamplerConfig:
         interval_s=options.interval_s,
         ports=sorted({target.address.port for target in targets if is_here(target.address)}),
         servers=[page for target in targets if target.has_counters for page in _pages(target, "/metrics")],
-        slots=[page for target in targets if target.backend == LLAMA_SERVER for page in _pages(target, "/slots")],
+        slots=[page for target in targets if (path := target.kind.slots_path) for page in _pages(target, path)],
         exporters=[Endpoint(name=url, url=url, headers=token) for url in options.scrape],
         gpu_memory_before=_memory_before([server.entry for server in prepared.local_servers if server.entry is not None]),
         power_command=list(options.power_command),

@@ -21,9 +21,9 @@ def _lines(table: Table, shown: Callable[[str], str]) -> Iterator[str]:
         heads = (f'<th{_class(_align(column))} scope="col">{shown(column.name)}</th>' for column in table.columns)
         yield f"<thead><tr>{''.join(heads)}</tr></thead>"
     yield "<tbody>"
-    for row in table.rows:
+    for row in table.cells:
         cells = (
-            _cell(Cell(cell) if isinstance(cell, str) else cell, column, shown, is_first=not place)
+            _cell(cell, column, shown, is_first=not place)
             for place, (cell, column) in enumerate(zip(row, table.columns, strict=True))
         )
         yield f"<tr>{''.join(cells)}</tr>"

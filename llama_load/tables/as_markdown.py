@@ -20,7 +20,7 @@ def markdown_lines(table: Table) -> list[str]:
     padded, figures and their headings on the right.
     """
     heads = [markdown(column.name) for column in table.columns]
-    rows = [[_cell(cell) for cell in row] for row in table.rows]
+    rows = [[_cell(cell) for cell in row] for row in table.cells]
     if table.style in (PLAIN, "compact", "spaced"):
         gap = "" if table.style == "compact" else " "
         rules = [_rule(column, _rule_width(column, head, table.style)) for column, head in zip(table.columns, heads, strict=True)]
@@ -58,9 +58,7 @@ def document_lines(title: str, tables: Sequence[Table], sections: Iterable[tuple
     return lines
 
 
-def _cell(cell: Cell | str) -> str:
-    if isinstance(cell, str):
-        cell = Cell(cell)
+def _cell(cell: Cell) -> str:
     text = "<br>".join(map(markdown, cell.text.split("\n")))
     spread = f" ± {markdown(cell.spread)}" if cell.spread else ""
     return (f"**{text}**" if text and (cell.is_best or cell.tone) else text) + spread

@@ -36,7 +36,7 @@ def text_lines(table: Table, width: int | None = None, gap: str = GAP, *, spread
     if shown.room(width) < min(shown.first_width, LEAST_LABEL):
         shown = _Shown(table, kept, " ", has_spreads=False)
     beside = [place for place in sorted(dropped) if table.columns[place].align == LEFT]
-    below = ["".join(f" {_cell(row[place]).text}" for place in beside) for row in table.rows]
+    below = ["".join(f" {row[place].text}" for place in beside) for row in table.cells]
     widest = max([shown.first_width, *map(cell_len, below)])
     return shown.lines(min(widest, max(LEAST_LABEL // 2, shown.room(width))), below, width, spread_below=spread_below)
 
@@ -46,7 +46,7 @@ class _Shown:
 
     def __init__(self, table: Table, places: Sequence[int], gap: str, *, has_spreads: bool) -> None:
         self._columns, self._gap, self._has_spreads = [table.columns[place] for place in places], gap, has_spreads
-        cells = [[_cell(row[place]) for place in places] for row in table.rows]
+        cells = [[row[place] for place in places] for row in table.cells]
         is_ranked = table.is_ranked or any(cell.is_best for row in cells for cell in row)
         self._starred = [is_ranked and column.align == RIGHT for column in self._columns]
         self._rows = [[self._text(cell, place) for place, cell in enumerate(row)] for row in cells]
@@ -107,10 +107,6 @@ class _Shown:
     def _star(self, place: int) -> str:
         """The place of an asterisk, in all columns of figures, so that they are equally far apart."""
         return " " if self._starred[place] else ""
-
-
-def _cell(cell: Cell | str) -> Cell:
-    return Cell(cell) if isinstance(cell, str) else cell
 
 
 def _fitting(text: str, width: int) -> str:

@@ -53,6 +53,11 @@ class Table:
     style: str = PLAIN
     is_ranked: bool = False
 
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """The rows, plain texts as cells."""
+        return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
+
     def without(self, *places: int) -> Table:
         """The table without the columns at these places, counted from 0."""
         kept = [place for place in range(len(self.columns)) if place not in places]
@@ -70,19 +75,16 @@ def figure(value: float | None, digits: int = 2) -> Cell:
     return Cell(fixed(value, digits), value)
 
 
-def text_of(cell: Cell | str) -> str:
+def text_of(cell: Cell) -> str:
     """The text of a cell, with its spread: `213.42 ± 2.10`."""
-    if isinstance(cell, str):
-        return cell
     return f"{cell.text} ± {cell.spread}" if cell.spread else cell.text
 
 
 def table_json(table: Table) -> dict[str, Any]:
     """The table for programs: headings, and each cell with its text, its number and whether it is the best."""
-    cells = [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows]
     return {
         "title": table.title,
         "columns": [column.name for column in table.columns],
-        "rows": [[{"text": text_of(cell), "best": cell.is_best, "value": cell.number} for cell in row] for row in cells],
+        "rows": [[{"text": text_of(cell), "best": cell.is_best, "value": cell.number} for cell in row] for row in table.cells],
         "notes": list(table.notes),
     }

@@ -27,14 +27,12 @@ from llama_load.targets.counts import TEMPLATE_ALLOWANCE
 from llama_load.targets.failure_kinds import describe_error
 from llama_load.targets.json_fields import ListedModel, abilities, count, fields, listed_models, settings, text
 from llama_load.targets.router import LOADED, RouterModels, chosen, is_router, of_model
+from llama_load.targets.servers import KINDS, kind_named
+from llama_load.targets.servers.server_kind import Signs
 from llama_load.targets.side_by_side import side_by_side
-from llama_load.targets.target import LLAMA_CPP_PYTHON, LLAMA_SERVER, OPENAI, VLLM, ServerFacts, Target
+from llama_load.targets.target import ServerFacts, Target
 from llama_load.targets.tokenize import (
-    LLAMA_CPP_PYTHON_FORM,
-    LLAMA_FORM,
     SAMPLE,
-    VLLM_FORM,
-    Form,
     NotCounted,
     ServerCounter,
     Tokenization,
@@ -86,11 +84,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _ControlAnswers:
-    """/v1/models; /props and /version, empty where the server has none."""
+    """/v1/models; /props, /version and /info, empty where the server has none."""
 
     listed: list[ListedModel]
     props: dict[str, Any]
     version: dict[str, Any]
+    info: dict[str, Any]
 
 
 class Probe:
@@ -156,7 +155,7 @@ class Probe:
         head, template = self._template_tokens()
         own = next((each for each in listed if model in (each.name, *each.aliases)), ListedModel("", (), None, None))
         facts = ServerFacts(
-            build=text(props.get("build_info")) or text(version.get("version")),
+            build=text(props.get("build_info")) or text((version or answers.info).get("version")),
             model_path=text(props.get("model_path")),
             model_bytes=own.bytes,
             n_params=own.n_params,
@@ -167,19 +166,22 @@ class Probe:
             head_tokens=head,
             round_trip_ms=self.round_trip_ms(),
         )
+        signs = Signs(props, version, answers.info, listed, self._tokens.form if self._tokens else None)
+        backend = self.wanted.backend or _backend(signs)
+        context = kind_named(backend).context(signs) or own.context
         target = Target(
             address=self.address,
-            backend=self.wanted.backend or _backend(props, version, listed, self._tokens.form if self._tokens else None),
+            backend=backend,
             model=model,
             models=models if len(models) > 1 else (),
             headers=self.wanted.headers,
             slots=count(sum(count(each.get("total_slots")) or 0 for each in all_props)),
-            ctx_per_slot=min(filter(None, map(_context, all_props)), default=own.context),
+            ctx_per_slot=min(filter(None, map(_context, all_props)), default=context),
             template_tokens=template,
             load_s=load_s,
             facts=facts,
         )
-        target = replace(target, reuse=target.keeps_connections if self.wanted.reuse is None else self.wanted.reuse)
+        target = replace(target, reuse=target.kind.keeps_connections if self.wanted.reuse is None else self.wanted.reuse)
         counters = read_counters(target, self.wanted.tls)
         if counters is None:
             return target
@@ -200,9 +202,9 @@ class Probe:
 
     def _control_answers(self) -> _ControlAnswers:
         """The answers of the server's control endpoints. Raises UsageError: not ready, wrong key, not an LLM server."""
-        needs = {"/health": False, "/v1/models": True, "/props": False, "/version": False}
+        needs = {"/health": False, "/v1/models": True, "/props": False, "/version": False, "/info": False}
         answered = side_by_side([partial(self.get, path, needed=needed) for path, needed in needs.items()])
-        (health_status, health), (models_status, models), (props_status, props), (version_status, version) = answered
+        (health_status, health), (models_status, models), (props_status, props), *others = answered
         if health_status == 503:
             said = f" ({describe_error(msgspec.json.encode(health))})" if health else ""
             raise UsageError(f"{self.address.url} is not ready{said}; wait until it has loaded its model")
@@ -213,9 +215,8 @@ class Probe:
             path = "/v1/models" if models_status in (401, 403) else "/props"
             status = models_status if path == "/v1/models" else props_status
             raise UsageError(f"{self.address.url}{path} refuses the key (HTTP {status}); set --api-key or LLAMA_LOAD_API_KEY")
-        answers = _ControlAnswers(
-            listed, fields(props) if props_status == 200 else {}, fields(version) if version_status == 200 else {}
-        )
+        version, info = (fields(answer) if status == 200 else {} for status, answer in others)
+        answers = _ControlAnswers(listed, fields(props) if props_status == 200 else {}, version, info)
         if models_status >= 300:
             self._refuse_unlisted(models_status, known=bool(answers.props) or health_status == 200)
         return answers
@@ -298,10 +299,10 @@ class Probe:
         messages = [{"role": "user", "content": SAMPLE}]
         tokens = self._tokens
         try:
-            if tokens is not None and tokens.form is VLLM_FORM:
+            if tokens is not None and tokens.form.counts_messages:
                 return None, max(0, tokens.count_messages(messages) - tokens.count([SAMPLE])[0])
-            if tokens is not None and tokens.form is LLAMA_FORM:
-                url = self.address.url + "/apply-template"
+            if tokens is not None and tokens.form.template_path:
+                url = self.address.url + tokens.form.template_path
                 body = {"model": tokens.model or "", "messages": messages}
                 prompt = json_of(self.session.post(url, json=body, timeout=TIMEOUT_S))["prompt"]
                 head, whole, bare = tokens.count([prompt.rpartition(SAMPLE)[0], prompt, SAMPLE])
@@ -323,16 +324,9 @@ def _says_llama_server(listed: list[ListedModel]) -> bool:
     return any(each.owner == "llamacpp" for each in listed)
 
 
-def _backend(props: dict[str, Any], version: dict[str, Any], listed: list[ListedModel], form: Form | None) -> str:
-    """What the server is, from two signs that agree, because gateways copy or invent `owned_by`."""
-    owners = {each.owner for each in listed}
-    context = any(each.context for each in listed)
-    trained = any(each.trained_context for each in listed)
-    if "total_slots" in props or (_says_llama_server(listed) and (trained or form is LLAMA_FORM)):
-        return LLAMA_SERVER
-    if ("vllm" in owners and (context or form is VLLM_FORM)) or ("version" in version and context):
-        return VLLM
-    return LLAMA_CPP_PYTHON if owners == {"me"} and form is LLAMA_CPP_PYTHON_FORM else OPENAI
+def _backend(signs: Signs) -> str:
+    """What the server is: the first kind that its signs show."""
+    return next(name for name, kind in KINDS.items() if kind.is_shown_by(signs))
 
 
 def _handshake(address: Address, tls: TlsOptions) -> None:

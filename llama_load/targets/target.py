@@ -9,9 +9,9 @@ from typing import Any
 
 from llama_load.errors import UsageError
 from llama_load.targets.router import of_model
+from llama_load.targets.servers import ServerKind, kind_named
 from llama_load.wire.address import Address
 
-LLAMA_SERVER, VLLM, LLAMA_CPP_PYTHON, OPENAI = BACKENDS = ("llama-server", "vllm", "llama-cpp-python", "openai")
 # Server properties that affect results, and their names in messages.
 TRAITS = {
     "backend": "server",
@@ -120,21 +120,7 @@ class Target:
         block, place = divmod(index, len(self.models))
         return random.Random(block).sample(self.models, len(self.models))[place]
 
-    def body_fields(self, cache_prompt: bool | None) -> dict[str, Any]:
-        """Fields of a generating request's body that only some servers know."""
-        return {} if cache_prompt is None or self.backend != LLAMA_SERVER else {"cache_prompt": cache_prompt}
-
     @property
-    def stream_options(self) -> dict[str, Any]:
-        """The `stream_options` of OpenAI's APIs: usage at the end, of vLLM with every event, to count its tokens."""
-        return {"include_usage": True} | ({"continuous_usage_stats": True} if self.backend == VLLM else {})
-
-    @property
-    def keeps_connections(self) -> bool:
-        """Whether the server keeps a connection open after a streamed answer. llama-server announces it, but closes it."""
-        return self.backend != LLAMA_SERVER
-
-    @property
-    def holds_headers(self) -> bool:
-        """Whether response headers are sent only when the request has a slot, so that they show the queueing time."""
-        return self.backend == LLAMA_SERVER
+    def kind(self) -> ServerKind:
+        """What is known of this kind of server."""
+        return kind_named(self.backend)

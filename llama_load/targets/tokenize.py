@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import requests
 
 from llama_load.targets.control import json_of
 from llama_load.targets.json_fields import fields
+from llama_load.targets.servers import FORMS
+from llama_load.targets.servers.server_kind import Form
 from llama_load.workloads.counting import EstimatedCounter
 
 AT_A_TIME = 4
@@ -22,19 +23,6 @@ class NotCounted(Exception):
     """The server gave no token count; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """A tokenization endpoint: its path, and the body for a model and a text."""
-
-    path: str
-    body: Callable[[str | None, str], dict[str, Any]]
-
-
-LLAMA_FORM = Form("/tokenize", lambda model, text: {"model": model or "", "content": text, "add_special": True})
-VLLM_FORM = Form("/tokenize", lambda model, text: {"model": model or "", "prompt": text})
-LLAMA_CPP_PYTHON_FORM = Form("/extras/tokenize/count", lambda _, text: {"input": text})
-# In this order: llama-server ignores the fields of vLLM's form and counts 0, vLLM refuses llama-server's.
-FORMS = (LLAMA_FORM, VLLM_FORM, LLAMA_CPP_PYTHON_FORM)
 # Has at least one token, and at most its bytes plus a few special tokens.
 SAMPLE, _SAMPLE_MOST = "question", 16
 
@@ -56,14 +44,14 @@ class Tokenization:
             return list(pool.map(lambda text: self._ask(self.form.body(self.model, text)), texts))
 
     def count_messages(self, messages: Sequence[Mapping[str, Any]]) -> int:
-        """The number of tokens of a conversation with its chat template; only vLLM supports it."""
+        """The number of tokens of a conversation with its chat template, where the form counts messages."""
         return self._ask({"model": self.model or "", "messages": list(messages)})
 
     def _ask(self, body: dict[str, Any]) -> int:
         path = self.form.path
         try:
             response = self._session.post(self._url + path, json=body, timeout=TIMEOUT_S)
-            answer = fields(json_of(response)) if response.ok else {}
+            answer = json_of(response) if response.ok else None
         except requests.Timeout:
             raise NotCounted(f"{path} did not answer within {TIMEOUT_S} s") from None
         except requests.RequestException:
@@ -72,7 +60,7 @@ class Tokenization:
             raise NotCounted(f"{path} did not answer in JSON") from None
         if not response.ok:
             raise NotCounted(f"{path} answered HTTP {response.status_code}")
-        count, tokens = answer.get("count"), answer.get("tokens")
+        count, tokens = fields(answer).get("count"), answer if self.form.is_list else fields(answer).get("tokens")
         if count is None and isinstance(tokens, list):
             return len(tokens)
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST:

@@ -6,27 +6,29 @@ import re
 
 import requests
 
-from llama_load.targets.control import control_session, json_of
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.control import ControlSession, control_session, json_of
+from llama_load.targets.target import Target
 from llama_load.wire.tls import TlsOptions
 
 TIMEOUT_S = 5.0
-_COUNT = re.compile(
-    r"^(?:vllm:num_requests_(?:running|waiting)|llamacpp:requests_deferred)(?:\{[^}\n]{0,500}\})?[ \t]+(\d{1,9}(?:\.\d{1,9})?)",
-    re.MULTILINE,
-)
+_LABELS = r"(?:\{[^}\n]{0,500}\})?[ \t]+(\d{1,9}(?:\.\d{1,9})?)"
 
 
 def working_on(target: Target, tls: TlsOptions) -> int | None:
-    """Busy slots of llama-server, with its queue if it has counters; running and waiting requests of vLLM. None: not reported."""
-    try:
-        slots = _busy_slots(target, tls) if target.backend == LLAMA_SERVER else None
-        counts = _COUNT.findall(_metrics(target, tls)) if target.has_counters else []
-    except (requests.RequestException, ValueError):
+    """Busy slots and waiting requests; without a page of slots, running and waiting requests. None: not reported."""
+    kind = target.kind
+    metrics = kind.metrics
+    names = [name for name in (None if kind.slots_path else metrics.running, metrics.waiting) if name]
+    with control_session(target.headers, tls) as session:
+        try:
+            slots = _busy_slots(session, target.control_urls(kind.slots_path)) if kind.slots_path else 0
+            text = _pages(session, target.control_urls("/metrics")) if target.has_counters and names else ""
+        except (requests.RequestException, ValueError):
+            return None
+    counts = re.findall(f"^{re.escape(metrics.prefix)}(?:{'|'.join(map(re.escape, names))}){_LABELS}", text, re.MULTILINE)
+    if slots is None or not (kind.slots_path or counts):
         return None
-    if target.backend == LLAMA_SERVER:
-        return None if slots is None else slots + int(sum(map(float, counts)))
-    return int(sum(map(float, counts))) if counts else None
+    return slots + int(sum(map(float, counts)))
 
 
 def is_healthy(target: Target, tls: TlsOptions) -> bool:
@@ -38,18 +40,16 @@ def is_healthy(target: Target, tls: TlsOptions) -> bool:
             return False
 
 
-def _busy_slots(target: Target, tls: TlsOptions) -> int | None:
+def _busy_slots(session: ControlSession, urls: list[str]) -> int | None:
     busy = 0
-    with control_session(target.headers, tls) as session:
-        for url in target.control_urls("/slots"):
-            answer = session.get(url, timeout=TIMEOUT_S)
-            slots = json_of(answer) if answer.ok else None
-            if not isinstance(slots, list):
-                return None
-            busy += sum(isinstance(slot, dict) and slot.get("is_processing") is True for slot in slots)
+    for url in urls:
+        answer = session.get(url, timeout=TIMEOUT_S)
+        slots = json_of(answer) if answer.ok else None
+        if not isinstance(slots, list):
+            return None
+        busy += sum(isinstance(slot, dict) and slot.get("is_processing") is True for slot in slots)
     return busy
 
 
-def _metrics(target: Target, tls: TlsOptions) -> str:
-    with control_session(target.headers, tls) as session:
-        return "\n".join(session.get(url, timeout=TIMEOUT_S).text for url in target.control_urls("/metrics"))
+def _pages(session: ControlSession, urls: list[str]) -> str:
+    return "\n".join(session.get(url, timeout=TIMEOUT_S).text for url in urls)

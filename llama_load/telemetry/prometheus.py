@@ -10,13 +10,14 @@ from typing import TextIO, cast
 
 from llama_load.foreign_text import printable
 from llama_load.observed.telemetry_names import GPU, MIG, UUID
+from llama_load.targets.servers import METRICS
 from llama_load.telemetry.http_get import get
 from llama_load.telemetry.source import Endpoint, Source, SourceError, Value
 
 # Our own exporter's names; without it they are those of the sources here.
 PREFIX = "llama_load_"
 # Of servers under test only these are kept: vLLM has hundreds of others, of its web framework and of Python.
-OF_SERVERS = ("llamacpp:", "vllm:", "process_")
+OF_SERVERS = (*(prefix for names in METRICS for prefix in (names.prefix, *names.also)), "process_")
 MOST_CHARS, MOST_LABELS = 200, 16
 # The parser takes the square of a line's length, and 30 µs a line: 300 kB in one line take 6 s, 8 MiB of short lines 40 s.
 MOST_LINE_CHARS, PARSED_WITHIN_S = 16_000, 5.0

@@ -119,7 +119,7 @@ def make_record(
             stamps.headers_ns,
             headers_alone=read.headers_alone,
             # A whole answer's headers arrive with it, and images are decoded before the request gets a slot.
-            held=ticket.target.holds_headers and answer.streams and not (prompt is not None and prompt.images),
+            held=ticket.target.kind.holds_headers and answer.streams and not (prompt is not None and prompt.images),
         ),
         connect_ms=metric.connect_ms(stamps.attempt_ns, opening.connected_ns),
         tls_ms=metric.tls_ms(opening.connected_ns, opening.secured_ns),

@@ -22,8 +22,8 @@ from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.projector_maker import cached_projector
 from llama_load.serving.spec import ServerSpec
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.targets.target import LLAMA_SERVER
 from tests.conftest import REPOSITORY, Finished
+from tests.server_kinds import LLAMA_SERVER
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(200)]
 CORPUS = "datasets/sharegpt_sample.json"

@@ -11,8 +11,8 @@ from llama_load.bundled import bundled
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.read_plan import read_plan
 from llama_load.lab.sweep.rows import Row
-from llama_load.lab.sweep.sweep_markdown import markdown_lines
 from llama_load.lab.sweep.sweep_tables import make_tables
+from llama_load.tables import markdown_lines
 
 # Heading, rule and first rows of every kind of table in the write-ups.
 DOCUMENTS_AND_IMAGES = """\
@@ -80,7 +80,7 @@ QUANTIZATIONS = """\
 | meta-llama/Llama-2-7b-chat-hf            | 13.5GB | c=16        | 155.97       | 0.41     | 72.17        | 186.35      | 871.62         | 162.64         |
 | TheBloke/Llama-2-7B-Chat-GPTQ            | 3.7GB  | c=16        | **85.72**    | **0.75** | **148.91**   | **356.67**  | **787.02**     | **90.31**      |
 """
-BACKENDS = """\
+KINDS = """\
 | Backend   | Model/Quant                           | Duration (s) | Req/s    | Output Tok/s | Total Tok/s | Mean TTFT (ms) | Mean TPOT (ms) |
 |-----------|---------------------------------------|--------------|----------|--------------|-------------|----------------|----------------|
 | vLLM      | meta-llama/Llama-2-7b-chat-hf         | 155.97       | 0.41     | **72.17**    | **186.35**  | 871.62         | **162.64**     |
@@ -242,6 +242,6 @@ def test_vllm_against_llama_cpp() -> None:
     assert table(plan, rows, "vLLM Quant comparison") == QUANTIZATIONS
     assert table(plan, rows, "c=16 4-bit Quantization Comparison") == FOUR_BITS
     assert table(plan, rows, "c=16 8-bit Quantization Comparison").splitlines()[0] + "\n" == EIGHT_BITS
-    heading = BACKENDS.splitlines()[0]
+    heading = KINDS.splitlines()[0]
     assert table(plan, rows, "c=1 Comparison").splitlines()[0] == heading
-    assert table(plan, rows, "c=16 FP16 Comparison") == BACKENDS
+    assert table(plan, rows, "c=16 FP16 Comparison") == KINDS

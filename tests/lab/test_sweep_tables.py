@@ -19,8 +19,8 @@ from llama_load.lab.sweep.located import Faults, parse_yaml
 from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.read_plan import plan_of
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Outcome, Row, rows_of, test_rates
-from llama_load.lab.sweep.sweep_markdown import markdown_lines, terminal_table
 from llama_load.lab.sweep.sweep_tables import estimate, make_tables
+from llama_load.tables import markdown_lines, titled_lines
 from tests.conftest import REPOSITORY
 from tests.make_records import record, table
 
@@ -47,7 +47,7 @@ def row(threads: str, value: float | None, repeat: int = 1, key: str = "output_t
 def cells(rows: list[Row], columns: str, wanted: Plan = THREADS, **keys: str) -> list[list[str]]:
     text = f"servers: {{a: {{url: 'http://x'}}}}\nload: {{u: 1}}\nvary: {{threads: {{values: [4, 8]}}}}\ntables: [{{columns: [{columns}]}}]"
     (table,) = make_tables(plan(text), rows)
-    lines = [[("*" if cell.best else "") + cell.text for cell in line] for line in table.rows]
+    lines = [[("*" if cell.is_best else "") + cell.text for cell in line] for line in table.cells]
     return [*lines, list(table.notes)]
 
 
@@ -169,7 +169,7 @@ def test_markdown_of_foreign_text_cannot_leave_its_cell() -> None:
     rows = [row("4", 10.0, reason="a|b <img> `x`\n# y")]
     text = "\n".join(markdown_lines(make_tables(THREADS, [row("4|<b>", 10.0)])[0]))
     assert "4\\|&lt;b>" in text
-    assert all("\n" not in line for line in terminal_table(make_tables(THREADS, rows)[0]))
+    assert all("\n" not in line for line in titled_lines(make_tables(THREADS, rows)[0]))
 
 
 def test_wide_characters_keep_columns_aligned() -> None:

@@ -24,7 +24,7 @@ from llama_load.preflight.user_mix import sending_users
 from llama_load.run_folder import PreflightRow, RunWriter, last_with_label
 from llama_load.serving.process import EmbeddedServer, embedded_llama_server
 from llama_load.targets.apis import CHAT, COMPLETIONS
-from llama_load.targets.target import LLAMA_SERVER, VLLM, ServerFacts, Target
+from llama_load.targets.target import ServerFacts, Target
 from llama_load.wire import parse_url
 from llama_load.wire.limits import Limits, raised_limits
 from llama_load.workloads.documents import DocumentFacts
@@ -32,6 +32,7 @@ from llama_load.workloads.facts import PlanFacts
 from llama_load.workloads.prompt import Image, Plan, Prompt
 from tests.conftest import Finished
 from tests.make_records import facts, manifest
+from tests.server_kinds import LLAMA_SERVER, VLLM
 
 SERVER = Target(parse_url("http://h"), LLAMA_SERVER, "m", slots=4, ctx_per_slot=4096, template_tokens=10)
 PLAN = Plan([Prompt(f"p{n}", 100 * n, 100) for n in range(1, 11)], [], facts())

@@ -21,6 +21,7 @@ def test_vllms_counters() -> None:
         prompt_tokens=234,
         cache_queries=234,
         cache_hits=0,
+        external_hits=0,
         requests=5,
         preemptions=0,
         started_s=1.79516985346e9,

@@ -12,9 +12,11 @@ from llama_load.serving.process import Running
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT, RERANK, Api
 from llama_load.targets.body import BodyOptions, asked_choices, is_text
-from llama_load.targets.target import BACKENDS, VLLM, Target
+from llama_load.targets.servers import KINDS
+from llama_load.targets.target import Target
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from tests.answer_pipeline import ADDRESS, output_of, prompt_of
+from tests.server_kinds import VLLM
 
 
 def whole(body: Any, api: Api = CHAT, results: int | None = None) -> tuple[AnswerReader, Any]:
@@ -116,7 +118,7 @@ def test_every_document_is_ranked_once() -> None:
         assert reader.failure(exchange)[0] == "bad_body"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", KINDS)
 def test_usage_with_every_event_is_asked_of_vllm_alone(backend: str) -> None:
     target = Target(ADDRESS, backend, "m")
     options = CHAT.build("hi", target, BodyOptions(), 8)["stream_options"]

@@ -14,9 +14,10 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import Target
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from tests.answer_pipeline import output_of, prompt_of
+from tests.server_kinds import LLAMA_SERVER
 
 pytestmark = pytest.mark.portable
 

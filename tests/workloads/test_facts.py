@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from llama_load.run_folder import Manifest
-from llama_load.targets.target import LLAMA_SERVER, ServerFacts, Target
+from llama_load.targets.target import ServerFacts, Target
 from llama_load.wire import parse_url
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.documents import Documents
@@ -18,6 +18,7 @@ from llama_load.workloads.prompt import PlanRequest, Traffic
 from llama_load.workloads.sharegpt import ShareGPT
 from llama_load.workloads.synthetic import Synthetic
 from tests.make_records import facts, manifest
+from tests.server_kinds import LLAMA_SERVER
 
 WANTED = PlanRequest(
     num_prompts=2, fill=True, warmup=0, seed=0, counter=EstimatedCounter(), traffic=Traffic(document_tokens=64, input_len=32)

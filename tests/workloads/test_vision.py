@@ -25,13 +25,14 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT
 from llama_load.targets.apis.prompt_content import with_images
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.target import LLAMA_SERVER, Target
+from llama_load.targets.target import Target
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from llama_load.workloads import vision
 from llama_load.workloads.prompt import Image, Plan, PlanRequest, Prompt, Traffic
 from llama_load.workloads.vision import Vision, _hands
 from tests.answer_pipeline import output_of, prompt_of
 from tests.conftest import TINY
+from tests.server_kinds import LLAMA_SERVER
 from tests.workloads.data import drawn
 
 

@@ -22,7 +22,6 @@ from llama_load.foreign_text import printable
 from llama_load.lab.perplexity.score import Score, total, windows
 from llama_load.targets.control import ControlSession, json_of
 from llama_load.targets.probe import Probe, Wanted
-from llama_load.targets.target import LLAMA_CPP_PYTHON, VLLM
 
 ANSWER_WITHIN_S = 600.0  # llama-cpp-python sorts the whole vocabulary for every token
 MOST_WORD = re.compile(r"\s*\S{1,200}\s*")
@@ -37,10 +36,9 @@ def score_text(wanted: Wanted, text: str, context: int, stride: int) -> Score:
     probe = Probe(wanted)
     target = probe.ask()
     server = _Server(probe.session, probe.address.url.rstrip("/"), target.model)
-    if target.backend == VLLM:
-        return score_by_ids(server, text, context, stride)
-    if target.backend == LLAMA_CPP_PYTHON:
-        return score_by_echo(server, text, context, stride)
+    score = {"ids": score_by_ids, "echo": score_by_echo}.get(target.kind.scores_by)
+    if score is not None:
+        return score(server, text, context, stride)
     raise NoLogprobs(
         f"{target.backend} reports no log-probabilities of prompt tokens; give the model to a llama-perplexity program (--binary)"
     )

@@ -7,15 +7,7 @@ from dataclasses import dataclass, field
 
 from llama_load.lab.search.search_probe import USERS, Capacity, ProbeResult
 from llama_load.options.objectives import Objective
-from llama_load.targets.target import LLAMA_SERVER, VLLM
-
-# What makes prompts or tokens faster, by metric and kind of server.
-REMEDIES = {
-    ("ttft", LLAMA_SERVER): "a larger -ub, or more layers on the GPU (-ngl)",
-    ("ttft", VLLM): "a larger --max-num-seqs or --max-num-batched-tokens",
-    ("tpot", LLAMA_SERVER): "more layers on the GPU (-ngl), a smaller quantization, or a draft model (-md)",
-    ("tpot", VLLM): "a quantized model, more GPUs (-tp), or --speculative-config",
-}
+from llama_load.targets.servers import kind_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ def _reason(answer: Answer) -> str:
         "ttft": "requests wait, or their prompts take too long to process",
         "tpot": "the server shares its speed among all users, so each gets tokens more slowly",
     }.get(metric)
-    flags = REMEDIES.get((metric, answer.backend))
+    flags = kind_named(answer.backend).remedies.get(metric)
     return f"{reason}: {why}" + (f"; try {flags}" if flags else "") if why else reason
 
 

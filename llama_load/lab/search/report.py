@@ -11,19 +11,19 @@ import msgspec
 from llama_load.foreign_text import redacted
 from llama_load.lab.search.capacity_answer import Answer, knee, margins, sentence, speed_of_user
 from llama_load.lab.search.search_probe import ProbeResult
-from llama_load.lab.sweep.sweep_markdown import report_lines, terminal_table
 from llama_load.lab.sweep.sweep_page import page
-from llama_load.lab.sweep.sweep_tables import Cell, Head, MadeTable
 from llama_load.languages import ENGLISH
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover
 from llama_load.reports.html.plot import Constant, Field, Model, source, span
 from llama_load.run_folder import write_whole
+from llama_load.tables import LEFT, RIGHT, Cell, Column, Row, Table, document_lines, titled_lines
+from llama_load.tables import figure as table_figure
+from llama_load.tables.numbers import NONE, percent
 from llama_load.tables.text_width import wrapped
 from llama_load.units import quantity
 from llama_load.version import __version__
 
 JSON, MARKDOWN, HTML = "search.json", "search.md", "search.html"
-MISSING = "n/a"
 MOST_WIDTH = 100  # of sentences on a terminal
 
 
@@ -37,49 +37,45 @@ def write_search(answer: Answer, folder: Path, title: str) -> list[str]:
     write_whole(
         folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(as_json(answer)), indent=1).decode() + "\n").encode()
     )
-    lines = report_lines(title, [table], sections)
+    lines = document_lines(title, [table], sections)
     write_whole(folder / MARKDOWN, redacted("\n".join([*lines[:2], f"**{text}**", "", f"{spent}.", "", *lines[2:]])).encode())
     html = page(
         title=title, over=f"{text} ({spent})", tables=[table], texts=sections, memory={}, language=ENGLISH, drawn=charts(answer)
     )
     write_whole(folder / HTML, redacted(html).encode())
     width = min(MOST_WIDTH, shutil.get_terminal_size().columns)
-    return [*wrapped(text, width), "", *terminal_table(table), "", *(line for note in notes for line in wrapped(note, width))]
+    return [*wrapped(text, width), "", *titled_lines(table), "", *(line for note in notes for line in wrapped(note, width))]
 
 
-def probe_table(answer: Answer) -> MadeTable:
+def probe_table(answer: Answer) -> Table:
     """A row for each probe of the searched load, in order of the load."""
     names = [objective.text for objective in answer.objectives]
     heads = [answer.unit, "requests", "met all", *names, "tok/s all", "tok/s one user", ""]
     best = knee(answer)
-    rows = []
+    rows: list[Row] = []
     for probe in answer.curve:
         marks = ["knee"] * (probe is best) + [probe.fault] * bool(probe.fault)
-        shares = [probe.by_objective.get(name) for name in names]
-        cells = [
-            Cell(answer.number(probe.level), value=probe.level),
-            Cell(str(probe.sent)),
-            Cell(_interval_text(probe)),
-            *(Cell(MISSING if share is None else f"{share:.1%}".replace("%", " %")) for share in shares),
-            _figure(probe.figures.get("output_throughput")),
-            _figure(speed_of_user(probe)),
-            Cell("; ".join(marks)),
-        ]
-        rows.append(tuple(cells))
-    aligned = tuple(Head(name, "left" if not name else "right") for name in heads)
-    return MadeTable("Probes", "padded", aligned, tuple(rows), ())
+        rows.append([
+            Cell(answer.number(probe.level), probe.level),
+            str(probe.sent),
+            _interval_text(probe),
+            *(percent(probe.by_objective.get(name), gap=" ") for name in names),
+            table_figure(probe.figures.get("output_throughput"), 1),
+            table_figure(speed_of_user(probe), 1),
+            "; ".join(marks),
+        ])  # fmt: skip
+    aligned = [Column(name, RIGHT if name else LEFT) for name in heads]
+    return Table("Probes", aligned, rows, style="padded")
 
 
 def _interval_text(probe: ProbeResult) -> str:
     if not len(probe.good):
-        return MISSING
-    interval = probe.interval
-    text = f"{probe.share:.1%}"
-    return (text if interval is None else f"{text} ({interval[0]:.0%} to {interval[1]:.0%})").replace("%", " %")
-
-
-def _figure(value: float | None) -> Cell:
-    return Cell(MISSING if value is None else f"{value:.1f}", value=value)
+        return NONE
+    text = percent(probe.share, gap=" ")
+    if (interval := probe.interval) is None:
+        return text
+    low, high = (percent(end, 0, gap=" ") for end in interval)
+    return f"{text} ({low} to {high})"
 
 
 def charts(answer: Answer) -> list[Chart]:

@@ -18,11 +18,11 @@ from llama_load.lab.sweep.llama_bench_rows import rows_of_file
 from llama_load.lab.sweep.rows import Row, rows_of
 from llama_load.lab.sweep.runner import Sweep
 from llama_load.lab.sweep.running_server import MEMORY
-from llama_load.lab.sweep.sweep_markdown import report_lines, terminal_table
 from llama_load.lab.sweep.sweep_page import page
-from llama_load.lab.sweep.sweep_tables import MadeTable, make_tables
+from llama_load.lab.sweep.sweep_tables import make_tables
 from llama_load.languages import CHINESE, ENGLISH
 from llama_load.run_folder import write_whole
+from llama_load.tables import Table, document_lines, table_json, titled_lines
 from llama_load.units import quantity
 from llama_load.version import __version__
 
@@ -41,7 +41,7 @@ class SweepComparison:
 
     sweep: Sweep
     rows: Sequence[Row]
-    tables: Sequence[MadeTable]
+    tables: Sequence[Table]
     effects: Sequence[Effect]
     memory: Sequence[tuple[str, str]]
     notes: Sequence[str]
@@ -88,7 +88,7 @@ def write_comparison(found: SweepComparison) -> list[str]:
     )
     words = WORDS[found.sweep.plan.language]
     sections = [(words["effects"], [effect.text for effect in found.effects]), (words["notes"], found.notes)]
-    lines = report_lines(found.title, found.tables, sections)
+    lines = document_lines(found.title, found.tables, sections)
     memory = {f"{words['memory']}: {name}": text for name, text in found.memory}
     for name, text in memory.items():
         marks = fence(text)
@@ -99,7 +99,7 @@ def write_comparison(found: SweepComparison) -> list[str]:
         title=found.title, over=over, tables=found.tables, texts=sections, memory=memory, language=found.sweep.plan.language
     )
     write_whole(folder / HTML, redacted(html).encode())
-    printed = [line for table in found.tables for line in ["", *terminal_table(table)]]
+    printed = [line for table in found.tables for line in ["", *titled_lines(table)]]
     for heading, sentences in sections:
         printed += ["", f"{heading}:", *(f"  {sentence}" for sentence in sentences)] if sentences else []
     for name, text in memory.items():
@@ -131,15 +131,7 @@ def as_json(found: SweepComparison) -> dict[str, Any]:
         "version": __version__,
         "title": found.title,
         "cells": cells,
-        "tables": [
-            {
-                "title": table.title,
-                "columns": [head.name for head in table.heads],
-                "rows": [[{"text": cell.text, "best": cell.best, "value": cell.value} for cell in row] for row in table.rows],
-                "notes": table.notes,
-            }
-            for table in found.tables
-        ],
+        "tables": [table_json(table) for table in found.tables],
         "effects": [asdict(effect) for effect in found.effects],
         "memory": dict(found.memory),
     }

@@ -19,6 +19,7 @@ from llama_load.lab.sweep.plan import Plan
 from llama_load.lab.sweep.rows import Row
 from llama_load.lab.sweep.values import describe
 from llama_load.metrics.statistics import CONFIDENCE
+from llama_load.tables.numbers import change, change_between
 
 Block = dict[str, list[float]]  # logarithms per value of the setting
 
@@ -125,13 +126,13 @@ def _mean(values: Sequence[float]) -> float:
 
 def _judged(found: _Found, p: float | None) -> Effect:
     first, second = found.values
-    change = f"{found.quotient - 1:+.1%}".replace("%", " %")
+    largest = change(found.quotient, gap=" ")
     if p is None or found.ratio is None:
-        text = f"{found.setting}: {change} {found.figure} from {first} to {second}, with one run each: not proven; give repeats: 3"
+        text = f"{found.setting}: {largest} {found.figure} from {first} to {second}, with one run each: not proven; give repeats: 3"
         text += found.left_out
         return Effect(found.setting, found.figure, found.values, found.quotient, None, is_shown=False, text=text)
-    low, high = (f"{end - 1:+.1%}".replace("%", " %") for end in found.ratio.interval)
+    interval = change_between(*found.ratio.interval, gap=" ")
     is_shown = p <= 1 - CONFIDENCE
-    outcome = f"{change} {found.figure} from {first} to {second} (95 %: {low} to {high}; p = {p:.2g}){found.left_out}"
+    outcome = f"{largest} {found.figure} from {first} to {second} (95 %: {interval}; p = {p:.2g}){found.left_out}"
     text = f"{found.setting}: {outcome}" if is_shown else f"{found.setting}: no effect shown; the largest difference is {outcome}"
     return Effect(found.setting, found.figure, found.values, found.quotient, p, is_shown=is_shown, text=text)

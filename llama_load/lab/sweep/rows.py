@@ -14,7 +14,7 @@ from llama_load.analysis.keys import certain
 from llama_load.errors import LlamaLoadError
 from llama_load.foreign_text import printable, printable_json
 from llama_load.lab.sweep.cells import Cell
-from llama_load.lab.sweep.gguf_facts import gguf_facts, size_text
+from llama_load.lab.sweep.gguf_facts import gguf_facts
 from llama_load.lab.sweep.grammar import URL
 from llama_load.lab.sweep.server_spec import backend_name, gpu_count, model_name, model_path, uses_rpc, words_of
 from llama_load.lab.sweep.tests_load import PROCESS, parse_test
@@ -24,6 +24,7 @@ from llama_load.metrics.latencies import predict_per_s, prompt_per_s
 from llama_load.observed.records import Records
 from llama_load.reports.request_table import request_rows
 from llama_load.run_folder import load_run
+from llama_load.tables.numbers import decimal_size
 
 MOST_SUMMARY_BYTES = 64 << 20
 SEARCH_JSON = "search.json"
@@ -208,7 +209,7 @@ def _facts(cell: Cell) -> dict[str, str]:
         }
     elif path is not None and path.is_dir():
         total = sum(each.stat().st_size for each in path.glob("*.safetensors") if each.is_file())
-        facts |= {"file_size": size_text(total)} if total else {}
+        facts |= {"file_size": decimal_size(total)} if total else {}
     return facts | cell.settings  # a setting may be named like one of the model's facts
 
 

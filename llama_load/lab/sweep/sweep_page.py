@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from llama_load.foreign_text import printable
-from llama_load.lab.sweep.sweep_tables import MadeTable
 from llama_load.languages import CHINESE
 from llama_load.reports.html.charts import Chart, ChartPage, bokeh_script, colour, figure, hover, page_script, style_sheet
 from llama_load.reports.html.page import environment, policy
 from llama_load.reports.html.plot import Field, factor_range, source
+from llama_load.tables import Table
 
 MOST_BARS, MOST_CHARTS = 40, 24
 MOST_LABEL = 40
@@ -19,7 +19,7 @@ def page(
     *,
     title: str,
     over: str,
-    tables: Sequence[MadeTable],
+    tables: Sequence[Table],
     texts: Sequence[tuple[str, Sequence[str]]],
     memory: Mapping[str, str],
     language: str,
@@ -49,28 +49,29 @@ def page(
     )
 
 
-def _charts(tables: Sequence[MadeTable]) -> list[Chart]:
+def _charts(tables: Sequence[Table]) -> list[Chart]:
     """A chart for every column of figures of every table with two rows or more."""
-    return [chart for table in tables for place in range(len(table.heads)) if (chart := _bars(table, place)) is not None]
+    return [chart for table in tables for place in range(len(table.columns)) if (chart := _bars(table, place)) is not None]
 
 
-def _bars(table: MadeTable, place: int) -> Chart | None:
-    rows = [(row, row[place].value) for row in table.rows if row[place].value is not None][:MOST_BARS]
+def _bars(table: Table, place: int) -> Chart | None:
+    cells = table.cells
+    rows = [(row, row[place].number) for row in cells if row[place].number is not None][:MOST_BARS]
     if len(rows) < 2 or len({value for _, value in rows}) < 2:
         return None
-    texts = [index for index in range(len(table.heads)) if all(row[index].value is None for row in table.rows)]
+    texts = [index for index in range(len(table.columns)) if all(row[index].number is None for row in cells)]
     # Columns that are the same in every row name no bar.
-    naming = [index for index in texts if len({row[index].text for row in table.rows}) > 1]
+    naming = [index for index in texts if len({row[index].text for row in cells}) > 1]
     names: list[str] = []
     for number, (row, _) in enumerate(rows, 1):
         name = " ".join(row[index].text for index in naming)[:MOST_LABEL] or str(number)
         names.append(name if name not in names else f"{name} ({number})")
     names = [printable(name) for name in names]
-    head = printable(table.heads[place].name)
+    head = printable(table.columns[place].name)
     values = [value for _, value in rows if value is not None]
     plot = figure(head, "", height=60 + 26 * len(rows), y_range=factor_range(names[::-1]), zoom="both")
     plot.x_range.set(start=min(0.0, *values))
-    data = source(name=names, value=values, colour=[colour("orange" if row[place].best else "blue") for row, _ in rows])
+    data = source(name=names, value=values, colour=[colour("orange" if row[place].is_best else "blue") for row, _ in rows])
     bars = plot.bars("name", None, "value", data, height=0.7, fill_color=Field("colour"), line_color=None)
     hover(plot, [bars], [("", "@name"), (head, "@value{0.00}")])
     summary = "; ".join(f"{name}: {row[place].text}" for name, (row, _) in zip(names, rows, strict=True))

@@ -14,9 +14,10 @@ from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.folder import DONE, FAILED, Ended
 from llama_load.lab.sweep.rows import Row, rows_of
 from llama_load.lab.sweep.runner import Sweep
-from llama_load.lab.sweep.sweep_markdown import terminal_table
 from llama_load.lab.sweep.sweep_tables import MISSING, make_tables
-from llama_load.lab.sweep.time_needed import duration, needed_s
+from llama_load.lab.sweep.time_needed import needed_s
+from llama_load.tables import titled_lines
+from llama_load.tables.numbers import duration
 
 SHOWN_CELLS = 12
 
@@ -101,5 +102,5 @@ class Progress(AbstractContextManager["Progress"]):
                 if cell.key in self._sweep.folder.ended and cell.key not in self._rows:  # run folders are read once
                     self._rows[cell.key] = rows_of(cell, self._sweep.outcome(cell), place)
             rows = [row for cell in done for row in self._rows[cell.key]]
-            self._shown = (len(done), terminal_table(make_tables(self._sweep.plan, rows)[0])[:40])
+            self._shown = (len(done), titled_lines(make_tables(self._sweep.plan, rows)[0])[:40])
         return [Text("\n".join(self._shown[1]))]

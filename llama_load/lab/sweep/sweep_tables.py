@@ -7,11 +7,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from llama_load import tables
 from llama_load.lab.sweep.grammar import REQUESTS
 from llama_load.lab.sweep.plan import Column, Plan, Table
 from llama_load.lab.sweep.rows import CLIENT_TIMES, Row
 from llama_load.lab.sweep.values import BY_GPU, FACTS, HIGHER, LOWER, OF_REQUESTS, Value, describe
 from llama_load.metrics.check import BLURRED, CLIENT_BOUND
+from llama_load.tables.numbers import fixed
 
 MISSING = "NA"
 NOT_RANKED = "†"
@@ -30,35 +32,6 @@ class Estimate:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell of a table: its text, whether it is the best of its column, and the figure behind it."""
-
-    text: str
-    best: bool = False
-    value: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The heading of a column and its layout."""
-
-    name: str
-    align: str
-    width: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class MadeTable:
-    """A table that is ready to be written."""
-
-    title: str
-    style: str
-    heads: tuple[Head, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...]
-
-
 def estimate(values: Sequence[float]) -> Estimate | None:
     """Mean and sample standard deviation, sqrt(sum((x - mean)^2) / (n - 1)). 1, 2, 3: 2.0 ± 1.0."""
     if not values:
@@ -68,7 +41,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
     return Estimate(mean, std, len(values))
 
 
-def make_tables(plan: Plan, rows: Sequence[Row]) -> list[MadeTable]:
+def make_tables(plan: Plan, rows: Sequence[Row]) -> list[tables.Table]:
     """All tables that the plan asks for."""
     made = []
     for table in plan.tables or (default_table(plan, rows),):
@@ -113,7 +86,7 @@ def _groups(rows: Sequence[Row], name: str) -> Iterable[tuple[str, list[Row]]]:
     return groups.items()
 
 
-def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> MadeTable:
+def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> tables.Table:
     """A row per request. Their figures are texts already."""
     lines = []
     notes = []
@@ -131,13 +104,10 @@ def _of_requests(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> M
         place = next((place for place, column in enumerate(table.columns) if column.value == name), None)
         if place is not None:
             lines.sort(key=lambda texts: texts[place])
-    cells = tuple(tuple(Cell(text) for text in texts) for texts in lines)
-    return MadeTable(
-        title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])]))
-    )
+    return _made(table, title, [[tables.Cell(text) for text in texts] for texts in lines], notes, plan)
 
 
-def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> MadeTable:
+def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> tables.Table:
     """A row per combination of settings, with repeats merged; settings that a column fixes by `where` are merged too."""
     table = _with_gpus(table, rows)
     fixed = {name for column in table.columns for where in (column.where, column.against) for name in where} | {"repeat"}
@@ -150,16 +120,14 @@ def _of_cells(table: Table, title: str, rows: Sequence[Row], plan: Plan) -> Made
         groups.sort(key=lambda group: _natural(group[0].fact(name)))
     notes: list[str] = []
     columns = [_column(column, groups, plan, notes) for column in table.columns]
-    cells = tuple(dict.fromkeys(zip(*columns, strict=True))) if groups else ()  # what is of the server alone is there once
+    cells = list(dict.fromkeys(zip(*columns, strict=True))) if groups else []  # what is of the server alone is there once
     unranked = [group for group in groups if not all(row.is_ranked or row.reason for row in group)]
     if any(describe(column.value).best and column.value not in OF_SERVERS for column in table.columns):
         for group in unranked:
             causes = dict.fromkeys(row.cause for row in group if not row.is_ranked and not row.reason)
             notes.append(f"{NOT_RANKED} {_name(group[0], plan)}: not ranked: {'; '.join(causes)}")
     notes += [note for group in groups for note in _doubts(group, plan)]
-    return MadeTable(
-        title, table.style, _heads(table, plan, cells), cells, tuple(dict.fromkeys([*notes, *filter(None, [table.note])]))
-    )
+    return _made(table, title, cells, notes, plan)
 
 
 def _with_gpus(table: Table, rows: Sequence[Row]) -> Table:
@@ -193,20 +161,20 @@ def _natural(text: str) -> tuple[int, float, str]:
         return 1, 0.0, text
 
 
-def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: list[str]) -> list[Cell]:
+def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: list[str]) -> list[tables.Cell]:
     value = describe(column.value)
     if value.is_text:
-        return [Cell(_fact(column, [row for row in group if _is_in(row, column.where)] or group)) for group in groups]
+        return [tables.Cell(_fact(column, [row for row in group if _is_in(row, column.where)] or group)) for group in groups]
     found = [_figure(column, group) for group in groups]
     best = _best(column, value, groups, found)
     cells = []
     for group, each in zip(groups, found, strict=True):
         own = [row for row in group if _is_in(row, column.where)]
         if each is None and column.value.startswith(f"{BY_GPU}.") and not column.value.endswith(".0"):
-            cells.append(Cell(""))  # it has fewer GPUs than another
+            cells.append(tables.Cell(""))  # it has fewer GPUs than another
             continue
         if each is None:
-            cells.append(Cell(MISSING))
+            cells.append(tables.Cell(MISSING))
             why = own[0].why_missing(column.value) if own else "there is no such cell"
             notes.append(f"{MISSING}: {_name((own or group)[0], plan)}: {column.name or value.heading(plan.language)}: {why}"
                          if own and not own[0].reason else f"{MISSING}: {_name((own or group)[0], plan)}: {why}")  # fmt: skip
@@ -220,10 +188,10 @@ def _column(column: Column, groups: Sequence[Sequence[Row]], plan: Plan, notes: 
             mark = NOT_RANKED
         text = _text(column, value, each) + (f" {mark}" if mark else "")
         cells.append(
-            Cell(
+            tables.Cell(
                 text,
-                best is not None and round(each.mean, _decimals(column, value)) == best and _may_be_ranked(own, column),
                 each.mean,
+                is_best=best is not None and round(each.mean, _decimals(column, value)) == best and _may_be_ranked(own, column),
             )
         )
     return cells
@@ -286,19 +254,20 @@ def _decimals(column: Column, value: Value) -> int:
 
 def _text(column: Column, value: Value, found: Estimate) -> str:
     decimals = _decimals(column, value)
-    text = f"{found.mean:.{decimals}f}"
+    text = fixed(found.mean, decimals)
     if column.spread is not False and found.std is not None and not column.against:
-        text += f" ± {found.std:.{decimals}f}"
+        text += f" ± {fixed(found.std, decimals)}"
     return text + column.unit
 
 
-def _heads(table: Table, plan: Plan, cells: Sequence[Sequence[Cell]]) -> tuple[Head, ...]:
+def _made(table: Table, title: str, cells: Sequence[tables.Row], notes: Sequence[str], plan: Plan) -> tables.Table:
+    """The table with its headings and notes."""
     heads = []
     for column in table.columns:
         value = describe(column.value)
-        align = column.align or ("left" if value.is_text else "right")
-        heads.append(Head(column.name or value.heading(plan.language), align, column.width))
-    return tuple(heads)
+        align = column.align or (tables.LEFT if value.is_text else tables.RIGHT)
+        heads.append(tables.Column(column.name or value.heading(plan.language), align, width=column.width))
+    return tables.Table(title, heads, cells, tuple(dict.fromkeys(filter(None, [*notes, table.note]))), table.style)
 
 
 def _name(row: Row, plan: Plan) -> str:

@@ -43,11 +43,3 @@ def planned_s(cell: Cell) -> float | None:
 
 def _kind(cell: Cell) -> tuple[str, str]:
     return cell.workload.label, cell.load.label
-
-
-def duration(seconds: float) -> str:
-    """For people: 45 s, 12 min, 3 h 20 min."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -21,16 +21,14 @@ from llama_load.lab.sweep.run_cell import LocustRuns
 from llama_load.lab.sweep.runner import Watcher, run_one
 from llama_load.lab.sweep.running_server import RunningServer
 from llama_load.lab.sweep.server_spec import spec_of
-from llama_load.lab.sweep.sweep_markdown import report_lines, terminal_table
 from llama_load.lab.sweep.sweep_page import page
-from llama_load.lab.sweep.sweep_tables import Cell as TableCell
-from llama_load.lab.sweep.sweep_tables import Head, MadeTable
 from llama_load.lab.tune.race import MOST_BLOCKS, Raced, race
 from llama_load.lab.tune.tune_stages import Stage, cells_of, names, places_of, stages_of
 from llama_load.languages import ENGLISH
 from llama_load.metrics.check import FAILED, INCOMPLETE
 from llama_load.run_folder import write_whole
 from llama_load.serving.commands import server_command, without_secrets
+from llama_load.tables import LEFT, Column, Row, Table, columns, document_lines, figure, titled_lines
 from llama_load.units import quantity
 from llama_load.version import __version__
 
@@ -162,19 +160,15 @@ def sentence(race: StageRace) -> str:
     return f"{race.stage.name}: {label}, {gain} goodput against the default (95 %: {low} to {high}; {blocks})"
 
 
-def table_of(race: StageRace) -> MadeTable:
+def table_of(race: StageRace) -> Table:
     """A row for each combination."""
-    heads = tuple(
-        Head(name, align) for name, align in (("setting", "left"), ("runs", "right"), ("goodput (req/s)", "right"), ("", "left"))
-    )
-    rows = []
+    rows: list[Row] = []
     for number, (label, scores) in enumerate(zip(race.labels, race.raced.scores, strict=True)):
-        mean = sum(scores) / len(scores) if scores else None
-        is_best = number == race.raced.winner
+        mean = figure(sum(scores) / len(scores) if scores else None, 3)
         outcome = race.raced.dropped.get(number, "default" if number == 0 else "")
-        cell = TableCell("n/a" if mean is None else f"{mean:.3f}", best=is_best, value=mean)
-        rows.append((TableCell(label), TableCell(str(len(scores))), cell, TableCell(outcome)))
-    return MadeTable(f"Stage {race.stage.name}", "padded", heads, tuple(rows), ())
+        rows.append([label, str(len(scores)), replace(mean, is_best=number == race.raced.winner), outcome])
+    heads = [*columns("setting", "runs", "goodput (req/s)"), Column("", LEFT)]
+    return Table(f"Stage {race.stage.name}", heads, rows, style="padded")
 
 
 def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
@@ -204,9 +198,9 @@ def write_tuned(tuned: Tuned, folder: Path, title: str) -> list[str]:
     }
     write_whole(folder / JSON, redacted(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n").encode())
     sections = [("Outcome", [tuned.chosen, tuned.command, *sentences])]
-    write_whole(folder / MARKDOWN, redacted("\n".join(report_lines(title, tables, sections))).encode())
+    write_whole(folder / MARKDOWN, redacted("\n".join(document_lines(title, tables, sections))).encode())
     over = f"{tuned.command} ({quantity(tuned.runs, 'run')})"
     write_whole(
         folder / HTML, redacted(page(title=title, over=over, tables=tables, texts=sections, memory={}, language=ENGLISH)).encode()
     )
-    return [tuned.command, "", *sentences, *(line for table in tables for line in ["", *terminal_table(table)])]
+    return [tuned.command, "", *sentences, *(line for table in tables for line in ["", *titled_lines(table)])]

@@ -17,6 +17,7 @@ from llama_load.reports.html.charts import Chart, Key, colour, figure, hover, se
 from llama_load.reports.html.plot import Model, source
 from llama_load.reports.translations import Translate
 from llama_load.tables.numbers import brief
+from llama_load.targets.servers import METRICS
 from llama_load.units import GIB
 
 MOST_POINTS = 600  # of a curve
@@ -35,6 +36,12 @@ class TelemetryChart:
     is_rate: bool = False
 
 
+def _named(*roles: tuple[str, str], end: str = "") -> dict[str, str]:
+    """Names of all kinds of servers for these fields of `Metrics`, with the lines that they make."""
+    names = ((each.prefix, getattr(each, role), line) for each in METRICS for role, line in roles)
+    return {f"{prefix}{name}{end}": line for prefix, name, line in names if name}
+
+
 # GPU memory is special: only the server's, of the GPUs that it uses.
 VRAM = TelemetryChart("GPU memory (GiB)", {}, GIB)
 CHARTS = (
@@ -44,17 +51,14 @@ CHARTS = (
     TelemetryChart("GPU temperature (°C)", {"gpu_temperature_celsius": ""}),
     TelemetryChart("CPU (cores)", {"server_cpu_seconds_total": "server", "host_cpu_seconds_total": "host"}, is_rate=True),
     TelemetryChart("Memory (GiB)", {"server_memory_bytes": "server", "host_memory_used_bytes": "host"}, GIB),
+    TelemetryChart("Requests in the server", _named(("running", "processing"), ("waiting", "waiting"))),
+    TelemetryChart("KV cache in use (%)", {f"{each.prefix}{name}": "" for each in METRICS for name in each.kv_used}, 0.01),
     TelemetryChart(
-        "Requests in the server",
-        {
-            "llamacpp:requests_processing": "processing",
-            "llamacpp:requests_deferred": "waiting",
-            "vllm:num_requests_running": "processing",
-            "vllm:num_requests_waiting": "waiting",
-        },
+        "Cached prompt tokens per second",
+        _named(("hits", "prompt cache"), ("external_hits", "external cache"), end="_total"),
+        is_rate=True,
     ),
-    TelemetryChart("KV cache in use (%)", {"vllm:kv_cache_usage_perc": "", "vllm:gpu_cache_usage_perc": ""}, 0.01),
-    TelemetryChart("Preemptions per second", {"vllm:num_preemptions_total": ""}, is_rate=True),
+    TelemetryChart("Preemptions per second", _named(("preemptions", ""), end="_total"), is_rate=True),
 )
 
 

@@ -114,7 +114,7 @@ class GeneratingApi(Api):
             body["ignore_eos"] = True
         if options.form is not None:
             body |= form_fields(options.form, self.name, target)
-        return body | target.body_fields(options.cache_prompt) | {"stream": options.stream}
+        return body | target.kind.body_fields(options.cache_prompt) | {"stream": options.stream}
 
     def reader(self, results: int | None = None, *, streams: bool = True) -> AnswerReader:
         """See `Api.reader`."""
@@ -131,4 +131,4 @@ class OpenAiText(GeneratingApi):
     def fields(self, content: Content, options: BodyOptions, max_tokens: int | None, target: Target) -> dict[str, Any]:
         """See `Api.fields`."""
         body = super().fields(content, options, max_tokens, target)
-        return body | ({"stream_options": target.stream_options} if options.stream else {})
+        return body | ({"stream_options": dict(target.kind.stream_options)} if options.stream else {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,9 +11,11 @@ from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis.api import Api
 from llama_load.targets.apis.prompt_content import Content, Messages, prefixed
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.target import Target
 from llama_load.targets.unstreamed import JsonBody, ResultsAnswer
 from llama_load.workloads.prompt import Message, Prompt
+
+if TYPE_CHECKING:
+    from llama_load.targets.target import Target
 
 # A number takes up to 24 bytes: 10,000 dimensions.
 MOST_BYTES_A_VECTOR, MOST_BYTES_BESIDE = 2**18, 2**20

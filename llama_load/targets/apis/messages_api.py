@@ -5,7 +5,7 @@ Source: Anthropic's API reference (streaming events). llama-server and vLLM have
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,8 +14,10 @@ from llama_load.targets.apis.prompt_content import Content, as_messages
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.failure_kinds import Count
 from llama_load.targets.part_reader import NULL, PartReader
-from llama_load.targets.target import Target
 from llama_load.targets.usage import Usage, usage_of
+
+if TYPE_CHECKING:
+    from llama_load.targets.target import Target
 
 # This API refuses a request that does not limit its answer.
 LEAST_MAX_TOKENS = 1024

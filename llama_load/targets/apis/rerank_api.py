@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,9 +13,11 @@ from llama_load.targets.apis.api import Api
 from llama_load.targets.apis.prompt_content import Content, Messages
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.failure_kinds import Count
-from llama_load.targets.target import Target
 from llama_load.targets.unstreamed import JsonBody, ResultsAnswer
 from llama_load.workloads.prompt import Message, Prompt
+
+if TYPE_CHECKING:
+    from llama_load.targets.target import Target
 
 
 class _Ranked(msgspec.Struct):

@@ -1,0 +1,79 @@
+"""vLLM."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+from llama_load.targets.servers.server_kind import Form, Metrics, ServerKind, Signs
+
+# Since this version it takes `structured_outputs`; before, each kind of form had a field of its own.
+STRUCTURED_OUTPUTS_SINCE = (0, 11)
+
+
+class VllmKind(ServerKind):
+    """See `ServerKind`. It sends usage with every event on request, which counts their tokens."""
+
+    name = "vllm"
+    title = "vLLM"
+    stream_options: ClassVar = {"include_usage": True, "continuous_usage_stats": True}
+    context_flag = "--max-model-len"
+    remedies: ClassVar = {
+        "ttft": "a larger --max-num-seqs or --max-num-batched-tokens",
+        "tpot": "a quantized model, more GPUs (-tp), or --speculative-config",
+    }
+    scores_by = "ids"
+    form = Form("/tokenize", lambda model, text: {"model": model or "", "prompt": text}, counts_messages=True)
+    # External hits: prompt tokens from a KV connector (LMCache, another machine's memory) that the engine's own cache did not have.
+    # Older versions named the prefix cache's counters after the device; some have both names for one count.
+    metrics = Metrics(
+        prefix="vllm:",
+        prompt_tokens="prompt_tokens",
+        output_tokens="generation_tokens",
+        queries="prefix_cache_queries",
+        hits="prefix_cache_hits",
+        external_hits="external_prefix_cache_hits",
+        requests="request_success",
+        preemptions="num_preemptions",
+        drafts="spec_decode_num_drafts",
+        draft_tokens="spec_decode_num_draft_tokens",
+        accepted_tokens="spec_decode_num_accepted_tokens",
+        accepted_per_position="spec_decode_num_accepted_tokens_per_pos",
+        times={
+            "ttft_ms": "time_to_first_token_seconds",
+            "e2el_ms": "e2e_request_latency_seconds",
+            "queue_ms": "request_queue_time_seconds",
+            "prefill_ms": "request_prefill_time_seconds",
+            "decode_ms": "request_decode_time_seconds",
+        },
+        renamed={"prefix_cache_queries": "gpu_prefix_cache_queries", "prefix_cache_hits": "gpu_prefix_cache_hits"},
+        running="num_requests_running",
+        waiting="num_requests_waiting",
+        kv_used=("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+        also=("lmcache:",),
+    )
+
+    def is_shown_by(self, signs: Signs) -> bool:
+        """See `ServerKind.is_shown_by`."""
+        by_owner = signs.is_owned_by("vllm") and (signs.lists_context or signs.form is self.form)
+        return by_owner or ("version" in signs.version and signs.lists_context)
+
+    def schema_fields(self, api: str, schema: Any) -> dict[str, Any] | None:
+        """See `ServerKind.schema_fields`; text completions take it as chats do."""
+        return super().schema_fields("chat" if api == "completions" else api, schema)
+
+    def grammar_fields(self, api: str, grammar: str, build: str | None) -> dict[str, Any] | None:
+        """See `ServerKind.grammar_fields`."""
+        if api not in {"chat", "completions"}:
+            return None
+        is_old = (_version(build) or STRUCTURED_OUTPUTS_SINCE) < STRUCTURED_OUTPUTS_SINCE
+        return {"guided_grammar": grammar} if is_old else {"structured_outputs": {"grammar": grammar}}
+
+
+def _version(build: str | None) -> tuple[int, int] | None:
+    """Major and minor number; None for versions between releases."""
+    numbers = re.match(r"v?(\d{1,4})\.(\d{1,4})", build or "")
+    return (int(numbers[1]), int(numbers[2])) if numbers else None
+
+
+VLLM = VllmKind()
