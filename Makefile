@@ -1,4 +1,4 @@
-# make demo | test | test-heavy | test-containers | fuzz | bench | bench-peers | install | lint     each sets up what it needs
+# make demo | test | test-heavy | test-containers | fuzz | bench | referee | install | lint     each sets up what it needs
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # compile anew, which takes 4 s. What a package has that does not compile is nothing that it needs.
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib llama_load locustfiles || true
 
-.PHONY: demo test test-heavy test-containers fuzz bench bench-peers pictures install lint clean
+.PHONY: demo test test-heavy test-containers fuzz bench referee referee-clients pictures install lint clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo
@@ -77,14 +77,17 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench-peers: $(VENV)/.dev
-	@PYTHON=$(PYTHON) scripts/install.sh vllm $(call folder_of,vllm)
-	@PYTHON=$(PYTHON) scripts/install.sh aiperf $(call folder_of,aiperf)
-	@PYTHON=$(PYTHON) scripts/install.sh guidellm $(call folder_of,guidellm)
-	@[ -e $(CACHE)/tokenizer/config.json ] || \
-		$(call folder_of,vllm)/bin/python tests/heavy/make_hf_model.py $(CACHE)/tokenizer datasets/sharegpt_sample.json
-	PEER_VLLM=$(call folder_of,vllm) PEER_AIPERF=$(call folder_of,aiperf) PEER_GUIDELLM=$(call folder_of,guidellm) \
-		PEER_TOKENIZER=$(CACHE)/tokenizer $(BIN)/python -m benchmarks.peers
+# The load generators that the referee judges, each in an environment of its own. Two of them need Python 3.12; k6 is a binary.
+PYTHON312 ?= python3.12
+install_client = PYTHON=$(2) scripts/install.sh $(1) $(call folder_of,$(1)) || echo "$(1) is not installed and will not be tested";
+referee-clients: $(VENV)/.dev
+	@$(foreach client,vllm aiperf guidellm genai_bench k6,$(call install_client,$(client),$(PYTHON)))
+	@$(foreach client,inference_perf endpoints,$(call install_client,$(client),$(PYTHON312)))
+
+# 20 minutes on a machine that does nothing else; the same command continues. At the end it writes docs/comparison.md.
+referee: referee-clients
+	$(BIN)/python -m benchmarks.referee
+	$(BIN)/python -m benchmarks.referee --render
 
 pictures: $(VENV)/.dev
 	@$(PIP) -e '.[docs]'

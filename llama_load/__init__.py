@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from llama_load.users.answer_check import Answer
     from llama_load.users.user import LlamaUser
     from llama_load.version import __version__
+    from llama_load.workloads.agent import Agent
     from llama_load.workloads.custom import Custom
     from llama_load.workloads.documents import Documents
     from llama_load.workloads.embeddings import Queries, TextBatches
     from llama_load.workloads.mixed import Mixed
+    from llama_load.workloads.recorded import Conversations
     from llama_load.workloads.replay import Replay
     from llama_load.workloads.sharegpt import ShareGPT
     from llama_load.workloads.synthetic import Synthetic
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
     events: _Events
 
 __all__ = [
+    "Agent",
     "Answer",
+    "Conversations",
     "Custom",
     "Documents",
     "LlamaUser",
@@ -54,6 +58,8 @@ __all__ = [
 
 _SHAPES = ("Ramp", "Soak", "Spike", "Stages")
 _WORKLOADS = {
+    "Agent": "agent",
+    "Conversations": "recorded",
     "Custom": "custom",
     "Documents": "documents",
     "Mixed": "mixed",

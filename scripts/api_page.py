@@ -56,7 +56,19 @@ A class of the locustfile; `--stages` on the command line overrides it.
 |---|---|---|
 """
 METHODS = ("chat", "complete", "document", "vision", "embed", "rerank")
-WORKLOADS = ("ShareGPT", "Documents", "Vision", "Mixed", "TextBatches", "Queries", "Synthetic", "Replay", "Custom")
+WORKLOADS = (
+    "ShareGPT",
+    "Documents",
+    "Vision",
+    "Mixed",
+    "TextBatches",
+    "Queries",
+    "Synthetic",
+    "Replay",
+    "Custom",
+    "Conversations",
+    "Agent",
+)
 SHAPES = ("Stages", "Ramp", "Spike", "Soak")
 # Attributes of shapes that a locustfile sets.
 SHAPE_ATTRIBUTES = ("stages", "start", "end", "level", "peak", "time")
@@ -123,6 +135,7 @@ def _attributes() -> Iterator[str]:
     answer = llama_load.Answer
     yield "| `.text` | str | the text of the answer; empty after a failure of the server, and for embeddings and rerankings |\n"
     yield "| `.reasoning` | str | its reasoning, where the server sends it apart from the text |\n"
+    yield "| `.calls` | tuple[ToolCall, …] | its tool calls: `.id`, `.name`, `.arguments` (JSON text) |\n"
     yield f"| `.record` | RequestRecord | {_first(answer.record)} See [RequestRecord](#requestrecord). |\n"
     yield f"| `.ok` | bool | {_first(answer.ok)} |\n"
     for name in ("fail", "failure", "success"):

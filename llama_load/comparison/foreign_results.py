@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.analysis.run_summary import OURS, RunSummary, SummaryVerdict, summary_of
 from llama_load.comparison.compared_figures import identity_of, number, read_json, text, values_of, whole
 from llama_load.comparison.side import LLAMA_LOAD, VLLM_BENCH_SERVE, MeasuredRun
 from llama_load.errors import UsageError
@@ -36,25 +37,7 @@ _ENDPOINTS = {
     "openai-embeddings": "embeddings",
     "vllm-rerank": "rerank",
 }
-OURS = "llama_load"
 MOST_SERVERS = 16  # of a shared run
-
-
-class Check(msgspec.Struct):
-    """What is needed of a check of our verdict."""
-
-    name: str = ""
-    ok: bool = True
-    text: str = ""
-    stage: str | None = None
-
-
-class Verdict(msgspec.Struct):
-    """What is needed of our verdict."""
-
-    words: list[str] = []
-    headline: str = ""
-    checks: list[Check] = []
 
 
 def result_run(file: Path, part: str = "") -> MeasuredRun:
@@ -68,9 +51,8 @@ def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
         raise UsageError(
             f"{name} is no result of llama-load, vllm bench serve or vllm-bench: it has no {', no '.join(_missing(result))}"
         )
-    ours = result.get(OURS)
-    if isinstance(ours, dict):
-        return _own_run(result, ours, name, part)
+    if isinstance(result.get(OURS), dict):
+        return _own_run(result, summary_of(result), name, part)
     if part:
         raise UsageError(f"{name} has no stages; name it without #{part}")
     values = values_of(result)
@@ -94,9 +76,7 @@ def run_of(result: Mapping[str, Any], name: str, part: str = "") -> MeasuredRun:
 
 def stages_in(result: Mapping[str, Any]) -> list[str]:
     """The names of the stages of one of our summaries."""
-    ours = result.get(OURS)
-    stages = ours.get("by_stage") if isinstance(ours, dict) else None
-    return list(stages) if isinstance(stages, dict) else []
+    return list(summary_of(result).stages) if isinstance(result.get(OURS), dict) else []
 
 
 def settings(result: Mapping[str, Any]) -> dict[str, str]:
@@ -119,23 +99,20 @@ def _missing(result: Mapping[str, Any]) -> list[str]:
     return [key for key in _NEEDED if key not in result]
 
 
-def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part: str) -> MeasuredRun:
+def _own_run(result: Mapping[str, Any], summary: RunSummary, name: str, part: str) -> MeasuredRun:
     stage = None
-    figures, more = result, ours
+    figures, more = summary.figures, summary.ours
     if part:
-        if part not in (stages := stages_in(result)):
-            known = f"its stages are {', '.join(map(text, stages))}" if stages else "it has no stages"
+        if part not in summary.stages:
+            known = f"its stages are {', '.join(map(text, summary.stages))}" if summary.stages else "it has no stages"
             raise UsageError(f"{name} has no stage {part!r}: {known}")
-        stage = ours["by_stage"][part]
-        if not isinstance(stage, dict):
-            raise UsageError(f"stage {part!r} of {name} cannot be read")
-        figures = more = stage
-    values = values_of(figures) | _telemetry(ours, part)
+        figures = more = stage = summary.stages[part]
+    values = values_of(figures) | values_of(summary.telemetry(part))
     completed, failed = whole(figures.get("completed")) or 0, whole(figures.get("failed")) or 0
     ended = completed + failed
     reused = whole(more.get("reused_connections"))
     connect = more.get("connect")
-    words, why = _verdict(ours, part)
+    words, why = _verdict(summary.verdict, part)
     concurrency = whole(result.get("max_concurrency") if stage is None else stage.get("users"))
     setup, load = settings(result) | _shared_setup(result), _load(result)
     if stage is not None:
@@ -152,7 +129,7 @@ def _own_run(result: Mapping[str, Any], ours: Mapping[str, Any], name: str, part
         cached_tokens=whole(more.get("total_cached_tokens")),
         reused_ratio=reused / ended if reused is not None and ended else None,
         connect_ms=number(connect.get("mean")) if isinstance(connect, dict) else None,
-        setup={"measured with": f"{LLAMA_LOAD} {text(ours.get('version'))}".strip()} | setup,
+        setup={"measured with": f"{LLAMA_LOAD} {text(summary.ours.get('version'))}".strip()} | setup,
         load=load,
         endpoint=endpoint_of(text(result.get("endpoint_type"))),
         date=text(result.get("date")),
@@ -187,20 +164,9 @@ def _named(values: object) -> list[tuple[str, Any]]:
     ]
 
 
-def _telemetry(ours: Mapping[str, Any], part: str) -> dict[str, float | None]:
-    """The figures of telemetry that runs are compared by; of a stage its own."""
-    telemetry = ours.get("telemetry")
-    if part and isinstance(telemetry, dict):
-        stages = telemetry.get("by_stage")
-        telemetry = stages.get(part) if isinstance(stages, dict) else None
-    return values_of(telemetry) if isinstance(telemetry, dict) else {}
-
-
-def _verdict(ours: Mapping[str, Any], part: str) -> tuple[tuple[str, ...], str]:
+def _verdict(verdict: SummaryVerdict | None, part: str) -> tuple[tuple[str, ...], str]:
     """The words but VALID, and their cause; of a stage those of its own checks and of the whole run's."""
-    try:
-        verdict = msgspec.convert(ours.get("verdict"), Verdict)
-    except (msgspec.ValidationError, RecursionError):
+    if verdict is None:
         return ("without a verdict",), "its summary.json has no verdict that can be read"
     if not part:
         return tuple(word for word in verdict.words if word in WORDS and word != VALID), text(verdict.headline)

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from llama_load.analysis.run_summary import SUMMARY
 from llama_load.comparison.compared_figures import read_json, text
 from llama_load.comparison.foreign_results import run_of, stages_in
 from llama_load.comparison.setup import SERVER_PREFIX
@@ -31,7 +32,6 @@ from llama_load.run_folder.server_files import SERVER_FOLDER
 from llama_load.targets.target import TRAITS
 from llama_load.workloads.prompt import DIFFERENT
 
-SUMMARY = "summary.json"
 # Prompts are compared by this many hexadecimal digits of their hashes, of at most so many records.
 HASH_DIGITS, PROMPTS = 16, TableLimits(cells=3_000_000, decoded_bytes=256 << 20)
 # Values per latency and run kept for charts: the middle 95 % of a distribution then has 20 000 points of support.

@@ -16,6 +16,12 @@ def _between(start_ns: int | None, end_ns: int | None) -> float | None:
     return None if start_ns is None or end_ns is None else ns_to_ms(end_ns - start_ns)
 
 
+def waited_ms(before_ended_ns: int | None, started_ns: int) -> float | None:
+    """Wait before a later turn of a conversation, ms: its start - end of the answer before it. Think time, a tool's run time, or
+    sub-agents."""
+    return _between(before_ended_ns, started_ns)
+
+
 def ttft_ms(started_ns: int, first_token_ns: int | None) -> float | None:
     """Time to first token, ms: first token - started. Connect (and TLS) are included.
 

@@ -43,6 +43,13 @@ class RequestRecord:
     prompt_index: int | None = None  # position in the plan, 0…N-1
     conversation: str | None = None  # its id in the data set
     turn: int | None = None  # 1, 2, …; None outside of conversations
+    turns: int | None = None  # requests of the conversation in the plan, sub-agents included
+    conversation_start: int | None = None  # prompt_index of the conversation's first request: one conversation may be sent twice
+    agent: str | None = None  # the sub-agent that sent it
+    delay_ms: float | None = None  # planned wait after the turn before: think time, or a tool's run time
+    waited_ms: float | None = None  # the wait as it was, sub-agents included
+    tool_calls: int | None = None  # in the answer, where the request has tools
+    recorded_calls: int | None = None  # in the recorded answer
     max_tokens: int | None = None  # requested length of the answer
     choices: int | None = None  # requested answers (`n`), where more than one
     answer_form: str | None = None  # "json_schema", "grammar" or "free", where the run forces some answers into a form

@@ -10,8 +10,8 @@ GROUPS = BASICS, SERVER, LOAD, TRAFFIC, LIMITS, ADVANCED = (
     *("The run", "Server", "Load", "Traffic", "Limits and objectives", "Advanced"),
 )
 # Class names of workloads.
-SHAREGPT, CUSTOM, DOCUMENTS, VISION, SYNTHETIC, REPLAY, MIXED = (
-    *("ShareGPT", "Custom", "Documents", "Vision", "Synthetic", "Replay", "Mixed"),
+SHAREGPT, CUSTOM, DOCUMENTS, VISION, SYNTHETIC, REPLAY, MIXED, CONVERSATIONS, AGENT = (
+    *("ShareGPT", "Custom", "Documents", "Vision", "Synthetic", "Replay", "Mixed", "Conversations", "Agent"),
 )
 TEXTS = "TextBatches", "Queries"  # embeddings and reranking, which generate no tokens
 
@@ -28,6 +28,7 @@ class Kind(enum.Enum):
     SWITCH = enum.auto()
     INPUT = enum.auto()  # a file or folder to read
     DATA_SET = enum.auto()  # the same, or hf:OWNER/NAME
+    TIMES = enum.auto()  # a distribution of times, or file:PATH with times to read
     RUN_FOLDER = enum.auto()  # a new folder for results
     XML_FILE = enum.auto()  # a file to write
     FOLDER = enum.auto()  # any other folder
@@ -42,7 +43,7 @@ class Kind(enum.Enum):
 
 SECRETS = frozenset((Kind.SERVER_KEY, Kind.HEADER, Kind.SECRET))
 # Kinds of paths that may be typed into the page; `WebGuard` has a check for each.
-PAGE_PATHS = frozenset((Kind.INPUT, Kind.DATA_SET, Kind.RUN_FOLDER, Kind.XML_FILE))
+PAGE_PATHS = frozenset((Kind.INPUT, Kind.DATA_SET, Kind.TIMES, Kind.RUN_FOLDER, Kind.XML_FILE))
 # All other kinds are never on the page: a flag of a new kind is not shown until it is listed here.
 _ON_PAGE = PAGE_PATHS | {
     *(Kind.TEXT, Kind.NAME, Kind.NUMBER, Kind.EXPRESSION, Kind.JSON, Kind.CHOICE, Kind.SWITCH),

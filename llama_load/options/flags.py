@@ -9,6 +9,8 @@ from llama_load.load.segments import ARRIVALS, ON_LIMITS, QUEUE, RAMPS
 from llama_load.load.stages import EXAMPLES
 from llama_load.options.flag import (
     ADVANCED,
+    AGENT,
+    CONVERSATIONS,
     CUSTOM,
     DOCUMENTS,
     LOAD,
@@ -34,6 +36,7 @@ from llama_load.workloads.embeddings import PASSAGE_TOKENS
 from llama_load.workloads.images import FORMATS
 from llama_load.workloads.prompt import ANSWER_TOKENS, CACHES, Traffic
 from llama_load.workloads.synthetic import INPUT_TOKENS
+from llama_load.workloads.think_time import EXAMPLES as EXAMPLES_OF_THINKING
 
 # Same as `vllm bench serve`: the requests of a headless run without --num-prompts and without -t.
 DEFAULT_NUM_PROMPTS = 1000
@@ -43,6 +46,7 @@ GENERATED, RECORDED = HISTORIES = ("generated", "recorded")
 FRESH, SAME = PROMPTS = ("fresh", "same")
 ALL = "all"
 _TRAFFIC = Traffic()
+_AGENT = _TRAFFIC.agent
 DEFAULT_SIZE = "{}x{}".format(*_TRAFFIC.image_size)
 # With --at-end wait: requests still in flight after the longest timeout are cut.
 LONGEST_WAIT_S = 900.0
@@ -100,7 +104,7 @@ FLAGS = (
     Flag("--on-limit", Kind.CHOICE, ADVANCED, QUEUE, "queue or drop arrivals while --max-concurrency requests are in flight",
          ON_LIMITS, title="At the limit of requests in flight", role=Role.SHAPE),
     Flag("--trace", Kind.INPUT, LOAD, "",
-         "take arrival times from a trace: Mooncake JSONL, BurstGPT CSV or a run folder of llama-load",
+         "take arrival times from a trace: Mooncake or Qwen-Bailian JSONL, BurstGPT or Azure CSV, or a run folder of llama-load",
          role=Role.SHAPE | Role.LOAD | Role.AMOUNT),
     Flag("--speed", Kind.NUMBER, LOAD, "1", "replay speed of --trace as a factor: 2 takes half the time",
          role=Role.SHAPE),
@@ -118,19 +122,36 @@ FLAGS = (
          title="Most answer tokens", role=Role.ANSWERS),
     Flag("--dataset-path", Kind.DATA_SET, TRAFFIC, "",
          "conversations: a ShareGPT or messages file (.json, .jsonl, .parquet) or hf:REPO[:split] (default: the bundled sample)",
-         begins="Prompts and data", title="Data set", workloads=(SHAREGPT, CUSTOM), role=Role.REPORTED),
+         begins="Prompts and data", title="Data set", workloads=(SHAREGPT, CUSTOM, CONVERSATIONS), role=Role.REPORTED),
     Flag("--sharegpt-output-len", Kind.NUMBER, ADVANCED, "",
          "same as --output-len, in tokens (the name that vllm bench serve uses)",
          title="Answer length (vLLM's name)", workloads=(SHAREGPT,)),
-    Flag("--turns", Kind.NUMBER, TRAFFIC, "1", "number of turns to send of each conversation, or all",
-         title="Turns of each conversation", workloads=(SHAREGPT,), role=Role.PROMPTS),
+    Flag("--turns", Kind.NUMBER, TRAFFIC, "",
+         "number of turns to send of each conversation, or all (default: 1 of sharegpt_chat.py, all of conversations.py)",
+         title="Turns of each conversation", workloads=(SHAREGPT, CONVERSATIONS), role=Role.PROMPTS),
     Flag("--history", Kind.CHOICE, TRAFFIC, GENERATED,
          "history sent with later turns: the model's own answers, or those in the data set",
-         HISTORIES, workloads=(SHAREGPT,), role=Role.PROMPTS),
-    Flag("--think-time", Kind.NUMBER, TRAFFIC, "0", "seconds that a user waits before a later turn",
-         workloads=(SHAREGPT,), role=Role.SHAPE),
+         HISTORIES, workloads=(SHAREGPT, CONVERSATIONS), role=Role.PROMPTS),
+    Flag("--think-time", Kind.TIMES, TRAFFIC, "",
+         f"seconds that a user waits before a later question, such as {EXAMPLES_OF_THINKING} "
+         "(default: as recorded in the data set, else 0)",
+         workloads=(SHAREGPT, CONVERSATIONS), role=Role.SHAPE),
+    Flag("--rounds", Kind.NUMBER, TRAFFIC, str(_AGENT.rounds), "synthetic agents: rounds of a tool call and its output",
+         workloads=(AGENT,), role=Role.PROMPTS),
+    Flag("--system-tokens", Kind.NUMBER, TRAFFIC, str(_AGENT.system_tokens), "synthetic agents: length of the system prompt",
+         workloads=(AGENT,), role=Role.PROMPTS),
+    Flag("--tools", Kind.NUMBER, TRAFFIC, str(_AGENT.tools), "synthetic agents: number of tools, 0 to 8",
+         workloads=(AGENT,), role=Role.PROMPTS),
+    Flag("--tool-output-tokens", Kind.NUMBER, TRAFFIC, str(_AGENT.tool_output_tokens),
+         "synthetic agents: length of a tool's output in tokens",
+         workloads=(AGENT,), role=Role.PROMPTS),
+    Flag("--tool-time", Kind.TIMES, TRAFFIC, "", "synthetic agents: seconds that a tool runs, as in --think-time (default 0)",
+         workloads=(AGENT,), role=Role.SHAPE),
+    Flag("--sub-agents", Kind.NUMBER, TRAFFIC, "0",
+         "synthetic agents: sub-agents that each one starts in its first round, with half as many rounds, and waits for",
+         workloads=(AGENT,), role=Role.PROMPTS),
     Flag("--system-prompt", Kind.TEXT, TRAFFIC, "", "text of a system message at the start of every conversation (default: none)",
-         workloads=(SHAREGPT, CUSTOM), role=Role.PROMPTS),
+         workloads=(SHAREGPT, CUSTOM, CONVERSATIONS), role=Role.PROMPTS),
     Flag("--document", Kind.INPUT, TRAFFIC, "", "a file or folder of documents (default: the bundled sample)",
          workloads=(DOCUMENTS, *TEXTS)),
     Flag("--document-tokens", Kind.NUMBER, TRAFFIC, str(DOCUMENT_TOKENS),
@@ -160,10 +181,10 @@ FLAGS = (
     Flag("--input-len", Kind.NUMBER, TRAFFIC, "",
          "prompt length in tokens, BOS included, chat template not "
          f"(default: synthetic {INPUT_TOKENS}, embeddings and rerank {PASSAGE_TOKENS})",
-         title="Prompt length", workloads=(*TEXTS, SYNTHETIC, REPLAY), role=Role.PROMPTS),
+         title="Prompt length", workloads=(*TEXTS, SYNTHETIC, REPLAY, AGENT), role=Role.PROMPTS),
     Flag("--output-len", Kind.NUMBER, TRAFFIC, "",
          f"answer length to ask for in tokens (default: the data set's; synthetic prompts, documents and images {ANSWER_TOKENS})",
-         title="Answer length", workloads=(SHAREGPT, CUSTOM, DOCUMENTS, VISION, SYNTHETIC, REPLAY)),
+         title="Answer length", workloads=(SHAREGPT, CUSTOM, CONVERSATIONS, AGENT, DOCUMENTS, VISION, SYNTHETIC, REPLAY)),
     Flag("--range-ratio", Kind.NUMBER, TRAFFIC, "0", "synthetic prompts: vary lengths by up to this fraction, from 0 to below 1",
          title="Variation of lengths", workloads=(SYNTHETIC,), role=Role.PROMPTS),
     Flag("--prefix-len", Kind.NUMBER, TRAFFIC, "0", "synthetic prompts: length of a shared prefix in tokens",

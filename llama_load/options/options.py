@@ -137,7 +137,7 @@ def read_options(namespace: Any) -> RunOptions:
         warmup=number("warmup", int, 0, most=MOST_REQUESTS) or 0,
         dataset_path=text("dataset_path"),
         traffic=traffic,
-        dialogue=Dialogue(traffic.generated_history, number("think_time", float, 0, most=LONGEST_S) or 0.0),
+        dialogue=Dialogue(traffic.generated_history),
         stream=not switch("no_stream"),
         sharegpt_output_len=number("sharegpt_output_len", int, 1, most=MOST_TOKENS),
         tokenizer=Path(tokenizer) if tokenizer else None,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from llama_load.errors import UsageError
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import ALL, DEFAULT_SIZE, HISTORIES, MOST_PARTS, MOST_REQUESTS, MOST_TOKENS, RECORDED
+from llama_load.workloads.agent import MOST_TOOLS
 from llama_load.workloads.images import FORMATS, MAX_SIDE, MIN_SIDE
-from llama_load.workloads.prompt import CACHES, Traffic
+from llama_load.workloads.prompt import CACHES, AgentShape, Traffic
+from llama_load.workloads.think_time import ThinkTime, think_time
 
 
 def read_traffic(flags: FlagReader) -> Traffic:
@@ -16,8 +19,10 @@ def read_traffic(flags: FlagReader) -> Traffic:
     default = Traffic()
     return Traffic(
         turns=None if text("turns") == ALL else number("turns", int, 1, other=ALL, most=MOST_PARTS) or 1,
+        limits_turns=text("turns") is not None,
         generated_history=chosen("history", HISTORIES) != RECORDED,
         system_prompt=text("system_prompt"),
+        think_time=_think_time(text("think_time"), flags.faults),
         document=Path(document) if (document := text("document")) else None,
         document_tokens=number("document_tokens", int, 1, most=MOST_TOKENS),
         document_cache=chosen("document_cache", CACHES) or default.document_cache,
@@ -28,6 +33,7 @@ def read_traffic(flags: FlagReader) -> Traffic:
         images_per_request=number("images_per_request", int, 1, most=MOST_PARTS) or 1,
         weights=_weights(text("weights") or "", flags.faults),
         categories=tuple(filter(None, (name.strip() for name in (text("category") or "").split(",")))),
+        agent=_agent(flags),
         batch_size=number("batch_size", int, 1, most=MOST_PARTS) or 1,
         input_len=number("input_len", int, 1, most=MOST_TOKENS),
         output_len=number("output_len", int, 1, most=MOST_TOKENS),
@@ -35,6 +41,27 @@ def read_traffic(flags: FlagReader) -> Traffic:
         prefix_len=number("prefix_len", int, 0, most=MOST_TOKENS) or 0,
         num_prefixes=number("num_prefixes", int, 1, most=MOST_REQUESTS) or 1,
     )
+
+
+def _agent(flags: FlagReader) -> AgentShape:
+    number, default = flags.number, AgentShape()
+    tools, sub_agents = number("tools", int, 0, most=MOST_TOOLS), number("sub_agents", int, 0, most=MOST_PARTS)
+    return AgentShape(
+        rounds=number("rounds", int, 1, most=MOST_PARTS) or default.rounds,
+        system_tokens=number("system_tokens", int, 1, most=MOST_TOKENS) or default.system_tokens,
+        tools=default.tools if tools is None else tools,
+        tool_output_tokens=number("tool_output_tokens", int, 1, most=MOST_TOKENS) or default.tool_output_tokens,
+        tool_time=_think_time(flags.text("tool_time"), flags.faults, "--tool-time"),
+        sub_agents=sub_agents or 0,
+    )
+
+
+def _think_time(given: str | None, faults: list[str], flag: str = "--think-time") -> ThinkTime | None:
+    try:
+        return None if given is None else think_time(given, flag)
+    except UsageError as error:
+        faults.append(str(error))
+        return None
 
 
 def _size(given: str, faults: list[str]) -> tuple[int, int]:

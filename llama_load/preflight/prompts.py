@@ -18,6 +18,7 @@ from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.mixed import Mixed
 from llama_load.workloads.prompt import Plan, PlanRequest, Workload
 from llama_load.workloads.stage_order import in_stages
+from llama_load.workloads.traces import MOONCAKE_BLOCK, block_tokens
 
 
 def plan_prompts(
@@ -30,6 +31,7 @@ def plan_prompts(
         fill=load.num_prompts is not None,
         warmup=load.warmup * len(load.segments) + load.filling,
         trace=load.model.arrivals or None,
+        block_tokens=MOONCAKE_BLOCK if options.trace is None else block_tokens(options.trace),
         seed=options.seed,
         counter=counter,
         dataset_path=options.dataset_path,
@@ -45,7 +47,9 @@ def plan_prompts(
         traffic=options.traffic,
     )
     plans = {
-        name: workload.plan(plan_request.of_one(f"workload {name}") if number else plan_request)
+        name: workload.plan(plan_request.of_one(f"workload {name}") if number else plan_request).with_think_times(
+            options.traffic.think_time, options.seed
+        )
         for number, (name, workload) in enumerate(_workloads(environment).items())
     }
     if not load.model.stages or load.model.same_prompts:

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from llama_load.analysis.keys import certain
+from llama_load.analysis.run_summary import SUMMARY, read_summary
 from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import printable
 from llama_load.run_folder import MANIFEST
 from llama_load.tables import LEFT, Column, Table, text_lines
-from llama_load.tables.numbers import NONE
+from llama_load.tables.numbers import NONE, fixed
 
 # Where a terminal is too narrow, the date is left out first, which most folder names contain.
 COLUMNS = (
@@ -25,7 +25,6 @@ COLUMNS = (
     *(Column(name) for name in ("tok/s", "TTFT median", "TTFT p99")),
     Column("verdict", LEFT),
 )
-SUMMARY = "summary.json"
 
 
 def run_lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
@@ -51,17 +50,16 @@ def run_row(folder: Path) -> tuple[str, ...]:
         printable(str(manifest.get("label") or manifest.get("workload") or "")),
         ", ".join(printable(url) for url in _urls(manifest)),
     ]
-    summary = _read(folder / SUMMARY)
-    if summary is None:
+    try:
+        summary = read_summary(folder)
+    except (OSError, ValueError):
         ended = manifest.get("end") != "running"
         why = f"broken: {SUMMARY} cannot be read" if ended else "still running, or killed: llama-load report writes its results"
         return (*about, "", "", "", "", why)
-    ours = summary.get("llama_load")
-    doubts = ours.get("uncertain") if isinstance(ours, dict) else None
-    if isinstance(doubts, dict):
-        summary = certain(summary, doubts)
-    figures = ("completed", "output_throughput", "median_ttft_ms", "p99_ttft_ms")
-    return (*about, *(_cell(summary.get(key)) for key in figures), _verdict(summary))
+    keys = ("completed", "output_throughput", "median_ttft_ms", "p99_ttft_ms")
+    known = summary.numbers(*keys)
+    cells = (str(value) if isinstance(value := known.get(key), int) else fixed(value) for key in keys)
+    return (*about, *cells, ", ".join(summary.words) or NONE)
 
 
 def _urls(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -69,19 +67,6 @@ def _urls(manifest: Mapping[str, Any]) -> Iterator[str]:
     for target in targets if isinstance(targets, list) else ():
         if isinstance(target, dict) and target.get("url"):
             yield str(target["url"])
-
-
-def _verdict(summary: Mapping[str, Any]) -> str:
-    ours = summary.get("llama_load")
-    verdict = ours.get("verdict") if isinstance(ours, dict) else None
-    words = verdict.get("words") or [verdict.get("word")] if isinstance(verdict, dict) else None
-    return ", ".join(printable(str(word)) for word in words) if isinstance(words, list) and all(words) else NONE
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return NONE
-    return str(value) if isinstance(value, int) else f"{value:.2f}"
 
 
 def _read(file: Path) -> dict[str, Any] | None:

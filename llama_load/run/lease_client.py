@@ -163,6 +163,10 @@ class LeaseClient:
             raise StopUser
         return self._ticket([self._leases[key] for key in ticket.following])
 
+    def ahead(self, ticket: Ticket) -> Sequence[Lease]:
+        """See `Session.ahead`."""
+        return [self._leases[key] for key in ticket.following]
+
     def abandon(self, ticket: Ticket) -> None:
         """See `Session.abandon`."""
         self.link.give_back([self._leases.pop(key) for key in ticket.following])

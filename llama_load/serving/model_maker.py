@@ -19,13 +19,28 @@ from typing import Any
 
 from llama_load.errors import UsageError
 
-FORMAT = 4  # increment when older models must not be reused
+FORMAT = 5  # increment when older models must not be reused
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 # What /infill puts before, between and after the code around a gap. They come last, so that they move no other token's id.
 INFILL = {"FIM_PRE_ID": "<|fim_prefix|>", "FIM_SUF_ID": "<|fim_suffix|>", "FIM_MID_ID": "<|fim_middle|>"}
+# ChatML. Tools, calls and results are only rendered where a request has them: other prompts have the same tokens as without.
 CHAT_TEMPLATE = (
+    "{% if tools %}"
+    "{{ '<|im_start|>system\n# Tools\n' }}"
+    "{% for tool in tools %}{{ tool | tojson }}{{ '\n' }}{% endfor %}"
+    '{{ \'<tool_call>\n{"name": NAME, "arguments": OBJECT}\n</tool_call><|im_end|>\n\' }}'
+    "{% endif %}"
     "{% for m in messages %}"
-    "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{{ '<|im_start|>' + m['role'] + '\n' }}"
+    "{% if m['content'] %}{{ m['content'] }}{% endif %}"
+    "{% if m['tool_calls'] %}"
+    "{% for call in m['tool_calls'] %}"
+    "{{ '<tool_call>\n{\"name\": \"' + call['function']['name'] + '\", \"arguments\": ' }}"
+    "{{ call['function']['arguments'] | tojson }}"
+    "{{ '}\n</tool_call>' }}"
+    "{% endfor %}"
+    "{% endif %}"
+    "{{ '<|im_end|>\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )

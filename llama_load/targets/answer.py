@@ -16,7 +16,9 @@ import msgspec
 
 from llama_load.targets.counts import Bounds, Counts, believed
 from llama_load.targets.failure_kinds import context_numbers, describe_error, event_failure, http_failure
+from llama_load.targets.tool_calls import calls_of
 from llama_load.targets.usage import Timings, Usage, without_odd_values
+from llama_load.workloads.prompt import ToolCall
 
 if TYPE_CHECKING:
     from llama_load.targets.ended_exchange import EndedExchange
@@ -71,11 +73,12 @@ def is_visible(text: str | None) -> bool:
 class Said:
     """The text of one choice of an answer so far, and its finish_reason ("" counts as not ended)."""
 
-    __slots__ = ("appeared", "finish_reason", "pieces", "thoughts")
+    __slots__ = ("appeared", "call_pieces", "finish_reason", "pieces", "thoughts")
 
     def __init__(self) -> None:
         self.pieces: list[str] = []  # of the answer
         self.thoughts: list[str] = []  # of the reasoning before it
+        self.call_pieces: list[bytes] = []  # of tool calls, as JSON
         self.finish_reason: str | None = None
         self.appeared = False
 
@@ -88,6 +91,11 @@ class Said:
     def text(self) -> str:
         """The answer, without its reasoning."""
         return "".join(self.pieces)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, in their order; pieces that are no calls are left out."""
+        return calls_of(self.call_pieces)
 
 
 class AnswerReader(Said):
@@ -202,7 +210,10 @@ class AnswerReader(Said):
                     said.thoughts.append(thought)
                     generated = True
                     visible |= not self.token_ns and is_visible(thought)
-                if is_something(delta.tool_calls) or is_something(delta.function_call):
+                if is_something(delta.tool_calls):
+                    said.call_pieces.append(bytes(delta.tool_calls))
+                    answers = True
+                elif is_something(delta.function_call):
                     answers = True
             if text:
                 said.pieces.append(text)

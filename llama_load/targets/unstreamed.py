@@ -81,6 +81,8 @@ class JsonAnswer(AnswerReader):
         if message is not None:
             if thought := message.reasoning_content or message.reasoning:
                 said.thoughts.append(thought)
+            if is_something(message.tool_calls):
+                said.call_pieces.append(bytes(message.tool_calls))
             self._called |= is_something(message.tool_calls) or is_something(message.function_call)
 
     def _incomplete(self, exchange: EndedExchange) -> tuple[str, str] | None:

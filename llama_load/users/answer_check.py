@@ -14,6 +14,7 @@ from llama_load.foreign_text import printable
 from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.failure_kinds import LONGEST_MESSAGE, WRONG_ANSWER
 from llama_load.users.session import OpenRecord
+from llama_load.workloads.prompt import ToolCall
 
 
 def rejected(record: RequestRecord, reason: str) -> RequestRecord:
@@ -25,16 +26,17 @@ def rejected(record: RequestRecord, reason: str) -> RequestRecord:
 
 class Answer:
     """The result of a task's request: the answer's text and reasoning, as far as the server sends them (both empty after a
-    failure; with `n` above 1, the first choice's), and the full record.
+    failure; with `n` above 1, the first choice's), its tool calls, and the full record.
 
     A task that finds the answer wrong calls `fail`. As in Locust, it can be the subject of a `with` statement.
     """
 
-    __slots__ = ("_open", "reasoning", "text")
+    __slots__ = ("_open", "calls", "reasoning", "text")
 
-    def __init__(self, text: str, record: OpenRecord, reasoning: str = "") -> None:
+    def __init__(self, text: str, record: OpenRecord, reasoning: str = "", calls: tuple[ToolCall, ...] = ()) -> None:
         self.text = text
         self.reasoning = reasoning
+        self.calls = calls
         self._open = record
 
     @property

@@ -52,6 +52,8 @@ class SentRequest:
     form: AnswerForm | None = None  # of the run
     is_formed: bool = False  # whether this request has it
     sent_bytes: int | None = None  # of the body; None with images, whose tokens it does not bound
+    start: int | None = None  # number of the conversation's first request
+    after_ns: int | None = None  # when the answer before this turn had ended; None: a first turn
 
 
 def new_request_id() -> str:
@@ -87,6 +89,13 @@ def make_record(
         prompt_index=lease.index,
         conversation=prompt.conversation if prompt else None,
         turn=prompt.turn if prompt else None,
+        turns=prompt.turns if prompt else None,
+        conversation_start=sent.start if prompt and prompt.turns else None,
+        agent=prompt.agent if prompt else None,
+        delay_ms=1e3 * prompt.delay_s if prompt and prompt.delay_s is not None and sent.after_ns is not None else None,
+        waited_ms=metric.waited_ms(sent.after_ns, stamps.started_ns),
+        tool_calls=len(answer.calls) if prompt and prompt.fields.get("tools") and failure is None else None,
+        recorded_calls=len(prompt.calls) if prompt and prompt.fields.get("tools") and prompt.answer is not None else None,
         max_tokens=sent.max_tokens,
         choices=sent.choices if sent.choices > 1 else None,
         answer_form=None if sent.form is None else sent.form.kind if sent.is_formed else FREE,
@@ -212,6 +221,8 @@ def _prompt_tokens(sent: SentRequest, target: Target, counts: Counts, refused: i
         planned, how = _planned(sent, prompt, target)
         if tokens is None:
             tokens, source = planned, how
+        if prompt.fields or len(prompt.added) > 1 or prompt.history:
+            planned = None  # a chat template renders tools in its own way, and adds to every message
     return _PromptTokens(tokens, source, planned, of_images)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
@@ -35,10 +36,9 @@ NO_PREFIX = Prefix("", 0)
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """How conversations go on: with generated or recorded answers as history, and after which think time."""
+    """How conversations go on: with generated or recorded answers as history."""
 
     generated: bool = True
-    think_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,9 @@ class Session(Protocol):
 
     def follow(self, ticket: Ticket) -> Ticket:
         """Permission for the next turn of this ticket's conversation, which must have one."""
+
+    def ahead(self, ticket: Ticket) -> Sequence[Lease]:
+        """The leases of the turns that follow this ticket, in their order."""
 
     def abandon(self, ticket: Ticket) -> None:
         """No user here will send the turns that follow this ticket."""

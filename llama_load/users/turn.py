@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+import gevent
 from gevent import GreenletExit
 
 from llama_load.errors import UsageError
@@ -24,36 +25,74 @@ from llama_load.workloads.prompt import Message, Prompt
 
 @dataclass(slots=True, eq=False)
 class ActiveConversation:
-    """A user's current conversation, often of one turn: its last turn's ticket, its prefix, its model, and its history."""
+    """A user's current conversation, often of one turn: its last turn's ticket, its prefix, its model, its history, the number of
+    its first request, and when its last answer ended.
+
+    `renamed` are the ids of the model's own tool calls, by those of the recorded calls whose results follow."""
 
     ticket: Ticket
     session: Session
     prefix: Prefix
     model: str | None
     history: tuple[Message, ...]
+    start: int
+    ended_ns: int | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def broken_off(self, _: object) -> None:
         """The user stopped in the middle: other users may send the rest."""
         if self.ticket.following:
             self.session.abandon(self.ticket)
 
-    def goes_on(self, answer: str | None) -> None:
-        """Add this turn to the history, with this answer (None: the data set's)."""
-        prompt = self.ticket.lease.prompt
-        if prompt is not None:
-            text = prompt.answer or "" if answer is None else answer
-            self.history += (Message("user", prompt.text), Message("assistant", text))
+    @property
+    def prompt(self) -> Prompt | None:
+        """The workload's prompt of the present turn."""
+        return self.ticket.lease.prompt
+
+    def take_next(self) -> None:
+        """Wait as long as the record did, and go on with the next turn. Its tool results are those of the model's own calls."""
+        following = self.session.ahead(self.ticket)[0].prompt
+        if following is not None and following.delay_s:
+            gevent.sleep(following.delay_s)
+        ticket = self.session.follow(self.ticket)
+        prompt = ticket.lease.prompt
+        if prompt is not None and prompt.resets:
+            self.history = prompt.history
+        elif prompt is not None and self.renamed:
+            results = (replace(message, call_id=self._renamed(message.call_id)) for message in prompt.messages)
+            ticket = replace(ticket, lease=replace(ticket.lease, prompt=replace(prompt, messages=tuple(results))))
+        self.ticket = ticket
+
+    def _renamed(self, call_id: str | None) -> str | None:
+        return self.renamed.get(call_id or "", call_id)
+
+    def goes_on(self, answer: Message | None) -> None:
+        """Add this turn to the history, with this answer (None: the data set's).
+
+        The recorded results of tool calls follow, so the answer needs as many calls as the recorded one: with fewer it gets the
+        recorded ones, further ones are left out."""
+        prompt = self.prompt
+        if prompt is None:
+            return
+        recorded = prompt.recorded
+        kept = recorded if answer is None else answer
+        took_turn = len(kept.calls) >= len(recorded.calls)
+        kept = replace(kept, calls=kept.calls[: len(recorded.calls)] if took_turn else recorded.calls)
+        if not (kept.text or kept.calls):
+            kept = recorded
+        self.renamed = {old.id: new.id for old, new in zip(recorded.calls, kept.calls, strict=True)}
+        self.history += (*prompt.added, kept)
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request of a task: its API, its prompt (a workload's, or a text or messages of the locustfile), the options of its body
-    with its length, the conversation that it belongs to, its name in Locust's statistics and further fields of its body."""
+    """One request of a task: the conversation that it belongs to, its prompt (a workload's, or a text or messages of the
+    locustfile), its API, the options of its body with its length, its name in statistics and further fields of its body."""
 
-    api: Api
-    prompt: str | Messages | Prompt
-    options: BodyOptions
     conversation: ActiveConversation
+    prompt: str | Messages | Prompt
+    api: Api
+    options: BodyOptions
     name: str | None
     fields: Mapping[str, object]
 
@@ -111,6 +150,7 @@ class Sending:
         self.reader.settle(exchange)
         record = make_record(session.settings, ticket, self._facts, exchange, self.reader, tries=tries.count)
         record = _as_expected(record, self._facts.prompt, self.reader)
+        self._conversation.ended_ns = record.ended_mono_ns
         session.done(ticket, record)
         self.open_record = OpenRecord(session, record)
         if not self.is_answered:

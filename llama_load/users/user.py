@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -18,7 +18,7 @@ from locust.exception import StopTest
 from llama_load.errors import UsageError
 from llama_load.observed.record import ABORTED, OK, RequestRecord
 from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
-from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, with_images
+from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, images_of, with_images
 from llama_load.targets.body import asked_choices, asked_tokens
 from llama_load.targets.failure_kinds import WRONG_ANSWER
 from llama_load.units import NS_PER_S
@@ -27,6 +27,7 @@ from llama_load.users.long_texts import in_thread_if_long, text_digest
 from llama_load.users.measure import SentRequest, new_request_id
 from llama_load.users.request_headers import Headers, filled, has_fields
 from llama_load.users.session import OpenRecord, Session, Ticket
+from llama_load.users.sub_agents import run_agents
 from llama_load.users.turn import ActiveConversation, BuiltRequest, Turn, sending
 from llama_load.wire.address import split_hosts
 from llama_load.wire.request import Request
@@ -45,7 +46,8 @@ def pause_s(failures: int) -> float:
 
 
 def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
-    return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(ticket.lease.index), history)
+    index = ticket.lease.index
+    return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(index), history, index)
 
 
 class LlamaUser(HttpUser):
@@ -217,15 +219,22 @@ class LlamaUser(HttpUser):
             session.abort(f"{type(self).__name__} has no workload to take a prompt from: write self.chat('some text')")
         if not api.takes_messages and not isinstance(prompt, str | None):
             session.abort(f"a list of messages can only be sent to the chat endpoint, not to {api.path}")
-        conversation = self._next_turn(session) if prompt is None else self._own(session, prompt)
-        content = conversation.ticket.lease.prompt or "" if prompt is None else prompt
+        make = partial(Turn, api=api, options=options, name=name, fields=extra or {})
+        conversation = self._next_turn(session, make) if prompt is None else self._own(session, prompt)
+        return self._exchange(make(conversation, conversation.prompt or "" if prompt is None else prompt))
+
+    def _exchange(self, turn: Turn) -> Answer:
+        """Send a turn, and add it to its conversation's history."""
+        conversation = turn.conversation
         with sending(conversation) as sent:
-            sent.send(self._build_request(Turn(api, content, options, conversation, name, extra or {})))
+            sent.send(self._build_request(turn))
         opened = self._local.open_record = sent.open_record
         self._pause_after(opened.record)
-        first = sent.reader.choices[0]
-        answer = Answer(first.text, opened, first.reasoning) if opened.record.status in (OK, WRONG_ANSWER) else Answer("", opened)
-        conversation.goes_on(answer.text if answer.ok and session.settings.dialogue.generated else None)
+        answer, first = Answer("", opened), sent.reader.choices[0]
+        if opened.record.status in (OK, WRONG_ANSWER):
+            answer = Answer(first.text, opened, first.reasoning, first.calls)
+        generated = answer.ok and conversation.session.settings.dialogue.generated
+        conversation.goes_on(Message("assistant", answer.text, calls=answer.calls) if generated else None)
         return answer
 
     def _publish_last(self) -> None:
@@ -256,7 +265,7 @@ class LlamaUser(HttpUser):
         payload = api.build(
             content, target, turn.options if is_formed else replace(turn.options, form=None), max_tokens, conversation.model
         )
-        payload |= {**self._body_of(planned), **turn.fields}
+        payload |= {**self._body_of(planned), **({} if planned is None else planned.fields), **turn.fields}
         workload = (planned.task if planned is not None else None) or self.workload_name()
         try:
             text, (content_type, encoded) = as_text(content), api.encoded(payload)
@@ -279,10 +288,13 @@ class LlamaUser(HttpUser):
             form=form,
             is_formed=is_formed,
             sent_bytes=api.prompt_bytes(payload, len(encoded), results),
+            start=conversation.start,
+            after_ns=conversation.ended_ns,
         )
         headers = target.headers if not has_fields(target.headers) else self._filled(target.headers, conversation, planned)
         headers = (*headers, ("Content-Type", content_type), ("X-Request-Id", facts.request_id))
-        pieces = with_images(encoded, planned.images) if planned is not None and planned.images else encoded
+        images = () if planned is None else images_of((*conversation.history, *planned.added))
+        pieces = with_images(encoded, images) if images else encoded
         new_reader = partial(api.reader, results, streams=bool(payload.get("stream")))
         most_bytes = api.most_bytes(facts.max_tokens * facts.choices if facts.max_tokens else None, results)
         lease, hang_ups = conversation.ticket.lease, conversation.session.settings.hang_ups
@@ -319,13 +331,18 @@ class LlamaUser(HttpUser):
         ticket = replace(ticket, lease=replace(ticket.lease, prompt=None), following=())
         return _start_conversation(session, ticket, prompt.history if isinstance(prompt, Prompt) else ())
 
-    def _next_turn(self, session: Session) -> ActiveConversation:
-        """Permission for the next turn of this greenlet's conversation, else for the next request of any kind."""
+    def _next_turn(self, session: Session, make: Callable[[ActiveConversation, Prompt | str], Turn]) -> ActiveConversation:
+        """Permission for the next turn of this greenlet's conversation, after its sub-agents and its wait, else for the next
+        request of any kind. `make` makes the turns of sub-agents."""
         conversation: ActiveConversation | None = getattr(self._local, "conversation", None)
         if conversation is not None:
-            if session.settings.dialogue.think_s:
-                gevent.sleep(session.settings.dialogue.think_s)
-            conversation.ticket = session.follow(conversation.ticket)
+            run_agents(conversation, lambda agent: self._exchange(make(agent, agent.prompt or "")))
+            if not conversation.ticket.following:
+                self._local.conversation = None
+                gevent.getcurrent().unlink(conversation.broken_off)
+                conversation = None
+        if conversation is not None:
+            conversation.take_next()
         else:
             ticket = session.take(self.workload_name())
             prompt = ticket.lease.prompt

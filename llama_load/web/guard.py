@@ -27,6 +27,7 @@ from llama_load.options.flags import FLAGS, MOST_USERS, OF_LOCUST
 from llama_load.options.secret_flags import secret_values
 from llama_load.run_folder import MANIFEST
 from llama_load.wire.address import parse_url, split_hosts
+from llama_load.workloads.think_time import OF_FILE
 
 READS_STATE = frozenset(("GET", "HEAD", "OPTIONS"))
 # The largest body of a request: no form of Locust's or ours needs more. Checked before anything reads it.
@@ -100,6 +101,10 @@ class WebGuard:
             if not _HUB.fullmatch(value) or Path(value.removeprefix("hf:").partition(":")[0]).exists():
                 raise UsageError(f"{name} typed into the web page must be hf:OWNER/NAME[:split]")
             return
+        if kind is Kind.TIMES:
+            if not value.strip().startswith(OF_FILE):
+                return
+            value = value.strip().removeprefix(OF_FILE)
         path = Path(value).resolve()
         if not path.is_relative_to(self._folder):
             raise UsageError(

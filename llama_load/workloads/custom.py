@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
-from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, joined
+from llama_load.workloads.data_files import USER, DataFile
 from llama_load.workloads.expect import Expect
 from llama_load.workloads.facts import DataFacts, PlanFacts
-from llama_load.workloads.fitting import batches
 from llama_load.workloads.huggingface import HUB
+from llama_load.workloads.openai_messages import talk_of
 from llama_load.workloads.prompt import ANSWER_TOKENS, Message, Plan, PlanRequest, Prompt
-from llama_load.workloads.sharegpt import TextCounts, made_up
+from llama_load.workloads.sharegpt import made_up
+from llama_load.workloads.talk_prompts import TalkWriter
+from llama_load.workloads.talks import RecordedTurn, Talk
 
 LAYOUT = (
     'a prompt, {"prompt": "…"}, {"messages": [{"role", "content"}, …]} or {"turns": ["…", …]}, with "output_tokens" (1 or more) '
@@ -39,12 +41,13 @@ class _Line(msgspec.Struct):
     prompt: str | None = None
     turns: list[str] | None = None
     category: str | None = None
-    messages: list[Turn] | None = None
+    messages: Any = None
     output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     expect: str | _Expect | None = None
 
 
 _LINE = msgspec.json.Decoder(_Line)
+_OBJECT: msgspec.json.Decoder[Mapping[str, Any]] = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +123,10 @@ class Custom:
 
 def _chosen(file: DataFile, wanted: PlanRequest) -> list[int]:
     """The lines of --category, or all. UsageError names a line that is no prompt, and the categories if one is unknown."""
-    categories = [_prompt(file, place, wanted).task for place in range(len(file))]
+    for place in range(len(file)):
+        _talk(file, place)
+        _expect(file, place, file.decode(place, _LINE).expect)
+    categories = [_category(file.decode(place, _LINE)) for place in range(len(file))]
     unknown = [name for name in wanted.traffic.categories if name not in categories]
     if unknown:
         known = ", ".join(dict.fromkeys(filter(None, categories))) or "none"
@@ -130,31 +136,28 @@ def _chosen(file: DataFile, wanted: PlanRequest) -> list[int]:
 
 def _counted(file: DataFile, places: list[int], wanted: PlanRequest) -> Iterator[Prompt]:
     """The prompts with their token counts, counted in batches."""
-    counts = TextCounts(wanted.counter)
-    for batch in batches(_prompt(file, place, wanted) for place in places):
-        said = [[*(message.text for message in prompt.history), prompt.text] for prompt in batch]
-        counts.ask([text for texts in said for text in texts])
-        for prompt, texts in zip(batch, said, strict=True):
-            yield replace(prompt, prompt_tokens=sum(counts[text] for text in texts))
+    writer = TalkWriter(wanted)
+    talks = (_talk(file, place) for place in places)
+    for talk, place in zip(writer.counted(talks), places, strict=True):
+        line = file.decode(place, _LINE)
+        yield replace(writer.last(talk), task=_category(line), expect=_expect(file, place, line.expect))
 
 
-def _prompt(file: DataFile, place: int, wanted: PlanRequest) -> Prompt:
-    """The prompt in a line. UsageError names the line if it has none."""
-    line = file.decode(place, _LINE)
-    text = line.prompt or next(iter(line.turns or []), "")
-    *before, question = [Message(USER, text)] if line.messages is None else _up_to_question(line.messages)
-    system = wanted.traffic.system_prompt
-    if system and before and before[0].role == SYSTEM:
-        system = joined(system, before.pop(0).text)
-    if system:
-        before.insert(0, Message(SYSTEM, system))
-    if not question.text.strip():
-        raise UsageError(f"{file.where(place)} has no question; it must be {LAYOUT}")
-    output = wanted.output_len or line.output_tokens or ANSWER_TOKENS
-    answer = line.messages[-1].text if line.messages and line.messages[-1].role == ASSISTANT else None
-    category = printable(line.category, MOST_CATEGORY_CHARS) if line.category else None
-    expect = _expect(file, place, line.expect)
-    return Prompt(question.text, max_tokens=output, history=tuple(before), answer=answer, task=category, expect=expect)
+def _talk(file: DataFile, place: int) -> Talk:
+    """The conversation in a line. UsageError names the line if it has no question, or one that is not understood."""
+    line, where = file.decode(place, _LINE), file.where(place)
+    if line.messages is not None:
+        talk = talk_of(file.decode(place, _OBJECT), "", where)
+    else:
+        text = line.prompt or next(iter(line.turns or []), "")
+        if not text.strip():
+            raise UsageError(f"{where} has no question; it must be {LAYOUT}")
+        talk = Talk("", (), (RecordedTurn((Message(USER, text),), None),))
+    return replace(talk, output_tokens=line.output_tokens or ANSWER_TOKENS)
+
+
+def _category(line: _Line) -> str | None:
+    return printable(line.category, MOST_CATEGORY_CHARS) if line.category else None
 
 
 def _expect(file: DataFile, place: int, given: str | _Expect | None) -> Expect | None:
@@ -171,11 +174,3 @@ def _expect(file: DataFile, place: int, given: str | _Expect | None) -> Expect |
     except UsageError as error:
         raise UsageError(f"{file.where(place)} {error}") from None
     return expect
-
-
-def _up_to_question(turns: list[Turn]) -> list[Message]:
-    """The messages up to the user's last one; the message after it is the recorded answer."""
-    said = [Message(turn.role or USER, turn.text) for turn in turns]
-    while said and said[-1].role != USER:
-        said.pop()
-    return said or [Message(USER, "")]

@@ -10,7 +10,7 @@ import stat
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ _BOM = b"\xef\xbb\xbf"
 _INK = re.compile(rb"\S")
 # A string that never ends is one match, up to the end: looking for its end from each of its quotes would take quadratic time.
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_TOOL_ROLES = {"tool", "function", "function_call", "observation", "tool_call", "tool_response"}
 _ROLES = {
     "human": USER,
     "user": USER,
@@ -183,6 +184,12 @@ class Turn(msgspec.Struct, rename={"speaker": "from"}):
     value: str | None = None
     role: str | None = None
     content: str | list[Part] | None = None
+    tool_calls: Any = None
+
+    @property
+    def uses_tools(self) -> bool:
+        """Whether it calls a tool, or is the result of one."""
+        return bool(self.tool_calls) or (self.role or self.speaker or "").lower() in _TOOL_ROLES
 
     @property
     def text(self) -> str:
@@ -195,7 +202,7 @@ class Turn(msgspec.Struct, rename={"speaker": "from"}):
 def messages(turns: Iterable[Turn]) -> list[Message]:
     """The turns that have text, as system, user and assistant messages.
 
-    An unknown or missing speaker counts as the one who did not speak last: a tool's result becomes the user's.
+    An unknown or missing speaker counts as the one who did not speak last.
     """
     found: list[Message] = []
     last = ASSISTANT

@@ -32,7 +32,7 @@ class Mixed:
         }
         queues = {name: iter(plan.measured) for name, plan in plans.items()}
         # Other tasks' requests come between the turns of a conversation, so each turn is sent alone, with the recorded history.
-        measured = [replace(next(queues[name]), task=name, more=0) for name in order]
+        measured = [replace(next(queues[name]), task=name, more=0, turns=None) for name in order]
         warmup = [replace(prompt, task=name) for name, plan in plans.items() for prompt in plan.warmup]
         return Plan(measured, _in_turn(warmup, len(plans), wanted.warmup), _summed(plans))
 

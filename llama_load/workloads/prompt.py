@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.expect import Expect
 from llama_load.workloads.facts import PlanFacts
+from llama_load.workloads.think_time import ThinkTime
 
 if TYPE_CHECKING:
     from llama_load.workloads.traces import Arrival
@@ -21,14 +23,6 @@ if TYPE_CHECKING:
 ANSWER_TOKENS = 128
 # How much of a document a server's prefix cache may reuse: see `Documents`.
 DIFFERENT, SHARED, AS_IS = CACHES = ("different", "shared", "as-is")
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a conversation: its role ("system", "user", "assistant") and text."""
-
-    role: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +36,28 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call of the assistant: its id, the tool's name, and the arguments as the JSON text that the API sends."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation: its role ("system", "user", "assistant", "tool", …) and text. `call_id`: the tool call of
+    which this is the result."""
+
+    role: str
+    text: str
+    images: tuple[Image, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """The content of one request.
 
@@ -50,6 +66,12 @@ class Prompt:
     follow in the plan. `inputs` are the texts of an embeddings request, or the documents to rank for the query `text`. `task`
     names the request in reports of a mixture. `is_new`: its text or images were made for this run; no server has them cached.
     `expect`: what a valid answer is like; any other is a failure.
+
+    Where a turn is more than a user's text, `messages` are all that it adds to the history, and `text` and `images` are theirs;
+    `calls` are the tool calls of the recorded answer. `fields` go into the request body (tools, tool_choice). `delay_s` is the
+    recorded wait before this turn, `turns` the number of turns of its conversation in the file. `agent` names the sub-agent that
+    sends it: sub-agents run beside each other, and the conversation's next own turn waits for all of them.
+    `resets`: nothing of the earlier turns goes before this one, because the client compacted its context.
     """
 
     text: str
@@ -65,6 +87,28 @@ class Prompt:
     task: str | None = None
     is_new: bool = False
     expect: Expect | None = None
+    messages: tuple[Message, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    delay_s: float | None = None
+    turns: int | None = None
+    agent: str | None = None
+    resets: bool = False
+
+    @property
+    def added(self) -> tuple[Message, ...]:
+        """The messages that this turn adds to the history."""
+        return self.messages or (Message("user", self.text, self.images),)
+
+    @property
+    def is_users(self) -> bool:
+        """Whether a user sends it: not an agent with the results of its tools."""
+        return self.agent is None and all(message.call_id is None for message in self.added)
+
+    @property
+    def recorded(self) -> Message:
+        """The recorded answer."""
+        return Message("assistant", self.answer or "", calls=self.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +127,20 @@ class Plan:
         prompts = self.warmup if warmup else self.measured
         return prompts[place % len(prompts)] if prompts else None
 
+    def with_think_times(self, times: ThinkTime | None, seed: int) -> Plan:
+        """The plan with these waits before later questions of users (None: as recorded), a draw for each. Waits for tools stay as
+        recorded."""
+        if times is None:
+            return self
+        source = random.Random(f"think time {seed}")
+        return replace(
+            self,
+            measured=[
+                replace(prompt, delay_s=times.draw(source)) if (prompt.turn or 1) > 1 and prompt.is_users else prompt
+                for prompt in self.measured
+            ],
+        )
+
     def turns_from(self, place: int) -> int:
         """The number of requests that belong together from this position on: this one and its conversation's further turns."""
         if not self.measured:
@@ -92,13 +150,28 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentShape:
+    """The shape of synthetic agents: rounds of a tool call and its output, tokens of the system prompt and of each output, number
+    of tools and of sub-agents, and how long a tool runs (None: not at all)."""
+
+    rounds: int = 8
+    system_tokens: int = 1500
+    tools: int = 6
+    tool_output_tokens: int = 400
+    tool_time: ThinkTime | None = None
+    sub_agents: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """The flags that describe traffic; each workload reads its own. None: the workload's default."""
 
     # conversations
     turns: int | None = 1  # None: all
+    limits_turns: bool = False  # --turns was given
     generated_history: bool = True
     system_prompt: str | None = None
+    think_time: ThinkTime | None = None  # None: as recorded
     # documents
     document: Path | None = None  # a file or a folder
     document_tokens: int | None = None
@@ -113,6 +186,7 @@ class Traffic:
     weights: Mapping[str, float] = field(default_factory=dict)
     # prompts of a file: only those of these categories; () is all
     categories: tuple[str, ...] = ()
+    agent: AgentShape = field(default_factory=AgentShape)
     # embeddings, reranking
     batch_size: int = 1
     # synthetic
@@ -146,6 +220,7 @@ class PlanRequest:
     threads: Callable[[int], Executor] = ThreadPoolExecutor  # for work on all cores
     on_image_ready: Callable[[int], None] | None = None  # progress: the number of images ready
     trace: Sequence[Arrival] | None = None  # recorded traffic: request i is sent at arrival i, and may have its lengths
+    block_tokens: int = 512  # of the blocks that the trace's hash_ids name
     nonce: str = ""  # unique to this run: for random text that no server has cached
     renews: bool = False  # generated texts and images depend on the nonce too
     traffic: Traffic = field(default_factory=Traffic)

@@ -19,12 +19,12 @@ import msgspec
 
 from llama_load.bundled import bundled
 from llama_load.errors import UsageError
-from llama_load.workloads.counting import TokenCounter
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER, DataFile, Turn, alternating, joined, messages
 from llama_load.workloads.facts import DataFacts, PlanFacts
 from llama_load.workloads.fitting import BATCH, batches
 from llama_load.workloads.huggingface import HUB, DataSet
 from llama_load.workloads.prompt import Message, Plan, PlanRequest, Prompt
+from llama_load.workloads.talk_prompts import TextCounts
 
 MIN_TOKENS = 4
 MAX_PROMPT_TOKENS = 1024
@@ -41,6 +41,7 @@ class _Entry(msgspec.Struct):
     id: str | int | None = None
     conversations: list[Turn] | None = None
     messages: list[Turn] | None = None
+    tools: Any = None
 
 
 class _AnyTurn(msgspec.Struct):
@@ -105,9 +106,11 @@ class Conversations:
         return len(self._places)
 
     def read(self, number: int, *, first_only: bool) -> Conversation | None:
-        """A conversation by number, 0 … len-1; None if it has no answer. UsageError: another layout."""
+        """A conversation by number, 0 … len-1; None if it has no answer. UsageError: another layout, or tools."""
         place = self._places[number]
-        return _conversation(self._file.decode(place, _ENTRY), place, first_only=first_only)
+        entry = self._file.decode(place, _ENTRY)
+        _refuse_tools(entry, self._file.where(place), first_only=first_only)
+        return _conversation(entry, place, first_only=first_only)
 
     def shuffled(self, seed: int, *, first_only: bool) -> Iterator[Conversation]:
         """The conversations that have an answer, in the order of vLLM's shuffle. Raises as `read` does."""
@@ -115,6 +118,14 @@ class Conversations:
         random.Random(seed).shuffle(order)
         found = (self.read(number, first_only=first_only) for number in order)
         return (conversation for conversation in found if conversation is not None)
+
+
+def _refuse_tools(entry: _Entry, where: str, *, first_only: bool) -> None:
+    """UsageError: the conversation has tools, of which only texts would be sent. (vLLM's rule takes any first two turns.)"""
+    if first_only and entry.conversations is not None:
+        return
+    if entry.tools or any(turn.uses_tools for turn in _turns(entry)):
+        raise UsageError(f"{where} uses tools, which sharegpt_chat.py cannot send: use locustfiles/conversations.py")
 
 
 def _turns(entry: _Entry) -> list[Turn]:
@@ -224,6 +235,8 @@ def _shuffled_rows(data: DataSet, seed: int, *, first_only: bool) -> Iterator[Co
     rows = enumerate(data.rows([column, *({"id"} & set(data.columns))]))
     while block := list(islice(rows, ROWS_AT_A_TIME)):
         entries = [(place, _entry(row, data.spec, place)) for place, row in block]
+        for place, entry in entries:
+            _refuse_tools(entry, f"row {place + 1} of {data.spec}", first_only=first_only)
         entries = [(place, entry) for place, entry in entries if len(_turns(entry)) >= 2]
         draw.shuffle(entries)
         for place, entry in entries:
@@ -294,26 +307,10 @@ class _Writer:
         return self._counts[answer] if self._wanted.output_len is None else self._wanted.output_len
 
 
-class TextCounts:
-    """Token counts by text. Each text is counted once; "" has none."""
-
-    def __init__(self, counter: TokenCounter) -> None:
-        self._counter = counter
-        self._known: dict[str, int] = {"": 0}
-
-    def __getitem__(self, text: str) -> int:
-        return self._known[text]
-
-    def ask(self, texts: list[str]) -> None:
-        """Count the new texts, in batches."""
-        for batch in batches(text for text in dict.fromkeys(texts) if text not in self._known):
-            self._known.update(zip(batch, self._counter.count(batch), strict=True))
-
-
 def _first_turns(chat: list[Prompt], count: int) -> list[Prompt]:
     """The first requests of a conversation, each with the number of those that follow."""
     kept = chat[:count]
-    return [replace(prompt, more=len(kept) - 1 - place) for place, prompt in enumerate(kept)]
+    return [replace(prompt, more=len(kept) - 1 - place, turns=len(kept)) for place, prompt in enumerate(kept)]
 
 
 def made_up(count: int) -> list[Prompt]:

@@ -147,9 +147,17 @@ def _parted(unit: _Unit, size: int) -> list[_Unit]:
     parts = unit.prompts[:size], unit.prompts[size:]
     same_answers = not unit.output
     return [
-        _unit([replace(prompt, more=len(part) - 1 - place) for place, prompt in enumerate(part)], same_answers=same_answers)
+        _unit(
+            [replace(prompt, more=len(part) - 1 - place, turns=len(part)) for place, prompt in enumerate(part)],
+            same_answers=same_answers,
+        )
         for part in parts
     ]
+
+
+def _chained(part: Sequence[Prompt]) -> list[Prompt]:
+    """These turns as a conversation of their own."""
+    return [replace(prompt, more=len(part) - 1 - place, turns=len(part)) for place, prompt in enumerate(part)]
 
 
 def _exchange(hands: list[list[_Unit]], counts: Sequence[int]) -> None:

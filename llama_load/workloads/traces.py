@@ -1,7 +1,9 @@
 """Recorded arrivals: when requests arrived, and their lengths, from a published trace or a llama-load run.
 
     Mooncake, JSON Lines    {"timestamp": 3052, "input_length": 7234, "output_length": 794, "hash_ids": [0, 28]}, ms
+    Qwen-Bailian, the same  {"timestamp": 61.114, "chat_id": 159, "parent_chat_id": 55, …}, s; blocks of 16 tokens
     BurstGPT, CSV           Timestamp,Model,Request tokens,Response tokens,…, s
+    Azure, CSV              TIMESTAMP,ContextTokens,GeneratedTokens, date and time
     a run folder            when its measured requests were scheduled (open loop) or started
 
 The format is recognized by the content. Lines need not be in order.
@@ -15,6 +17,7 @@ import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,10 +27,14 @@ from llama_load.errors import UsageError
 from llama_load.workloads.text_files import decoded
 
 MOONCAKE = 'Mooncake\'s layout ({"timestamp": ms, "input_length": …, "output_length": …, "hash_ids": […]}, one per line)'
+BAILIAN = 'Qwen-Bailian\'s layout ({"chat_id", "parent_chat_id", "timestamp": s, "input_length", "output_length", "hash_ids"})'
+AZURE = "Azure's layout (CSV with the columns TIMESTAMP, ContextTokens and GeneratedTokens)"
 BURSTGPT = "BurstGPT's layout (CSV with the columns Timestamp in s, Request tokens and Response tokens)"
-LAYOUTS = f"{MOONCAKE}, {BURSTGPT} or a run folder of llama-load"
+LAYOUTS = f"{MOONCAKE}, {BAILIAN}, {BURSTGPT}, {AZURE} or a run folder of llama-load"
+MOONCAKE_BLOCK, BAILIAN_BLOCK = 512, 16  # tokens
 SHOWN = 120  # characters of a file quoted in a message
 
+_AZURE = ("timestamp", "contexttokens", "generatedtokens")
 _COLUMNS = ("timestamp", "request tokens", "response tokens")
 TraceRow: TypeAlias = tuple[float, int | None, int | None, tuple[int, ...]]
 
@@ -58,7 +65,15 @@ def read_trace_file(path: Path) -> list[TraceRow]:
         raise UsageError(f"the trace {path} is not text; it must have {LAYOUTS}")
     if not text.strip():
         raise UsageError(f"the trace {path} is empty; it must have {LAYOUTS}")
-    return list(_mooncake(path, text) if text.lstrip().startswith("{") else _burstgpt(path, text))
+    return list(_json_lines(path, text) if text.lstrip().startswith("{") else _csv(path, text))
+
+
+def block_tokens(path: Path) -> int:
+    """Tokens of the blocks that a trace's hash_ids name: 16 in Qwen-Bailian's, which have chat ids, 512 in Mooncake's."""
+    if path.is_dir():
+        return MOONCAKE_BLOCK
+    with path.open("rb") as file:
+        return BAILIAN_BLOCK if b'"chat_id"' in file.readline(1 << 20) else MOONCAKE_BLOCK
 
 
 class _Mooncake(msgspec.Struct):
@@ -66,45 +81,59 @@ class _Mooncake(msgspec.Struct):
     input_length: int | None = None
     output_length: int | None = None
     hash_ids: tuple[int, ...] = ()
+    chat_id: int | None = None
 
     def __post_init__(self) -> None:
         if min(self.input_length or 0, self.output_length or 0) < 0:
             raise ValueError("a length is negative")
 
 
-def _mooncake(path: Path, text: str) -> Iterator[TraceRow]:
+def _json_lines(path: Path, text: str) -> Iterator[TraceRow]:
     decoder = msgspec.json.Decoder(_Mooncake)
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 entry = decoder.decode(line)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise UsageError(f"line {number} of the trace {path} does not have {MOONCAKE}: {error}") from None
-            yield entry.timestamp / 1000, entry.input_length, entry.output_length, entry.hash_ids
+                raise UsageError(f"line {number} of the trace {path} does not have {MOONCAKE} or {BAILIAN}: {error}") from None
+            yield entry.timestamp / (1000 if entry.chat_id is None else 1), entry.input_length, entry.output_length, entry.hash_ids
 
 
-def _burstgpt(path: Path, text: str) -> Iterator[TraceRow]:
+def _csv(path: Path, text: str) -> Iterator[TraceRow]:
     lines = csv.reader(io.StringIO(text, newline=""))
+    layout = BURSTGPT
     try:
         header = next(filter(None, lines))
         names = [name.strip().lower() for name in header]
-        if missing := [name for name in _COLUMNS if name not in names]:
+        columns, layout, instant = (_AZURE, AZURE, _instant) if _AZURE[1] in names else (_COLUMNS, BURSTGPT, _seconds)
+        if missing := [name for name in columns if name not in names]:
             raise UsageError(
                 f"the trace {path} has no column {missing[0]!r}, but begins with {_shown(header)!r}; it must have {LAYOUTS}"
             )
-        at, request, response = map(names.index, _COLUMNS)
+        at, request, response = map(names.index, columns)
         for fields in filter(None, lines):
             try:
-                yield _seconds(fields[at]), _tokens(fields[request]), _tokens(fields[response]), ()
+                yield instant(fields[at]), _tokens(fields[request]), _tokens(fields[response]), ()
             except (ValueError, IndexError):
-                sentence = f"line {lines.line_num} of the trace {path}, {_shown(fields)!r}, does not have {BURSTGPT}"
+                sentence = f"line {lines.line_num} of the trace {path}, {_shown(fields)!r}, does not have {layout}"
                 raise UsageError(sentence) from None
     except csv.Error as error:
-        raise UsageError(f"line {lines.line_num} of the trace {path} does not have {BURSTGPT}: {error}") from None
+        raise UsageError(f"line {lines.line_num} of the trace {path} does not have {layout}: {error}") from None
 
 
 def _shown(fields: list[str]) -> str:
     return textwrap.shorten(",".join(fields), SHOWN, placeholder="…")
+
+
+def _instant(text: str) -> float:
+    """Seconds since 1970 of a date and time with up to 100 ns: `2023-11-16 18:17:03.9799600`; with or without a time zone."""
+    date, _, rest = text.strip().replace("T", " ").partition(".")
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    zone = rest[len(digits) :] or "+00:00"
+    if "+" in date[10:]:
+        date, _, offset = date.partition("+")
+        zone = f"+{offset}"
+    return datetime.fromisoformat(f"{date}{zone}").timestamp() + float(f"0.{digits or 0}")
 
 
 def _seconds(text: str) -> float:

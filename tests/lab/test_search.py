@@ -15,6 +15,7 @@ from pytest import approx
 
 from benchmarks.queues import open_capacity
 from benchmarks.search import SHARE, search_of_rate, search_of_users, tally
+from llama_load.analysis.run_summary import summary_of
 from llama_load.cli.main import main
 from llama_load.errors import UsageError
 from llama_load.lab.search import run_search
@@ -148,8 +149,8 @@ def test_the_cause_is_that_of_the_word_that_makes_a_probe_useless() -> None:
         {"name": "late_p99_ms", "ok": False, "text": "requests were late by 90 ms"},
     ]
     verdict = {"words": ["NOT COMPARABLE", "CLIENT-BOUND"], "headline": "NOT COMPARABLE: 45 of 104", "checks": checks}
-    assert cause_of(verdict, "CLIENT-BOUND") == "requests were late by 90 ms"
-    assert cause_of(verdict, "FAILED") == "NOT COMPARABLE: 45 of 104"
+    assert cause_of(summary_of({"llama_load": {"verdict": verdict}}), "CLIENT-BOUND") == "requests were late by 90 ms"
+    assert cause_of(summary_of({"llama_load": {"verdict": verdict}}), "FAILED") == "NOT COMPARABLE: 45 of 104"
 
 
 def test_a_spent_budget_leaves_the_answer_so_far() -> None:

@@ -95,7 +95,7 @@ def test_a_latency_threshold_does_not_switch_off_the_one_on_failures() -> None:
         ({"first_token_timeout": "0"}, "--first-token-timeout must be a number above 0"),
         ({"temperature": "hot"}, "--temperature"),
         ({"turns": "some"}, "--turns must be a whole number"),
-        ({"think_time": "inf"}, "--think-time must be a number"),
+        ({"think_time": "inf"}, "--think-time must look like"),
         ({"image_size": "huge"}, "--image-size must be WIDTHxHEIGHT"),
         ({"image_size": "20000x1"}, "16 to 8192 pixels each"),
         ({"weights": "document"}, "--weights must look like document=3,vision=1"),

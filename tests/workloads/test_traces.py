@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from llama_load.errors import RunError, UsageError
 from llama_load.preflight.trace import load_trace
 from llama_load.run_folder import MANIFEST, RunWriter
-from llama_load.workloads.traces import Arrival
+from llama_load.workloads.traces import Arrival, block_tokens
+from scripts.make_samples import FOLDER
 from tests.make_records import failed, manifest, record
 
 MOONCAKE = """\
@@ -42,6 +43,9 @@ Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tok
 118.5,,3,GPT-4,417,0,417,API log
 """
 BURSTGPT_ARRIVALS = [Arrival(0.0, 472, 18), Arrival(40.0, 1087, 230), Arrival(113.5, 417, None)]
+
+
+SAMPLES = ("mooncake_sample.jsonl", "bailian_sample.jsonl", "burstgpt_sample.csv", "azure_sample.csv")
 
 
 def write(folder: Path, content: str | bytes, name: str = "trace") -> Path:
@@ -110,6 +114,32 @@ def test_a_run_of_ours_is_a_trace(tmp_path: Path) -> None:
     assert load_trace(run.path, speed=2) == expected
 
 
+def test_the_bundled_samples_of_all_layouts_are_the_same_arrivals() -> None:
+    """They are written from the same 40 requests; Mooncake's are rounded to ms, Azure's dates begin elsewhere."""
+    read = {name: load_trace(FOLDER / name) for name in SAMPLES}
+    burstgpt = read["burstgpt_sample.csv"]
+    assert len(burstgpt) == 40
+    for arrivals in read.values():
+        assert [(each.input_tokens, each.output_tokens) for each in arrivals] == [
+            (each.input_tokens, each.output_tokens) for each in burstgpt
+        ]
+        assert [each.at_s for each in arrivals] == pytest.approx([each.at_s for each in burstgpt], abs=2e-3)
+    assert [block_tokens(FOLDER / name) for name in SAMPLES] == [512, 16, 512, 512]
+    assert all(len(each.hash_ids) == -(-(each.input_tokens or 0) // 16) for each in read["bailian_sample.jsonl"])
+
+
+@pytest.mark.parametrize("instant", ["2024-05-10 00:00:00.5", "2024-05-10T00:00:00.5000000Z", "2024-05-10 02:00:00.5+02:00"])
+def test_azures_instants_may_have_a_zone_and_seven_digits(tmp_path: Path, instant: str) -> None:
+    rows = f"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,7,8\n{instant},1,2\n"
+    assert [arrival.at_s for arrival in load_trace(write(tmp_path, rows))] == [0.0, 0.5]
+
+
+def test_azures_bad_line_is_named(tmp_path: Path) -> None:
+    rows = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,7,8\nyesterday,1,2\n"
+    with pytest.raises(UsageError, match=r"line 3 of .*'yesterday,1,2', does not have Azure's layout"):
+        load_trace(write(tmp_path, rows))
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -125,8 +155,8 @@ def test_a_run_of_ours_is_a_trace(tmp_path: Path) -> None:
         ('{"timestamp": 1e999}\n', "line 1 of .*"),
         ('[{"timestamp": 1}]', "has no column 'timestamp', but begins with"),
         (
-            "TIMESTAMP,ContextTokens,GeneratedTokens\n1,2,3\n",
-            "no column 'request tokens', but begins with 'TIMESTAMP,ContextTokens",
+            "TIMESTAMP,Context,Generated\n1,2,3\n",
+            "no column 'request tokens', but begins with 'TIMESTAMP,Context",
         ),
         ("Es war einmal ein König.\n", "no column 'timestamp', but begins with 'Es war einmal ein König"),
         (

@@ -7,14 +7,12 @@ requests, and others keep up the load until these have ended (--hand-over); in a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import numpy as np
 
+from llama_load.analysis.run_summary import RunSummary, read_summary
 from llama_load.errors import LlamaLoadError
 from llama_load.foreign_text import printable
 from llama_load.lab.search.search_probe import (
@@ -158,9 +156,8 @@ class RealProbes:
         """What a run measured."""
         try:
             run = load_run(folder)
-            with (folder / "summary.json").open("rb") as file:
-                summary: dict[str, Any] = msgspec.json.decode(file.read(MOST_SUMMARY_BYTES))
-        except (LlamaLoadError, OSError, msgspec.DecodeError) as error:
+            summary = read_summary(folder, MOST_SUMMARY_BYTES)
+        except (LlamaLoadError, OSError, ValueError) as error:
             return ProbeResult(
                 level, np.zeros(0, dtype=np.bool_), most, fault=f"its run cannot be read: {printable(str(error), 200)}"
             )
@@ -168,27 +165,26 @@ class RealProbes:
         slots = [count for target in run.manifest.targets if isinstance(count := target.get("slots"), int)]
         self.slots = sum(slots) if slots and len(slots) == len(run.manifest.targets) else None
         self.backend = run.manifest.backend
-        figures = {name: float(summary[name]) for name in FIGURES if isinstance(summary.get(name), int | float)}
+        figures = summary.numbers(*FIGURES)
         figures |= {f"reached {name}": value for name, value in judged.reached_ms.items() if value is not None}
-        verdict: Mapping[str, Any] = (summary.get("llama_load") or {}).get("verdict") or {}
-        words = list(verdict.get("words") or [])
+        words = summary.words
         good = judged.good[first:]
-        headline = printable(str(verdict.get("headline") or ""), MOST_CAUSE)
+        headline = printable(summary.headline, MOST_CAUSE)
         useless = next((word for word in USELESS if word in words), None)
         if useless == CLIENT_BOUND and len(good) and good.mean() >= self._share:
             useless = None  # a slow client makes latencies longer: the server meets the objectives all the more
             self.notes["some probes were CLIENT-BOUND; those that met the objectives all the same count"] = None
-        fault = "" if useless is None else f"{USELESS[useless]} ({cause_of(verdict, useless)})"
+        fault = "" if useless is None else f"{USELESS[useless]} ({cause_of(summary, useless)})"
         if not fault and words[:1] == [NOT_COMPARABLE] and run.manifest.ended_below is None:
             self.notes[f"at {load_text(level, unit)}: {headline}"] = None
         is_whole = run.manifest.ended_below is None
         return ProbeResult(level, good, len(run.records), fault, judged.shares, figures, unit, is_whole=is_whole)
 
 
-def cause_of(verdict: Mapping[str, Any], word: str) -> str:
+def cause_of(summary: RunSummary, word: str) -> str:
     """The text of the first check that gave the run this word, which need not be the gravest; without one the headline."""
-    for check in verdict.get("checks") or ():
-        limit = LIMITS.get(str(check.get("name")))
-        if limit is not None and limit.word == word and check.get("ok") is False:
-            return printable(str(check.get("text") or ""), MOST_CAUSE)
-    return printable(str(verdict.get("headline") or ""), MOST_CAUSE)
+    for check in [] if summary.verdict is None else summary.verdict.checks:
+        limit = LIMITS.get(check.name)
+        if limit is not None and limit.word == word and not check.ok:
+            return printable(check.text, MOST_CAUSE)
+    return printable(summary.headline, MOST_CAUSE)

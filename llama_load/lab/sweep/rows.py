@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from llama_load.analysis.keys import certain
+from llama_load.analysis.run_summary import RunSummary, read_summary
 from llama_load.errors import LlamaLoadError
 from llama_load.foreign_text import printable, printable_json
 from llama_load.lab.sweep.cells import Cell
@@ -114,38 +114,34 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
             for stage, facts in enumerate(places)
         ]
     try:
-        summary, manifest = _document(outcome.folder / "summary.json"), _document(outcome.folder / "run.json")
-    except (OSError, msgspec.DecodeError) as error:
+        summary = read_summary(outcome.folder, MOST_SUMMARY_BYTES)
+    except (OSError, ValueError) as error:
         return [row(reason=f"its run folder cannot be read: {printable(str(error), 200)}", is_ranked=False)]
-    ours = summary.get("llama_load") or {}
     if cell.server.kind == URL:
-        base["model"] = str(summary.get("model_id") or "")
-        base["backend"] = cell.server.backend or backend_name(str(summary.get("backend") or ""))
-    described = next(iter(ours.get("servers") or []), None) or {}
-    if isinstance(threads := described.get("threads"), int):
+        base["model"] = str(summary.figures.get("model_id") or "")
+        base["backend"] = cell.server.backend or backend_name(str(summary.figures.get("backend") or ""))
+    if (threads := _server_threads(summary)) is not None:
         base["server_threads"] = str(threads)
-    verdict = ours.get("verdict") or {}
-    common = {"verdict": str(verdict.get("word", ""))}
+    common = {"verdict": summary.words[0] if summary.words else ""}
     # The server's own timings of a test are not blurred by how its answers arrive.
     excluding = NOT_RANKED[:2] if cell.load.test else NOT_RANKED
-    is_ranked = not set(verdict.get("words") or [verdict.get("word")]) & set(excluding)
-    stages = ours.get("by_stage") or {}
+    is_ranked = not set(summary.words) & set(excluding)
     rows: list[Row] = []
-    for name, figures in stages.items() or [("", summary | ours)]:
-        doubts = figures.get("uncertain") or {}
-        flat = certain(figures, doubts) | dict(outcome.extra)
+    for name in summary.stages or [""]:
+        doubts, telemetry = summary.doubts(name), summary.telemetry(name)
+        flat = summary.certain(name) | dict(outcome.extra)
         ended = (flat.get("completed") or 0) + (flat.get("failed") or 0)
-        facts = base | common | {"concurrency": _concurrency(name, flat, summary), **_failures(flat)}
+        facts = base | common | {"concurrency": _concurrency(name, flat, summary.figures), **_failures(flat)}
         flat |= {
             "success_rate": 100 * (flat.get("completed") or 0) / ended if ended else None,
             "chars_per_s": flat.get("output_chars_per_s"),
-            "vram_mib": _telemetry(ours, name).get("vram_peak_mib"),
+            "vram_mib": telemetry.get("vram_peak_mib"),
         }
-        peaks = [gpu.get("vram_peak_mib") for gpu in _telemetry(ours, name).get("by_gpu") or [] if isinstance(gpu, Mapping)]
+        peaks = [gpu.get("vram_peak_mib") for gpu in telemetry.get("by_gpu") or [] if isinstance(gpu, Mapping)]
         flat |= {f"{BY_GPU}.{number}": peak for number, peak in enumerate(peaks)}
         rates = flat.get("spec_decode_per_position_acceptance_rates") or []
         facts["accepted_by_position"] = " / ".join(f"{rate:.2f}" for rate in rates if isinstance(rate, int | float))
-        if not facts["gpus"] and isinstance(count := _telemetry(ours, name).get("gpus"), int | float):
+        if not facts["gpus"] and isinstance(count := telemetry.get("gpus"), int | float):
             facts["gpus"] = f"{count:.0f}"
         reasons = dict(outcome.extra_reasons) | doubts | dict.fromkeys(("vram_mib", f"{BY_GPU}.0"), "telemetry saw no GPU in use")
         rows.append(
@@ -158,10 +154,10 @@ def rows_of(cell: Cell, outcome: Outcome, place: int) -> list[Row]:
                 is_ranked=is_ranked and bool(flat.get("completed")),
             )
         )
-        rows[-1].cause = str(verdict.get("headline") or verdict.get("word") or "no verdict")
+        rows[-1].cause = summary.headline or "no verdict"
         if not flat.get("completed"):
             rows[-1].reasons |= dict.fromkeys(flat, f"no request succeeded: {facts['reasons'] or 'none ended'}")
-    _add_requests(rows, cell, outcome.folder, manifest)
+    _add_requests(rows, cell, outcome.folder)
     return rows
 
 
@@ -244,15 +240,14 @@ def _failures(figures: Mapping[str, Any]) -> dict[str, str]:
     return {"reasons": reasons, "succeeded": f"{completed}/{completed + failed}"}
 
 
-def _telemetry(ours: Mapping[str, Any], stage: str) -> Mapping[str, Any]:
-    """Telemetry figures of the run or of a stage; empty without telemetry."""
-    found = ours.get("telemetry")
-    if stage and isinstance(found, Mapping):
-        found = (found.get("by_stage") or {}).get(stage)
-    return found if isinstance(found, Mapping) else {}
+def _server_threads(summary: RunSummary) -> int | None:
+    servers = summary.ours.get("servers")
+    first = servers[0] if isinstance(servers, list) and servers else None
+    threads = first.get("threads") if isinstance(first, dict) else None
+    return threads if isinstance(threads, int) else None
 
 
-def _add_requests(rows: list[Row], cell: Cell, folder: Path, manifest: Mapping[str, Any]) -> None:
+def _add_requests(rows: list[Row], cell: Cell, folder: Path) -> None:
     """Single requests of a small run, the rates of a test, and the first request after a start."""
     try:
         records = load_run(folder).records.measured()

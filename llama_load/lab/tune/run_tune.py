@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from llama_load.analysis.run_summary import read_summary
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_text import redacted
 from llama_load.lab.sweep.cells import Cell, expand
@@ -86,13 +86,8 @@ class _Runner:
             self._watcher.ended(cell, entry)
         if entry.status != DONE:
             return None
-        with (self._folder.run_of(cell) / "summary.json").open("rb") as file:
-            summary: dict[str, Any] = msgspec.json.decode(file.read(MOST_SUMMARY_BYTES))
-        words = ((summary.get("llama_load") or {}).get("verdict") or {}).get("words") or []
-        if INCOMPLETE in words or FAILED in words:
-            return None
-        score = summary.get(SCORE)
-        return float(score) if isinstance(score, int | float) else None
+        summary = read_summary(self._folder.run_of(cell), MOST_SUMMARY_BYTES)
+        return None if {INCOMPLETE, FAILED} & set(summary.words) else summary.numbers(SCORE).get(SCORE)
 
     def close(self) -> None:
         """End Locust and stop the server."""

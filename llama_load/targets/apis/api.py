@@ -28,7 +28,8 @@ class Api(ABC):
 
     `name`: in --endpoint and in records. `bench_name`: what vLLM's benchmark calls it. `is_offered`: --endpoint takes it.
     `has_template`: the server puts messages into its chat template. `is_cached`: servers keep prompts in their prompt cache.
-    `takes_messages`, `takes_images`: whether content may be a list of messages, and have images.
+    `takes_messages`, `takes_images`, `takes_tools`: whether content may be a list of messages, and have images, or tool calls and
+    their results.
     """
 
     name: ClassVar[str]
@@ -39,6 +40,7 @@ class Api(ABC):
     is_cached: ClassVar[bool] = True
     takes_messages: ClassVar[bool] = True
     takes_images: ClassVar[bool] = False
+    takes_tools: ClassVar[bool] = False
 
     # ------------------------------------------------------------------ the request
 
@@ -95,8 +97,11 @@ class GeneratingApi(Api):
             return prefixed(prompt, prefix)
         if prompt.inputs:
             raise UsageError("brings batches of texts: write self.embed() or self.rerank() in the task")
-        if prompt.images and not self.takes_images:
+        messages = (*history, *prompt.added)
+        if not self.takes_images and any(message.images for message in messages):
             raise UsageError("sends images, for which only the chat endpoint is supported")
+        if not self.takes_tools and any(message.calls or message.call_id for message in messages):
+            raise UsageError("sends tool calls and their results, for which only the chat endpoint is supported")
         return (conversation if self.has_template else in_one_text)(prompt, history, prefix)
 
     @abstractmethod

@@ -16,6 +16,7 @@ class ChatApi(OpenAiText):
     bench_name = "openai-chat"
     has_template = True
     takes_images = True
+    takes_tools = True
 
     def prompt_fields(self, content: Content) -> dict[str, Any]:
         """See `GeneratingApi.prompt_fields`."""

@@ -17,20 +17,41 @@ Content = str | Messages | Sequence[str]
 
 def in_one_text(prompt: Prompt, history: Sequence[Message], prefix: str) -> str:
     """The prompt for an API without a chat template: a history is text, too."""
-    return prefix + "\n\n".join([*(message.text for message in history), prompt.text])
+    return prefix + "\n\n".join(message.text for message in (*history, *prompt.added))
 
 
 def conversation(prompt: Prompt, history: Sequence[Message], prefix: str) -> str | Messages:
-    """A user's message after a history: a text if there is nothing else, otherwise a list of messages.
+    """What a turn adds to a history: a text if it is a user's and there is nothing else, otherwise a list of messages.
 
     `prefix` goes before everything else: servers cache images too. Images come before the text, as most chat templates expect;
     each is a placeholder that `with_images` replaces.
     """
-    if not history and not prompt.images:
-        return prefix + prompt.text
-    messages: list[Mapping[str, Any]] = [{"role": message.role, "content": message.text} for message in history]
-    content = [*map(_image_part, prompt.images), {"type": "text", "text": prompt.text}] if prompt.images else prompt.text
-    return prefixed([*messages, {"role": "user", "content": content}], prefix)
+    messages = (*history, *prompt.added)
+    if len(messages) == 1 and messages[0].role == "user" and not messages[0].images:
+        return prefix + messages[0].text
+    return prefixed([_as_sent(message) for message in messages], prefix)
+
+
+def _as_sent(message: Message) -> dict[str, Any]:
+    """A message as the chat API takes it."""
+    sent: dict[str, Any] = {"role": message.role, "content": message.text or None if message.calls else message.text}
+    if message.images:
+        sent["content"] = [*map(_image_part, message.images), {"type": "text", "text": message.text}]
+    if message.calls:
+        sent["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    if message.call_id is not None:
+        sent["tool_call_id"] = message.call_id
+    if message.name is not None:
+        sent["name"] = message.name
+    return sent
+
+
+def images_of(messages: Sequence[Message]) -> tuple[Image, ...]:
+    """The images of messages, in the order in which they are sent."""
+    return tuple(image for message in messages for image in message.images)
 
 
 def as_messages(content: Content) -> list[Any]:

@@ -1,0 +1,105 @@
+"""Writes what docs/comparison.md and README have from the results: tables between two marks, and the charts."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.referee.chart import chart
+from benchmarks.referee.clients import CLIENTS
+from benchmarks.referee.results import Results
+from benchmarks.referee.scenarios import CLOSED, SCENARIOS
+from benchmarks.referee.tables import ARRIVALS, COSTS, ERRORS, REPORTED, error, measured, milliseconds, rows, table
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE, README = REPOSITORY / "docs" / "comparison.md", REPOSITORY / "README.md"
+CHARTS = {"ttft": "Error of TTFT", "itl": "Error of ITL"}
+BEGIN, END = "<!-- from benchmarks/referee/page.py -->\n", "<!-- to here -->"
+IN_README = ("64", "400")
+LINE = 118  # characters of a line of Markdown
+
+
+def between_marks(text: str, new: str) -> str:
+    """`text` with `new` between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{new}{END}{after}"
+
+
+def picture(metric: str) -> Path:
+    return REPOSITORY / "docs" / "pictures" / f"referee-{metric}.svg"
+
+
+def write_page(results: Results) -> None:
+    """docs/comparison.md, its charts, and the table of README."""
+    for page, new in ((PAGE, generated(results)), (README, readme_table(results))):
+        page.write_text(between_marks(page.read_text(encoding="utf-8"), new), encoding="utf-8")
+    for metric in CHARTS:
+        picture(metric).write_text(drawn(results, metric), encoding="utf-8")
+
+
+def drawn(results: Results, metric: str) -> str:
+    closed = [scenario for scenario in SCENARIOS if scenario.arrival == CLOSED]
+    return chart(results, closed, metric, f"{CHARTS[metric]}, {_where(results)}")
+
+
+def readme_table(results: Results) -> str:
+    """Errors of TTFT of all clients at 64 and 400 streams."""
+    scenarios = [scenario for scenario in SCENARIOS if scenario.name in IN_README]
+    lines = [f"| | {' | '.join(scenario.title for scenario in scenarios)} |", "|---|" + "---:|" * len(scenarios)]
+    for client in CLIENTS:
+        found = [results.cell(scenario, client) for scenario in scenarios]
+        cells = [error("ttft")(cell) if cell and "errors" in cell else "failed" if cell else "" for cell in found]
+        if any(cells):
+            lines.append(f"| {client.name} | {' | '.join(cells)} |")
+    return "\n".join(["", *lines, "", ""])
+
+
+def generated(results: Results) -> str:
+    """The part of docs/comparison.md between the marks."""
+    parts = ["", _where(results) + ".", ""]
+    parts += ["| client | version |", "|---|---|", *(f"| {name} | {version} |" for name, version in results.versions.items()), ""]
+    parts += [f"![{title} per client](pictures/{picture(metric).name})\n" for metric, title in CHARTS.items()]
+    for scenario in measured(results):
+        parts += [f"## {scenario.title[0].upper()}{scenario.title[1:]}", "", _server_line(results, scenario.name), ""]
+        if scenario.arrival == CLOSED:
+            parts += [table(results, scenario, ERRORS), table(results, scenario, (*COSTS, *REPORTED))]
+        else:
+            parts += [table(results, scenario, ARRIVALS)]
+        parts += _remarks(results, scenario.name)
+    return "\n".join(parts) + "\n"
+
+
+def _where(results: Results) -> str:
+    machine = results.machine
+    return f"{machine['date']}, {machine['system']}, {machine['cores']} cores, Python {machine['python']}, {machine['server']}"
+
+
+def _server_line(results: Results, name: str) -> str:
+    """The referee's own errors in this scenario: the worst of its runs; and how much of the machine other programs used."""
+    (scenario,) = (each for each in SCENARIOS if each.name == name)
+    cells = [cell for _, cell in rows(results, scenario) if cell.get("server")]
+    servers = [cell["server"] for cell in cells]
+    if not servers:
+        return "The server measured nothing of itself."
+    late, stamp = (max(server[key] for server in servers) for key in ("late_p99_ms", "log_to_kernel_p99_ms"))
+    cost = float(np.median([server["cpu_us_per_token"] for server in servers]))
+    others = max(0.0, float(np.median([cell["other_cores"] for cell in cells])))
+    return textwrap.fill(
+        f"Server: {cost:.1f} us of CPU per token (median of the runs); in its worst run p99 of its lateness was {milliseconds(late)} ms,"
+        f" which the log has, and p99 from the log to the kernel's timestamp {stamp:.3f} ms. Other programs of the machine used"
+        f" {others:.1f} cores meanwhile (median of the runs).",
+        LINE,
+    )
+
+
+def _remarks(results: Results, name: str) -> Sequence[str]:
+    (scenario,) = (each for each in SCENARIOS if each.name == name)
+    remarks = [
+        f"- {client.name}: {reason}" for client in CLIENTS if (reason := client.unable(scenario)) and "differs" not in reason
+    ]
+    remarks += [f"- {client.name}: {cell['problem']}" for client, cell in rows(results, scenario) if cell.get("problem")]
+    return [*remarks, ""] if remarks else []

@@ -1,0 +1,163 @@
+"""A synthetic agent: a system prompt with tools, then rounds of a tool call and its output, with a context that grows."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llama_load.errors import UsageError
+from llama_load.workloads.block_text import BlockText
+from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER
+from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.prompt import AgentShape, Message, Plan, PlanRequest, Prompt, ToolCall
+from llama_load.workloads.talk_prompts import TalkWriter
+from llama_load.workloads.talks import TOOL, RecordedTurn, Talk
+
+# Tokens of a task and of the text that goes with a tool call, where no flag says otherwise.
+TASK_TOKENS, ANSWER_TOKENS = 200, 64
+# Tools of coding agents: a name, what it does, and its parameters.
+_TOOLS = (
+    ("read_file", "Read a file of the project.", ("path", "first_line", "last_line")),
+    ("edit_file", "Replace a text in a file by another one.", ("path", "old", "new")),
+    ("run_command", "Run a shell command in the project and return its output.", ("command", "timeout_s")),
+    ("search", "Search the project for a regular expression.", ("pattern", "folder")),
+    ("list_files", "List the files of a folder.", ("folder",)),
+    ("write_file", "Write a new file.", ("path", "text")),
+    ("fetch_page", "Fetch a page of the documentation.", ("url",)),
+    ("ask_agent", "Start another agent with a task of its own and return its answer.", ("task",)),
+)
+MOST_TOOLS = len(_TOOLS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFacts(DataFacts):
+    """The shape of the agents."""
+
+    rounds: int
+    system_tokens: int
+    tools: int
+    tool_output_tokens: int
+    sub_agents: int
+
+
+class Agent:
+    """Coding agents at work: every conversation is a task, rounds of a tool call with its output, and a last answer.
+
+    The shape is set by --rounds, --system-tokens, --tools, --tool-output-tokens, --tool-time and --sub-agents; the task has
+    --input-len tokens, each answer asks for --output-len. All agents share system prompt and tools. The history has the model's
+    own answers; where it called no tool, a call is added, since the output of a tool follows.
+    """
+
+    name = "agent"
+
+    def plan(self, wanted: PlanRequest) -> Plan:
+        """Make as many agents as the run needs. UsageError: not even the first request fits a slot."""
+        shape = wanted.traffic.agent
+        maker = _Maker(wanted, shape)
+        writer = TalkWriter(wanted)
+        measured: list[Prompt] = []
+        shortened = 0
+        for talk in writer.counted(maker.talks()):
+            chat = writer.chat(talk)
+            if not chat.prompts:
+                raise UsageError(
+                    "the first request of an agent is longer than a slot of the server; start it with a larger context or fewer "
+                    "slots, or give fewer --system-tokens, --tools or a shorter --input-len"
+                )
+            measured += [_unjudged(prompt, is_new=wanted.renews) for prompt in chat.prompts]
+            shortened += chat.missing > 0
+            if len(measured) >= wanted.num_prompts:
+                break
+        warmup = [
+            replace(_unjudged(writer.chat(talk).prompts[0], is_new=wanted.renews), more=0, turns=1)
+            for talk in writer.counted(maker.warmup(wanted.warmup))
+        ]
+        facts = AgentFacts(
+            path="generated agents",
+            rounds=shape.rounds,
+            system_tokens=shape.system_tokens,
+            tools=shape.tools,
+            tool_output_tokens=shape.tool_output_tokens,
+            sub_agents=shape.sub_agents,
+        )
+        return Plan(
+            measured,
+            warmup,
+            PlanFacts(
+                dataset=facts,
+                counted_by=wanted.counter.source,
+                distinct=len(measured),
+                repeated=0,
+                replaced=0,
+                shortened=shortened,
+                shared_tokens=None,  # system prompt and tools, rendered by the server's template
+            ),
+        )
+
+
+def _unjudged(prompt: Prompt, *, is_new: bool) -> Prompt:
+    """Without a recorded answer: a model that does not call a made-up tool does nothing wrong."""
+    return replace(prompt, answer=None, is_new=is_new)
+
+
+class _Maker:
+    """Makes agents of one shape; their texts depend on the seed and the agent's number."""
+
+    def __init__(self, wanted: PlanRequest, shape: AgentShape) -> None:
+        self._shape = shape
+        self._text = BlockText(wanted.content_seed, wanted.counter)
+        self._task_tokens = wanted.traffic.input_len or TASK_TOKENS
+        self._output = wanted.output_len or ANSWER_TOKENS
+        self._seed = wanted.seed
+        self._fields = {"tools": [_definition(*tool) for tool in _TOOLS[: shape.tools]]} if shape.tools else {}
+        system = self._words("system", shape.system_tokens)
+        self._opening = (Message(SYSTEM, f"You are a coding agent. {system}"),)
+
+    def talks(self) -> Iterator[Talk]:
+        """Agents without end."""
+        number = 0
+        while True:
+            number += 1
+            yield self._talk(f"agent {number}", self._shape.rounds, self._shape.sub_agents)
+
+    def warmup(self, count: int) -> Iterator[Talk]:
+        """Agents of one round, with tasks of their own."""
+        return (self._talk(f"warm-up {number}", 0, 0) for number in range(count))
+
+    def _talk(self, name: str, rounds: int, sub_agents: int) -> Talk:
+        draw = random.Random(f"{name} {self._seed}")
+        added = (Message(USER, self._words(f"{name} task", self._task_tokens)),)
+        turns = []
+        delay_s: float | None = None
+        for number in range(1, rounds + 1):
+            call = self._call(f"{name} {number}", draw)
+            agents = self._sub_agents(name, sub_agents, rounds) if number == 1 else ()
+            reply = Message(ASSISTANT, self._words(f"{name} answer {number}", max(8, self._output // 2)), calls=(call,))
+            turns.append(RecordedTurn(added, reply, delay_s, self._output, agents))
+            output = self._words(f"{name} output {number}", self._shape.tool_output_tokens)
+            added = (Message(TOOL, output, call_id=call.id),)
+            delay_s = None if self._shape.tool_time is None else self._shape.tool_time.draw(draw)
+        turns.append(RecordedTurn(added, None, delay_s, self._output))
+        return Talk(name, self._opening, tuple(turns), self._fields)
+
+    def _sub_agents(self, name: str, count: int, rounds: int) -> tuple[Talk, ...]:
+        talks = (self._talk(f"{name} sub-agent {number}", max(1, rounds // 2), 0) for number in range(1, count + 1))
+        return tuple(replace(talk, name=f"sub-agent {number}") for number, talk in enumerate(talks, start=1))
+
+    def _call(self, name: str, draw: random.Random) -> ToolCall:
+        tool, _, parameters = draw.choice(_TOOLS[: max(1, self._shape.tools)])
+        arguments = {parameter: f"{draw.randrange(10**6)}" for parameter in parameters}
+        return ToolCall(f"call_{name.replace(' ', '_')}", tool, json.dumps(arguments))
+
+    def _words(self, name: str, tokens: int) -> str:
+        names = (f"{name} {block}" for block in range(10**9))
+        return self._text.prompt(names, max(self._text.least, tokens))[0]
+
+
+def _definition(name: str, description: str, parameters: tuple[str, ...]) -> dict[str, Any]:
+    properties = {parameter: {"type": "string", "description": f"The {parameter.replace('_', ' ')}."} for parameter in parameters}
+    schema = {"type": "object", "properties": properties, "required": [parameters[0]]}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}

@@ -1,0 +1,111 @@
+"""Recorded conversations, sent whole: chats and agents with all their messages, tools, tool results, images and sub-agents."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from llama_load.bundled import bundled
+from llama_load.errors import UsageError
+from llama_load.workloads.facts import DataFacts, PlanFacts
+from llama_load.workloads.huggingface import HUB
+from llama_load.workloads.prompt import Plan, PlanRequest, Prompt
+from llama_load.workloads.sharegpt import made_up
+from llama_load.workloads.talk_files import TalkFile
+from llama_load.workloads.talk_prompts import Chat, TalkWriter
+from llama_load.workloads.talks import Talk
+
+SAMPLE = "datasets/agent_messages.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TalkFacts(DataFacts):
+    """A file of recorded conversations: its layout, its conversations, and the requests in all of them."""
+
+    layout: str
+    conversations: int
+    requests: int
+    with_tools: int  # conversations that have tools
+    sub_agents: int
+
+
+class Conversations:
+    """The conversations of a file, in its order, each sent whole by one user: all turns, unless --turns says otherwise.
+
+    Reads OpenAI messages, ShareGPT, spans of OpenTelemetry and the agentic traces of kv-cache-tester (see docs/conversations.md).
+    The recorded tool results follow the model's own tool calls, or with --history recorded the recorded ones.
+    """
+
+    name = "conversations"
+
+    def plan(self, wanted: PlanRequest) -> Plan:
+        """Choose the prompts of a run. UsageError names the line that is not understood.
+
+        The requests of a conversation are consecutive; the last one is cut at `num_prompts`.
+        """
+        if wanted.dataset_path is not None and wanted.dataset_path.startswith(HUB):
+            raise UsageError("conversations.py reads files: download the data set first (llama-load datasets fetch)")
+        file = TalkFile(bundled(SAMPLE) if wanted.dataset_path is None else Path(wanted.dataset_path), wanted)
+        writer = TalkWriter(wanted)
+        most_turns = wanted.traffic.turns if wanted.traffic.limits_turns else None
+        chats: list[Chat] = []
+        warmup: list[Prompt] = []
+        left_out = 0
+        planned = 0
+        for talk in writer.counted(file.talks()):
+            chat = writer.chat(talk, most_turns)
+            if not chat.prompts:
+                left_out += 1
+            elif planned < wanted.num_prompts:
+                chats.append(chat)
+                planned += len(chat.prompts)
+            elif len(warmup) < wanted.warmup:
+                warmup.append(_alone(chat.prompts[0]))
+            else:
+                break
+        if not chats:
+            raise UsageError(
+                f"the first turns of all {left_out} conversations of {file.path} are longer than a slot of the server; start it "
+                "with a larger context or fewer slots, or send them anyway with --keep-long-prompts"
+            )
+        measured = [prompt for chat in chats for prompt in chat.prompts]
+        distinct = len(measured)
+        draw = random.Random(wanted.seed)
+        while wanted.fill and len(measured) < wanted.num_prompts:
+            measured += draw.choice(chats).prompts
+        return Plan(
+            measured,
+            warmup + made_up(wanted.warmup - len(warmup)),
+            PlanFacts(
+                dataset=_facts(file),
+                counted_by=wanted.counter.source,
+                distinct=distinct,
+                repeated=len(measured) - distinct,
+                replaced=left_out,
+                shortened=sum(chat.missing > 0 for chat in chats),
+                shared_tokens=file.shared_tokens(),
+            ),
+        )
+
+
+def _alone(prompt: Prompt) -> Prompt:
+    return replace(prompt, more=0, turns=1)
+
+
+def _facts(file: TalkFile) -> TalkFacts:
+    talks = list(file.talks())
+    return TalkFacts(
+        path=str(file.path),
+        sha256=file.sha256,
+        layout=file.layout,
+        conversations=len(talks),
+        requests=sum(talk.requests for talk in talks),
+        with_tools=sum(bool(talk.fields.get("tools")) for talk in talks),
+        sub_agents=sum(1 for _ in _agents(talks)),
+    )
+
+
+def _agents(talks: list[Talk]) -> Iterator[Talk]:
+    return (agent for talk in talks for turn in talk.turns for agent in turn.agents)

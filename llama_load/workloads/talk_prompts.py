@@ -1,0 +1,153 @@
+"""From recorded conversations to the prompts of a plan: turn by turn, with token counts, as far as they fit a slot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from llama_load.workloads.counting import TokenCounter
+from llama_load.workloads.data_files import SYSTEM, joined
+from llama_load.workloads.fitting import batches
+from llama_load.workloads.prompt import ANSWER_TOKENS, Message, PlanRequest, Prompt
+from llama_load.workloads.talks import RecordedTurn, Talk, texts_of
+
+# What a chat template and a model write around a tool call, in tokens: the answer's limit leaves room for it.
+CALL_TOKENS = 32
+
+
+class TextCounts:
+    """Token counts by text. Each text is counted once; "" has none."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter = counter
+        self._known: dict[str, int] = {"": 0}
+
+    def __getitem__(self, text: str) -> int:
+        return self._known[text]
+
+    def ask(self, texts: Iterable[str]) -> None:
+        """Count the new texts, in batches."""
+        for batch in batches(text for text in dict.fromkeys(texts) if text not in self._known):
+            self._known.update(zip(batch, self._counter.count(batch), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """The requests of a conversation that fit a slot, those of its sub-agents among them; `missing` do not fit."""
+
+    prompts: tuple[Prompt, ...]
+    missing: int
+
+
+class TalkWriter:
+    """Makes prompts from recorded conversations; counts every text once."""
+
+    def __init__(self, wanted: PlanRequest) -> None:
+        self._wanted = wanted
+        self._counts = TextCounts(wanted.counter)
+
+    def counted(self, talks: Iterable[Talk]) -> Iterator[Talk]:
+        """The conversations with their texts counted, in batches."""
+        needed = max(1, self._wanted.num_prompts) + self._wanted.warmup
+        for batch in batches(map(self._with_system, talks), min(needed, 32)):
+            self._counts.ask(chain.from_iterable(map(_texts, batch)))
+            yield from batch
+
+    def chat(self, talk: Talk, most_turns: int | None = None) -> Chat:
+        """All requests of a conversation, its sub-agents' after the turn that starts them."""
+        prompts = list(self._prompts(talk, talk, most_turns))
+        whole = replace(talk, turns=talk.turns[:most_turns]).requests
+        count = len(prompts)
+        chained = (replace(prompt, more=count - 1 - place, turns=count) for place, prompt in enumerate(prompts))
+        return Chat(tuple(chained), whole - count)
+
+    def last(self, talk: Talk) -> Prompt:
+        """The conversation's last request alone, with all that precedes it as recorded."""
+        *earlier, turn = talk.turns
+        history = [*talk.opening]
+        for before in earlier:
+            history += before.added + (() if before.reply is None else (before.reply,))
+        tokens = self._fixed_tokens(talk) + sum(map(self._tokens, (*history, *turn.added)))
+        prompt = self._prompt(talk, talk, turn, tuple(history), tokens)
+        return replace(prompt, conversation=None, turn=None, delay_s=None)
+
+    def _prompts(self, root: Talk, talk: Talk, most_turns: int | None) -> Iterator[Prompt]:
+        """The requests that fit, up to the first one that does not; sub-agents end alone."""
+        history = talk.opening
+        tokens = self._fixed_tokens(talk) + sum(map(self._tokens, talk.opening))
+        for number, turn in enumerate(talk.turns[:most_turns], start=1):
+            if turn.resets:
+                history, tokens = (), self._fixed_tokens(talk)
+            tokens += sum(map(self._tokens, turn.added)) if turn.tokens is None else turn.tokens
+            prompt = replace(self._prompt(root, talk, turn, history, tokens), turn=number)
+            fits = self._wanted.fits
+            if fits is not None and not fits(tokens, prompt.max_tokens or 0):
+                return
+            yield prompt
+            for agent in turn.agents:
+                yield from self._prompts(root, agent, None)
+            reply = prompt.recorded if turn.reply is None else turn.reply
+            history += (*turn.added, reply)
+            generated = self._wanted.traffic.generated_history
+            tokens += (prompt.max_tokens or 0) if generated else turn.output_tokens or self._tokens(reply)
+            tokens += self._wanted.exchange_tokens
+
+    def _prompt(self, root: Talk, talk: Talk, turn: RecordedTurn, history: tuple[Message, ...], tokens: int) -> Prompt:
+        images = tuple(image for message in (*history, *turn.added) for image in message.images)
+        return Prompt(
+            "\n\n".join(message.text for message in turn.added),
+            tokens,
+            self._wanted.output_len or turn.output_tokens or talk.output_tokens or self._answer_tokens(turn.reply),
+            root.id,
+            history=history,
+            answer=None if turn.reply is None else turn.reply.text,
+            images=images,
+            messages=turn.added,
+            calls=() if turn.reply is None else turn.reply.calls,
+            fields=talk.fields,
+            delay_s=turn.delay_s,
+            agent=talk.name,
+            resets=turn.resets,
+        )
+
+    def _answer_tokens(self, reply: Message | None) -> int:
+        """The length to ask for: the recorded answer's, with room for the marks of its tool calls."""
+        return ANSWER_TOKENS if reply is None else max(1, self._tokens(reply) + CALL_TOKENS * len(reply.calls))
+
+    def _tokens(self, message: Message) -> int:
+        return sum(self._counts[text] for text in texts_of(message))
+
+    def _fixed_tokens(self, talk: Talk) -> int:
+        """Tokens of the tools, which every request of the conversation has."""
+        return self._counts[tools_text(talk.fields)]
+
+    def _with_system(self, talk: Talk) -> Talk:
+        """The conversation with --system-prompt before its own."""
+        given = self._wanted.traffic.system_prompt
+        if not given:
+            return talk
+        own = talk.opening[0] if talk.opening and talk.opening[0].role == SYSTEM else None
+        rest = talk.opening if own is None else talk.opening[1:]
+        return replace(talk, opening=(Message(SYSTEM, joined(given, None if own is None else own.text) or ""), *rest))
+
+
+def tools_text(fields: Mapping[str, Any]) -> str:
+    """The tools of a request as JSON; "" without any."""
+    tools = fields.get("tools")
+    return json.dumps(tools, ensure_ascii=False) if tools else ""
+
+
+def _texts(talk: Talk) -> Iterator[str]:
+    """All texts of a conversation that are counted."""
+    yield tools_text(talk.fields)
+    for message in talk.opening:
+        yield from texts_of(message)
+    for turn in talk.turns:
+        if turn.tokens is None:
+            for message in turn.added if turn.reply is None else (*turn.added, turn.reply):
+                yield from texts_of(message)
+        for agent in turn.agents:
+            yield from _texts(agent)
