@@ -18,14 +18,15 @@ def working_on(target: Target, tls: TlsOptions) -> int | None:
     """Busy slots and waiting requests; without a page of slots, running and waiting requests. None: not reported."""
     kind = target.kind
     metrics = kind.metrics
-    names = [name for name in (None if kind.slots_path else metrics.running, metrics.waiting) if name]
+    names = [] if metrics is None else [name for name in ("" if kind.slots_path else metrics.running, metrics.waiting) if name]
     with control_session(target.headers, tls) as session:
         try:
             slots = _busy_slots(session, target.control_urls(kind.slots_path)) if kind.slots_path else 0
             text = _pages(session, target.control_urls("/metrics")) if target.has_counters and names else ""
         except (requests.RequestException, ValueError):
             return None
-    counts = re.findall(f"^{re.escape(metrics.prefix)}(?:{'|'.join(map(re.escape, names))}){_LABELS}", text, re.MULTILINE)
+    prefix = re.escape("" if metrics is None else metrics.prefix)
+    counts = re.findall(f"^{prefix}(?:{'|'.join(map(re.escape, names))}){_LABELS}", text, re.MULTILINE) if names else []
     if slots is None or not (kind.slots_path or counts):
         return None
     return slots + int(sum(map(float, counts)))

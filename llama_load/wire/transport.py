@@ -93,7 +93,7 @@ class Transport:
             self._scan.start(self._scan_timeouts)
         if request.give_up is not None and request.give_up.after_s is not None:
             exchange.hang_up_timer = self._loop.timer(request.give_up.after_s)
-            exchange.hang_up_timer.start(exchange.abort)
+            exchange.hang_up_timer.start(exchange.abort, update=True)
         exchange.start()
         return exchange
 

@@ -19,24 +19,24 @@ Run = Callable[..., Finished]
 def test_a_share_of_the_users_hangs_up_after_some_tokens(llama_server: Running, run_locust: Run, workers: int) -> None:
     """The same requests in each run; they are neither successes nor failures, and the server is idle afterwards. Its own log counts
     the tasks that it cancelled."""
-    expected = {index for index in range(24) if HangUps(0.4, 5).of(index)}
-    assert 5 < len(expected) < 15
+    expected = {index for index in range(16) if HangUps(0.4, 5).of(index)}
+    assert 2 < len(expected) < 14
     cancelled_before = llama_server.log.read_text(errors="replace").count("cancel task")
-    arguments = ("-u", "2", "--num-prompts", "24", "--max-tokens", "400", "--ignore-eos", "--abort-rate", "0.4")
+    arguments = ("-u", "2", "--num-prompts", "16", "--max-tokens", "120", "--ignore-eos", "--abort-rate", "0.4")
     processes = ("--processes", str(workers)) if workers > 1 else ()
     done = run_locust(llama_server.url, *arguments, "--abort-after", "5 tokens", *processes)
     assert done.code == 0, done.err + done.out
     rows = done.records.measured().table.to_pylist()
     assert {row["prompt_index"] for row in rows if row["status"] == "aborted"} == expected
-    assert Counter(row["status"] for row in rows) == {"aborted": len(expected), "ok": 24 - len(expected)}
+    assert Counter(row["status"] for row in rows) == {"aborted": len(expected), "ok": 16 - len(expected)}
     for row in rows:
         if row["status"] == "aborted":
             assert row["token_events"] >= 5
-            assert row["token_events"] < 400
+            assert row["token_events"] < 120
             assert row["ttft_ms"] is None
             assert row["e2el_ms"] is None
     ours = done.summary["llama_load"]
-    assert (done.summary["completed"], done.summary["failed"], ours["aborted"]) == (24 - len(expected), 0, len(expected))
+    assert (done.summary["completed"], done.summary["failed"], ours["aborted"]) == (16 - len(expected), 0, len(expected))
     assert ours["wasted_tokens"] >= 5 * len(expected)
     (check,) = ours["hang_up_checks"]
     assert check["busy"] == 0
@@ -48,16 +48,16 @@ def test_a_share_of_the_users_hangs_up_after_some_tokens(llama_server: Running, 
     assert cancelled == len(expected), re.findall(r".*cancel.*", llama_server.log.read_text(errors="replace"))[:5]
 
 
-def test_who_hangs_up_after_a_time_leaves_the_fast_requests(llama_server: Running, run_locust: Run) -> None:
-    """All users would hang up after 50 ms: what is answered before is measured, and the verdict names what is missing."""
-    arguments = ("-u", "2", "--num-prompts", "12", "--max-tokens", "900", "--ignore-eos", "--abort-rate", "0.7")
+def test_users_hang_up_after_a_time(llama_server: Running, run_locust: Run) -> None:
+    """Most users would hang up after 50 ms, none of them earlier, and the verdict names how many are in no latency."""
+    arguments = ("-u", "2", "--num-prompts", "6", "--max-tokens", "900", "--ignore-eos", "--abort-rate", "0.7")
     done = run_locust(llama_server.url, *arguments, "--abort-after", "0.05 s")
     rows = done.records.measured().table.to_pylist()
     aborted = [row for row in rows if row["status"] == "aborted"]
     assert aborted, done.err
-    assert all(row["ended_mono_ns"] - row["started_mono_ns"] >= 50_000_000 for row in aborted)
+    assert all(row["ended_mono_ns"] - row["started_mono_ns"] >= 49_000_000 for row in aborted)
     checks = {check["name"]: check for check in done.summary["llama_load"]["verdict"]["checks"]}
-    assert not checks["aborted_shift"]["ok"] or len(aborted) < 3
+    assert checks["aborted_shift"]["text"].startswith(f"{len(aborted)} request")
 
 
 @pytest.mark.parametrize(
