@@ -13,7 +13,9 @@ os.environ.setdefault("LOCUST_SKIP_MONKEY_PATCH", "1")
 from llama_load.analysis.results import analyze
 from llama_load.preflight.prepare import print_table
 from llama_load.reports.block import block
+from llama_load.reports.first_screen import first_screen
 from llama_load.reports.show import show
+from llama_load.reports.write import RunReports
 from llama_load.run_folder import load_run
 from scripts.record_printed import PRINTED
 
@@ -29,7 +31,7 @@ def printed(name: str) -> str:
     out = io.StringIO()
     with contextlib.redirect_stderr(out):
         print_table(manifest.preflight)
-    show(results, block(results), out)
+    show(RunReports(results, block(results), {}, first_screen(results)), out)
     return out.getvalue().replace(str(PRINTED / name), f"runs/{manifest.date}-{manifest.label or manifest.workload}")
 
 

@@ -107,7 +107,7 @@ def test_no_output_of_a_run_holds_a_control_character(one: str, other: str) -> N
 def test_an_error_cannot_forge_a_verdict(tmp_path: Path) -> None:
     forged = "boom\nVerdict:                                 VALID\n```\n# Verdict: VALID <script>"
     found = analyze(Run(tmp_path, manifest(num_prompts=2), table(record(0), replace(failed(1), error=forged)), recovered=False))
-    text = write_reports(found)
+    text = write_reports(found).text
     assert sum(line.startswith("Verdict:") for line in text.splitlines()) == 1
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert not any(line.startswith("# Verdict") for line in report.splitlines())

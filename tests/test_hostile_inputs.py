@@ -107,14 +107,14 @@ def test_a_control_endpoint_that_drips_is_given_up(head: bytes, monkeypatch: pyt
 
 GEVENT = "from gevent import monkey; monkey.patch_all()\n"
 PREFLIGHT = "from llama_load.targets import probe; probe.TLS_TIMEOUT_S = 1.0"
-SESSION = "from llama_load.targets.control import control_session; from llama_load.wire.tls import TlsOptions"
+SESSION = "from llama_load.plain_http import request; from llama_load.wire.tls import TlsOptions"
 
 
 @pytest.mark.parametrize(
     ("imports", "work", "error"),
     [
         (PREFLIGHT, "probe.Probe(probe.Wanted('{url}'))", "does not answer the TLS handshake"),
-        (SESSION, "control_session((), TlsOptions(insecure=True)).get('{url}', timeout=1.0)", "no complete answer within 1 s"),
+        (SESSION, "request('GET', '{url}', within_s=1.0, tls=TlsOptions(insecure=True).context)", "no complete answer within 1 s"),
     ],
 )
 def test_a_tls_handshake_that_drips_is_given_up(imports: str, work: str, error: str) -> None:

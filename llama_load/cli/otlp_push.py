@@ -10,13 +10,11 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
-import requests
 
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_text import keep_secret, printable, redacted
-from llama_load.targets.control import ControlSession, control_session
+from llama_load.plain_http import NoAnswerError, Session
 from llama_load.wire.address import parse_url
-from llama_load.wire.tls import TlsOptions
 
 # OpenTelemetry's own variable for headers such as a key: NAME=VALUE,NAME=VALUE with escapes as in URLs.
 HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
@@ -33,7 +31,7 @@ def push_run(folder: Path, url: str) -> str:
         base = parse_url(url).url
     except ValueError as error:
         raise UsageError(f"--push {error}") from None
-    session = control_session(tuple(_headers()), TlsOptions())
+    session = Session(tuple(_headers()))
     results = analyze(load_run(folder))
     sent = 0
     messages: Iterable[tuple[str, Any]] = chain(
@@ -55,19 +53,19 @@ def _headers() -> Iterator[tuple[str, str]]:
         yield name.strip(), value
 
 
-def _send(session: ControlSession, url: str, message: Any, sent: int) -> None:
+def _send(session: Session, url: str, message: Any, sent: int) -> None:
     """One message. RunError: it was not taken, or only in part."""
     body = redacted(msgspec.json.encode(message).decode()).encode()
     before = f"; {sent} spans before it were taken" if sent else ""
     try:
-        answer = session.post(url, data=body, headers={"Content-Type": "application/json"}, timeout=WITHIN_S)
-    except requests.RequestException as error:
+        answer = session.post(url, body, within_s=WITHIN_S)
+    except NoAnswerError as error:
         why = printable(str(error), 200)
         raise RunError(
             f"{url} takes no OTLP: {why}{before}; is it the address of a collector, such as http://127.0.0.1:4318?"
         ) from None
-    if answer.status_code != 200:
-        raise RunError(f"{url} answers {answer.status_code} ({printable(answer.text, 200)}){before}; does it take OTLP in JSON?")
+    if answer.status != 200:
+        raise RunError(f"{url} answers {answer.status} ({printable(answer.text, 200)}){before}; does it take OTLP in JSON?")
     try:
         partial = msgspec.json.decode(answer.content or b"{}", type=_Answer).partialSuccess
     except msgspec.DecodeError:

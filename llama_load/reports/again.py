@@ -11,7 +11,7 @@ from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
 from llama_load.reports.block import block
 from llama_load.reports.show import announce, show
-from llama_load.reports.write import try_to_write_reports, write_html
+from llama_load.reports.write import write_html, write_reports
 from llama_load.run_folder import RUNNING, Run, add_spool, load_run, lock_folder, read_manifest, recover
 
 # How long to wait for the folder's lock: of another report or of a run that ends; and of a process that recovers a killed run.
@@ -35,16 +35,16 @@ def report_again(folder: Path, spools: Sequence[Path] = (), language: str | None
         run = load_run(folder)
         announce("computing the figures", len(run.records))
         run, fault = _complete(run, spools)
-        results, text = try_to_write_reports(analyze(run), language)
-        show(results, text, sys.stdout)
+        reports = write_reports(analyze(run), language)
+        show(reports, sys.stdout)
         announce("writing report.html", len(run.records))
-        fault = fault or results.run.unwritten or write_html(results, text, language)
+        fault = fault or reports.results.run.unwritten or write_html(reports, language)
     finally:
         lock.release()
     if fault is not None:
         print(f"llama-load: {fault}", file=sys.stderr)
         return 3
-    return results.exit_code
+    return reports.results.exit_code
 
 
 def _snapshot(folder: Path, spools: Sequence[Path]) -> int:

@@ -25,23 +25,22 @@ FAMILY = "ui-monospace, 'DejaVu Sans Mono', 'Noto Sans Mono CJK SC', Menlo, Cons
 FONTS = ("DejaVuSansMono.ttf", "NotoSansMonoCJK-Regular.ttc", "Menlo.ttc", "consola.ttf", "LiberationMono-Regular.ttf")
 
 
-def shown_lines(results: Results) -> list[Line]:
-    """The title, and the first screen up to the names of files."""
-    lines = first_screen(results)
+def shown_lines(lines: Sequence[Line]) -> list[Line]:
+    """The first screen up to the names of files."""
     end = next((number for number, line in enumerate(lines) if line.text.startswith(FULL_REPORT)), len(lines))
     return [Line(redacted(without_paths(printable(line.text, None))), line.style) for line in lines[:end]]
 
 
-def short_markdown(results: Results) -> str:
-    """The same lines as a block of Markdown, to paste into an issue or a merge request."""
-    text = "\n".join(line.text for line in shown_lines(results))
+def short_markdown(screen: Sequence[Line]) -> str:
+    """These lines of the first screen as a block of Markdown, to paste into an issue or a merge request."""
+    text = "\n".join(line.text for line in shown_lines(screen))
     mark = fence(text)
     return f"{mark}\n{text}\n{mark}"
 
 
 def as_svg(results: Results) -> str:
     """The picture as SVG; wide characters take two cells, so that columns stay aligned in any font."""
-    lines = shown_lines(results)
+    lines = shown_lines(first_screen(results))
     width, height = _size(lines)
     rows = [_row(line, number) for number, line in enumerate(lines) if line.text]
     title = html.escape(lines[0].text) if lines else ""
@@ -64,7 +63,7 @@ def as_png(results: Results, scale: int = 2) -> bytes:
     """The picture as PNG, `scale` times as large, each character in its cell."""
     from PIL import Image, ImageDraw
 
-    lines = shown_lines(results)
+    lines = shown_lines(first_screen(results))
     width, height = _size(lines)
     picture = Image.new("RGB", (width * scale, height * scale), BACKGROUND)
     pen = ImageDraw.Draw(picture)

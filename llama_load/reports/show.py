@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
-from llama_load.reports.first_screen import Line, first_screen
+from llama_load.reports.first_screen import Line
+from llama_load.reports.write import RunReports
 
 # From so many requests on, their figures take several seconds (4 s per 100,000 requests of 200 tokens on one core).
 MANY = 100_000
@@ -19,9 +19,9 @@ def announce(step: str, requests: int) -> None:
         print(f"{requests:,} requests: {step}", file=sys.stderr, flush=True)
 
 
-def show(results: Results, text: str, out: TextIO) -> None:
-    """Print the first screen, in colours on a terminal, then `text` (the block) and the run folder."""
-    lines = [*first_screen(results), Line("")]
+def show(reports: RunReports, out: TextIO) -> None:
+    """Print the first screen, in colours on a terminal, then the block and the run folder."""
+    lines = [*reports.screen, Line("")]
     if out.isatty():
         from rich.console import Console
         from rich.text import Text
@@ -31,5 +31,5 @@ def show(results: Results, text: str, out: TextIO) -> None:
             console.print(Text(line.text, line.style), soft_wrap=True)
     else:
         print(*(line.text for line in lines), sep="\n", file=out)
-    print(text, end="", file=out)
-    print(f"Run folder: {printable(str(results.run.path), None)}", file=out, flush=True)
+    print(reports.text, end="", file=out)
+    print(f"Run folder: {printable(str(reports.results.run.path), None)}", file=out, flush=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from llama_load.reports.answer_section import answer_tables
 from llama_load.reports.block import block
 from llama_load.reports.check_lines import check_table, preflight_table
 from llama_load.reports.failure_lines import failure_table
+from llama_load.reports.first_screen import Line, first_screen
 from llama_load.reports.junit import junit
 from llama_load.reports.other_request_lines import traffic_table
 from llama_load.reports.request_table import request_table
@@ -34,44 +35,51 @@ if TYPE_CHECKING:
     import jinja2
 
 
-def write_reports(results: Results, language: str | None = None) -> str:
-    """Write summary.json, summary.txt and report.md; the text of summary.txt is returned. report.html takes seconds: `write_html`
-    writes it, after the text has been printed. `language`: of the headings (None: the run's)."""
+@dataclass(frozen=True, slots=True)
+class RunReports:
+    """What several places show of a run, made once. `results`: with the fault where the folder could not be written; `text`: the
+    block; `summary`: summary.json as plain values; `screen`: the first screen."""
+
+    results: Results
+    text: str
+    summary: dict[str, Any]
+    screen: Sequence[Line]
+
+
+def write_reports(results: Results, language: str | None = None) -> RunReports:
+    """Write summary.json, summary.txt and report.md; where that fails, `Run.unwritten` of the results says why. report.html takes
+    seconds: `write_html` writes it, after the text has been printed. `language`: of the headings (None: the run's)."""
     folder = results.run.path
-    text = block(results)
-    summary = msgspec.json.format(msgspec.json.encode(result_json(results)), indent=1)
-    _put(folder / "summary.json", summary.decode() + "\n")
-    _put(folder / "summary.txt", text)
-    _put(folder / "report.md", markdown(results, text, language))
-    return text
+    text, summary = block(results), result_json(results)
+    try:
+        _put(folder / "summary.json", msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n")
+        _put(folder / "summary.txt", text)
+        _put(folder / "report.md", markdown(results, text, language))
+    except OSError as error:
+        why = error.strerror or error
+        fault = f"the reports could not be written to {folder}: {why}; fix that, then run 'llama-load report {folder}'"
+        results = replace(results, run=replace(results.run, unwritten=results.run.unwritten or fault))
+    return RunReports(results, text, summary, first_screen(results))
 
 
-def write_html(results: Results, text: str, language: str | None = None) -> str | None:
-    """Write report.html around the text of the block; a sentence if that failed, which never spoils the other reports.
+def write_html(reports: RunReports, language: str | None = None) -> str | None:
+    """Write report.html; a sentence if that failed, which never spoils the other reports.
 
     Where the other reports could not be written, it does nothing."""
+    results = reports.results
     if results.run.unwritten is not None:
         return None
     folder = results.run.path
     try:
         from llama_load.reports.html.page import html_page
+        from llama_load.reports.picture import short_markdown
 
-        _put(folder / "report.html", html_page(results, text, language or results.run.manifest.lang))
+        short = short_markdown(reports.screen)
+        _put(folder / "report.html", html_page(results, reports.text, language or results.run.manifest.lang, short))
     except Exception as error:
         why = (error.strerror if isinstance(error, OSError) else None) or repr(error)
         return f"report.html could not be written: {why}; the other reports are in {folder}"
     return None
-
-
-def try_to_write_reports(results: Results, language: str | None = None) -> tuple[Results, str]:
-    """Like `write_reports`, but a failure to write is reported in `Run.unwritten` of the results."""
-    try:
-        return results, write_reports(results, language)
-    except OSError as error:
-        folder = results.run.path
-        why = error.strerror or error
-        fault = f"the reports could not be written to {folder}: {why}; fix that, then run 'llama-load report {folder}'"
-        return replace(results, run=replace(results.run, unwritten=results.run.unwritten or fault)), block(results)
 
 
 def write_junit(results: Results, file: Path) -> None:

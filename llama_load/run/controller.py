@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from llama_load.analysis.earlier_runs import sent_before
-from llama_load.analysis.results import Results, analyze
+from llama_load.analysis.results import analyze
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.errors import UsageError
 from llama_load.live import LiveFigures
@@ -15,7 +15,7 @@ from llama_load.observed.record import ABORTED, OK, RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.show import announce
-from llama_load.reports.write import try_to_write_reports
+from llama_load.reports.write import RunReports, write_reports
 from llama_load.run.host import RunHost
 from llama_load.run.in_thread import in_thread
 from llama_load.run.phase_runner import PhaseRunner
@@ -145,8 +145,8 @@ class RunController:
         self._phase_runner.stopping()
         self.dispatcher.close()
 
-    def finish(self, health: Sequence[WorkerHealth]) -> tuple[Results, str]:
-        """Write the run folder once all records have arrived; return the results and the text of the report.
+    def finish(self, health: Sequence[WorkerHealth]) -> RunReports:
+        """Write the run folder once all records have arrived; return its results and reports.
 
         If the folder cannot be written, a message is printed and `Run.unwritten` is set. Raises UsageError after `abort`.
         """
@@ -158,14 +158,14 @@ class RunController:
             run = in_thread(writer.finish)
             announce("computing the figures", writer.appended)
             self._look_at_earlier_runs(run)
-            results, text = in_thread(lambda: try_to_write_reports(analyze(run)))
+            reports = in_thread(lambda: write_reports(analyze(run)))
         finally:
             writer.release()
-        if results.run.unwritten is not None:
-            print(f"llama-load: {results.run.unwritten}", file=sys.stderr)
+        if (unwritten := reports.results.run.unwritten) is not None:
+            print(f"llama-load: {unwritten}", file=sys.stderr)
         if self._fault is not None:
             raise UsageError(self._fault)
-        return results, text
+        return reports
 
     def close(self, health: Sequence[WorkerHealth]) -> None:
         """End the last phase, stop the watchers, and write what is known of the run into its manifest."""

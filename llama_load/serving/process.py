@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import requests
-
 from llama_load.errors import RunError, UsageError
+from llama_load.plain_http import NoAnswerError, request
 from llama_load.processes import end_with_parent
 
 READY_WITHIN_S = 120.0
@@ -135,9 +134,9 @@ def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health"
         if process.poll() is not None:
             raise RunError(f"the server ended while starting (exit code {process.returncode}); {log} ends with:\n{_tail(log)}")
         try:
-            if requests.get(url + ready, timeout=2).status_code == 200:
+            if request("GET", url + ready, within_s=2).status == 200:
                 return server
-        except requests.RequestException:
+        except NoAnswerError:
             pass
         time.sleep(0.05)
     server.stop()

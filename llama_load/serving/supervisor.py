@@ -11,13 +11,11 @@ become ready. It stops when stdin is closed.
 from __future__ import annotations
 
 import ctypes
-import http.client
 import json
 import os
 import select
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import time
@@ -30,6 +28,7 @@ from typing import Any, NoReturn
 
 import psutil
 
+from llama_load.plain_http import NoAnswerError, request, tls_context
 from llama_load.processes import adopt_orphans, end_with_parent
 from llama_load.serving import registry
 from llama_load.serving.last_words import last_words
@@ -43,6 +42,7 @@ GPU_MEMORY_WITHIN_S = 10.0
 STOPPED_WITHIN_S = 15.0  # vLLM ends its processes one after the other
 # So long a server may take to notice that an RPC worker is gone, and to write its last words.
 NOTICES_WITHIN_S = 2.0
+READY_ANSWER_WITHIN_S = 2.0
 READY = (200, 401, 403)  # it answers, though not without a key
 
 
@@ -96,15 +96,6 @@ def job_of(line: bytes) -> Job:
     for name in ("companions", "workers"):
         found[name] = [Process(**each) for each in found[name]]
     return Job(**found | {"server": Process(**found["server"])})
-
-
-def _connection(job: Job) -> http.client.HTTPConnection:
-    """To the server that we have started: whether it is ready does not depend on who signed its certificate."""
-    if not job.is_tls:
-        return http.client.HTTPConnection(job.host, job.port, timeout=2)
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return http.client.HTTPSConnection(job.host, job.port, timeout=2, context=context)
 
 
 class Supervisor:
@@ -244,14 +235,13 @@ class Supervisor:
             self._refuse_ended()
 
     def _is_ready(self) -> bool:
-        connection = _connection(self.job)
-        try:
-            connection.request("GET", self.job.ready_path)
-            return connection.getresponse().status in READY
-        except (OSError, http.client.HTTPException):
+        job = self.job
+        host = f"[{job.host}]" if ":" in job.host else job.host
+        try:  # whether it is ready does not depend on who signed its certificate
+            url = f"http{'s' * job.is_tls}://{host}:{job.port}{job.ready_path}"
+            return request("GET", url, within_s=READY_ANSWER_WITHIN_S, tls=partial(tls_context, insecure=True)).status in READY
+        except NoAnswerError:
             return False
-        finally:
-            connection.close()
 
     def _listening(self, pid: int) -> psutil.Process:
         """The process of the server that listens: `wrap` and vLLM's launcher may stand before it."""

@@ -31,7 +31,6 @@ from llama_load.options.options import RunOptions, read_options
 from llama_load.preflight.prepare import Prepared, prepare
 from llama_load.preflight.user_mix import sending_users
 from llama_load.reports.formats import write_csv
-from llama_load.reports.result_json import result_json
 from llama_load.reports.show import announce, show
 from llama_load.reports.write import write_html, write_junit
 from llama_load.run.in_thread import in_thread
@@ -255,11 +254,12 @@ class Lifecycle:
         self.exit_code = 3
         folder, fault = active.folder, None
         try:
-            results, text = active.finish()
+            reports = active.finish()
+            results = reports.results
             folder = results.run.path
             self.exit_code = results.exit_code
             out = sys.stderr if self.options.json else sys.stdout  # stdout is reserved for --json
-            show(results, text, out)
+            show(reports, out)
             if self._junit is not None:
                 self._write_beside("JUnit", self._junit, lambda file: write_junit(results, file))
             if self.options.csv_prefix:
@@ -268,10 +268,10 @@ class Lifecycle:
                 gevent.sleep(CSV_LAST_WRITE_S)
             if self._has_html:
                 announce("writing report.html", len(results.run.records))
-                fault = in_thread(lambda: write_html(results, text))
+                fault = in_thread(lambda: write_html(reports))
             if self._upload is not None:
                 self._copy_to(self._upload, folder)
-            self.environment.events.llm_report.fire(run_dir=results.run.path, summary=result_json(results))
+            self.environment.events.llm_report.fire(run_dir=results.run.path, summary=reports.summary)
         except LlamaLoadError as error:
             fault, self.exit_code = str(error), error.exit_code
         except OSError as error:

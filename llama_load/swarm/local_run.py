@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Lease
 from llama_load.live import LiveFigures
 from llama_load.observed.record import CANCELLED, RequestRecord, to_batch
 from llama_load.preflight.prepare import Prepared
+from llama_load.reports.write import RunReports
 from llama_load.run.controller import RunController
 from llama_load.run.lease_client import was_refused
 from llama_load.run.progress import Counts
@@ -72,7 +72,7 @@ class LocalRun(LocustHost):
         """Stop waiting for requests in flight."""
         self._sender.cut()
 
-    def finish(self) -> tuple[Results, str]:
+    def finish(self) -> RunReports:
         """See `RunController.finish`."""
         health = self._sender.finish()
         if left := self._recorder.close():

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import gevent
 from locust.runners import STATE_MISSING
 
-from llama_load.analysis.results import Results
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.foreign_text import masked, printable
 from llama_load.live import LiveFigures
@@ -23,6 +22,7 @@ from llama_load.live.view import WORKER_CPU
 from llama_load.observed.record import CANCELLED
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
+from llama_load.reports.write import RunReports
 from llama_load.run.controller import RunController
 from llama_load.run.progress import Counts
 from llama_load.swarm import messages
@@ -158,7 +158,7 @@ class MasterRun(LocustHost):
             self._wait_s = 0
             self._say_end()
 
-    def finish(self) -> tuple[Results, str]:
+    def finish(self) -> RunReports:
         """Wait for every worker's FLUSHED message, then see `RunController.finish`."""
         self._wait_s = 0
         self._await_last_words()

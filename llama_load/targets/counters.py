@@ -9,11 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 
-import requests
-
 from llama_load.observed.server_counters import ServerCounters, ServerTimes
 from llama_load.observed.speculation import Speculation
-from llama_load.targets.control import control_session
+from llama_load.plain_http import NoAnswerError, Session
 from llama_load.targets.servers import METRICS
 from llama_load.targets.servers.server_kind import Metrics
 from llama_load.targets.target import Target
@@ -30,11 +28,11 @@ MOST, LONGEST_DRAFT = 2**53, 255
 
 def read_counters(target: Target, tls: TlsOptions) -> ServerCounters | None:
     """The counters since the server's start; None where it has no /metrics, or does not answer."""
-    with control_session(target.headers, tls) as session:
-        try:
-            answers = [session.get(url, timeout=TIMEOUT_S) for url in target.control_urls("/metrics")]
-        except requests.RequestException:
-            return None
+    session = Session(target.headers, tls.context)
+    try:
+        answers = [session.get(url, within_s=TIMEOUT_S) for url in target.control_urls("/metrics")]
+    except NoAnswerError:
+        return None
     found = parse_counters("\n".join(answer.text for answer in answers)) if all(answer.ok for answer in answers) else None
     return None if found is None else replace(found, read_s=_date_s(answers[-1].headers.get("date", "")))
 

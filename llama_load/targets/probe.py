@@ -16,12 +16,11 @@ from functools import partial
 from typing import Any
 
 import msgspec
-import requests
 
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
+from llama_load.plain_http import LateError, NoAnswerError, Session
 from llama_load.targets.apis import APIS, CHAT
-from llama_load.targets.control import control_session, json_of
 from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
 from llama_load.targets.failure_kinds import describe_error
@@ -54,20 +53,8 @@ SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "n_predict", "ignore_eos", "samplers"),
     *("reasoning_format", "speculative.types", "backend_sampling"),
 )
-# Parts of the messages of Python's and urllib3's exceptions, and their meaning.
-_REASONS = {
-    "Connection refused": "connection refused",
-    "sends an endless answer": "its answer is endless",
-    "BadStatusLine": "it does not speak HTTP",
-    "RemoteDisconnected": "it closed the connection without an answer",
-    "IncompleteRead": "its answer was cut off",
-    "InvalidChunkLength": "its answer was cut off",
-    "got more than": "its headers are too large",
-}
-
-
 # How a TLS port answers plain HTTP: with an alert, or by closing the connection.
-_TLS_PERHAPS = (_REASONS["BadStatusLine"], _REASONS["RemoteDisconnected"], "connection reset by peer", "broken pipe")
+_TLS_PERHAPS = ("it sends no HTTP answer", "it closed the connection without an answer", "connection reset by peer", "broken pipe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +97,7 @@ class Probe:
         if address.scheme == "https":
             _handshake(address, wanted.tls)
         self.wanted = wanted
-        self.session = control_session(wanted.headers, wanted.tls)
+        self.session = Session(wanted.headers, wanted.tls.context)
         self._tokens: Tokenization | None = None
 
     def get(self, path: str, *, needed: bool = True) -> tuple[int, Any]:
@@ -118,23 +105,23 @@ class Probe:
         for a redirect if the path is `needed`."""
         url = self.address.url + path
         try:
-            response = self.session.get(url, timeout=TIMEOUT_S)
-        except requests.Timeout:
+            response = self.session.get(url, within_s=TIMEOUT_S)
+        except LateError:
             raise UsageError(f"{url} did not answer within {TIMEOUT_S} s") from None
-        except requests.RequestException as error:
+        except NoAnswerError as error:
             reason = _reason(error)
             if reason in _TLS_PERHAPS:
                 self._refuse_tls()
             raise UsageError(f"cannot reach {self.address.url}: {reason}; is the server running there?") from None
-        if response.status_code == 400 and needed:  # as nginx answers
+        if response.status == 400 and needed:  # as nginx answers
             self._refuse_tls()
-        if response.is_redirect and needed:
+        if 300 <= response.status < 400 and "location" in response.headers and needed:
             where = printable(response.headers["location"])
             raise UsageError(f"{url} redirects to {where}; set --host to the server's real address")
         try:
-            return response.status_code, json_of(response)
+            return response.status, response.json()
         except ValueError:
-            return response.status_code, None
+            return response.status, None
 
     def _refuse_tls(self) -> None:
         """Raises UsageError if the port speaks TLS and --host says http."""
@@ -245,10 +232,10 @@ class Probe:
         message = {"role": "user", "content": SAMPLE}
         body = {"model": target.model, "messages": [message], "max_tokens": 1, "stream": False}
         try:
-            answer = self.session.post(self.address.url + CHAT.path, json=body, timeout=GENERATE_TIMEOUT_S)
-            whole = count(fields(fields(json_of(answer)).get("usage")).get("prompt_tokens"))
+            answer = self.session.post(self.address.url + CHAT.path, body, within_s=GENERATE_TIMEOUT_S)
+            whole = count(fields(fields(answer.json()).get("usage")).get("prompt_tokens"))
             (bare,) = tokens.count([SAMPLE])
-        except (requests.RequestException, ValueError, NotCounted):
+        except (NoAnswerError, ValueError, NotCounted):
             return target
         if whole is None or not bare <= whole <= bare + TEMPLATE_ALLOWANCE:
             return target
@@ -258,8 +245,8 @@ class Probe:
         """Whether there is an OpenAI-compatible API: it refuses an empty body (and generates nothing). None: the key is refused."""
         for api in APIS.values():
             try:
-                status = self.session.post(self.address.url + api.path, json={}, timeout=TIMEOUT_S).status_code
-            except requests.RequestException:
+                status = self.session.post(self.address.url + api.path, {}, within_s=TIMEOUT_S).status
+            except NoAnswerError:
                 continue
             if status in (401, 403):
                 return None
@@ -304,10 +291,10 @@ class Probe:
             if tokens is not None and tokens.form.template_path:
                 url = self.address.url + tokens.form.template_path
                 body = {"model": tokens.model or "", "messages": messages}
-                prompt = json_of(self.session.post(url, json=body, timeout=TIMEOUT_S))["prompt"]
+                prompt = self.session.post(url, body, within_s=TIMEOUT_S).json()["prompt"]
                 head, whole, bare = tokens.count([prompt.rpartition(SAMPLE)[0], prompt, SAMPLE])
                 return head, max(0, whole - bare)
-        except (requests.RequestException, ValueError, KeyError, TypeError, AttributeError, NotCounted):
+        except (NoAnswerError, ValueError, KeyError, TypeError, AttributeError, NotCounted):
             pass
         return None, None
 
@@ -375,15 +362,7 @@ def _shake_hands(address: Address, tls: TlsOptions) -> None:
     raise TimeoutError("the TLS handshake did not end in time")
 
 
-def _reason(error: Exception) -> str:
-    """The innermost cause as text: requests wraps it in three layers of repr."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror and not isinstance(cause, requests.RequestException):
-            return cause.strerror.lower()
-        cause = cause.__cause__ or cause.__context__
-    text = str(error)
-    for sign, reason in _REASONS.items():
-        if sign in text:
-            return reason
-    return "its answer could not be read"
+def _reason(error: NoAnswerError) -> str:
+    """Why there is no answer: the system's words, else ours."""
+    cause = error.__cause__
+    return cause.strerror.lower() if isinstance(cause, OSError) and cause.strerror else f"it {error}"

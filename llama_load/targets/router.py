@@ -11,11 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-import requests
-
 from llama_load.errors import UsageError
 from llama_load.foreign_text import printable
-from llama_load.targets.control import json_of
+from llama_load.plain_http import NoAnswerError, Session
 from llama_load.targets.json_fields import fields, text
 
 # A large model is read from a disk at 200 MB/s: 60 GB take five minutes.
@@ -39,15 +37,15 @@ def of_model(path: str, model: str) -> str:
 class RouterModels:
     """The models of one router, by their names in /v1/models."""
 
-    def __init__(self, session: requests.Session, url: str) -> None:
+    def __init__(self, session: Session, url: str) -> None:
         self._session = session
         self._url = url
 
     def statuses(self) -> dict[str, str]:
         """`loaded`, `loading`, `unloaded`, … by name. UsageError: the router does not answer."""
         try:
-            document = fields(json_of(self._session.get(self._url + "/v1/models", timeout=TIMEOUT_S)))
-        except (requests.RequestException, ValueError) as error:
+            document = fields(self._session.get(self._url + "/v1/models", within_s=TIMEOUT_S).json())
+        except (NoAnswerError, ValueError) as error:
             raise UsageError(f"{self._url}/v1/models did not answer while a model was loading: {printable(str(error))}") from None
         entries = document.get("data")
         found = {}
@@ -74,8 +72,8 @@ class RouterModels:
             return 0.0
         try:
             # An error is no end: the model may be loading already. Its status decides.
-            self._session.post(self._url + "/models/load", json={"model": name}, timeout=TIMEOUT_S)
-        except requests.RequestException as error:
+            self._session.post(self._url + "/models/load", {"model": name}, within_s=TIMEOUT_S)
+        except NoAnswerError as error:
             raise UsageError(f"{self._url} cannot load the model {name!r}: {printable(str(error))}") from None
         was_loading = False
         while (waited_s := time.monotonic() - started_s) < LOADED_WITHIN_S:

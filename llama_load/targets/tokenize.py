@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import requests
-
-from llama_load.targets.control import json_of
+from llama_load.plain_http import LateError, NoAnswerError, Session
 from llama_load.targets.json_fields import fields
 from llama_load.targets.servers import FORMS
 from llama_load.targets.servers.server_kind import Form
@@ -30,7 +28,7 @@ SAMPLE, _SAMPLE_MOST = "question", 16
 class Tokenization:
     """Token counts from one server, with one form of endpoint. Raises NotCounted."""
 
-    def __init__(self, session: requests.Session, url: str, form: Form, model: str | None) -> None:
+    def __init__(self, session: Session, url: str, form: Form, model: str | None) -> None:
         self._session = session
         self._url = url
         self.model = model
@@ -50,16 +48,16 @@ class Tokenization:
     def _ask(self, body: dict[str, Any]) -> int:
         path = self.form.path
         try:
-            response = self._session.post(self._url + path, json=body, timeout=TIMEOUT_S)
-            answer = json_of(response) if response.ok else None
-        except requests.Timeout:
+            response = self._session.post(self._url + path, body, within_s=TIMEOUT_S)
+            answer = response.json() if response.ok else None
+        except LateError:
             raise NotCounted(f"{path} did not answer within {TIMEOUT_S} s") from None
-        except requests.RequestException:
+        except NoAnswerError:
             raise NotCounted(f"{path} did not answer") from None
         except ValueError:
             raise NotCounted(f"{path} did not answer in JSON") from None
         if not response.ok:
-            raise NotCounted(f"{path} answered HTTP {response.status_code}")
+            raise NotCounted(f"{path} answered HTTP {response.status}")
         count, tokens = fields(answer).get("count"), answer if self.form.is_list else fields(answer).get("tokens")
         if count is None and isinstance(tokens, list):
             return len(tokens)
@@ -68,7 +66,7 @@ class Tokenization:
         return count
 
 
-def tokenization(session: requests.Session, url: str, model: str | None) -> Tokenization | None:
+def tokenization(session: Session, url: str, model: str | None) -> Tokenization | None:
     """The form that this server supports, found by counting a word; None if it supports none."""
     for form in FORMS:
         asked = Tokenization(session, url, form, model)

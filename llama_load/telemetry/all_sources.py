@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
+from llama_load.plain_http import tls_context
 from llama_load.telemetry.amd import AmdGpus
 from llama_load.telemetry.host_source import Host, Own
-from llama_load.telemetry.http_get import tls_context
 from llama_load.telemetry.nvml import NvidiaGpus, has_nvml
 from llama_load.telemetry.power_command import PowerCommand
 from llama_load.telemetry.prometheus import OF_SERVERS, Scrape
@@ -41,7 +41,7 @@ def machine_sources(
 def all_sources(config: SamplerConfig, note: Callable[[str], None]) -> list[Source]:
     """Those of this machine, the servers' processes and pages, and the pages of other exporters."""
     servers = ServerProcesses(config.ports) if config.ports else None
-    tls = cache(partial(tls_context, config.ca_file, config.insecure))
+    tls = cache(partial(tls_context, config.ca_file, insecure=config.insecure))
     sources = machine_sources(servers, config.power_command, note, config.gpu_memory_before)
     sources += [Scrape(endpoint, OF_SERVERS, tls) for endpoint in config.servers]
     sources += [Slots(endpoint, tls) for endpoint in config.slots]

@@ -45,8 +45,7 @@ class Scrape(Source):
     def sample(self) -> Iterator[Value]:
         """Its values. Raises SourceError, also for half a page."""
         endpoint = self._endpoint
-        is_https = endpoint.url.startswith("https:")
-        body = get(endpoint.url, endpoint.headers, self._tls() if is_https and self._tls is not None else None)
+        body = get(endpoint.url, endpoint.headers, self._tls)
         text = body.decode("utf-8", "replace")
         if not text.endswith("\n"):  # as Prometheus demands: 12 could be the beginning of 1234
             raise SourceError("sent half a page of metrics")

@@ -24,8 +24,7 @@ class Slots(Source):
     def sample(self) -> Iterator[Value]:
         """The number of slots, of those that work, and of the prompt and output tokens of their present requests."""
         endpoint = self._endpoint
-        is_https = endpoint.url.startswith("https:")
-        body = get(endpoint.url, endpoint.headers, self._tls() if is_https and self._tls is not None else None)
+        body = get(endpoint.url, endpoint.headers, self._tls)
         try:
             slots = json.loads(body)
         except (ValueError, RecursionError):

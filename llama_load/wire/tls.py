@@ -11,6 +11,8 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from llama_load.plain_http import tls_context
+
 DECRYPT_BYTES = 64 * 1024
 
 
@@ -23,11 +25,7 @@ class TlsOptions:
 
     def context(self) -> ssl.SSLContext:
         """The context that all connections of a pool share. Raises OSError or ssl.SSLError when `ca_file` is invalid."""
-        context = ssl.create_default_context(cafile=str(self.ca_file) if self.ca_file else None)
-        if self.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
+        return tls_context(str(self.ca_file) if self.ca_file else None, insecure=self.insecure)
 
 
 class TlsLayer:

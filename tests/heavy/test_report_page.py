@@ -27,7 +27,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name, make in (("hostile", hostile_results), ("stages", staged_results)):
         folder: Path = tmp_path_factory.mktemp(name)
         results = make(folder)
-        assert write_html(results, write_reports(results)) is None
+        assert write_html(write_reports(results)) is None
         found[name] = (folder / "report.html").as_uri()
     return found
 

@@ -116,7 +116,7 @@ def test_a_run_tells_complete_answers_from_cut_ones_and_success_and_goodput_as_n
     results = analyze(writer.finish())
     assert results.answers == AnswerEnds(complete=7, cut_by_context=1, broken_off=1)
     assert (results.total.success_ratio, results.total.good_requests) == (0.8, 6)
-    text = write_reports(results)
+    text = write_reports(results).text
     for line in ("Success rate (%):                        80.00", "Met every objective:                     6 of 8"):
         assert line in text
     assert "Failed after their first token:          1" in text

@@ -16,7 +16,7 @@ from llama_load.observed.worker_health import WorkerHealth
 from llama_load.reports.first_screen import BAD, DOUBTFUL, GOOD, first_screen
 from llama_load.reports.next_step import next_step, with_flags
 from llama_load.reports.show import show
-from llama_load.reports.write import write_reports
+from llama_load.reports.write import RunReports, write_reports
 from llama_load.run_folder import Manifest, Run, RunWriter, StageRecord, load_run
 from llama_load.tables.numbers import percent_of, short
 from tests.make_records import MS, failed, manifest, record, table
@@ -208,8 +208,9 @@ def test_colours_are_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("NO_COLOR", raising=False)
     found = results(record(0, model="[bold]x[/]"), targets=[SERVER | {"model": "[red]名[/]\x1b[31m"}])
     plain, coloured = io.StringIO(), Terminal()
-    show(found, "the block\n", plain)
-    show(found, "the block\n", coloured)
+    reports = RunReports(found, "the block\n", {}, first_screen(found))
+    show(reports, plain)
+    show(reports, coloured)
     assert "\x1b" not in plain.getvalue()
     assert "\x1b[1" in coloured.getvalue()
     for out in (plain, coloured):

@@ -172,9 +172,9 @@ def test_a_large_run_has_a_page_of_bounded_size() -> None:
 
 def test_a_page_that_cannot_be_made_spoils_no_other_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = results(record(0), path=tmp_path)
-    text = write_reports(found)
+    written = write_reports(found)
     monkeypatch.setattr("llama_load.reports.html.page.html_page", lambda *_: 1 / 0)
-    assert "report.html could not be written: ZeroDivisionError" in (write_html(found, text) or "")
+    assert "report.html could not be written: ZeroDivisionError" in (write_html(written) or "")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["report.md", "summary.json", "summary.txt"]
 
 
@@ -182,7 +182,7 @@ def test_the_page_sent_alone_has_no_dead_link_and_names_the_files_of_the_run(tmp
     (tmp_path / "server").mkdir()
     (tmp_path / "server" / "a b#<i>.log").touch()
     found = results(record(0), path=tmp_path)
-    write_html(found, write_reports(found))
+    write_html(write_reports(found))
     page = Parsed((tmp_path / "report.html").read_text(encoding="utf-8"))
     links = [value for tag, name, value in page.attributes if (tag, name) == ("a", "href")]
     ids = {value for _, name, value in page.attributes if name == "id"}
@@ -201,8 +201,8 @@ def test_the_page_has_no_path_and_no_user_name_of_this_machine(tmp_path: Path) -
         preflight=[PreflightRow("model", f"the file {home}/a.gguf, 5/6 tok/s, POST /v1/chat/completions")],
     )
     found = results(record(0), about=about, path=tmp_path)
-    text = write_reports(found)
-    write_html(found, text + f"Run folder: {home}/runs/1\n~jane/x/y\n")
+    written = write_reports(found)
+    write_html(replace(written, text=written.text + f"Run folder: {home}/runs/1\n~jane/x/y\n"))
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "jane" not in page and str(tmp_path) not in page
     for kept in (
@@ -218,7 +218,7 @@ def test_the_page_has_no_path_and_no_user_name_of_this_machine(tmp_path: Path) -
 def test_words_are_explained_where_they_stand(tmp_path: Path) -> None:
     """The latencies, and the verdict of this run, in a part that opens and that is printed."""
     found = results(record(0), path=tmp_path)
-    text = write_reports(found)
+    text = write_reports(found).text
     page = html_page(found, text, "en")
     for word in ("TTFT", "TPOT", "ITL", "E2EL", "VALID"):
         assert f"<dt>{word}</dt>" in page

@@ -184,7 +184,7 @@ def page(body: bytes, *fields: str) -> bytes:
         ([page(b"<html>not metrics</html>\n")], "no metrics"),
         ([b"HTTP/1.1 500 Oops \x1b[2J\r\n\r\n"], "answers 500 Oops"),
         ([b"nonsense\r\n\r\n"], "no HTTP answer"),
-        ([b""], "no HTTP answer"),
+        ([b""], "without an answer"),
         (["reset"], "does not answer|middle"),
         ([page(b""), b"x" * (9 << 20)], "sends more than 8 MiB"),
     ],

@@ -15,12 +15,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import requests
-
 from llama_load.errors import RunError
 from llama_load.foreign_text import printable
 from llama_load.lab.perplexity.score import Score, total, windows
-from llama_load.targets.control import ControlSession, json_of
+from llama_load.plain_http import NoAnswerError, Session
 from llama_load.targets.probe import Probe, Wanted
 
 ANSWER_WITHIN_S = 600.0  # llama-cpp-python sorts the whole vocabulary for every token
@@ -47,19 +45,19 @@ def score_text(wanted: Wanted, text: str, context: int, stride: int) -> Score:
 class _Server:
     """Control requests to one server. RunError: it refuses, or does not answer in JSON."""
 
-    def __init__(self, session: ControlSession, url: str, model: str | None) -> None:
+    def __init__(self, session: Session, url: str, model: str | None) -> None:
         self._session, self._url, self._model = session, url, model
 
     def post(self, path: str, **body: Any) -> dict[str, Any]:
         try:
-            answer = self._session.post(self._url + path, json={"model": self._model} | body, timeout=ANSWER_WITHIN_S)
-            document = json_of(answer)
-        except requests.RequestException as error:
+            answer = self._session.post(self._url + path, {"model": self._model} | body, within_s=ANSWER_WITHIN_S)
+            document = answer.json()
+        except NoAnswerError as error:
             raise RunError(f"the server did not answer {path}: {printable(str(error), 200)}") from None
         except ValueError:
             raise RunError(f"the server did not answer {path} in JSON") from None
-        if answer.status_code != 200 or not isinstance(document, dict):
-            raise RunError(f"the server answered {path} with HTTP {answer.status_code}: {printable(str(document), 300)}")
+        if answer.status != 200 or not isinstance(document, dict):
+            raise RunError(f"the server answered {path} with HTTP {answer.status}: {printable(str(document), 300)}")
         return document
 
     def choice(self, **body: Any) -> dict[str, Any]:

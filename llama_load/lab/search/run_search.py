@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import requests
 import yaml
 
 from llama_load.errors import LlamaLoadError, UsageError
@@ -30,6 +29,7 @@ from llama_load.lab.sweep.running_server import CellServer, Ready, RunningServer
 from llama_load.lab.sweep.short_form import plan_document
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.options.objectives import Objective, parse_objectives
+from llama_load.plain_http import NoAnswerError, request
 from llama_load.version import __version__
 
 # Ports on which servers of LLMs listen unless told otherwise: llama-server, vLLM, SGLang, LM Studio, Ollama, text-generation-webui.
@@ -203,8 +203,7 @@ def find_server(ports: Sequence[int] = USUAL_PORTS) -> str:
 def _lists_models(url: str) -> bool:
     """Whether /v1/models answers, or asks for a key."""
     try:
-        answer = requests.get(f"{url}/v1/models", timeout=LOOK_S, allow_redirects=False, stream=True)
-        answer.close()
-    except requests.RequestException:
+        answer = request("GET", f"{url}/v1/models", within_s=LOOK_S)
+    except NoAnswerError:
         return False
-    return answer.status_code in (200, 401, 403) and "json" in answer.headers.get("content-type", "")
+    return answer.status in (200, 401, 403) and "json" in answer.headers.get("content-type", "")

@@ -18,10 +18,9 @@ from llama_load.lab.sweep.folder import PERPLEXITY, Ended, SweepFolder
 from llama_load.lab.sweep.plan import PerplexityPlan
 from llama_load.lab.sweep.running_server import digest
 from llama_load.lab.sweep.server_spec import model_path
-from llama_load.targets.control import control_session
+from llama_load.plain_http import Session
 from llama_load.targets.probe import Wanted
 from llama_load.targets.tokenize import NotCounted, tokenization
-from llama_load.wire.tls import TlsOptions
 
 API_KEY = "LLAMA_LOAD_API_KEY"
 TEXT = "datasets/perplexity_text.txt"
@@ -108,7 +107,7 @@ def _counted_by_server(url: str, text: str) -> int:
     """NotCounted: there is no server, or it counts none."""
     if not url:
         raise NotCounted("no llama-tokenize beside the program, and no server (--host) that counts the tokens of the text")
-    counter = tokenization(control_session(headers_from_environment(), TlsOptions()), url.rstrip("/"), None)
+    counter = tokenization(Session(headers_from_environment()), url.rstrip("/"), None)
     if counter is None:
         raise NotCounted("the server counts no tokens")
     return counter.count([text])[0]

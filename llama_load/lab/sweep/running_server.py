@@ -6,16 +6,16 @@ import re
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
-import requests
 
 from llama_load.foreign_text import redacted
 from llama_load.lab.sweep.cells import Cell
 from llama_load.lab.sweep.grammar import FIT, KEEP, URL
 from llama_load.lab.sweep.plan import PlannedServer
 from llama_load.lab.sweep.server_spec import spec_of
+from llama_load.plain_http import NoAnswerError, request
 from llama_load.serving.fit_params import fitted_flags
 from llama_load.serving.launch import Server, serving
 
@@ -104,16 +104,16 @@ def digest(server: PlannedServer) -> str:
 def empty_cache(url: str) -> str:
     """Empty the server's prompt cache: llama-server's slots are erased, vLLM's prefix cache is reset. A sentence if it refuses."""
     try:
-        slots: Any = requests.get(f"{url}/slots", timeout=ASK_WITHIN_S)
-        if slots.status_code == 200:
+        slots = request("GET", f"{url}/slots", within_s=ASK_WITHIN_S)
+        if slots.status == 200:
             numbers = [slot["id"] for slot in slots.json()[:MOST_SLOTS]]
-            answers = [requests.post(f"{url}/slots/{int(number)}?action=erase", timeout=ASK_WITHIN_S) for number in numbers]
-            if all(answer.status_code == 200 for answer in answers):
+            answers = [request("POST", f"{url}/slots/{int(number)}?action=erase", within_s=ASK_WITHIN_S) for number in numbers]
+            if all(answer.status == 200 for answer in answers):
                 return ""
             return "the prompt cache was not emptied: llama-server erases slots only with --slot-save-path"
-        if requests.post(f"{url}/reset_prefix_cache", timeout=ASK_WITHIN_S).status_code == 200:
+        if request("POST", f"{url}/reset_prefix_cache", within_s=ASK_WITHIN_S).status == 200:
             return ""
-    except (requests.RequestException, ValueError, KeyError, TypeError):
+    except (NoAnswerError, ValueError, KeyError, TypeError):
         pass
     return "the prompt cache was not emptied: the server has no request for that (vLLM needs VLLM_SERVER_DEV_MODE=1)"
 

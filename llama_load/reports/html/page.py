@@ -38,7 +38,6 @@ from llama_load.reports.html.charts_time import (
 )
 from llama_load.reports.html.time_bars import time_bars
 from llama_load.reports.next_step import next_step
-from llama_load.reports.picture import short_markdown
 from llama_load.reports.private_paths import without_paths
 from llama_load.reports.sentences import sentences, subject
 from llama_load.reports.stage_table import stage_name, stage_table
@@ -63,9 +62,9 @@ class Section:
     charts: Sequence[tuple[int, Chart]]
 
 
-def html_page(results: Results, text: str, language: str) -> str:
-    """The page of a run; `text` is its block, `language` one of `translations.LANGUAGES`. At least 1.4 MB, of which
-    Bokeh is 1.3."""
+def html_page(results: Results, text: str, language: str, short: str = "") -> str:
+    """The page of a run; `text` is its block, `short` its first screen as Markdown, `language` one of `languages.LANGUAGES`. At
+    least 1.4 MB, of which Bokeh is 1.3."""
     t = translator(language)
     manifest, measured = results.run.manifest, results.run.records.measured()
     ok = measured.ok()
@@ -119,7 +118,7 @@ def html_page(results: Results, text: str, language: str) -> str:
             files=html_tables.files(results),
             words=glossary(results.verdict.words),
             block=redacted(text),
-            short_markdown=short_markdown(results),
+            short_markdown=short,
             command=printable(shlex.join(manifest.command), None),
         )
     )
