@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-import requests
-
-from llama_load.targets.control import ControlSession, control_session, json_of
+from llama_load.plain_http import NoAnswerError, Session
 from llama_load.targets.target import Target
 from llama_load.wire.tls import TlsOptions
 
@@ -19,12 +17,12 @@ def working_on(target: Target, tls: TlsOptions) -> int | None:
     kind = target.kind
     metrics = kind.metrics
     names = [] if metrics is None else [name for name in ("" if kind.slots_path else metrics.running, metrics.waiting) if name]
-    with control_session(target.headers, tls) as session:
-        try:
-            slots = _busy_slots(session, target.control_urls(kind.slots_path)) if kind.slots_path else 0
-            text = _pages(session, target.control_urls("/metrics")) if target.has_counters and names else ""
-        except (requests.RequestException, ValueError):
-            return None
+    session = Session(target.headers, tls.context)
+    try:
+        slots = _busy_slots(session, target.control_urls(kind.slots_path)) if kind.slots_path else 0
+        text = _pages(session, target.control_urls("/metrics")) if target.has_counters and names else ""
+    except (NoAnswerError, ValueError):
+        return None
     prefix = re.escape("" if metrics is None else metrics.prefix)
     counts = re.findall(f"^{prefix}(?:{'|'.join(map(re.escape, names))}){_LABELS}", text, re.MULTILINE) if names else []
     if slots is None or not (kind.slots_path or counts):
@@ -34,23 +32,22 @@ def working_on(target: Target, tls: TlsOptions) -> int | None:
 
 def is_healthy(target: Target, tls: TlsOptions) -> bool:
     """Whether the server answers at /health, or, if it has no such page, at all."""
-    with control_session(target.headers, tls) as session:
-        try:
-            return bool(session.get(f"{target.address.url}/health", timeout=TIMEOUT_S).status_code in (200, 404))
-        except requests.RequestException:
-            return False
+    try:
+        return Session(target.headers, tls.context).get(f"{target.address.url}/health", within_s=TIMEOUT_S).status in (200, 404)
+    except NoAnswerError:
+        return False
 
 
-def _busy_slots(session: ControlSession, urls: list[str]) -> int | None:
+def _busy_slots(session: Session, urls: list[str]) -> int | None:
     busy = 0
     for url in urls:
-        answer = session.get(url, timeout=TIMEOUT_S)
-        slots = json_of(answer) if answer.ok else None
+        answer = session.get(url, within_s=TIMEOUT_S)
+        slots = answer.json() if answer.ok else None
         if not isinstance(slots, list):
             return None
         busy += sum(isinstance(slot, dict) and slot.get("is_processing") is True for slot in slots)
     return busy
 
 
-def _pages(session: ControlSession, urls: list[str]) -> str:
-    return "\n".join(session.get(url, timeout=TIMEOUT_S).text for url in urls)
+def _pages(session: Session, urls: list[str]) -> str:
+    return "\n".join(session.get(url, within_s=TIMEOUT_S).text for url in urls)
