@@ -64,7 +64,7 @@ class HangUpsWatcher(LoopWatcher):
         writer.manifest.hang_ups = self._checks
 
     def _in_flight(self, replica: int) -> int:
-        return sum(lease.replica == replica for lease in self.run.dispatcher.requests_under_way())
+        return sum(lease.replica == replica for lease in self.run.dispatcher.ledger.requests_under_way())
 
     def _note(self, excess: _Excess, surplus: int) -> None:
         now_s = self.run.clock.now_s

@@ -84,7 +84,7 @@ def test_a_slot_that_is_never_freed_is_reported(frees_after_s: float | None) -> 
 
     clock = RunClock(lambda: round(now_s * 1e9), sleep, lambda *_: None)
     target = SimpleNamespace(address=SimpleNamespace(url="http://h"))
-    run = SimpleNamespace(clock=clock, dispatcher=SimpleNamespace(requests_under_way=list), end_reason=None)
+    run = SimpleNamespace(clock=clock, dispatcher=SimpleNamespace(ledger=SimpleNamespace(requests_under_way=list)), end_reason=None)
     watcher = HangUpsWatcher(run, [target], busy, lambda _: True)
     for _ in range(2):
         watcher.look()
