@@ -60,6 +60,7 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: P
         uptime_s=min(_known_numbers(manifest, "uptime_s"), default=None),
         unexplained=_unexplained(run.records if manifest.hands_over else measured, parts, manifest.counters),
         server_endings=[server.ended for server in manifest.servers if server.ended],
+        hang_ups=manifest.hang_ups,
         unused_rpc_workers=[address for server in manifest.servers for address in server.rpc_unused],
         draft_models=[server.url for server in manifest.servers if _has_draft_model(server.command)],
         failure_context=_failure_context(run),

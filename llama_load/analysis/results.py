@@ -18,6 +18,7 @@ from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures
 from llama_load.metrics.failures import FailureClass, failure_classes
+from llama_load.metrics.hang_ups import HangUpFigures, hang_up_figures
 from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.replicas import imbalance
@@ -61,6 +62,7 @@ class Results:
     telemetry_by_stage: list[TelemetryFigures]  # as many as `stages`
     steady: SteadyFigures | None  # None where the load was not constant
     forms: list[FormFigures]  # of answers; empty where none is forced into one
+    hang_ups: HangUpFigures | None  # None where nobody hung up
     same_answers: SameAnswers | None  # with --same-answer
     soak: Soak | None  # None below an hour, or where the load was not constant
 
@@ -154,6 +156,7 @@ def analyze(run: Run) -> Results:
         telemetry_by_stage=telemetry_by_stage,
         steady=steady_figures(constant, slos),
         forms=answer_forms(measured),
+        hang_ups=hang_up_figures(measured),
         same_answers=same_answers(measured) if manifest.same_answer else None,
         soak=soak_of(constant, run.telemetry),
     )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from llama_load.live.live_series import OVER_TIME, TimeSeries
 from llama_load.live.sketch import BUCKETS, bucket_of, quantiles_ms
 from llama_load.metrics.statistics import is_enough
-from llama_load.observed.record import CANCELLED, OK, RequestRecord
+from llama_load.observed.record import OK, UNFINISHED, RequestRecord
 from llama_load.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class LiveFigures:
 
     def add(self, record: RequestRecord) -> None:
         """Count a record."""
-        if record.warmup or record.status == CANCELLED:
+        if record.warmup or record.status in UNFINISHED:
             return
         key = GroupKey(record.workload, record.stage, record.host)
         numbers = tuple(getattr(record, name) for name in _NUMBERS)
@@ -180,7 +180,7 @@ class LiveFigures:
         values, offsets = gaps.values.to_numpy(zero_copy_only=False), gaps.offsets.to_numpy()
         entries = []
         for place, (workload, stage, host, status, warmup, number) in enumerate(zip(*columns, numbers, strict=True)):
-            if not warmup and status != CANCELLED:
+            if not warmup and status not in UNFINISHED:
                 entries.append(_Ended(GroupKey(workload, stage, host), status, number, values[offsets[place] : offsets[place + 1]]))
         self._keep(entries)
 

@@ -86,6 +86,20 @@ LIMITS = {
     "cut_shift": Limit(
         NOT_COMPARABLE, 0.05, SEEN, "the end of the time cuts off the slowest requests", "measure longer, or give --num-prompts"
     ),
+    "aborted_shift": Limit(
+        NOT_COMPARABLE,
+        0.05,
+        SEEN,
+        "users who hang up after a time hang up on slow requests, so the others look too good",
+        "let users hang up after a number of tokens, or a smaller share of them (--abort-rate)",
+    ),
+    "slots_not_freed": Limit(
+        NOT_COMPARABLE,
+        0,
+        SAME,
+        "a slot that works for nobody is missing for all later requests",
+        "read the server's log; restart it before the next run, and report this to its developers",
+    ),
     "missed_levels": Limit(
         NOT_COMPARABLE,
         0,

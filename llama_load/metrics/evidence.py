@@ -10,6 +10,7 @@ from llama_load.metrics.failure_hints import FailureContext
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable
 from llama_load.metrics.summary import Summary
 from llama_load.metrics.token_counts import CountGap
+from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.observed.losses import DamagedJournal, LostWorker
 from llama_load.observed.other_requests import OtherTraffic
 from llama_load.observed.records import Records
@@ -72,6 +73,7 @@ class Evidence:
     uptime_s: float | None = None  # of the replica that was started last, when the run was prepared
     unexplained: tuple[float, float] | None = None  # ms of the mean E2EL that nothing explains, and that mean
     server_endings: Sequence[str] = ()  # the last words of servers that ended during the run
+    hang_ups: Sequence[HangUpCheck] = ()  # of the servers, where users hung up
     unused_rpc_workers: Sequence[str] = ()  # that a server was to compute on
     draft_models: Sequence[str] = ()  # servers that were started with one
     failure_context: FailureContext = field(default_factory=FailureContext)

@@ -20,7 +20,7 @@ from llama_load.metrics.rates import (
 )
 from llama_load.metrics.slo import Slo, meets
 from llama_load.metrics.statistics import Distribution, describe
-from llama_load.observed.record import OK
+from llama_load.observed.record import ABORTED, OK
 from llama_load.observed.records import Records
 from llama_load.observed.speculation import Speculation
 from llama_load.observed.window import Window, window_of
@@ -43,6 +43,8 @@ class Summary:
     completed: int
     failed: int
     cancelled: int
+    aborted: int
+    wasted_tokens: int  # of the aborted requests
     duration_s: float
     total_input_tokens: int | None
     total_output_tokens: int | None
@@ -81,7 +83,7 @@ class Summary:
 
     @property
     def failure_ratio(self) -> float | None:
-        """Failed / (completed + failed), 0 to 1; cancelled requests are neither. None if no request ended."""
+        """Failed / (completed + failed), 0 to 1; cancelled and aborted requests are neither. None if no request ended."""
         ended = self.completed + self.failed
         return self.failed / ended if ended else None
 
@@ -98,7 +100,7 @@ def summarize(
 
     Rates are of `window` (None: from the first start to the last end); see `window_rates`.
     """
-    ok, failed, cancelled = records.ok(), records.failed(), records.cancelled()
+    ok, failed, cancelled, aborted = records.ok(), records.failed(), records.cancelled(), records.aborted()
     window = window or window_of(records)
     input_tokens, output_tokens = ok.numbers("prompt_tokens"), output_counts(ok)
     distributions = {latency.key: distribution(ok, latency, percentiles) for latency in LATENCIES}
@@ -107,6 +109,8 @@ def summarize(
         completed=len(ok),
         failed=len(failed),
         cancelled=len(cancelled),
+        aborted=len(aborted),
+        wasted_tokens=int(np.nansum(aborted.numbers("output_tokens"))),
         duration_s=window.seconds,
         total_input_tokens=_total(input_tokens),
         total_output_tokens=_total(output_tokens),
@@ -206,7 +210,7 @@ def output_counts(records: Records) -> NDArray[np.float64]:
 
 def _answered(records: Records) -> Records:
     """The successful requests, and those that were cancelled."""
-    return records.where(~records.is_failed())
+    return records.where(~(records.is_failed() | records.equals("status", ABORTED)))
 
 
 def _overlapping(records: Records, window: Window) -> Records:

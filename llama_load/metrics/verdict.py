@@ -16,7 +16,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import VALID, WORDS, Check
-from llama_load.metrics.checks import alive, answers, client, completeness, conversations, lengths, load_kept, same, server_side
+from llama_load.metrics.checks import (
+    alive,
+    answers,
+    client,
+    completeness,
+    conversations,
+    hang_ups_felt,
+    lengths,
+    load_kept,
+    same,
+    server_side,
+)
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.stage_figures import StageFigures
 
@@ -28,6 +39,7 @@ _OF_EACH: Sequence[Callable[[Evidence], Check | Iterable[Check]]] = (
     load_kept.excess_in_flight,
     same.changes,
     same.falling_behind,
+    hang_ups_felt.censored,
     lengths.short_answers,
     lengths.long_answers,
     lengths.prompts_shortened,
@@ -65,6 +77,7 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *load_kept.stages(list(stages)),
         *completeness.lost_requests(evidence),
         *completeness.damaged_records(evidence),
+        *hang_ups_felt.slots_freed(evidence),
         *load_kept.dropped(evidence),
         *load_kept.users(evidence),
         *conversations.missed_turns(evidence),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OK = "ok"
 CANCELLED = "cancelled"
+ABORTED = "aborted"  # its user hung up (--abort-rate)
+UNFINISHED = frozenset((CANCELLED, ABORTED))  # neither success nor failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class RequestRecord:
     answer_form: str | None = None  # "json_schema", "grammar" or "free", where the run forces some answers into a form
 
     # how it ended
-    status: str  # "ok", "cancelled" or a failure class
+    status: str  # "ok", "cancelled", "aborted" or a failure class
     http_status: int | None = None  # of the last answer
     error: str | None = None  # message of a failed request
     finish_reason: str | None = None  # as the server sent it

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.observed.record import CANCELLED, OK
+from llama_load.observed.record import ABORTED, CANCELLED, OK
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,13 +116,17 @@ class Records:
         """The requests that were in flight when the run was cut."""
         return self.where(self.equals("status", CANCELLED))
 
+    def aborted(self) -> Records:
+        """The requests whose users hung up."""
+        return self.where(self.equals("status", ABORTED))
+
     def failed(self) -> Records:
-        """The requests that neither succeeded nor were cancelled."""
+        """The requests that neither succeeded nor were cancelled or aborted."""
         return self.where(self.is_failed())
 
     def is_failed(self) -> NDArray[np.bool_]:
-        """One bool per row: whether the request neither succeeded nor was cancelled."""
-        return ~self.equals("status", OK) & ~self.equals("status", CANCELLED)
+        """One bool per row: whether the request neither succeeded nor was cancelled or aborted."""
+        return ~(self.equals("status", OK) | self.equals("status", CANCELLED) | self.equals("status", ABORTED))
 
     def gaps_ms(self) -> NDArray[np.float64]:
         """All inter-token latencies, pooled over the rows, ms. For few rows only: they take twice the memory here."""

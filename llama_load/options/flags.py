@@ -30,6 +30,7 @@ from llama_load.options.result_flags import RESULT_FLAGS
 from llama_load.targets.apis import CHAT
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.servers import KINDS
+from llama_load.users.hang_ups import FIRST_TOKEN
 from llama_load.workloads.documents import DOCUMENT_TOKENS
 from llama_load.workloads.embeddings import PASSAGE_TOKENS
 from llama_load.workloads.images import FORMATS
@@ -213,6 +214,11 @@ FLAGS = (
          "API to use: chat, completions, messages (Anthropic's), responses (OpenAI's), completion or infill (llama-server's), "
          "or rerank (with -f locustfiles/rerank.py)",
          title="API", role=Role.CONNECTION),
+    Flag("--abort-rate", Kind.NUMBER, TRAFFIC, "0", "share of the requests that their users give up in the middle, from 0 to 1",
+         title="Share of requests given up", role=Role.ANSWERS),
+    Flag("--abort-after", Kind.EXPRESSION, TRAFFIC, FIRST_TOKEN,
+         "with --abort-rate: when users give up, 'first-token', '20 tokens', '2.5 s' or 'lognormal:MEDIAN,SIGMA' (median in s)",
+         title="Given up after", role=Role.ANSWERS),
     Flag("--temperature", Kind.NUMBER, TRAFFIC, "", "sampling temperature (default: the server's)",
          role=Role.ANSWERS),
     Flag("--json-schema", Kind.INPUT, TRAFFIC, "",

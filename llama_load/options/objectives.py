@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from llama_load.errors import UsageError
 from llama_load.metrics.definitions import BY_KEY
 from llama_load.metrics.slo import Slo, met, parse_slo, values_of
-from llama_load.observed.record import CANCELLED, OK
+from llama_load.observed.record import OK
 from llama_load.observed.records import Records
 
 
@@ -64,7 +64,7 @@ def parse_objectives(texts: Sequence[str]) -> tuple[Objective, ...]:
 def judge(records: Records, objectives: Sequence[Objective], share: float) -> Judged:
     """Judge measured requests. A failed one meets nothing; a cancelled one is left out. An objective of a workload replaces the
     general one of the same metric there. UsageError: a metric was not measured, or a workload is not in the run."""
-    ended = records.where(~records.equals("status", CANCELLED))
+    ended = records.where(records.equals("status", OK) | records.is_failed())
     ended = ended.take(np.argsort(ended.instants("started_mono_ns"), kind="stable"))
     is_ok = ended.equals("status", OK)
     good = is_ok.copy()

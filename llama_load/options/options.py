@@ -32,6 +32,7 @@ from llama_load.targets.apis import APIS, CHAT, OFFERED
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.servers import KINDS
+from llama_load.users.hang_ups import FIRST_TOKEN, HangUps, parse_hang_ups
 from llama_load.users.request_headers import Headers
 from llama_load.users.session import Dialogue
 from llama_load.wire.request import Timeouts
@@ -83,6 +84,7 @@ class RunOptions:
     label: str | None
     goals: Goals
     timeouts: Timeouts
+    hang_ups: HangUps | None
     retries: int  # how often a request that was refused as overloaded is sent again
     wait_at_end_s: float
     client_priority: str  # one of CLIENT_PRIORITIES
@@ -172,6 +174,7 @@ def read_options(namespace: Any) -> RunOptions:
             number("token_timeout", float, 0, above=True, most=LONGEST_S),
             number("request_timeout", float, 0, above=True, most=LONGEST_S),
         ),
+        hang_ups=_hang_ups(flags, seed),
         retries=number("retry", int, 0, most=MOST_RETRIES),
         server_grace_s=number("server_grace", float, 0, most=LONGEST_S),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
@@ -198,6 +201,20 @@ def _form_conflicts(flags: FlagReader, schema: str | None, grammar: str | None) 
         yield "--structured-output-ratio needs --json-schema or --grammar"
     if (schema or grammar) and flags.switch("ignore_eos"):
         yield "--ignore-eos conflicts with --json-schema and --grammar: an answer that follows one must be able to end"
+
+
+def _hang_ups(flags: FlagReader, seed: int) -> HangUps | None:
+    rate, after = flags.number("abort_rate", float, 0, most=1), flags.text("abort_after") or FIRST_TOKEN
+    try:
+        hang_ups = parse_hang_ups(rate or 0.0, after, seed)
+    except ValueError as error:
+        flags.faults.append(str(error))
+        return None
+    if not rate and after != FIRST_TOKEN:
+        flags.faults.append("--abort-after needs --abort-rate, the share of requests that are given up")
+    if rate and flags.switch("no_stream") and hang_ups.seconds is None:
+        flags.faults.append("--abort-after counts tokens, which --no-stream does not show: give a time, such as '2 s'")
+    return hang_ups if rate else None
 
 
 def _short(fault: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from llama_load.analysis.results import Results
 from llama_load.metrics.answer_forms import FormFigures
+from llama_load.metrics.hang_ups import NEAR_MS, HangUpFigures
 from llama_load.metrics.same_answers import DifferingAnswer, SameAnswers
+from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.reports.layout import TEXT_WIDTH, headline
 from llama_load.tables import Cell, Row, Table, columns, figure, text_lines
 from llama_load.tables.text_width import wrapped
@@ -23,6 +25,8 @@ def answer_tables(results: Results) -> Iterator[Table]:
     """A table for each flag that asks for one."""
     if results.forms:
         yield _forms(results.forms)
+    if results.hang_ups is not None:
+        yield _hang_ups(results.hang_ups, results.run.manifest.hang_ups)
     if results.same_answers is not None:
         yield _same(results.same_answers)
 
@@ -74,6 +78,29 @@ def _same(same: SameAnswers) -> Table:
         unstable = f"{quantity(same.unstable, 'prompt')} got different answers alone, too: this server is not repeatable"
         notes.insert(0, unstable)
     return Table("Same Answers under Load", columns("answers", ""), rows, notes)
+
+
+def _hang_ups(figures: HangUpFigures, checks: Sequence[HangUpCheck]) -> Table:
+    rows: list[Row] = [
+        ["requests given up", str(figures.aborted)],
+        ["before their first token", str(figures.before_first_token)],
+        ["tokens generated for nobody", str(figures.wasted_tokens)],
+        ["median TTFT of these (ms)", figure(figures.median_ttft_ms)],
+        ["median time until given up (ms)", figure(figures.median_waited_ms)],
+        [f"others' median gap, {NEAR_MS / 1e3:g} s after (ms)", figure(figures.near_median_ms)],
+        ["others' median gap, else (ms)", figure(figures.other_median_ms)],
+        [f"others' longest gap, {NEAR_MS / 1e3:g} s after (ms)", figure(figures.near_longest_ms)],
+        ["others' longest gap, else (ms)", figure(figures.other_longest_ms)],
+    ]
+    for check in checks:
+        where = f", {check.host}" if len(checks) > 1 else ""
+        rows += [
+            [f"idle after the last request (ms){where}", figure(check.idle_after_ms)],
+            [f"most requests at work for nobody{where}", "n/a" if check.orphans is None else str(check.orphans)],
+            [f"longest time of that (ms){where}", figure(check.freed_within_ms if check.orphans else None)],
+        ]
+    note = "the server's requests are counted every 0.2 s; with more users than slots, all slots are busy anyway"
+    return Table("Users Who Hung Up", columns("", "value"), rows, [note])
 
 
 def _example(example: DifferingAnswer) -> str:

@@ -71,6 +71,11 @@ def _notes(results: Results) -> Iterable[str]:
         yield f"latencies are from the {figures.completed} of {ended} requests that did not fail"
     if any(check.name == "tokens_per_event" and not check.ok for check in results.verdict.checks):
         yield f"ITL is the time between events, which hold {figures.tokens_per_event.mean or 0:.2f} tokens each"
+    if figures.aborted:
+        yield (
+            f"{quantity(figures.aborted, 'request')} given up by their users (--abort-rate): latencies and throughput are those of "
+            f"the {figures.completed} answered ones; {figures.wasted_tokens} tokens were generated for nobody"
+        )
     if figures.cancelled:
         yield f"{quantity(figures.cancelled, 'request')} cut at the end: their tokens count for throughput, not for latencies"
 

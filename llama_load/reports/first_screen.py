@@ -96,6 +96,8 @@ def _what_ran(results: Results) -> list[str]:
     figures, manifest = results.total, results.run.manifest
     ended = figures.completed + figures.failed
     parts = [f"{figures.completed} of {ended} answered ({percent_of(figures.completed, ended)})"]
+    if figures.aborted:
+        parts.append(f"{figures.aborted} given up")
     if figures.cancelled:
         parts.append(f"{figures.cancelled} cut at the end")
     if manifest.stages:

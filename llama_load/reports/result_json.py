@@ -38,6 +38,8 @@ def result_json(results: Results) -> dict[str, Any]:
             "failures": [asdict(failure) for failure in results.failures],
             "answers": asdict(results.answers),
             "answer_forms": [asdict(form) for form in results.forms],
+            "hang_ups": None if results.hang_ups is None else asdict(results.hang_ups),
+            "hang_up_checks": [asdict(check) for check in manifest.hang_ups],
             "same_answers": _same_answers(results),
             "steady": steady_json(results),
             "ended_below": manifest.ended_below,
@@ -79,6 +81,8 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 def _ours(figures: Summary) -> dict[str, Any]:
     return {
         "cancelled": figures.cancelled,
+        "aborted": figures.aborted,
+        "wasted_tokens": figures.wasted_tokens,
         "success_ratio": figures.success_ratio,
         "good_requests": figures.good_requests,
         "peak_output_tok_per_s": figures.peak_output_tok_per_s,

@@ -11,7 +11,7 @@ from llama_load.analysis.results import analyze
 from llama_load.dispatch.dispatcher import Dispatcher
 from llama_load.errors import UsageError
 from llama_load.live import LiveFigures
-from llama_load.observed.record import OK, RequestRecord
+from llama_load.observed.record import ABORTED, OK, RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.show import announce
@@ -103,7 +103,7 @@ class RunController:
     def count(self, status: str, output_tokens: int | None) -> None:
         """Count a request that has ended and was not cancelled."""
         self.records += 1
-        self._failed += status != OK
+        self._failed += status not in (OK, ABORTED)
         self._output_tokens += output_tokens or 0
 
     def add_record(self, record: RequestRecord) -> None:

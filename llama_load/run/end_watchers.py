@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from llama_load.metrics.abort import LATENCIES, RunningFigures
 from llama_load.metrics.thresholds import Threshold
-from llama_load.observed.record import CANCELLED, RequestRecord
+from llama_load.observed.record import UNFINISHED, RequestRecord
 from llama_load.run.goodput_watch import GoodputWatch
 from llama_load.run.in_thread import in_thread
 from llama_load.run.server_watch import LOOK_EVERY_S, ServerWatch
@@ -45,14 +45,14 @@ class AbortWatcher(LoopWatcher):
 
     def add_record(self, record: RequestRecord) -> None:
         """See `Watcher.add_record`."""
-        if not record.warmup and record.status != CANCELLED:
+        if not record.warmup and record.status not in UNFINISHED:
             self._figures.add(record.status, (record.ttft_ms, record.tpot_ms, record.e2el_ms))
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """See `Watcher.add_batch`."""
         columns = [batch.column(name).to_pylist() for name in ("warmup", "status", *(f"{name}_ms" for name in LATENCIES))]
         for warmup, status, *latencies_ms in zip(*columns, strict=True):
-            if not warmup and status != CANCELLED:
+            if not warmup and status not in UNFINISHED:
                 self._figures.add(status, latencies_ms)
 
     def look(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from llama_load.metrics.definitions import BY_KEY
 from llama_load.metrics.slo import Slo
-from llama_load.observed.record import CANCELLED, OK, RequestRecord
+from llama_load.observed.record import OK, UNFINISHED, RequestRecord
 from llama_load.preflight.prepare import Prepared
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class GoodputWatch:
 
     def _add(self, status: str, values: Sequence[Sequence[Any]]) -> None:
         """A failed request misses; a latency that a request does not have (TPOT of one token) is met, as in `metrics.slo`."""
-        if status == CANCELLED:
+        if status in UNFINISHED:
             return
         is_late = any(None not in each and sum(each) > limit_ms for each, (_, limit_ms) in zip(values, self._limits, strict=True))
         self._missed += status != OK or is_late

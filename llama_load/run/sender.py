@@ -53,7 +53,13 @@ class SenderRuntime:
         self.lease_client = LeaseClient(
             link=link,
             settings=SessionSettings(
-                worker, config.body_options, options.dialogue, options.timeouts, options.save_texts, options.retries
+                worker,
+                config.body_options,
+                options.dialogue,
+                options.timeouts,
+                options.save_texts,
+                options.retries,
+                options.hang_ups,
             ),
             targets=config.targets,
             beginning=config.beginning,

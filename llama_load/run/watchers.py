@@ -7,6 +7,7 @@ from functools import partial
 from llama_load.preflight.prepare import Prepared
 from llama_load.run.end_watchers import AbortWatcher, EndBelowWatcher, IdleWatcher, ServersWatcher, UntilWatcher
 from llama_load.run.goodput_watch import goodput_watch
+from llama_load.run.hang_ups_watcher import hang_ups_watcher
 from llama_load.run.host import RunHost
 from llama_load.run.live_sampler import LiveSampler
 from llama_load.run.server_facts import CountersWatcher, IdentityWatcher, counters_of
@@ -30,6 +31,8 @@ def watchers_of(prepared: Prepared, host: RunHost, run: RunUnderWay) -> list[Wat
         ServersWatcher(run, servers),
         IdentityWatcher(prepared.probes, targets),
     ]
+    if options.hang_ups is not None:
+        watchers.append(hang_ups_watcher(run, targets, options.tls))
     if options.goals.abort_if:
         watchers.append(AbortWatcher(run, options.goals.abort_if))
     if (figure := until_watch(prepared)) is not None:

@@ -11,6 +11,7 @@ import msgspec
 from llama_load.errors import RunError, UsageError
 from llama_load.foreign_files import read_foreign
 from llama_load.foreign_text import redacted
+from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.observed.losses import DamagedJournal, LostWorker
 from llama_load.observed.sent_before import SentBefore
 from llama_load.observed.server_counters import ServerCounters
@@ -163,6 +164,7 @@ class Manifest:
     master_lag_s: float | None = None  # from the end of a request to its record on the master's disk, p90 of all writes
     counters: ServerCounters | None = None  # the servers' counters during measurements, without warm-ups
     servers: list[ServerDescription] = field(default_factory=list)  # what the servers are made of, one per target
+    hang_ups: list[HangUpCheck] = field(default_factory=list)  # with --abort-rate: one per target
     server_changes: list[str] = field(default_factory=list)  # differences between the servers before and after the run
     damaged: list[DamagedJournal] = field(default_factory=list)  # journals with records that are not in the table
     end: str = RUNNING  # then "complete", "time", "stopped", "interrupted", "aborted", "server"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llama_load.observed.record import CANCELLED, OK, RequestRecord
+from llama_load.observed.record import OK, UNFINISHED, RequestRecord
 from llama_load.run.other_request_counter import OF_LLM
 
 
@@ -33,7 +33,7 @@ def report_request(environment: Any, record: RequestRecord, response_bytes: int)
     A row that is no request goes straight into the worker's entries: firing an event would add it to Aggregated and
     inflate RPS. Cancelled requests are shown nowhere.
     """
-    if record.status == CANCELLED:
+    if record.status in UNFINISHED:
         return
     ok = record.status == OK
     duration_ms = record.e2el_ms if record.e2el_ms is not None else (record.ended_mono_ns - record.started_mono_ns) / 1e6

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from llama_load.foreign_text import printable
 from llama_load.metrics import latencies as metric
-from llama_load.observed.record import CANCELLED, OK, RequestRecord
+from llama_load.observed.record import ABORTED, CANCELLED, OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.answer_form import FREE, AnswerForm
 from llama_load.targets.apis import WITH_TEMPLATE
@@ -66,7 +66,8 @@ def make_record(
 ) -> RequestRecord:
     """The record of an ended exchange, the last of `tries`. A failed or cancelled one has its stamps, but no latencies."""
     lease, prompt, stamps, opening, read = ticket.lease, sent.prompt, exchange.stamps, exchange.opening, exchange.counts
-    failure = None if exchange.cancelled else answer.failure(exchange)
+    is_unfinished = exchange.cancelled or exchange.aborted
+    failure = None if is_unfinished else answer.failure(exchange)
     counts = answer.counts(_bounds(sent, exchange))
     tokens = _prompt_tokens(sent, ticket.target, counts, None if failure is None else answer.refused_prompt_tokens(exchange))
     token_ns, blank_ns, timings, output = answer.token_ns, answer.blank_ns, answer.timings, answer.generated
@@ -99,11 +100,11 @@ def make_record(
         choices=sent.choices if sent.choices > 1 else None,
         answer_form=None if sent.form is None else sent.form.kind if sent.is_formed else FREE,
         # how it ended
-        status=CANCELLED if exchange.cancelled else OK if failure is None else failure[0],
+        status=CANCELLED if exchange.cancelled else ABORTED if exchange.aborted else OK if failure is None else failure[0],
         http_status=exchange.status,
         error=printable(_error_text(failure[1], exchange, sent, keeps_texts=settings.save_texts)) if failure else None,
         finish_reason=None if answer.finish_reason is None else printable(answer.finish_reason, MOST_REASON_CHARS),
-        valid_answer=_is_valid(sent, answer) if failure is None and not exchange.cancelled else None,
+        valid_answer=_is_valid(sent, answer) if failure is None and not is_unfinished else None,
         answered_by=_answered_by(exchange),
         answered_model=None if answer.model is None else printable(answer.model, MOST_MODEL_CHARS),
         # when
@@ -193,8 +194,8 @@ def make_record(
 
 
 def _ends_of_latencies(exchange: Exchange, answer: AnswerReader) -> tuple[int | None, int | None, int | None]:
-    """When the first token, the last and the first that is not reasoning arrived; None for cancelled requests."""
-    if exchange.cancelled:
+    """When the first token, the last and the first that is not reasoning arrived; None for cancelled and aborted requests."""
+    if exchange.cancelled or exchange.aborted:
         return None, None, None
     first, last = (answer.token_ns[0], answer.token_ns[-1]) if answer.token_ns else (None, None)
     # Without a stream there is no last token: the answer's end is the nearest stamp.

@@ -10,6 +10,7 @@ from llama_load.dispatch.leases import Key, Lease
 from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
+from llama_load.users.hang_ups import HangUps
 from llama_load.wire.request import Timeouts
 
 
@@ -43,7 +44,7 @@ class Dialogue:
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
     """What all users of a process share: its name, fields of bodies, conversation settings, timeouts, whether texts are stored,
-    how often a request that the server refuses as overloaded is sent again."""
+    how often a request that the server refuses as overloaded is sent again, which requests are given up."""
 
     worker: str
     body_options: BodyOptions
@@ -51,6 +52,7 @@ class SessionSettings:
     timeouts: Timeouts
     save_texts: bool
     retries: int = 0
+    hang_ups: HangUps | None = None
 
 
 class Session(Protocol):

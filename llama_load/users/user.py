@@ -16,7 +16,7 @@ from locust.env import Environment
 from locust.exception import StopTest
 
 from llama_load.errors import UsageError
-from llama_load.observed.record import OK, RequestRecord
+from llama_load.observed.record import ABORTED, OK, RequestRecord
 from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
 from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, images_of, with_images
 from llama_load.targets.body import asked_choices, asked_tokens
@@ -245,7 +245,7 @@ class LlamaUser(HttpUser):
 
     def _pause_after(self, record: RequestRecord) -> None:
         """See `FIRST_PAUSE_S`. A failure that took longer needs no pause; an open loop keeps its schedule."""
-        self._failures = 0 if record.status in (OK, WRONG_ANSWER) else self._failures + 1
+        self._failures = 0 if record.status in (OK, WRONG_ANSWER, ABORTED) else self._failures + 1
         if self._failures and record.scheduled_mono_ns is None:
             took_s = (record.ended_mono_ns - record.started_mono_ns) / NS_PER_S
             gevent.sleep(max(0.0, pause_s(self._failures) - took_s))
@@ -297,7 +297,9 @@ class LlamaUser(HttpUser):
         pieces = with_images(encoded, images) if images else encoded
         new_reader = partial(api.reader, results, streams=bool(payload.get("stream")))
         most_bytes = api.most_bytes(facts.max_tokens * facts.choices if facts.max_tokens else None, results)
-        return BuiltRequest(facts, Request("POST", api.path, headers, pieces, target.reuse, most_bytes), new_reader)
+        lease, hang_ups = conversation.ticket.lease, conversation.session.settings.hang_ups
+        give_up = None if hang_ups is None or lease.warmup else hang_ups.of(lease.index)
+        return BuiltRequest(facts, Request("POST", api.path, headers, pieces, target.reuse, give_up, most_bytes), new_reader)
 
     def _body_of(self, planned: Prompt | None) -> dict[str, object]:
         """The body fields of the workload (in a mixture: of the task) and of this class."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llama_load.wire.answer_body import MAX_BODY_BYTES, AnswerBody
 from llama_load.wire.connection import OPENING
@@ -73,8 +73,10 @@ class Exchange:
     response: Response = field(default_factory=Response)
     failure: WireFailure | None = None
     cancelled: bool = False
+    aborted: bool = False  # its user hung up, see `GiveUp`
     connection: Connection | None = None  # the current one; None when the exchange is over
     slab: Slab | None = None  # once it streams, if reads may be kept
+    hang_up_timer: Any = None  # of the event loop
     understood_ns: int | None = None  # arrival time of the read of the slab that is being understood
 
     @property
@@ -274,13 +276,17 @@ class Exchange:
             counts.first_merged = progress > 1
             self.clock.phase = STREAMING
             self.pool.mark_streaming(self.connection)
-            if self.response.is_chunked and not counts.user_space_reads:
+            # A user who counts tokens hangs up at once.
+            if self.response.is_chunked and not counts.user_space_reads and self.request.give_up is None:
                 self._keep_reads()
         elif self.understood_ns is None:
             self.pool.record_gap(at - stamps.last_progress_ns)
         stamps.last_progress_ns = self.clock.since_ns = at
         counts.progress_events += progress
         counts.merged += progress - 1
+        give_up = self.request.give_up
+        if give_up is not None and give_up.tokens is not None and counts.progress_events >= give_up.tokens and not reader.done:
+            self.abort()
 
     def _keep_reads(self) -> None:
         """From now on, reads of whole events are understood later."""
@@ -367,6 +373,15 @@ class Exchange:
         self.understand()
         if self.clock.phase != DONE:
             self.cancelled = True
+            self._ensure_started()
+            self.stamps.ended_ns = time.monotonic_ns()
+            self._done()
+
+    def abort(self) -> None:
+        """The user hangs up: close the connection now, unless the answer is complete."""
+        self.understand()
+        if self.clock.phase != DONE and not self.answer.reader.done:
+            self.aborted = True
             self._ensure_started()
             self.stamps.ended_ns = time.monotonic_ns()
             self._done()

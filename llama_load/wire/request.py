@@ -19,6 +19,14 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The user hangs up in the middle: after so many token events, or so many seconds after the start."""
+
+    tokens: int | None = None
+    after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A request: method, path below the base URL, header fields and body. `reuse`: connections are reused."""
 
@@ -27,6 +35,7 @@ class Request:
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | tuple[bytes, ...] = b""  # or its pieces, which are sent without copying
     reuse: bool = False
+    give_up: GiveUp | None = None
     most_bytes: int | None = None  # limit of the answer's body, where the request bounds it
 
     @property

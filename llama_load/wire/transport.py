@@ -91,6 +91,9 @@ class Transport:
         if self._scan is None:
             self._scan = self._loop.timer(TIMEOUT_SCAN_S, TIMEOUT_SCAN_S, ref=False)
             self._scan.start(self._scan_timeouts)
+        if request.give_up is not None and request.give_up.after_s is not None:
+            exchange.hang_up_timer = self._loop.timer(request.give_up.after_s)
+            exchange.hang_up_timer.start(exchange.abort, update=True)
         exchange.start()
         return exchange
 
@@ -104,6 +107,8 @@ class Transport:
 
     def _over(self, exchange: Exchange) -> None:
         self.active.discard(exchange)
+        if exchange.hang_up_timer is not None:
+            exchange.hang_up_timer.close()
         self.fair_queue.wake(exchange.waiter)
 
     # ------------------------------------------------------------------ called by the loop

@@ -19,7 +19,7 @@ MOST_CLASSES = 2
 def missing_records(evidence: Evidence) -> Check:
     """Planned requests without a record, less those whose records a file lacks (`damaged_records` reports them). In a run limited
     by time: whether it ran to its end."""
-    ended = evidence.figures.completed + evidence.figures.failed
+    ended = evidence.figures.completed + evidence.figures.failed + evidence.figures.aborted
     if not ended:
         return limited("missing_records", max(1, evidence.planned or 1), "no request ended: nothing was measured")
     if evidence.planned is None:

@@ -13,7 +13,7 @@ from llama_load.metrics.check import Check, information, limited
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.rates import in_flight_imbalance, peak_in_flight
 from llama_load.metrics.stage_figures import StageFigures
-from llama_load.observed.record import OK
+from llama_load.observed.record import ABORTED, OK
 from llama_load.observed.records import Records
 from llama_load.observed.server_description import NO_ANSWER
 from llama_load.units import NS_PER_MS, quantity
@@ -93,7 +93,10 @@ def cut(evidence: Evidence) -> Iterator[Check]:
     the falling load moved TPOT. In a stage, requests that ended after it count as cut."""
     if evidence.cut_ns is None:
         return
-    records, cut_ns = evidence.records.where(~evidence.records.is_failed()), evidence.cut_ns
+    records, cut_ns = (
+        evidence.records.where(~(evidence.records.is_failed() | evidence.records.equals("status", ABORTED))),
+        evidence.cut_ns,
+    )
     is_late = records.instants("ended_mono_ns") > cut_ns
     is_cut = ~records.equals("status", OK) | (is_late & (evidence.stage is not None))
     if is_cut.any():

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from llama_load.analysis.results import Results
-from llama_load.observed.record import CANCELLED, OK
+from llama_load.observed.record import OK, UNFINISHED
 from llama_load.observed.records import Records
 from llama_load.reports.exports.export_samples import (
     Sample,
@@ -97,7 +97,7 @@ def request_lines(records: Records) -> Iterator[dict[str, Any]]:
 
 def _line(row: dict[str, Any], number: int) -> dict[str, Any]:
     wall_ns = row["started_wall_ns"] - row["started_mono_ns"]
-    is_cancelled = row["status"] == CANCELLED
+    is_cancelled = row["status"] in UNFINISHED
     ended_ns = wall_ns + row["ended_mono_ns"]
     headers = row["headers_mono_ns"]
     return {

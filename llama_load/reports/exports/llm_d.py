@@ -107,9 +107,9 @@ def _lengths(sample: Sample | None) -> dict[str, Any]:
 def _aggregate(results: Results) -> dict[str, Any]:
     total, ok = results.total, ok_records(results)
     requests: dict[str, Any] = {
-        "total": total.completed + total.failed + total.cancelled,
+        "total": total.completed + total.failed + total.cancelled + total.aborted,
         "failures": total.failed,
-        "incomplete": total.cancelled,
+        "incomplete": total.cancelled + total.aborted,
     }
     lengths = {"input_length": column_sample(ok, "prompt_tokens"), "output_length": column_sample(ok, "output_tokens")}
     requests |= {name: _statistics(sample, "count") for name, sample in lengths.items() if sample is not None}

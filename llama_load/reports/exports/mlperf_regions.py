@@ -122,7 +122,7 @@ def _summary(results: Results, ok: Records) -> dict[str, Any]:
     total = results.total
     output = ok.numbers("output_tokens")
     return {
-        "n_samples_issued": total.completed + total.failed + total.cancelled,
+        "n_samples_issued": total.completed + total.failed + total.cancelled + total.aborted,
         "n_samples_completed": total.completed,
         "n_samples_failed": total.failed,
         "duration_ns": total.duration_s * NS_PER_S,

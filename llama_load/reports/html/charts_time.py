@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from llama_load.observed.record import CANCELLED, OK
+from llama_load.observed.record import OK, UNFINISHED
 from llama_load.observed.records import Records
 from llama_load.reports.html.chart_series import MOST_STEPS, TimeAxis, bars, ended_per_s, in_flight, output_tokens_per_s
 from llama_load.reports.html.charts import Chart, Key, colour, figure, hover
@@ -113,7 +113,8 @@ def gantt_chart(measured: Records, axis: TimeAxis, x_range: Model, t: Translate)
     status = np.array(found.status, dtype=object)
     ended = np.where(np.isnan(found.last_token), found.ended, found.last_token)
     first = np.where(np.isnan(found.first_token), ended, found.first_token)
-    is_failed, is_cut = (status != OK) & (status != CANCELLED), status == CANCELLED
+    is_cut = np.isin(status, list(UNFINISHED))
+    is_failed = (status != OK) & ~is_cut
     parts = [
         ("line", t("waiting in the client"), found.scheduled, found.started, ~np.isnan(found.scheduled)),
         ("orange", t("waiting for the first token"), found.started, first, ~is_failed & ~is_cut),

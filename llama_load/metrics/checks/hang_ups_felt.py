@@ -1,0 +1,47 @@
+"""Checks of runs whose users hang up: how far that moves the figures of the others, and whether servers stop working for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from llama_load.metrics.censoring import cut_shift
+from llama_load.metrics.check import Check, limited
+from llama_load.metrics.evidence import Evidence
+from llama_load.units import NS_PER_MS, quantity
+
+
+def censored(evidence: Evidence) -> Iterator[Check]:
+    """How far requests given up would move the latencies of the others, if it were known how long they would have taken (see
+    `metrics.censoring`). Who hangs up after a time hangs up on slow requests."""
+    aborted = evidence.records.aborted()
+    if not len(aborted):
+        return
+    ok = evidence.records.ok()
+    started, first = aborted.instants("started_mono_ns"), aborted.optional_instants("first_token_mono_ns")
+    waited_ms = (aborted.instants("ended_mono_ns") - started) / NS_PER_MS
+    shifts = {"E2EL": cut_shift(ok.numbers("e2el_ms"), np.zeros(0), waited_ms, evidence.percentiles)}
+    if (first < 0).any():
+        shifts["TTFT"] = cut_shift(ok.numbers("ttft_ms"), np.zeros(0), waited_ms[first < 0], evidence.percentiles)
+    name = max(shifts, key=shifts.__getitem__)
+    text = f"{quantity(len(aborted), 'request')} of {len(aborted) + len(ok)} were given up by their users and are in no latency"
+    if math.isinf(shifts[name]):
+        yield limited("aborted_shift", shifts[name], f"{text}: percentiles of {name} are unknown")
+        return
+    yield limited("aborted_shift", shifts[name], f"{text}; counting them moves {name} by {shifts[name]:.1%}")
+
+
+def slots_freed(evidence: Evidence) -> Iterator[Check]:
+    """Requests that servers worked on when nobody waited for an answer any more."""
+    for check in evidence.hang_ups:
+        if check.healthy is False:
+            yield limited("slots_not_freed", 1, f"{check.host} did not answer at /health after users had hung up")
+        elif check.busy is None:
+            yield limited("slots_not_freed", None, f"{check.host} does not report what it works on: slots may not have been freed")
+        elif check.busy:
+            busy = quantity(check.busy, "request")
+            yield limited("slots_not_freed", check.busy, f"{check.host} still works on {busy} 10 s after the last user hung up")
+        else:
+            yield limited("slots_not_freed", 0, f"{check.host} was idle {check.idle_after_ms or 0:.0f} ms after the last request")

@@ -1,0 +1,74 @@
+"""Users who hung up (--abort-rate): what they cost, and what the others felt of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llama_load.metrics.gap_times import COLUMNS, gap_times
+from llama_load.observed.records import Records
+from llama_load.units import NS_PER_MS
+
+# Freeing a slot and dropping its cache happens in the next steps of the server.
+NEAR_MS = 500.0
+
+
+@dataclass(frozen=True, slots=True)
+class HangUpFigures:
+    """The aborted requests: how many, how many of them before their first token, tokens generated for nobody, the median of their
+    TTFT and of their time until the user hung up, ms. Of the answered requests: median and longest gap between tokens, ms, of gaps
+    that ended within `NEAR_MS` after a hang-up, and of all others. None: there is no value."""
+
+    aborted: int
+    before_first_token: int
+    wasted_tokens: int
+    median_ttft_ms: float | None
+    median_waited_ms: float | None
+    near_gaps: int
+    near_median_ms: float | None
+    near_longest_ms: float | None
+    other_median_ms: float | None
+    other_longest_ms: float | None
+
+
+def hang_up_figures(measured: Records) -> HangUpFigures | None:
+    """The figures of a run; None where nobody hung up."""
+    aborted = measured.aborted()
+    if not len(aborted):
+        return None
+    started, first = aborted.instants("started_mono_ns"), aborted.optional_instants("first_token_mono_ns")
+    ended = np.sort(aborted.instants("ended_mono_ns"))
+    near, others = _gaps(measured.ok(), ended)
+    has_first = first >= 0
+    return HangUpFigures(
+        aborted=len(aborted),
+        before_first_token=int((~has_first).sum()),
+        wasted_tokens=int(np.nansum(aborted.numbers("output_tokens"))),
+        median_ttft_ms=_median((first - started)[has_first] / NS_PER_MS),
+        median_waited_ms=_median((aborted.instants("ended_mono_ns") - started) / NS_PER_MS),
+        near_gaps=len(near),
+        near_median_ms=_median(near),
+        near_longest_ms=float(near.max()) if len(near) else None,
+        other_median_ms=_median(others),
+        other_longest_ms=float(others.max()) if len(others) else None,
+    )
+
+
+def _gaps(ok: Records, hung_up_ns: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The gaps that ended soon after a hang-up, and the others, ms."""
+    near: list[NDArray[np.float32]] = []
+    others: list[NDArray[np.float32]] = []
+    for batch in ok.batches(*COLUMNS):
+        gaps = gap_times(batch)
+        place = np.searchsorted(hung_up_ns, gaps.ended_ns, side="right") - 1
+        is_near = (place >= 0) & (gaps.ended_ns - hung_up_ns[np.maximum(place, 0)] <= NEAR_MS * NS_PER_MS)
+        near.append(gaps.ms[is_near])
+        others.append(gaps.ms[~is_near])
+    none = np.zeros(0, dtype=np.float32)
+    return np.concatenate(near or [none]), np.concatenate(others or [none])
+
+
+def _median(values: NDArray[np.float64] | NDArray[np.float32]) -> float | None:
+    return float(np.median(values)) if len(values) else None
