@@ -90,7 +90,7 @@ def test_a_key_stands_nowhere(run_locust: Callable[..., Finished], simulate: Cal
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment() | key, cwd=tmp_path)
         try:
             page = f"http://127.0.0.1:{port}"
-            wait_until(lambda: requests.get(page, timeout=1).ok)
+            wait_until(lambda: requests.get(page, timeout=10).ok)
             form = {"user_count": "1", "spawn_rate": "1", "host": server.url, "num_prompts": "2", "warmup": "0"}
             said.append(requests.post(f"{page}/swarm", data=form, timeout=5).text)
             wait_until(lambda: any((tmp_path / "runs").glob("*/summary.json")), 30)

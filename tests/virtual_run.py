@@ -125,7 +125,7 @@ class VirtualRun:
 
     def begin(self, users: int | None = None) -> VirtualRun:
         """Start the run, and its users' waiting for requests."""
-        self.dispatcher.join(WORKER)
+        self.dispatcher.ledger.join(WORKER)
         self.controller.open()
         self.ask(self.users if users is None else users)
         self.time.settle()
@@ -177,7 +177,7 @@ class VirtualRun:
         self.time.sleep(self.service_s)
         self.sent[place] = (lease, start_ns, self.time.now_ns)
         self.controller.add_record(self.record_of(lease, start_ns))
-        self.dispatcher.end(WORKER, lease.key)
+        self.dispatcher.record_stored(WORKER, lease.key)
         if not lease.unasked and not self.is_idle:
             self.dispatcher.want(WORKER, lease.workload, 1)
 

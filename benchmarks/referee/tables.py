@@ -87,6 +87,7 @@ REPORTED: tuple[Column, ...] = (
     ("verdict", lambda cell: cell["note"]),
 )
 ARRIVALS: tuple[Column, ...] = (
+    ("TTFT error", error("ttft")),
     ("requests/s", lambda cell: signed_percent(cell["arrivals"]["rate_error"])),
     ("CV of gaps", lambda cell: f"{cell['arrivals']['gap_cv']:.2f}"),
     ("autocorrelation of gaps", lambda cell: f"{cell['arrivals']['gap_autocorrelation']:+.2f}"),

@@ -30,14 +30,14 @@ class HeldLease:
     delivery: int
     holder: Holder
     from_ns: int
-    is_over: bool = False  # its request has ended; its record is on its way
+    has_ended: bool = False  # its request has ended; its record is on its way
 
 
 @dataclass(slots=True)
 class WorkerLeases:
     """The leases of one worker, and its state."""
 
-    held: dict[Key, HeldLease] = field(default_factory=dict)
+    leases: dict[Key, HeldLease] = field(default_factory=dict)
     deliveries: int = 0
     holders: int = 0  # users with leases
     turn: int = 0  # when it last got an arrival: a smaller number is longer ago
@@ -52,7 +52,7 @@ class WorkerLeases:
         """Give these leases to one of its users, with the next delivery."""
         holder = Holder(len(leases), self, leases[0].replica)
         number = self.deliveries + 1
-        self.held |= {lease.key: HeldLease(lease, number, holder, max(now_ns, lease.scheduled_ns or 0)) for lease in leases}
+        self.leases |= {lease.key: HeldLease(lease, number, holder, max(now_ns, lease.scheduled_ns or 0)) for lease in leases}
         self.holders += 1
         self.changed(self)
 
@@ -84,9 +84,9 @@ class Workers:
             heappush(self._heap, (worker.holders, worker.turn, worker.name))
 
     @property
-    def held(self) -> Iterator[HeldLease]:
+    def leases(self) -> Iterator[HeldLease]:
         """Everything that is leased."""
-        return (entry for worker in self._by_name.values() for entry in worker.held.values())
+        return (entry for worker in self._by_name.values() for entry in worker.leases.values())
 
     @property
     def all_there(self) -> bool:
@@ -154,16 +154,16 @@ def possibly_sent(lost: LostWorker, key: Key) -> list[int]:
     return lost.possibly_sent_warmup if key[0] else lost.possibly_sent
 
 
-def could_have_begun(held: Mapping[Key, HeldLease], begun: Set[Key], until_ns: int) -> set[Key]:
-    """The held requests that a worker could have begun by `until_ns` without reporting it: those that could be sent by then, and in
+def could_have_begun(leases: Mapping[Key, HeldLease], begun: Set[Key], until_ns: int) -> set[Key]:
+    """The requests that a worker could have begun by `until_ns` without reporting it: those that could be sent by then, and in
     a conversation the turn after one that has ended or may be in flight (its answer may have arrived)."""
     first: set[Key] = set()
     next_turns: set[Key] = set()
     before: dict[int, Key] = {}  # of each user (its holder): the turn before
-    for key, entry in held.items():
+    for key, entry in leases.items():
         previous = before.get(id(entry.holder))
         before[id(entry.holder)] = key
-        if previous is None or held[previous].is_over:
+        if previous is None or leases[previous].has_ended:
             if entry.from_ns <= until_ns:
                 first.add(key)
         elif previous in first or previous in begun:

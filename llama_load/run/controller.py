@@ -85,13 +85,13 @@ class RunController:
     def counts(self) -> Counts:
         """How far the run is."""
         dispatcher = self.dispatcher
-        if not dispatcher.has_begun:
+        if not dispatcher.assigner.has_begun:
             return Counts()
         return Counts(
             phase=self.phase,
-            done=dispatcher.phase.pool.ended,
-            total=dispatcher.phase.total,
-            in_flight=dispatcher.under_way,
+            done=dispatcher.assigner.phase.pool.ended,
+            total=dispatcher.assigner.phase.total,
+            in_flight=dispatcher.ledger.under_way,
             failed=self._failed,
             output_tokens=self._output_tokens,
             since=self._since_s,
@@ -177,7 +177,7 @@ class RunController:
         writer = self.prepared.writer
         writer.manifest.end = self.end_reason or "stopped"
         writer.manifest.workers = list(health)
-        writer.manifest.lost = self.dispatcher.lost
+        writer.manifest.lost = self.dispatcher.ledger.lost
         for watcher in self._watchers:
             watcher.facts(writer)
 

@@ -82,7 +82,7 @@ class LeaseClient:
     _measuring: bool = False
     _closing: bool = False
     _closed: Event = field(default_factory=Event)
-    _cut: Event = field(default_factory=Event)
+    _is_cancelled: Event = field(default_factory=Event)
 
     def receive(self, leases: Sequence[Lease]) -> None:
         """Queue leases from the dispatcher."""
@@ -129,13 +129,13 @@ class LeaseClient:
             for _ in range(queue.waiting):
                 queue.ready.release()
 
-    def cut(self) -> None:
+    def cancel_unsent(self) -> None:
         """End all pauses: requests that wait to be sent again are cancelled."""
-        self._cut.set()
+        self._is_cancelled.set()
 
     def pause(self, seconds: float) -> bool:
         """See `Session.pause`."""
-        return not self._cut.wait(seconds)
+        return not self._is_cancelled.wait(seconds)
 
     def take(self, workload: str) -> Ticket:
         """See `Session.take`."""

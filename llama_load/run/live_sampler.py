@@ -39,11 +39,11 @@ class LiveSampler(LoopWatcher):
 
     def look(self) -> None:
         """See `LoopWatcher.look`."""
-        leases = self.run.dispatcher.requests_under_way()
+        leases = self.run.dispatcher.ledger.requests_under_way()
         by_group = Counter(GroupKey(lease.workload, lease.stage, self._urls[lease.replica]) for lease in leases)
         gauges: dict[str, float] = {
             "in_flight": len(leases),
-            "waiting": self.run.dispatcher.overdue,
+            "waiting": self.run.dispatcher.assigner.overdue,
             "users": self._host.users_asked(),
             "workers": self._host.workers(),
         }

@@ -101,7 +101,7 @@ class PhaseRunner:
         """The present phase in a few words: `stage 8 measuring`."""
         if self._segment is None:
             return "preparing"
-        what = "measuring" if self._measured and self._dispatcher.measuring else "warm-up"
+        what = "measuring" if self._measured and self._dispatcher.assigner.measuring else "warm-up"
         records = self._prepared.writer.manifest.stages
         if not records:
             return what
@@ -111,7 +111,7 @@ class PhaseRunner:
     @property
     def left_s(self) -> float | None:
         """Seconds left of this measurement: from its time limit, or estimated from the rate at which requests have ended."""
-        if self._measured is None or not self._dispatcher.measuring:
+        if self._measured is None or not self._dispatcher.assigner.measuring:
             return None
         segment, phase = self._measured
         elapsed_s, ended = self._elapsed_s(), phase.pool.ended
@@ -126,8 +126,8 @@ class PhaseRunner:
 
     def _is_ready(self, segment: Segment) -> bool:
         if segment.scheduled_s is not None:
-            return self._dispatcher.all_there
-        return self._dispatcher.waiting >= (segment.most_users or 0)
+            return self._dispatcher.ledger.all_there
+        return self._dispatcher.ledger.waiting >= (segment.most_users or 0)
 
     def _measure(self, segment: Segment, phase: Phase, measured: Phase) -> None:
         """Begin a phase: the measurement, or a warm-up that hands its slots over to it."""
@@ -172,7 +172,7 @@ class PhaseRunner:
             return
         (segment, phase), self._measured = self._measured, None
         manifest, now_ns = self._prepared.writer.manifest, self._stopped_ns or self._clock.now_ns()
-        manifest.dropped = sum(each.dropped.total() for each in self._dispatcher.measured)
+        manifest.dropped = sum(each.dropped.total() for each in self._dispatcher.assigner.measured)
         records = self._stage_records(segment)
         if records:
             self._note_stages(segment, phase, records, now_ns)
@@ -192,6 +192,7 @@ class PhaseRunner:
             over_ns = phase.begun_ns + s_to_ns(segment.ends_s[-1]) if is_timed else now_ns
         begins = [phase.begun_ns + s_to_ns(start_s) for start_s in segment.starts_s]
         ends = [*begins[1:], over_ns]
+        departures = self._dispatcher.ledger.departures
         for number, (each, begun_ns, end_ns) in enumerate(zip(records, begins, ends, strict=True), start=segment.first_stage):
             each.begun_mono_ns = begun_ns if begun_ns < now_ns else None
             # A stage whose requests were all answered before its time was over is complete, too.
@@ -203,14 +204,14 @@ class PhaseRunner:
             if by_time and segment.scheduled_s is not None:
                 offered_s = min((over_ns - phase.begun_ns) / NS_PER_S, segment.seconds or math.inf)  # then the rest is waited for
                 each.unsent = _unsent(segment, number - segment.first_stage, phase.pool.taken, offered_s)
-            each.lost = sum(heard_ns < over_ns and noticed_ns >= begun_ns for heard_ns, noticed_ns in self._dispatcher.departures)
+            each.lost = sum(heard_ns < over_ns and noticed_ns >= begun_ns for heard_ns, noticed_ns in departures)
 
     def _stage_records(self, segment: Segment) -> list[StageRecord]:
         stages = self._prepared.writer.manifest.stages
         return stages[segment.first_stage : segment.first_stage + len(segment.stages)]
 
     def _elapsed_s(self) -> float:
-        return (self._clock.now_ns() - self._dispatcher.phase.begun_ns) / NS_PER_S
+        return (self._clock.now_ns() - self._dispatcher.assigner.phase.begun_ns) / NS_PER_S
 
     # ------------------------------------------------------------------ regular checks
 
@@ -223,7 +224,7 @@ class PhaseRunner:
                 self._replace_missing_users()
                 continue
             segment, _ = self._measured
-            present = self._dispatcher.in_flight + self._dispatcher.waiting
+            present = self._dispatcher.ledger.in_flight + self._dispatcher.ledger.waiting
             if segment.most_users is not None and present < segment.most_users:  # some may have gone with a worker
                 self._host.add_users(segment.most_users - present)
 
@@ -234,13 +235,13 @@ class PhaseRunner:
         manifest, users = self._prepared.writer.manifest, self._host.users_asked()
         if not manifest.users_asked or manifest.users_asked[-1].users != users:
             manifest.users_asked.append(UsersAsked(self._clock.now_ns(), users))
-        manifest.users = max(manifest.users, users) if self._dispatcher.measuring else users
+        manifest.users = max(manifest.users, users) if self._dispatcher.assigner.measuring else users
 
     def _replace_missing_users(self) -> None:
         """Between measurements: replace users that a stage needs and that may be in a long wait_time. Wait a while first, because
         users that are just being started arrive in it."""
         needed = (self._segment.most_users or 0) if self._segment is not None else 0
-        missing = needed - self._dispatcher.in_flight - self._dispatcher.waiting
+        missing = needed - self._dispatcher.ledger.in_flight - self._dispatcher.ledger.waiting
         now_s = self._clock.now_s
         if missing <= 0:
             self._short_since_s = None

@@ -64,7 +64,7 @@ class SenderRuntime:
         if (form := config.body_options.form) is not None and form.schema is not None:
             schema_fault(form.schema, "{}")  # imports what checks answers, before there are any
         self._overdue = gevent.spawn(self._see_to_overdue)
-        self._is_cut = False
+        self._waits_no_more = False
         self._priority = SenderPriority()
         if options.client_priority == AUTO:
             self._priority.take()
@@ -82,19 +82,19 @@ class SenderRuntime:
         """Begin no more requests, and wait up to `wait_s` for those in flight."""
         self.lease_client.close()
         with gevent.Timeout(wait_s, False) if wait_s else nullcontext():
-            while wait_s and self.lease_client.in_flight > 0 and not self._is_cut:
+            while wait_s and self.lease_client.in_flight > 0 and not self._waits_no_more:
                 gevent.sleep(0.01)
 
-    def cut(self) -> None:
+    def end_wait(self) -> None:
         """End the wait of `drain`."""
-        self._is_cut = True
+        self._waits_no_more = True
 
     def finish(self, wait_s: float = 0) -> WorkerHealth:
         """Drain, cancel the requests still in flight, and wait for their records."""
         self.drain(wait_s)
         self._monitor.stop()
         self._priority.give_back()
-        self.lease_client.cut()
+        self.lease_client.cancel_unsent()
         for exchange in tuple(Transport.of_this_process().active):
             exchange.cancel()
         Transport.of_this_process().close_parked()

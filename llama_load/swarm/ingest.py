@@ -6,10 +6,10 @@ import logging
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import gevent
 import numpy as np
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from llama_load.dispatch.leases import Key
 from llama_load.observed.foreign_records import MOST_SHIFTED, BadRecords, check_integers, read_batch
-from llama_load.observed.record import INSTANTS, schema
+from llama_load.observed.record import CANCELLED, INSTANTS, schema
+from llama_load.run.controller import RunController
 from llama_load.run.in_thread import in_thread
 from llama_load.run_folder import RunWriter
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.sockets import Turns
+from llama_load.swarm.worker_state import WorkerState
 from llama_load.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -61,28 +63,21 @@ class Delivery:
     arrived_s: float
 
 
-class Receiver(Protocol):
-    """Decides which records count, and is notified when they are stored."""
-
-    def admits(self, row: Row) -> bool:
-        """Whether a record is to be written. Called just before writing."""
-
-    def shifts_ns(self, worker: str, started_ns: NDArray[np.int64], ended_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What is to be added to the instants of this worker's records."""
-
-    def acknowledge(self, worker: str, numbers: Sequence[int]) -> None:
-        """These batches are on disk."""
-
-    def stored(self, batch: pa.RecordBatch, rows: Sequence[Row]) -> None:
-        """These records, in both forms, are on disk."""
-
-
 class RecordIngest:
-    """The deliveries that wait to be written."""
+    """The deliveries that wait to be written. One greenlet has their whole way: it decides which records count, writes them,
+    acknowledges them to their workers, and tells the controller that their requests have ended."""
 
-    def __init__(self, writer: RunWriter, receiver: Receiver) -> None:
+    def __init__(
+        self,
+        writer: RunWriter,
+        controller: RunController,
+        workers: Mapping[str, WorkerState],
+        acknowledge: Callable[[str, Sequence[int]], None],
+    ) -> None:
         self._writer = writer
-        self._receiver = receiver
+        self._controller = controller
+        self._workers = workers
+        self._acknowledge = acknowledge
         self._queue: list[Delivery] = []
         self._waiting: set[tuple[str, int]] = set()
         self._bytes = 0
@@ -193,12 +188,12 @@ class RecordIngest:
 
         table = _joined(sound)
         rows = _rows(table, [(delivery.worker, batch.num_rows) for delivery, batch in sound])
-        new = [self._receiver.admits(row) for row in rows]
+        new = [self._admits(row) for row in rows]
         started_ns, ended_ns = (table.column(name).to_numpy() for name in ("started_mono_ns", "ended_mono_ns"))
         shifts, begin = [], 0
         for delivery, batch in sound:
             part = slice(begin, begin + batch.num_rows)
-            shifts.append(self._receiver.shifts_ns(delivery.worker, started_ns[part], ended_ns[part]))
+            shifts.append(self._workers[delivery.worker].clock.shifts_ns(started_ns[part], ended_ns[part]))
             begin = part.stop
         shift_ns = np.concatenate(shifts)
         table = _shifted(table, shift_ns)
@@ -214,9 +209,28 @@ class RecordIngest:
             numbers[delivery.worker].append(delivery.number)
         # Before any of these requests is leased again: else the worker would take the new lease for the acknowledged one.
         for worker, several in numbers.items():
-            self._receiver.acknowledge(worker, several)
+            for number in several:
+                self._workers[worker].received.add(number)
+            self._acknowledge(worker, several)
         for batch in batches:
-            self._receiver.stored(batch, rows)
+            self._controller.add_batch(batch)
+            self._controller.dispatcher.records_stored(self._ended(rows))
+
+    def _admits(self, row: Row) -> bool:
+        """Whether a record is to be written. Asked just before that."""
+        self._workers[row.worker].started.add(row.key)  # in case the worker is lost while they are written
+        return row.status == CANCELLED or self._controller.dispatcher.ledger.accepts_record(row.worker, row.key)
+
+    def _ended(self, rows: Iterable[Row]) -> Iterator[tuple[str, Key]]:
+        """The requests among them that are not cancelled, one by one: a worker may be lost whenever others have their turn."""
+        for worker, key, status, output_tokens in rows:
+            self._turns.take()
+            self._workers[worker].started.discard(key)
+            if status == CANCELLED:
+                self._controller.dispatcher.give_back(worker, [key])
+            else:
+                self._controller.count(status, output_tokens)
+                yield worker, key
 
     def _append(self, batch: pa.RecordBatch, *, anywhere: bool) -> None:
         try:

@@ -235,7 +235,7 @@ class Lifecycle:
         if msg.type == messages.HELLO and self._presence is not None:
             self._presence.introduce(msg.node_id, msg.data)
         if isinstance(self.active, MasterRun):
-            self.active.hear(msg.type, msg.node_id, msg.data)
+            self.active.on_message(msg.type, msg.node_id, msg.data)
 
     def on_test_stopping(self, **_: Any) -> None:
         """The users are about to be stopped: hand out no more leases."""
@@ -311,7 +311,7 @@ class Lifecycle:
         active = self.active
         self._is_interrupted = self.headless or active is not None
         if active is not None and (count > 1 or active.end_reason is not None):  # already ending: cancel requests in flight
-            active.cut()
+            active.end_wait()
         if self.headless and self.prepared is not None:
             self._leave_before_start(NOTHING_SENT)
         elif not self._is_quitting:  # else Locust's main greenlet is ending and catches no exception any more

@@ -3,80 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from llama_load.dispatch.leases import Lease
-from llama_load.live import LiveFigures
 from llama_load.observed.record import CANCELLED, RequestRecord, to_batch
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
-from llama_load.run.controller import RunController
 from llama_load.run.lease_client import was_refused
-from llama_load.run.progress import Counts
 from llama_load.run.recorder import InThread, Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
-from llama_load.swarm.locust_host import LocustHost
-from llama_load.swarm.locust_stats import published
+from llama_load.swarm.locust_run import LocustRun
+from llama_load.swarm.locust_stats import record_sink
 from llama_load.swarm.user_scaler import UserScaler
 
 WORKER = "local"
 
 
-class LocalRun(LocustHost):
-    """One run, its `RunHost`, and the `DispatcherLink` between its two sides."""
+class LocalRun(LocustRun):
+    """One run, and the `DispatcherLink` between its two sides."""
 
     def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
-        super().__init__(environment, user_scaler)
-        options = prepared.options
-        self._wait_s = options.wait_at_end_s
-        self._writer = prepared.writer
-        self._recorder = Recorder(InThread(self._writer))
-        self._controller = RunController(prepared, self)
-        self._controller.dispatcher.join(WORKER)
-        config = SenderConfig(prepared.targets, options, prepared.body_options, prepared.beginning)
-        self._sender = SenderRuntime(environment, WORKER, config, self, published(environment, self._add))
+        super().__init__(environment, prepared, user_scaler)
+        self._recorder = Recorder(InThread(prepared.writer))
+        self._controller.dispatcher.ledger.join(WORKER)
+        config = SenderConfig(prepared.targets, prepared.options, prepared.body_options, prepared.beginning)
+        self._sender = SenderRuntime(environment, WORKER, config, self, record_sink(environment, self._add))
         environment.llama_load = self._sender.lease_client
         settle()
 
-    @property
-    def live(self) -> LiveFigures:
-        """The figures of the requests that have ended."""
-        return self._controller.live
-
-    @property
-    def counts(self) -> Counts:
-        """How far the run is."""
-        return self._controller.counts()
-
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self._writer.path
-
-    @property
-    def end_reason(self) -> str | None:
-        """Why the run is over; None while it is not."""
-        return self._controller.end_reason
-
-    def open(self) -> None:
-        """Begin the first phase."""
-        self._controller.open()
-
     def stopping(self, reason: str) -> None:
-        """Locust is stopping the users, for this reason unless the run has ended already."""
-        self._controller.stopping(reason)
+        """See `LocustRun.stopping`."""
+        super().stopping(reason)
         self._sender.drain(self._wait_s)
 
-    def cut(self) -> None:
-        """Stop waiting for requests in flight."""
-        self._sender.cut()
+    def end_wait(self) -> None:
+        """See `LocustRun.end_wait`."""
+        self._sender.end_wait()
 
     def finish(self) -> RunReports:
-        """See `RunController.finish`."""
+        """See `LocustRun.finish`."""
         health = self._sender.finish()
         if left := self._recorder.close():
-            self._writer.keep(to_batch(left))
+            self._prepared.writer.keep(to_batch(left))
         return self._controller.finish([health])
 
     def deliver(self, worker: str, leases: list[Lease]) -> None:
@@ -114,7 +82,7 @@ class LocalRun(LocustHost):
         if record.status == CANCELLED:
             self.give_back([lease])
         else:
-            self._controller.dispatcher.end(WORKER, lease.key, refused=was_refused(record))
+            self._controller.dispatcher.record_stored(WORKER, lease.key, refused=was_refused(record))
 
     def abort(self, sentence: str) -> None:
         """See `DispatcherLink.abort`."""

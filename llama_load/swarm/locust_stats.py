@@ -15,7 +15,7 @@ class RequestFailed(Exception):
     """Failure class and message of a request. Locust's failure table groups by it."""
 
 
-def published(environment: Any, add: Callable[[RequestRecord], None]) -> Callable[[RequestRecord], None]:
+def record_sink(environment: Any, add: Callable[[RequestRecord], None]) -> Callable[[RequestRecord], None]:
     """A function that adds a record, then passes it to listeners and, except in warm-ups, to Locust's statistics."""
 
     def heard(record: RequestRecord) -> None:

@@ -6,51 +6,35 @@ import logging
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import gevent
 from locust.runners import STATE_MISSING
 
 from llama_load.dispatch.leases import Key, Lease
 from llama_load.foreign_text import masked, printable
-from llama_load.live import LiveFigures
 from llama_load.live.exposition import MASTER_LAG
 from llama_load.live.view import WORKER_CPU
-from llama_load.observed.record import CANCELLED
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
-from llama_load.run.controller import RunController
-from llama_load.run.progress import Counts
 from llama_load.swarm import messages
-from llama_load.swarm.clock_sync import WorkerClock
-from llama_load.swarm.ingest import RecordIngest, Row
-from llama_load.swarm.locust_host import LocustHost
+from llama_load.swarm.ingest import RecordIngest
+from llama_load.swarm.locust_run import LocustRun
 from llama_load.swarm.messages import short_name
-from llama_load.swarm.numbers_seen import NumbersSeen
 from llama_load.swarm.presence import LOST_AFTER_S, has_closed, has_ended, introduction
-from llama_load.swarm.sockets import Turns
 from llama_load.swarm.user_scaler import UserScaler
+from llama_load.swarm.worker_state import WorkerState
 from llama_load.targets.target import Target
-from llama_load.units import NS_PER_S
 from llama_load.users.request_headers import is_secret_header
 from llama_load.version import __version__
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
 
 logger = logging.getLogger(__name__)
 
 WATCH_EVERY_S = 0.25
 PING_EVERY_S = 2.0
-# A worker whose last pong is older may have been cut off: its records wait for the next one, so that its clock is known on both
-# sides of the time when they were made.
-CLOCK_KNOWN_FOR_NS = 3 * NS_PER_S
 MOST_EARLY = 100
 # Workers send a batch of records this often at most: 25 workers every 0.1 s, 50 every 0.2 s, 500 every 2 s, because each batch
 # costs the master 0.3 ms. The page shows a request that much later, and the master's lag (5 s is too much) includes it.
@@ -61,45 +45,14 @@ SAY_AGAIN_EVERY_S = 2.0
 FLUSHED_WITHIN_S = 30.0
 
 
-@dataclass(slots=True)
-class _WorkerState:
-    """The master's state of one worker in this run."""
-
-    clock: WorkerClock = field(default_factory=WorkerClock)
-    started: set[Key] = field(default_factory=set)
-    received: NumbersSeen = field(default_factory=NumbersSeen)
-    early: list[tuple[int, bytes]] = field(default_factory=list)  # batches that wait for the next pong
-    last_word: messages.Flushed | None = None
-    lost: bool = False
-    left: bool = False  # it has delivered everything, or cannot take part
-    pinged_s: float = 0.0
-    owes_pong: bool = False
-    heard_ns: int = field(default_factory=time.monotonic_ns)
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether to ping it right after its last pong: nothing can be leased to it before its clock is known.
-
-        Only one ping is outstanding: a stalled worker would answer several at once, and these would agree on a wrong clock.
-        """
-        return not (self.clock.is_known or self.owes_pong or self.lost or self.left)
-
-    @property
-    def is_flushed(self) -> bool:
-        """Whether all its records have arrived."""
-        return self.left or (self.last_word is not None and len(self.received) >= self.last_word.batches)
-
-
-class MasterRun(LocustHost):
-    """One run of a swarm: its `RunHost`, and the `Receiver` of its records."""
+class MasterRun(LocustRun):
+    """One run of a swarm, on its master."""
 
     def __init__(self, environment: Any, prepared: Prepared, user_scaler: UserScaler) -> None:
-        super().__init__(environment, user_scaler)
+        super().__init__(environment, prepared, user_scaler)
         import pyarrow.compute  # noqa: F401 - it checks batches of records, and must not be imported when the first one comes
 
         self._runner = environment.runner
-        self._prepared = prepared
-        self._controller = RunController(prepared, self)
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
             self._name,
@@ -111,49 +64,27 @@ class MasterRun(LocustHost):
             sorted({name for target in prepared.targets for name in _secret_names(target)}),
         )
         self._config = messages.pack(config)
-        self._workers: dict[str, _WorkerState] = {}
-        self._ingest = RecordIngest(prepared.writer, self)
-        self._turns = Turns()
+        self._workers: dict[str, WorkerState] = {}
+        self._ingest = RecordIngest(prepared.writer, self._controller, self._workers, self._acknowledge)
         self._watcher: gevent.Greenlet | None = None
-        self._wait_s = prepared.options.wait_at_end_s  # for what is in flight at the end
-
-    @property
-    def live(self) -> LiveFigures:
-        """The figures of the requests that have ended."""
-        return self._controller.live
-
-    @property
-    def counts(self) -> Counts:
-        """How far the run is."""
-        return self._controller.counts()
-
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self._prepared.writer.path
-
-    @property
-    def end_reason(self) -> str | None:
-        """Why the run is over; None while it is not."""
-        return self._controller.end_reason
 
     def open(self) -> None:
         """Send the configuration to the connected workers, and begin the first phase."""
         for client_id in list(self._runner.clients):
             self._welcome(client_id)
         self._watcher = gevent.spawn(self._watch)
-        self._controller.open()
+        super().open()
 
     def stopping(self, reason: str) -> None:
         """Locust is stopping the users: begin no more requests, and have workers send all records."""
-        self._controller.stopping(reason)
+        super().stopping(reason)
         self._ingest.hurry()
         self._say_end()
         if self._wait_s:  # Locust kills the users next
             self._await_last_words()
 
-    def cut(self) -> None:
-        """Stop waiting for requests in flight."""
+    def end_wait(self) -> None:
+        """See `LocustRun.end_wait`."""
         if self._wait_s:
             self._wait_s = 0
             self._say_end()
@@ -168,7 +99,7 @@ class MasterRun(LocustHost):
         for client_id, worker in self._workers.items():
             if not worker.is_flushed and not worker.lost:
                 self._lose(client_id, worker, may_return=True)
-        for gone in self._controller.dispatcher.lost:
+        for gone in self._controller.dispatcher.ledger.lost:
             gone.worker = short_name(gone.worker)
         self._prepared.writer.manifest.master_lag_s = self._ingest.usual_lag_s
         return self._controller.finish(self._health())
@@ -195,7 +126,7 @@ class MasterRun(LocustHost):
 
     # ------------------------------------------------------------------ messages of workers
 
-    def hear(self, kind: str, client_id: str, data: dict[str, Any]) -> None:
+    def on_message(self, kind: str, client_id: str, data: dict[str, Any]) -> None:
         """Handle a worker's message."""
         if kind == messages.HELLO and self.end_reason is None:
             self._welcome(client_id)
@@ -205,93 +136,70 @@ class MasterRun(LocustHost):
         worker.heard_ns = time.monotonic_ns()
         dispatcher = self._controller.dispatcher
         if kind == messages.WANT:
-            self._hear_started(client_id, worker, data["started"])
-            self._hear_over(client_id, data["over"])
+            self._note_started(client_id, worker, data["started"])
+            self._note_ended(client_id, data["over"])
             if worker.clock.is_known:  # else the next pong repeats it
                 dispatcher.want(client_id, data["workload"], data["count"])
         elif kind == messages.OVER:
-            self._hear_over(client_id, data["over"])
+            self._note_ended(client_id, data["over"])
         elif kind == messages.STARTED:
-            self._hear_started(client_id, worker, data["keys"])
+            self._note_started(client_id, worker, data["keys"])
         elif kind == messages.BACK:
             keys = _keys(data["keys"])
             worker.started.difference_update(keys)
             dispatcher.give_back(client_id, keys)
         elif kind == messages.RECORDS:
-            self._take_records(client_id, worker, data["number"], data["batch"])
+            self._on_records(client_id, worker, data["number"], data["batch"])
         elif kind == messages.PONG:
-            if not 0 <= data["asked_ns"] <= worker.heard_ns:
-                raise ValueError("an answer to a ping that was not sent")
-            worker.owes_pong, was_known = False, worker.clock.is_known
-            worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
-            early, worker.early = worker.early, []
-            for number, batch in early:
-                self._take_records(client_id, worker, number, batch)
-            if worker.is_fresh or (worker.clock.is_known and not was_known):  # the ping carries the offset for the worker's spool
-                self._ping(client_id, worker)
-            if "holds" in data and not worker.lost and worker.clock.is_known:
-                dispatcher.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
+            self._on_pong(client_id, worker, data)
         elif kind == messages.FLUSHED:
             worker.last_word = messages.unpack_flushed(data["last_word"])
             worker.last_word.health.worker = short_name(client_id)  # whatever it calls itself
         elif kind == messages.ABORT:
             self._controller.abort(printable(str(data["sentence"])))
         elif kind == messages.REFUSE:
-            self._refused(client_id, worker, f"worker {short_name(client_id)}: {printable(str(data['sentence']))}")
+            self._on_refusal(client_id, worker, f"worker {short_name(client_id)}: {printable(str(data['sentence']))}")
 
-    def _hear_started(self, client_id: str, worker: _WorkerState, keys: Iterable[Sequence[int]]) -> None:
+    def _on_pong(self, client_id: str, worker: WorkerState, data: dict[str, Any]) -> None:
+        if not 0 <= data["asked_ns"] <= worker.heard_ns:
+            raise ValueError("an answer to a ping that was not sent")
+        worker.owes_pong, was_known = False, worker.clock.is_known
+        worker.clock.add(data["asked_ns"], data["worker_ns"], time.monotonic_ns())
+        early, worker.early = worker.early, []
+        for number, batch in early:
+            self._on_records(client_id, worker, number, batch)
+        if worker.is_fresh or (worker.clock.is_known and not was_known):  # the ping carries the offset for the worker's spool
+            self._ping(client_id, worker)
+        if "holds" in data and not worker.lost and worker.clock.is_known:
+            self._controller.dispatcher.reconcile(client_id, data["delivered"], _keys(data["holds"]), data["wants"])
+
+    def _note_started(self, client_id: str, worker: WorkerState, keys: Iterable[Sequence[int]]) -> None:
         """Note them, but not those whose records have come first: nobody would take them out again."""
         dispatcher = self._controller.dispatcher
-        worker.started.update(key for key in _keys(keys) if dispatcher.is_held(client_id, key))
+        worker.started.update(key for key in _keys(keys) if dispatcher.ledger.has_lease(client_id, key))
 
-    def _hear_over(self, client_id: str, over: Iterable[tuple[bool, int, bool]]) -> None:
+    def _note_ended(self, client_id: str, over: Iterable[tuple[bool, int, bool]]) -> None:
         for warmup, index, refused in over:
-            self._controller.dispatcher.over(client_id, (bool(warmup), index), refused=refused)
+            self._controller.dispatcher.request_ended(client_id, (bool(warmup), index), refused=refused)
 
-    def _take_records(self, client_id: str, worker: _WorkerState, number: int, data: bytes) -> None:
+    def _on_records(self, client_id: str, worker: WorkerState, number: int, data: bytes) -> None:
         if number in worker.received:
-            self.acknowledge(client_id, [number])
-        elif worker.clock.is_known and time.monotonic_ns() - worker.clock.newest_ns < CLOCK_KNOWN_FOR_NS:
+            self._acknowledge(client_id, [number])
+        elif worker.can_date_records:
             self._ingest.put(client_id, number, data)
         elif len(worker.early) < MOST_EARLY:  # else the worker sends it again
             worker.early.append((number, data))
             if not worker.owes_pong:
                 self._ping(client_id, worker)
 
-    def admits(self, row: Row) -> bool:
-        """See `Receiver.admits`."""
-        self._workers[row.worker].started.add(row.key)  # in case the worker is lost while they are written
-        return row.status == CANCELLED or self._controller.dispatcher.counts(row.worker, row.key)
+    def _acknowledge(self, client_id: str, numbers: Sequence[int]) -> None:
+        self._send(messages.ACK, {"numbers": numbers}, client_id)
 
-    def shifts_ns(self, worker: str, started_ns: NDArray[np.int64], ended_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See `Receiver.shifts_ns`."""
-        return self._workers[worker].clock.shifts_ns(started_ns, ended_ns)
-
-    def acknowledge(self, worker: str, numbers: Sequence[int]) -> None:
-        """See `Receiver.acknowledge`."""
-        for number in numbers:
-            self._workers[worker].received.add(number)
-        self._send(messages.ACK, {"numbers": numbers}, worker)
-
-    def stored(self, batch: pa.RecordBatch, rows: Sequence[Row]) -> None:
-        """See `Receiver.stored`: these requests have ended."""
-        self._controller.add_batch(batch)
-        self._controller.dispatcher.end_all(self._ended(rows))
-
-    def _ended(self, rows: Iterable[Row]) -> Iterator[tuple[str, Key]]:
-        """The requests among them that are not cancelled, one by one: a worker may be lost whenever others have their turn."""
-        for worker, key, status, output_tokens in rows:
-            self._turns.take()
-            self._workers[worker].started.discard(key)
-            if status == CANCELLED:
-                self._controller.dispatcher.give_back(worker, [key])
-            else:
-                self._controller.count(status, output_tokens)
-                yield worker, key
-
-    def _refused(self, client_id: str, worker: _WorkerState, sentence: str) -> None:
+    def _on_refusal(self, client_id: str, worker: WorkerState, sentence: str) -> None:
         """A worker cannot take part. A late one is left out; before measuring the run is aborted."""
-        if self._controller.dispatcher.measuring and any(not other.left for other in self._workers.values() if other is not worker):
+        if self._controller.dispatcher.assigner.measuring and any(
+            not other.left for other in self._workers.values() if other is not worker
+        ):
             print(f"{sentence} (the run goes on without it)", file=sys.stderr)
             worker.left = True
             self._controller.dispatcher.leave(client_id)
@@ -302,8 +210,8 @@ class MasterRun(LocustHost):
 
     def _welcome(self, client_id: str) -> None:
         """Send the run's configuration to a worker, which may have joined late."""
-        worker = self._workers.setdefault(client_id, _WorkerState())
-        self._controller.dispatcher.expect(client_id)
+        worker = self._workers.setdefault(client_id, WorkerState())
+        self._controller.dispatcher.ledger.expect(client_id)
         about = {"fingerprint": messages.fingerprint(), "version": __version__, "master": introduction()}
         self._send(messages.RUN, about | {"config": self._config}, client_id)
         if worker.is_fresh:
@@ -334,12 +242,12 @@ class MasterRun(LocustHost):
                     self._ping(client_id, worker)
             gevent.sleep(WATCH_EVERY_S)
 
-    def _ping(self, client_id: str, worker: _WorkerState) -> None:
+    def _ping(self, client_id: str, worker: WorkerState) -> None:
         worker.pinged_s, worker.owes_pong = time.monotonic(), True
         clock = worker.clock
         offset_ns = clock.now(time.monotonic_ns()).offset_ns if clock.is_known else None
         batch_every_s = min(max(LEAST_BATCH_EVERY_S, BATCH_EVERY_S * len(self._workers)), MOST_BATCH_EVERY_S)
-        delivered = self._controller.dispatcher.deliveries(client_id)
+        delivered = self._controller.dispatcher.ledger.deliveries(client_id)
         ping = {"delivered": delivered, "offset_ns": offset_ns, "batch_every_s": batch_every_s}
         self._send(messages.PING, ping | {"asked_ns": time.monotonic_ns()}, client_id)
 
@@ -357,7 +265,7 @@ class MasterRun(LocustHost):
             elif worker.lost and not gone:
                 worker.lost = False  # it is back; its records count unless the request was sent again elsewhere
 
-    def _lose(self, client_id: str, worker: _WorkerState, *, may_return: bool, why: str | None = None) -> None:
+    def _lose(self, client_id: str, worker: WorkerState, *, may_return: bool, why: str | None = None) -> None:
         worker.lost = True
         why = why or f"has been silent for {LOST_AFTER_S} s" if may_return and self.end_reason is None else "is gone"
         fate = "its unsent requests go to other workers"
@@ -369,18 +277,7 @@ class MasterRun(LocustHost):
         self._controller.dispatcher.lose(client_id, worker.started, worker.heard_ns, may_return=may_return)
 
     def _health(self) -> list[WorkerHealth]:
-        found = []
-        for client_id, worker in self._workers.items():
-            health = worker.last_word.health if worker.last_word is not None else WorkerHealth(short_name(client_id))
-            clock = worker.clock
-            if clock.worst_used_ns is not None:
-                now_ns = clock.now(time.monotonic_ns()).offset_ns
-                health.clock_offset_ms, health.clock_uncertainty_ms = now_ns / 1e6, clock.worst_used_ns / 1e6
-                if (pause_ns := health.longest_pause_mono_ns) is not None:
-                    health.longest_pause_mono_ns = pause_ns + clock.at(pause_ns).offset_ns
-                health.late_wakeups = [(since_ns + now_ns, ms) for since_ns, ms in health.late_wakeups]
-            found.append(health)
-        return found
+        return [worker.health(short_name(client_id)) for client_id, worker in self._workers.items()]
 
     def _send(self, kind: str, data: dict[str, Any], client_id: str) -> None:
         self._runner.send_message(kind, data | {"run": self._name}, client_id)

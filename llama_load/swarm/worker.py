@@ -27,7 +27,7 @@ from llama_load.run.recorder import Recorder
 from llama_load.run.sender import SenderConfig, SenderRuntime, settle
 from llama_load.run_folder import SpoolManifest
 from llama_load.swarm import messages, presence
-from llama_load.swarm.locust_stats import published
+from llama_load.swarm.locust_stats import record_sink
 from llama_load.swarm.master_watch import MasterWatch
 from llama_load.swarm.messages import short_name
 from llama_load.swarm.outbox import SPOOL_AFTER_S, Outbox
@@ -81,7 +81,7 @@ class WorkerLifecycle:
             holds = {} if run is None else run.answer(msg.data)
             self._runner.send_message(messages.PONG, answer | holds)
         elif run is not None:
-            run.hear(msg.type, msg.data)
+            run.on_message(msg.type, msg.data)
         elif msg.type == messages.END:  # this worker had no users in that run: nothing to wait for
             last_word = messages.Flushed(0, WorkerHealth(short_name(self._runner.client_id)))
             self._runner.send_message(messages.FLUSHED, {"run": name, "last_word": messages.pack(last_word)})
@@ -138,7 +138,7 @@ class WorkerLifecycle:
         self._is_interrupted = True
         run = self._run or self._last_run
         if count > 1 and run is not None:
-            run.cut()
+            run.end_wait()
         if not self._is_quitting:
             SIGNALS.throw(KeyboardInterrupt())
 
@@ -186,7 +186,7 @@ class WorkerRun:
             name,
             SenderConfig(targets, options, with_own_keys(config.body_options, options), config.beginning),
             self,
-            published(environment, self._recorder.add),
+            record_sink(environment, self._recorder.add),
         )
         environment.llama_load = self._sender.lease_client
         self._started: list[Key] = []
@@ -198,7 +198,7 @@ class WorkerRun:
         self._keepers = [gevent.spawn(self._keep), gevent.spawn(self._spool)]
         self._tidying: gevent.Greenlet | None = None
 
-    def hear(self, kind: str, data: dict[str, Any]) -> None:
+    def on_message(self, kind: str, data: dict[str, Any]) -> None:
         """Handle the master's message."""
         self._heard_s = time.monotonic()
         if kind == messages.LEASES:
@@ -212,7 +212,7 @@ class WorkerRun:
             self._say_last_word()  # the first one was lost
         elif kind == messages.END:
             if not data["wait_s"]:
-                self.cut()
+                self.end_wait()
             self.finish(wait_s=data["wait_s"])
 
     def answer(self, ping: dict[str, Any]) -> dict[str, Any]:
@@ -240,9 +240,9 @@ class WorkerRun:
         finally:
             self._flushed.set()
 
-    def cut(self) -> None:
+    def end_wait(self) -> None:
         """Stop waiting for requests in flight."""
-        self._sender.cut()
+        self._sender.end_wait()
 
     def leave(self) -> bool:
         """Before the process ends: deliver or spool all records. Returns whether the master has them all."""

@@ -56,7 +56,7 @@ class ActiveRun(Protocol):
     def folder(self) -> Path:
         """Its folder."""
 
-    def cut(self) -> None:
+    def end_wait(self) -> None:
         """Stop waiting for requests in flight."""
 
 
@@ -253,7 +253,7 @@ class RunControl:
         elif state == RUNNING and (self._stopper is None or self._stopper.dead):
             self._stopper = gevent.spawn(self._stop)
         elif active is not None:
-            active.cut()
+            active.end_wait()
         return self.state
 
     def _stop(self) -> None:

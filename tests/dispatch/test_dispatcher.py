@@ -76,10 +76,10 @@ def test_nothing_is_measured_before_the_warm_up_is_over() -> None:
     swarm.dispatcher.want("b", "chat", 4)
     swarm.dispatcher.want("a", "chat", 3)
     assert all(lease.warmup for lease in swarm.hands["a"] + swarm.hands["b"])
-    swarm.dispatcher.end("a", (True, 0))
-    assert not swarm.dispatcher.measuring
-    swarm.dispatcher.end("b", (True, 1))
-    assert swarm.dispatcher.measuring
+    swarm.dispatcher.record_stored("a", (True, 0))
+    assert not swarm.dispatcher.assigner.measuring
+    swarm.dispatcher.record_stored("b", (True, 1))
+    assert swarm.dispatcher.assigner.measuring
     assert sorted(lease.index for hand in swarm.hands.values() for lease in hand if not lease.warmup) == list(range(6))
 
 
@@ -88,15 +88,15 @@ def test_what_a_lost_worker_had_begun_is_named_and_the_rest_goes_to_others() -> 
     swarm.dispatcher.want("a", "chat", 3)
     swarm.dispatcher.want("b", "chat", 4)
     swarm.dispatcher.lose("a", [(False, 0)])
-    assert swarm.dispatcher.lost[0].possibly_sent == [0]
+    assert swarm.dispatcher.ledger.lost[0].possibly_sent == [0]
     assert sorted(lease.index for lease in swarm.hands["b"]) == [1, 2, 3]
     for index in (1, 2, 3):
-        swarm.dispatcher.end("b", (False, index))
+        swarm.dispatcher.record_stored("b", (False, index))
     assert swarm.over
-    assert swarm.dispatcher.counts("a", (False, 0))  # it comes back after all
-    swarm.dispatcher.end("a", (False, 0))
-    assert swarm.dispatcher.lost[0].possibly_sent == []
-    assert not swarm.dispatcher.counts("a", (False, 0))
+    assert swarm.dispatcher.ledger.accepts_record("a", (False, 0))  # it comes back after all
+    swarm.dispatcher.record_stored("a", (False, 0))
+    assert swarm.dispatcher.ledger.lost[0].possibly_sent == []
+    assert not swarm.dispatcher.ledger.accepts_record("a", (False, 0))
 
 
 def test_what_a_lost_worker_could_have_begun_without_saying_so_is_named_too() -> None:
@@ -105,12 +105,12 @@ def test_what_a_lost_worker_could_have_begun_without_saying_so_is_named_too() ->
     swarm.dispatcher.want("a", "chat", 2)
     swarm.dispatcher.want("b", "chat", 4)
     swarm.dispatcher.lose("a", [], heard_ns=0)
-    assert swarm.dispatcher.lost[0].possibly_sent == [0, 1]
+    assert swarm.dispatcher.ledger.lost[0].possibly_sent == [0, 1]
     swarm = Workers(4)
     swarm.dispatcher.want("a", "chat", 2)
     swarm.dispatcher.want("b", "chat", 4)
     swarm.dispatcher.lose("a", [], heard_ns=-1000 * MS)
-    assert (swarm.dispatcher.lost[0].possibly_sent, swarm.dispatcher.lost[0].handed_on) == ([], 2)
+    assert (swarm.dispatcher.ledger.lost[0].possibly_sent, swarm.dispatcher.ledger.lost[0].handed_on) == ([], 2)
 
 
 def test_what_a_worker_lost_in_the_warm_up_may_have_sent_is_named() -> None:
@@ -118,11 +118,11 @@ def test_what_a_worker_lost_in_the_warm_up_may_have_sent_is_named() -> None:
     swarm = Workers(2, warmup=3)
     swarm.dispatcher.want("a", "chat", 3)
     swarm.dispatcher.lose("a", [(True, 2)], heard_ns=-1000 * MS)
-    (gone,) = swarm.dispatcher.lost
+    (gone,) = swarm.dispatcher.ledger.lost
     assert (gone.possibly_sent, gone.possibly_sent_warmup, gone.handed_on) == ([], [2], 2)
-    assert swarm.dispatcher.counts("a", (True, 2))
-    assert not swarm.dispatcher.counts("a", (False, 2))
-    swarm.dispatcher.end("a", (True, 2))
+    assert swarm.dispatcher.ledger.accepts_record("a", (True, 2))
+    assert not swarm.dispatcher.ledger.accepts_record("a", (False, 2))
+    swarm.dispatcher.record_stored("a", (True, 2))
     assert gone.possibly_sent_warmup == []
 
 
@@ -131,9 +131,9 @@ def test_the_turns_of_conversations_that_a_lost_worker_could_have_begun_are_name
     answer has come already. Of the second turn 0 is being sent: turn 1 may have been, too. The others were not."""
     swarm = Workers(8, turns=(4, 4))
     swarm.dispatcher.want("a", "chat", 2)
-    swarm.dispatcher.end("a", (False, 0))
+    swarm.dispatcher.record_stored("a", (False, 0))
     swarm.dispatcher.lose("a", [(False, 4)], heard_ns=0)
-    (gone,) = swarm.dispatcher.lost
+    (gone,) = swarm.dispatcher.ledger.lost
     assert (gone.possibly_sent, gone.handed_on) == ([1, 2, 4, 5], 3)
 
 
@@ -144,11 +144,11 @@ def test_what_a_worker_holds_that_may_return_is_sent_by_nobody_else() -> None:
     swarm.dispatcher.lose("a", [(False, 0)], heard_ns=-1000 * MS, may_return=True)
     swarm.dispatcher.want("b", "chat", 9)
     assert [lease.index for lease in swarm.hands["b"]] == [5]
-    (gone,) = swarm.dispatcher.lost
+    (gone,) = swarm.dispatcher.ledger.lost
     assert (gone.possibly_sent, gone.handed_on) == ([0, 1, 2, 3, 4], 0)
     for index in range(5):
-        assert swarm.dispatcher.counts("a", (False, index))
-        swarm.dispatcher.end("a", (False, index))
+        assert swarm.dispatcher.ledger.accepts_record("a", (False, index))
+        swarm.dispatcher.record_stored("a", (False, index))
     assert gone.possibly_sent == []
 
 
@@ -160,7 +160,7 @@ def test_departures_are_noted_of_those_who_took_part() -> None:
     swarm.dispatcher.lose("a", [], heard_ns=-5)
     swarm.dispatcher.leave("b")
     swarm.dispatcher.leave("never did anything")
-    (heard_ns, noticed_ns), (left_ns, seen_ns) = swarm.dispatcher.departures
+    (heard_ns, noticed_ns), (left_ns, seen_ns) = swarm.dispatcher.ledger.departures
     assert heard_ns == -5 < noticed_ns
     assert left_ns == seen_ns
 
@@ -173,19 +173,19 @@ def test_a_delivery_that_is_still_on_its_way_is_not_taken_for_lost() -> None:
     swarm.dispatcher.reconcile("a", 1, [(False, 0)], {"chat": 2})
     assert [lease.index for lease in swarm.hands["a"]] == [0, 1, 2, 1]  # of two that it wants, one was coming
     swarm.dispatcher.reconcile("a", 3, [(False, 0), (False, 1), (False, 2)], {"chat": 0})
-    assert swarm.dispatcher.held == 3
+    assert swarm.dispatcher.ledger.lease_count == 3
 
 
 def test_who_has_left_gets_no_more() -> None:
     swarm = Workers(4)
     swarm.dispatcher.want("a", "chat", 2)
-    swarm.dispatcher.end("a", (False, 0))
+    swarm.dispatcher.record_stored("a", (False, 0))
     swarm.dispatcher.leave("a")
     swarm.dispatcher.want("a", "chat", 2)
     assert [lease.index for lease in swarm.hands["a"]] == [0, 1]
     swarm.dispatcher.want("b", "chat", 4)
     assert [lease.index for lease in swarm.hands["b"]] == [1, 2, 3]
-    assert not swarm.dispatcher.lost
+    assert not swarm.dispatcher.ledger.lost
 
 
 def test_the_turns_of_a_conversation_come_together() -> None:
@@ -233,8 +233,8 @@ def test_every_request_ends_once_or_is_named(total: int, warmup: int, turns: lis
     dispatcher, ended = swarm.dispatcher, []
 
     def end(worker: str, lease: Lease) -> None:
-        if dispatcher.counts(worker, lease.key):
-            dispatcher.end(worker, lease.key)
+        if dispatcher.ledger.accepts_record(worker, lease.key):
+            dispatcher.record_stored(worker, lease.key)
             ended.append(lease.key)
 
     for what, number, amount in steps:
@@ -248,7 +248,7 @@ def test_every_request_ends_once_or_is_named(total: int, warmup: int, turns: lis
             dispatcher.give_back(worker, [hand.pop(amount % len(hand)).key])
         elif what == "drop" and hand:  # a lease was lost on its way, which the next report of the worker shows
             hand.pop(amount % len(hand))
-            dispatcher.reconcile(worker, dispatcher.deliveries(worker), [lease.key for lease in hand], {"chat": amount % 2})
+            dispatcher.reconcile(worker, dispatcher.ledger.deliveries(worker), [lease.key for lease in hand], {"chat": amount % 2})
         elif what == "leave" and not hand:
             dispatcher.leave(worker)
         elif what == "lose":
@@ -264,7 +264,7 @@ def test_every_request_ends_once_or_is_named(total: int, warmup: int, turns: lis
             swarm.hands["good"].remove(lease)
             end("good", lease)
     measured = [index for is_warmup, index in ended if not is_warmup]
-    named = [index for gone in dispatcher.lost for index in gone.possibly_sent]
+    named = [index for gone in dispatcher.ledger.lost for index in gone.possibly_sent]
     assert sorted(measured + named) == list(range(total))
 
 
@@ -289,10 +289,10 @@ def test_requests_that_waited_for_the_limit_carry_when_they_were_allowed() -> No
     swarm = Workers(phases=[Phase(total=3, scheduled_ns=[10 * MS, 20 * MS, 90 * MS], limit_at=lambda _: 1)])
     swarm.dispatcher.want("a", "chat", 3)
     swarm.at(80)
-    swarm.dispatcher.over("a", (False, 0))
+    swarm.dispatcher.request_ended("a", (False, 0))
     assert [(lease.scheduled_ns, lease.allowed_ns) for lease in swarm.hands["a"]] == [(10 * MS, None), (20 * MS, 80 * MS)]
     swarm.at(85)
-    swarm.dispatcher.end("a", (False, 1))
+    swarm.dispatcher.record_stored("a", (False, 1))
     assert [(lease.scheduled_ns, lease.allowed_ns) for lease in swarm.hands["a"][2:]] == [(90 * MS, None)]
 
 
@@ -307,14 +307,14 @@ def test_what_is_due_at_the_limit_is_dropped_and_the_next_one_is_not() -> None:
         stage_of=lambda number, _: number,
     )
     swarm = Workers(phases=[phase])
-    swarm.dispatcher.join("a")
+    swarm.dispatcher.ledger.join("a")
     swarm.at(0)
     swarm.at(50)
-    swarm.dispatcher.over("a", (False, 0))
+    swarm.dispatcher.request_ended("a", (False, 0))
     assert [lease.index for lease in swarm.hands["a"]] == [0, 3]
     assert phase.dropped == {1: 1, 2: 1}
-    swarm.dispatcher.end("a", (False, 0))
-    swarm.dispatcher.end("a", (False, 3))
+    swarm.dispatcher.record_stored("a", (False, 0))
+    swarm.dispatcher.record_stored("a", (False, 3))
     assert swarm.over
 
 
@@ -322,23 +322,23 @@ def test_arrivals_go_to_the_worker_with_the_fewest_and_to_each_in_turn() -> None
     """Nobody asks. Two workers get one each in turn; b's first two are over, so it has two less and the next two are its; what
     joins late takes part, what is lost does not."""
     swarm = Workers(phases=[Phase(total=20, scheduled_ns=[n * 100 * MS for n in range(20)], workload_of=lambda _: "chat")])
-    swarm.dispatcher.expect("a")
-    swarm.dispatcher.expect("b")
-    swarm.dispatcher.join("a")
-    assert not swarm.dispatcher.all_there
-    swarm.dispatcher.join("b")
-    assert swarm.dispatcher.all_there
+    swarm.dispatcher.ledger.expect("a")
+    swarm.dispatcher.ledger.expect("b")
+    swarm.dispatcher.ledger.join("a")
+    assert not swarm.dispatcher.ledger.all_there
+    swarm.dispatcher.ledger.join("b")
+    assert swarm.dispatcher.ledger.all_there
     swarm.at(0)
     assert [lease.index for lease in swarm.hands["a"]] == [0, 2, 4]
     assert [lease.index for lease in swarm.hands["b"]] == [1, 3, 5]
     assert all(lease.unasked for lease in swarm.hands["a"])
     for index in (1, 3):
-        swarm.dispatcher.end("b", (False, index))
+        swarm.dispatcher.record_stored("b", (False, index))
     swarm.at(200)
     assert [lease.index for lease in swarm.hands["b"]][3:] == [6, 7]
-    swarm.dispatcher.join("c")
+    swarm.dispatcher.ledger.join("c")
     swarm.dispatcher.lose("a", [(False, 0)])
-    assert swarm.dispatcher.all_there
+    assert swarm.dispatcher.ledger.all_there
     swarm.at(400)
     assert sorted(lease.index for lease in swarm.hands["b"][5:] + swarm.hands["c"]) == [2, 4, 8, 9]
 
@@ -349,9 +349,9 @@ def test_a_level_of_users_is_never_exceeded_and_a_conversation_is_one_of_them() 
     swarm.dispatcher.want("a", "chat", 5)
     assert [lease.index for lease in swarm.hands["a"]] == [0, 1, 2, 3]
     for index in (0, 1):
-        swarm.dispatcher.over("a", (False, index))
+        swarm.dispatcher.request_ended("a", (False, index))
         assert len(swarm.hands["a"]) == 4
-    swarm.dispatcher.over("a", (False, 2))
+    swarm.dispatcher.request_ended("a", (False, 2))
     assert [lease.index for lease in swarm.hands["a"]] == [0, 1, 2, 3, 4]
 
 
@@ -361,7 +361,7 @@ def test_a_phase_that_is_closed_ends_with_what_is_leased() -> None:
     swarm.dispatcher.want("a", "chat", 2)
     swarm.dispatcher.close_phase()
     swarm.dispatcher.give_back("a", [(False, 1)])
-    swarm.dispatcher.end("a", (False, 0))
+    swarm.dispatcher.record_stored("a", (False, 0))
     swarm.dispatcher.want("b", "chat", 5)
     assert [(lease.index, lease.prompt.text) for lease in swarm.hands["b"]] == [(2, "p2.0"), (3, "p3.0")]
 
@@ -371,7 +371,7 @@ def test_the_same_prompts_come_again_where_a_phase_repeats() -> None:
     for _ in range(2):
         swarm.dispatcher.want("a", "chat", 2)
         for lease in swarm.hands["a"][-2:]:
-            swarm.dispatcher.end("a", lease.key)
+            swarm.dispatcher.record_stored("a", lease.key)
     assert [(lease.index, lease.prompt.text) for lease in swarm.hands["a"]] == [(0, "p0.0"), (1, "p1.0"), (2, "p0.0"), (3, "p1.0")]
 
 
@@ -406,7 +406,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
 
     def look() -> None:
         nonlocal before
-        present, dropped = dispatcher.in_flight, phase.dropped.total()
+        present, dropped = dispatcher.ledger.in_flight, phase.dropped.total()
         assert present == sum(lease.key not in over for hand in swarm.hands.values() for lease in hand) <= limit
         assert all(lease.scheduled_ns <= swarm.now_ns + 500 * MS for hand in swarm.hands.values() for lease in hand)
         assert dropped == before[1] or limit in (present, before[0])
@@ -418,21 +418,21 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
 
     def end(worker: str, lease: Lease) -> None:
         over.discard(lease.key)
-        if dispatcher.counts(worker, lease.key):
+        if dispatcher.ledger.accepts_record(worker, lease.key):
             ended.append(lease.index)
-            dispatcher.end(worker, lease.key)
+            dispatcher.record_stored(worker, lease.key)
 
     swarm.hands["w0"] = []
-    dispatcher.join("w0")
+    dispatcher.ledger.join("w0")
     for what, number, amount in steps:
         worker = f"w{number}"
         hand = swarm.hands.setdefault(worker, [])
-        in_flight, dropped = dispatcher.in_flight, phase.dropped.total()
+        in_flight, dropped = dispatcher.ledger.in_flight, phase.dropped.total()
         if what == "want":
             dispatcher.want(worker, "chat", amount % 5)
         elif what == "join":
             joined.add(worker)
-            dispatcher.join(worker)
+            dispatcher.ledger.join(worker)
             dispatcher.serve()  # as it is done twenty times a second
         elif what == "wait":
             swarm.at(swarm.now_ns // MS + 3 * amount)
@@ -447,7 +447,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
             swarm.now_ns += max(0, amount - 200) * 5 * MS  # the master may have stood still for up to a second
             if what == "over":
                 over.add(lease.key)
-                dispatcher.over(worker, lease.key)
+                dispatcher.request_ended(worker, lease.key)
             elif what == "end":
                 hand.remove(lease)
                 end(worker, lease)
@@ -456,15 +456,15 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
                 over.discard(lease.key)
                 dispatcher.give_back(worker, [lease.key])
         look()
-        assert phase.dropped.total() == dropped or limit in (in_flight, dispatcher.in_flight)
+        assert phase.dropped.total() == dropped or limit in (in_flight, dispatcher.ledger.in_flight)
     for worker in list(swarm.hands):
         swarm.hands[worker].clear()
         over.clear()
         dispatcher.lose(worker, [])
     joined = {"good"}
-    dispatcher.join("good")
+    dispatcher.ledger.join("good")
     dispatcher.serve()
-    before = dispatcher.in_flight, phase.dropped.total()
+    before = dispatcher.ledger.in_flight, phase.dropped.total()
     while not swarm.over:
         look()
         swarm.at(swarm.now_ns // MS + 250)
@@ -473,7 +473,7 @@ def test_every_arrival_is_sent_once_or_dropped_and_the_limit_holds(
             swarm.hands["good"].remove(lease)
             end("good", lease)
             look()
-    named = [index for gone in dispatcher.lost for index in gone.possibly_sent]
+    named = [index for gone in dispatcher.ledger.lost for index in gone.possibly_sent]
     assert len(ended) + len(named) + phase.dropped.total() == len(scheduled_ns)
     assert len(set(ended) | set(named)) == len(ended) + len(named)
     assert drops or not phase.dropped
@@ -489,9 +489,9 @@ def one_user_each(swarm: Workers, workers: int, steps: Sequence[int]) -> list[li
         counts = Counter(hand[-1].replica for hand in swarm.hands.values())
         held.append([counts[0], counts[1]])
         worker = f"w{step}"
-        swarm.dispatcher.over(worker, swarm.hands[worker][-1].key)
+        swarm.dispatcher.request_ended(worker, swarm.hands[worker][-1].key)
         swarm.dispatcher.want(worker, "chat", 1)
-        swarm.dispatcher.end(worker, swarm.hands[worker][-2].key)
+        swarm.dispatcher.record_stored(worker, swarm.hands[worker][-2].key)
     return held
 
 
@@ -529,7 +529,7 @@ def test_the_turns_of_a_conversation_are_one_request_in_flight() -> None:
         swarm = Workers(None, turns=(3, 1, 1), balancer=Balancer(2, how))
         swarm.dispatcher.want("a", "chat", 2)
         for index in range(3):
-            swarm.dispatcher.over("a", (False, index))
+            swarm.dispatcher.request_ended("a", (False, index))
         assert [lease.replica for lease in swarm.hands["a"]] == found[:4]
 
 
@@ -537,7 +537,7 @@ def test_a_replica_that_refuses_is_left_alone_for_a_second() -> None:
     now_s = 0.0
     swarm = Workers(None, balancer=Balancer(2, LEAST_IN_FLIGHT, lambda: now_s))
     swarm.dispatcher.want("a", "chat", 1)
-    swarm.dispatcher.over("a", (False, 0), refused=True)
+    swarm.dispatcher.request_ended("a", (False, 0), refused=True)
     swarm.dispatcher.want("b", "chat", 2)
     assert [lease.replica for lease in swarm.hands["b"]] == [1, 1]
     now_s = 1.5
@@ -554,13 +554,13 @@ def test_a_worker_that_is_back_has_its_requests_in_flight() -> None:
     swarm.dispatcher.want("b", "chat", 4)
     assert len(swarm.hands["b"]) == 2
     swarm.dispatcher.reconcile("a", 1, [(False, 0)], {"chat": 0})
-    swarm.dispatcher.over("b", (False, 1))
-    assert (len(swarm.hands["b"]), swarm.dispatcher.in_flight) == (2, 2)
-    swarm.dispatcher.over("a", (False, 0))
-    swarm.dispatcher.end("a", (False, 0))
-    assert (len(swarm.hands["b"]), swarm.dispatcher.in_flight) == (3, 2)
+    swarm.dispatcher.request_ended("b", (False, 1))
+    assert (len(swarm.hands["b"]), swarm.dispatcher.ledger.in_flight) == (2, 2)
+    swarm.dispatcher.request_ended("a", (False, 0))
+    swarm.dispatcher.record_stored("a", (False, 0))
+    assert (len(swarm.hands["b"]), swarm.dispatcher.ledger.in_flight) == (3, 2)
     swarm.dispatcher.lose("a", [])
-    assert swarm.dispatcher.in_flight == 2
+    assert swarm.dispatcher.ledger.in_flight == 2
 
 
 def test_the_limit_of_a_closed_loop_is_what_was_asked_for() -> None:
@@ -590,10 +590,10 @@ def test_a_warm_up_hands_its_slots_over_one_by_one() -> None:
     for ended, place in enumerate((0, 1, 2, 4, 5, 6, 3)):
         assert not swarm.over
         assert len(sent) == ended + 2
-        assert swarm.dispatcher.in_flight == 2
-        assert swarm.dispatcher.measuring == (ended > 0)
+        assert swarm.dispatcher.ledger.in_flight == 2
+        assert swarm.dispatcher.assigner.measuring == (ended > 0)
         swarm.dispatcher.want("a", "chat", 1)
-        swarm.dispatcher.end("a", sent[place].key)
+        swarm.dispatcher.record_stored("a", sent[place].key)
     assert swarm.over
     assert [lease.key for lease in sent] == [(True, 0), (True, 1), *((False, n) for n in range(3)), *((True, n) for n in (2, 3, 4))]
 
@@ -604,14 +604,14 @@ def test_a_measured_request_that_comes_back_goes_before_what_keeps_up_the_load()
     swarm.dispatcher.want("a", "chat", 1)
     swarm.dispatcher.want("b", "chat", 1)
     swarm.dispatcher.want("b", "chat", 3)
-    swarm.dispatcher.end("a", (True, 0))
+    swarm.dispatcher.record_stored("a", (True, 0))
     assert [lease.key for lease in swarm.hands["b"]] == [(False, 0), (False, 1)]
-    swarm.dispatcher.end("b", (False, 0))
+    swarm.dispatcher.record_stored("b", (False, 0))
     assert swarm.hands["b"][-1].key == (True, 1)
     swarm.dispatcher.want("a", "chat", 1)
     swarm.dispatcher.give_back("b", [(False, 1)])
     again = [*swarm.hands["a"], *swarm.hands["b"]]
     assert [lease.key for lease in again].count((False, 1)) == 2
     assert not swarm.over
-    swarm.dispatcher.end("b" if swarm.hands["b"][-1].key == (False, 1) else "a", (False, 1))
+    swarm.dispatcher.record_stored("b" if swarm.hands["b"][-1].key == (False, 1) else "a", (False, 1))
     assert swarm.over

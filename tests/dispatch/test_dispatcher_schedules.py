@@ -14,7 +14,7 @@ def test_the_schedule_of_a_second_phase_begins_when_the_phase_does() -> None:
     swarm.dispatcher.want("a", "chat", 4)
     swarm.now_ns = 3 * S
     for index in (0, 1):
-        swarm.dispatcher.end("a", (False, index))
+        swarm.dispatcher.record_stored("a", (False, index))
     assert [(lease.index, lease.scheduled_ns) for lease in swarm.hands["a"][2:]] == [(2, 3 * S + 100 * MS)]
     swarm.at(3399)
     assert len(swarm.hands["a"]) == 3
@@ -28,7 +28,7 @@ def test_a_limit_and_a_stage_change_with_the_time_since_the_phase_began() -> Non
     swarm = Workers(phases=[Phase(total=1), rising])
     swarm.dispatcher.want("a", "chat", 9)
     swarm.now_ns = 50 * S
-    swarm.dispatcher.end("a", (False, 0))
+    swarm.dispatcher.record_stored("a", (False, 0))
     assert [lease.stage for lease in swarm.hands["a"][1:]] == [0]
     swarm.at(50_999)
     assert len(swarm.hands["a"]) == 2
@@ -39,11 +39,11 @@ def test_a_limit_and_a_stage_change_with_the_time_since_the_phase_began() -> Non
 def test_what_came_while_the_last_place_was_taken_is_dropped_although_it_is_free_now() -> None:
     """One at a time, due at 0 and 10 ms; nobody looks at the dispatcher until the first has ended at 20 ms. The third
     is due then."""
-    for how in ("over", "end"):
+    for how in ("request_ended", "record_stored"):
         scheduled_ns = [0, 10 * MS, 21 * MS]
         phase = Phase(total=3, scheduled_ns=scheduled_ns, limit_at=lambda _: 1, drops=True, workload_of=lambda _: "chat")
         swarm = Workers(phases=[phase])
-        swarm.dispatcher.join("a")
+        swarm.dispatcher.ledger.join("a")
         swarm.at(0)
         swarm.now_ns = 20 * MS
         getattr(swarm.dispatcher, how)("a", (False, 0))
@@ -56,11 +56,11 @@ def test_nothing_is_dropped_while_there_is_room_however_late_it_is() -> None:
     scheduled_ns = [0, 10 * MS, 900 * MS, 1000 * MS]
     phase = Phase(total=4, scheduled_ns=scheduled_ns, limit_at=lambda _: 4, drops=True, workload_of=lambda _: "chat")
     swarm = Workers(phases=[phase])
-    swarm.dispatcher.join("a")
+    swarm.dispatcher.ledger.join("a")
     swarm.at(0)
     assert [lease.index for lease in swarm.hands["a"]] == [0, 1]
     swarm.now_ns = 950 * MS
-    swarm.dispatcher.end("a", (False, 0))
+    swarm.dispatcher.record_stored("a", (False, 0))
     assert [lease.index for lease in swarm.hands["a"]] == [0, 1, 2, 3]
     assert not phase.dropped
 
@@ -69,18 +69,18 @@ def test_a_request_is_under_way_from_its_scheduled_instant_on() -> None:
     """Leased half a second ahead."""
     phase = Phase(total=2, scheduled_ns=[1000 * MS, 9 * S], workload_of=lambda _: "chat", limit_at=lambda _: 6)
     swarm = Workers(phases=[phase])
-    swarm.dispatcher.join("a")
+    swarm.dispatcher.ledger.join("a")
     swarm.at(500)
-    assert (swarm.dispatcher.in_flight, swarm.dispatcher.under_way) == (1, 0)
+    assert (swarm.dispatcher.ledger.in_flight, swarm.dispatcher.ledger.under_way) == (1, 0)
     swarm.at(1050)
-    assert (swarm.dispatcher.in_flight, swarm.dispatcher.under_way) == (1, 1)
+    assert (swarm.dispatcher.ledger.in_flight, swarm.dispatcher.ledger.under_way) == (1, 1)
 
 
 def test_requests_passed_to_others_are_counted_apart_from_those_possibly_sent() -> None:
     swarm = Workers(5)
     swarm.dispatcher.want("a", "chat", 5)
     swarm.dispatcher.lose("a", [(False, 1), (False, 3)])
-    (gone,) = swarm.dispatcher.lost
+    (gone,) = swarm.dispatcher.ledger.lost
     assert (gone.possibly_sent, gone.handed_on) == ([1, 3], 3)
 
 
@@ -93,4 +93,4 @@ def test_nothing_is_handed_out_after_the_end() -> None:
     swarm.dispatcher.want("b", "chat", 1)
     assert len(swarm.hands["a"]) == 2
     assert "b" not in swarm.hands
-    assert swarm.dispatcher.waiting == 0
+    assert swarm.dispatcher.ledger.waiting == 0

@@ -356,7 +356,7 @@ def test_a_rate_from_the_web_page(simulate: Callable[..., Simulated], tmp_path: 
     )
     page = f"http://127.0.0.1:{port}"
     try:
-        wait_until(lambda: requests.get(page, timeout=1).ok)
+        wait_until(lambda: requests.get(page, timeout=10).ok)
         form = {
             "user_count": "1",
             "spawn_rate": "1",

@@ -237,10 +237,10 @@ def test_the_limit_of_a_plain_closed_loop_is_locusts_number_of_users() -> None:
 
 def test_a_schedule_waits_until_all_workers_have_joined() -> None:
     run = VirtualRun(LoadModel(rate_rps=2, process="constant"), requests=4)
-    run.dispatcher.expect("late")
+    run.dispatcher.ledger.expect("late")
     run.begin(0).after(3)
     assert run.sent == []
-    run.dispatcher.join("late")
+    run.dispatcher.ledger.join("late")
     run.after(1)
     assert len(run.sent) == 1
 
@@ -257,7 +257,7 @@ def test_arrivals_that_nobody_takes_are_given_up_only_after_the_last_one() -> No
 
 def test_only_the_stage_in_which_a_worker_was_lost_is_marked() -> None:
     run = VirtualRun(staged("1:4,1:2"), users=1).begin().after(0.5)
-    run.dispatcher.join("other")
+    run.dispatcher.ledger.join("other")
     run.dispatcher.want("other", "sharegpt", 1)
     run.after(1)  # it has the second request
     run.dispatcher.lose("other", [], run.time.now_ns)

@@ -46,7 +46,7 @@ def test_a_pause_ends_when_the_run_is_cut() -> None:
         link=nothing, settings=nothing, targets=(), beginning=None, measuring=nothing, more_users=nothing, heard=nothing
     )
     assert client.pause(0.001)
-    client.cut()
+    client.cancel_unsent()
     assert not client.pause(100)
 
 

@@ -119,7 +119,7 @@ def test_the_web_ui_starts_shows_and_stops_runs(simulate: Callable[..., Simulate
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path)
     ui = f"http://127.0.0.1:{port}"
     try:
-        wait_until(lambda: requests.get(ui, timeout=1).ok)
+        wait_until(lambda: requests.get(ui, timeout=10).ok)
         form = {"user_count": "3", "spawn_rate": "3", "host": url, "num_prompts": "9", "max_tokens": "5"}
         assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
         wait_until((tmp_path / "ui" / "summary.json").exists)
@@ -179,7 +179,7 @@ def test_edit_in_the_web_ui_changes_the_limit(simulate: Callable[..., Simulated]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path)
     ui = f"http://127.0.0.1:{port}"
     try:
-        wait_until(lambda: requests.get(ui, timeout=1).ok)
+        wait_until(lambda: requests.get(ui, timeout=10).ok)
         form = {"user_count": "2", "spawn_rate": "2", "host": server.url, "max_tokens": "2"}
         assert requests.post(f"{ui}/swarm", data=form, timeout=5).json()["success"]
         wait_until(server.has_answered(10))

@@ -55,13 +55,24 @@ class Swarm:
         self.sent.append((kind, data))
 
     def hear(self, kind: str, **data: Any) -> None:
-        self.run.hear(kind, "w", data)
+        self.run.on_message(kind, "w", data)
+        self.settle()
+
+    def settle(self) -> None:
+        """Until all that has arrived is written and acknowledged."""
         gevent.sleep(0.02)
+        with gevent.Timeout(10):
+            while self.run._ingest._queue:
+                gevent.sleep(0.01)
 
     def pong(self, round_trip_ms: float, **holds: Any) -> None:
-        """An answer to a ping that was under way this long, all of it on the way there."""
-        now_ns = time.monotonic_ns()
-        self.hear(messages.PONG, asked_ns=now_ns - round(round_trip_ms * MS), worker_ns=now_ns + AHEAD_NS, **holds)
+        """An answer to a ping that was under way this long, all of it on the way there. A short one makes the clock known: on a busy
+        machine it takes longer, and is repeated."""
+        while True:
+            now_ns = time.monotonic_ns()
+            self.hear(messages.PONG, asked_ns=now_ns - round(round_trip_ms * MS), worker_ns=now_ns + AHEAD_NS, **holds)
+            if round_trip_ms >= 1 or self.run._workers["w"].clock.is_known:
+                break
 
     def deliver(self, number: int) -> None:
         """The record of request 0 in a batch: it starts now, by the worker's clock."""
@@ -172,10 +183,8 @@ def test_one_bad_delivery_fails_alone() -> None:
     good = to_batch([record(0, start_ms=(time.monotonic_ns() + AHEAD_NS) / MS, status="cancelled")])
     huge = to_batch([record(1, prompt_tokens=2**62 + 1, status="cancelled")])
     for number, data in enumerate((b"x" * 100, huge.serialize().to_pybytes(), good.serialize().to_pybytes()), 1):
-        swarm.run.hear(messages.RECORDS, "w", {"number": number, "batch": data, "run": swarm.run._name})
-    with gevent.Timeout(5, False):
-        while not swarm.written:
-            gevent.sleep(0.02)
+        swarm.run.on_message(messages.RECORDS, "w", {"number": number, "batch": data, "run": swarm.run._name})
+    swarm.settle()
     assert [batch.num_rows for batch in swarm.written] == [1]
     assert swarm.kinds().count(messages.ACK) == 1
 
@@ -246,17 +255,21 @@ def test_the_masters_memory_does_not_grow_with_the_run() -> None:
     for index in range(600):
         started_ms = (time.monotonic_ns() + AHEAD_NS) / MS
         batch = to_batch([record(index, start_ms=started_ms)]).serialize().to_pybytes()
-        run.hear(messages.STARTED, "w", {"keys": [(False, index)]})
-        run.hear(messages.RECORDS, "w", {"number": index + 1, "batch": batch})
-        run.hear(messages.WANT, "w", {"over": [(False, index, False)], "started": [], "workload": "sharegpt", "count": 1})
+        run.on_message(messages.STARTED, "w", {"keys": [(False, index)]})
+        run.on_message(messages.RECORDS, "w", {"number": index + 1, "batch": batch})
+        run.on_message(messages.WANT, "w", {"over": [(False, index, False)], "started": [], "workload": "sharegpt", "count": 1})
         if index % 50 == 49:
             with gevent.Timeout(10):
                 while len(run._workers["w"].received) < index + 1 or run.sending():
+                    if run._workers["w"].early:  # a machine that stood still for 3 s: the clock is asked for again
+                        swarm.pong(0.2)
                     gevent.sleep(0.005)
             swarm.sent.clear()
             swarm.written.clear()
         if index in (199, 599):
-            sizes.append(contained(run._workers, run._ingest._queue, run._ingest._waiting, run._controller.dispatcher._workers))
+            sizes.append(
+                contained(run._workers, run._ingest._queue, run._ingest._waiting, run._controller.dispatcher.ledger.workers)
+            )
     assert sizes[1] <= sizes[0] + 20
 
 

@@ -63,7 +63,7 @@ def page(server: JsonServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=environment() | {"LLAMA_LOAD_API_KEY": CANARY})
     found = Page(f"http://127.0.0.1:{port}", server.url, folder, folder / "log")
     try:
-        wait_until(lambda: requests.get(found.url, timeout=1).ok)
+        wait_until(lambda: requests.get(found.url, timeout=10).ok)
         yield found
     finally:
         process.terminate()

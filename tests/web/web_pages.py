@@ -69,7 +69,7 @@ def llm_page(folder: Path, *arguments: str, locustfile: Path = SHAREGPT, **env: 
         )
     page = LlmPage(f"http://127.0.0.1:{port}/llm", folder, process)
     try:
-        wait_until(lambda: requests.get(page.url, timeout=1).ok)
+        wait_until(lambda: requests.get(page.url, timeout=10).ok)
         yield page
     finally:
         process.terminate()

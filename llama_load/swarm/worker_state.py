@@ -1,0 +1,62 @@
+"""What the master of a swarm knows of a worker."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from llama_load.dispatch.leases import Key
+from llama_load.observed.worker_health import WorkerHealth
+from llama_load.swarm import messages
+from llama_load.swarm.clock_sync import WorkerClock
+from llama_load.swarm.numbers_seen import NumbersSeen
+from llama_load.units import NS_PER_S
+
+# How old the newest reading of a worker's clock may be for its records to be dated.
+CLOCK_KNOWN_FOR_NS = 3 * NS_PER_S
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """A worker in this run: its clock, the requests that it has begun, the batches that have come from it, whether it is there."""
+
+    clock: WorkerClock = field(default_factory=WorkerClock)
+    started: set[Key] = field(default_factory=set)
+    received: NumbersSeen = field(default_factory=NumbersSeen)
+    early: list[tuple[int, bytes]] = field(default_factory=list)  # batches that wait for the next pong
+    last_word: messages.Flushed | None = None
+    lost: bool = False
+    left: bool = False  # it has delivered everything, or cannot take part
+    pinged_s: float = 0.0
+    owes_pong: bool = False
+    heard_ns: int = field(default_factory=time.monotonic_ns)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether to ping it right after its last pong: nothing can be leased to it before its clock is known.
+
+        Only one ping is outstanding: a stalled worker would answer several at once, and these would agree on a wrong clock.
+        """
+        return not (self.clock.is_known or self.owes_pong or self.lost or self.left)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all its records have arrived."""
+        return self.left or (self.last_word is not None and len(self.received) >= self.last_word.batches)
+
+    @property
+    def can_date_records(self) -> bool:
+        """Whether its clock is known on both sides of the time when its newest records were made. A worker whose last pong is older
+        may have been cut off: its records wait for the next one."""
+        return self.clock.is_known and time.monotonic_ns() - self.clock.newest_ns < CLOCK_KNOWN_FOR_NS
+
+    def health(self, name: str) -> WorkerHealth:
+        """What it felt during the run, on the master's clock."""
+        health = self.last_word.health if self.last_word is not None else WorkerHealth(name)
+        if self.clock.worst_used_ns is not None:
+            now_ns = self.clock.now(time.monotonic_ns()).offset_ns
+            health.clock_offset_ms, health.clock_uncertainty_ms = now_ns / 1e6, self.clock.worst_used_ns / 1e6
+            if (pause_ns := health.longest_pause_mono_ns) is not None:
+                health.longest_pause_mono_ns = pause_ns + self.clock.at(pause_ns).offset_ns
+            health.late_wakeups = [(since_ns + now_ns, ms) for since_ns, ms in health.late_wakeups]
+        return health
