@@ -27,11 +27,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.headers.append(dict(self.headers))
         asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        try:
+            given = json.loads(asked or b"null")
+        except ValueError:  # a form
+            given = asked
         if asked:
-            self.server.bodies.append((self.path, json.loads(asked)))
+            self.server.bodies.append((self.path, given))
         found = self.server.answers.get(self.path, (404, {}, {}))
         if callable(found):
-            found = found(json.loads(asked or b"null"))
+            found = found(given)
         status, value, headers = found if isinstance(found, tuple) else (200, found, {})
         text = value if isinstance(value, str) else json.dumps(value) if not isinstance(value, bytes) else ""
         body = value if isinstance(value, bytes) else text.encode()

@@ -9,7 +9,10 @@ from pathlib import Path
 from tests.conftest import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "architecture.md"
-METRIC, WORKLOAD, FLAG = RECIPES = ("A new metric", "A new workload", "A new flag")
+METRIC, WORKLOAD, FLAG, NEW_SERVER, NEW_API = RECIPES = (
+    *("A new metric", "A new workload", "A new flag"),
+    *("A new server", "A new API"),
+)
 
 
 def copy_of_package(folder: Path) -> Path:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import REPOSITORY, Finished, Simulated
 from tests.json_server import json_server, streamed
-from tests.recipes import FLAG, METRIC, WORKLOAD, copy_of_package, follow, recipe
+from tests.recipes import FLAG, METRIC, NEW_API, NEW_SERVER, WORKLOAD, copy_of_package, follow, recipe
 
 Run = Callable[..., Finished]
 
@@ -93,10 +93,60 @@ def test_a_new_flag_takes_at_most_three_files(run_locust: Run, package: Path) ->
         assert "--top-k must be a whole number of at least 1, got 'none'" in wrong.err
 
 
+def test_a_new_server_takes_one_file_and_one_row(run_locust: Run, package: Path) -> None:
+    """It is detected, offered by --backend, its note shown, its tokens and counters read."""
+    touched = follow(recipe(NEW_SERVER), package)
+    assert touched == ["llama_load/targets/servers/parrot_kind.py", "llama_load/targets/servers/__init__.py"]
+    answers = {
+        "/v1/models": {"data": [{"id": "m", "owned_by": "parrot"}]},
+        "/v1/chat/completions": streamed(EVENT),
+        "/count": lambda body: {"count": len(body["text"]) // 4},
+        "/metrics": "# TYPE parrot_heard_total counter\nparrot_heard_total 7\n",
+    }
+    with json_server(answers) as server:
+        done = run_locust(server.url, "-u", "1", "--num-prompts", "2", "--warmup", "0", PYTHONPATH=str(package))
+        assert done.summary["completed"] == 2, done.err
+        assert done.manifest["backend"] == "parrot" and done.manifest["tokenizer"] == "server"
+        assert "as many as it has heads" in str(done.manifest["preflight"])
+        assert done.manifest["counters"]["prompt_tokens"] == 0
+        wrong = run_locust(server.url, "--backend", "cockatoo", PYTHONPATH=str(package))
+        assert "'tgi', 'parrot', 'openai'" in wrong.err
+
+
+TRANSCRIBE = """
+from locust import task
+from llama_load import LlamaUser
+
+class Speech(LlamaUser):
+    @task
+    def transcribe(self):
+        assert self.chat("{path}").text == "good day"
+"""
+
+
+def test_a_new_api_takes_one_file_and_one_row(run_locust: Run, package: Path, tmp_path: Path) -> None:
+    """A binary body: the file arrives as it is, in a form, and the answer's text is read."""
+    touched = follow(recipe(NEW_API), package)
+    assert touched == ["llama_load/targets/apis/transcriptions_api.py", "llama_load/targets/apis/__init__.py"]
+    sound, locustfile = tmp_path / "speech.wav", tmp_path / "speech.py"
+    sound.write_bytes(bytes(range(256)))
+    locustfile.write_text(TRANSCRIBE.format(path=sound))
+    models = {"data": [{"id": "m", "owned_by": "somebody"}]}
+    with json_server({"/v1/models": models, "/v1/audio/transcriptions": {"text": "good day"}}) as server:
+        arguments = ["-u", "1", "--num-prompts", "2", "--warmup", "0", "--endpoint", "transcriptions"]
+        done = run_locust(server.url, *arguments, locustfile=locustfile, PYTHONPATH=str(package))
+        assert done.summary["completed"] == 2, done.err
+        sent = [body for path, body in server.bodies if path == "/v1/audio/transcriptions"]
+    assert len(sent) == 2 and all(bytes(range(256)) in body and b'filename="speech.wav"' in body for body in sent)
+    assert set(done.records.measured().strings("endpoint")) == {"transcriptions"}
+
+
+EVENT = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
+
+
 @contextmanager
 def openai_server() -> Iterator[Any]:
     """One model, and answers of one token."""
-    event = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
     models = {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "somebody"}]}
-    with json_server({"/v1/models": models, "/v1/chat/completions": streamed(event)}) as server:
+    with json_server({"/v1/models": models, "/v1/chat/completions": streamed(EVENT)}) as server:
         yield server
