@@ -64,6 +64,8 @@ def evidence_of_run(run: Run, measured: Records, figures: Summary, *, prompts: P
         draft_models=[server.url for server in manifest.servers if _has_draft_model(server.command)],
         failure_context=_failure_context(run),
         prompts=prompts,
+        recorded_history=manifest.options.get("history") == "recorded",
+        shortened_conversations=_shortened(manifest),
         others=in_all(worker.others for worker in manifest.workers),
         cache=cache_evidence(manifest),
     )
@@ -181,3 +183,10 @@ def _limits_s(options: Mapping[str, Any]) -> dict[str, float]:
 def _length_means_full(manifest: Manifest) -> bool:
     """Whether all servers generate to the end of their context where max_tokens is not set."""
     return bool(manifest.targets) and all(kind_named(str(target.get("backend"))).fills_context for target in manifest.targets)
+
+
+def _shortened(manifest: Manifest) -> int:
+    """Whole conversations whose last turns were left out. (Of chats, --turns asks for as many turns as fit.)"""
+    dataset, shortened = manifest.prompts.get("dataset"), manifest.prompts.get("shortened")
+    whole = isinstance(dataset, dict) and ("layout" in dataset or "rounds" in dataset)
+    return shortened if whole and isinstance(shortened, int) else 0

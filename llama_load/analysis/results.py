@@ -16,6 +16,7 @@ from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.answer_forms import FormFigures, answer_forms
 from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.client_server import SidePair, side_by_side
+from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.rates import peak_in_flight
@@ -46,6 +47,7 @@ class Results:
     by_host: dict[str, Summary]
     by_model: dict[str, Summary]
     by_turn: dict[int, Summary]
+    conversations: ConversationFigures | None  # None without conversations of several turns
     stages: list[StageFigures]
     repeated_prompts: int  # requests with a prompt of an earlier stage
     verdict: Verdict
@@ -138,6 +140,7 @@ def analyze(run: Run) -> Results:
         by_host=groups["host"],
         by_model=groups["model"],
         by_turn=groups["turn"],
+        conversations=conversation_figures(measured),
         stages=stages,
         repeated_prompts=repeated_prompts(measured, len(stages)),
         verdict=verdict,

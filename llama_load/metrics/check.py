@@ -122,6 +122,23 @@ LIMITS = {
         "a prompt that was cut costs less prefill, so its TTFT is not comparable",
         "give the server a larger context (-c, --max-model-len), or see which program cuts prompts",
     ),
+    "missed_turn_ratio": Limit(
+        NOT_COMPARABLE,
+        0.01,
+        ASKED,
+        "a turn without its tool calls goes on with a history that the model did not write",
+        "add --history recorded, which every model gets alike; or see whether the server parses tool calls",
+    ),
+    "late_turn_ratio": Limit(
+        NOT_COMPARABLE, 0.01, ASKED, "longer waits are a lower load", "give more workers, or leave out wait_time in the locustfile"
+    ),
+    "shortened_conversations": Limit(
+        NOT_COMPARABLE,
+        0,
+        ASKED,
+        "the last turns have the longest prompts",
+        "give the slots a larger context; of synthetic agents ask for fewer --rounds",
+    ),
     "equal_answer_ratio": Limit(
         NOT_COMPARABLE,
         0.05,

@@ -44,6 +44,10 @@ class Evidence:
     percentiles: Sequence[float] = (99.0,)
     shown: Sequence[str] = SECTION_KEYS  # latencies whose percentiles are printed
 
+    # conversations
+    recorded_history: bool = False  # --history recorded
+    shortened_conversations: int = 0  # whose last turns do not fit a slot
+
     # the client
     health: Sequence[WorkerHealth] = ()
     lost: Sequence[LostWorker] = ()

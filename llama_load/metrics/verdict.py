@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from llama_load.metrics.check import VALID, WORDS, Check
-from llama_load.metrics.checks import alive, answers, client, completeness, lengths, load_kept, same, server_side
+from llama_load.metrics.checks import alive, answers, client, completeness, conversations, lengths, load_kept, same, server_side
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.stage_figures import StageFigures
 
@@ -67,6 +67,9 @@ def judge(evidence: Evidence, stages: Sequence[StageFigures] = ()) -> Verdict:
         *completeness.damaged_records(evidence),
         *load_kept.dropped(evidence),
         *load_kept.users(evidence),
+        *conversations.missed_turns(evidence),
+        *conversations.late_turns(evidence),
+        *conversations.conversations_cut(evidence),
         *load_kept.imbalance(evidence),
         *server_side.replicas(evidence),
         *server_side.models(evidence),

@@ -235,6 +235,15 @@ def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:
         raise UsageError(f"{blind[0].address.url} cannot see images; start llama-server with the model's --mmproj file")
 
 
+def tool_rows(plan: Plan, targets: Sequence[Target]) -> list[PreflightRow]:
+    """Whether the servers' chat templates take the tools of the prompts."""
+    if not any(prompt.fields.get("tools") for prompt in plan.measured):
+        return []
+    urls = [target.address.url for target in targets if target.takes_tools is False]
+    text = f"the chat template of {', '.join(urls)} takes no tools: the server drops them; use another model or template"
+    return [PreflightRow("tools", text, "warning")] if urls else []
+
+
 def pool_rows(plan: Plan, budget: Budget, targets: Sequence[Target], users: int | None, kv_pool: int | None) -> list[PreflightRow]:
     """Whether the longest prompts that may be in flight together fit the KV pool that the slots of a llama-server share.
 

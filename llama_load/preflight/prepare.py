@@ -27,6 +27,7 @@ from llama_load.preflight.checks import (
     priority_rows,
     refuse_unseen,
     target_rows,
+    tool_rows,
 )
 from llama_load.preflight.load_fits import PlannedLoad, planned_load
 from llama_load.preflight.load_rows import load_rows
@@ -175,6 +176,7 @@ def _rows(
     rows += client_rows(last_calibration(), load.busy, load.workers)
     for plan in plans.values():
         refuse_unseen(plan, targets)
+        rows += tool_rows(plan, targets)
         rows += plan_rows(plan, budget, open_ended=load.num_prompts is None)
         rows += pool_rows(plan, budget, targets, load.busy, kv_pool)
     if isinstance(counter, ServerCounter) and counter.why is not None and any(plan.measured for plan in plans.values()):

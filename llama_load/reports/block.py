@@ -8,6 +8,7 @@ from llama_load.analysis.keys import percentile_word
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check import LIMITS
+from llama_load.metrics.conversation_figures import ConversationFigures
 from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED, SECTION_KEYS, SERVER, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
@@ -106,6 +107,9 @@ def own_sections(results: Results) -> list[str]:
     if len(results.by_model) > 1:
         lines.append(headline("Models", "-"))
         lines += _rows(results.by_model)
+    if (talks := results.conversations) is not None:
+        lines.append(headline("Conversations", "-"))
+        lines += _conversations(talks)
     if len(results.by_turn) > 1:
         lines.append(headline("Turns", "-"))
         lines += _turns(results.by_turn)
@@ -223,6 +227,21 @@ def _rows(parts: Mapping[str, Summary]) -> Iterable[str]:
     ]
     yield from text_lines(Table("", heads, rows), gap=" ")
     yield "(output tokens/s over the run's time; TTFT and TPOT are medians)"
+
+
+def _conversations(talks: ConversationFigures) -> Iterable[str]:
+    yield whole("Conversations:", talks.count)
+    yield whole("Conversations sent to their end:", talks.ended)
+    yield whole("Peak conversations alive:", talks.peak)
+    yield number("Requests per conversation:", talks.turns)
+    yield number("Prompt tokens per conversation:", talks.prompt_tokens)
+    yield number("Output tokens per conversation:", talks.output_tokens)
+    if talks.cached_ratio is not None:
+        yield number("Prompt tokens from the cache (%):", 100 * talks.cached_ratio)
+    for name, value in talks.duration_s.items():
+        yield number(f"{name.upper()} duration (s):", value)
+    for name, value in talks.without_waits_s.items():
+        yield number(f"{name.upper()} duration without waits (s):", value)
 
 
 def _turns(parts: Mapping[int, Summary]) -> Iterable[str]:

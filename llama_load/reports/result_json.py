@@ -52,6 +52,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "by_stage": {stage.name: _stage(manifest, stage) for stage in results.stages},
             "same_prompts": manifest.same_prompts,
             "repeated_prompts": results.repeated_prompts,
+            "conversations": None if results.conversations is None else asdict(results.conversations),
             "by_turn": _parts(results, results.by_turn),
             "client_server": [asdict(pair) | {"difference": pair.difference} for pair in results.client_server],
             "time_parts": time_parts_json(results.time_parts),

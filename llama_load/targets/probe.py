@@ -162,6 +162,7 @@ class Probe:
             model=model,
             models=models if len(models) > 1 else (),
             headers=self.wanted.headers,
+            takes_tools=(abilities(props.get("chat_template_caps")) or {}).get("supports_tools"),
             slots=count(sum(count(each.get("total_slots")) or 0 for each in all_props)),
             ctx_per_slot=min(filter(None, map(_context, all_props)), default=context),
             template_tokens=template,

@@ -67,6 +67,7 @@ class Target:
     has_counters: bool = False
     ctx_per_slot: int | None = None
     template_tokens: int | None = None
+    takes_tools: bool | None = None  # the chat template renders tools, as llama-server reports it
     load_s: Mapping[str, float] = field(default_factory=dict)
     facts: ServerFacts = field(default_factory=ServerFacts)
 

@@ -70,6 +70,8 @@ def task_exceptions(evidence: Evidence) -> Iterator[Check]:
 def excess_in_flight(evidence: Evidence) -> Iterator[Check]:
     """Requests in flight at one instant beyond the configured concurrency."""
     most = evidence.figures.peak_in_flight if evidence.beside is None else peak_in_flight(evidence.beside)
+    if (agents := evidence.sent.has("agent")).any():  # which run beside each other, as configured
+        most = peak_in_flight(evidence.sent.where(~agents))
     users = evidence.users
     if users is not None and most > users:
         yield limited("excess_in_flight", most - users, f"{most} requests were in flight at once, configured were {users}")
