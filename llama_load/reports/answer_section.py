@@ -11,6 +11,7 @@ from llama_load.metrics.same_answers import DifferingAnswer, SameAnswers
 from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.reports.layout import TEXT_WIDTH, headline
 from llama_load.tables import Cell, Row, Table, columns, figure, text_lines
+from llama_load.tables.numbers import percent
 from llama_load.tables.text_width import wrapped
 from llama_load.targets.answer_form import FREE
 from llama_load.units import quantity
@@ -59,7 +60,7 @@ def _forms(forms: list[FormFigures]) -> Table:
 
 
 def _share(value: float | None) -> Cell:
-    return Cell("n/a" if value is None else f"{value:.1%}", value)
+    return Cell(percent(value), value)
 
 
 def _against(value: float | None, free: float | None) -> Cell:

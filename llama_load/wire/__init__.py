@@ -2,7 +2,7 @@
 
 This package does not know tokens. A caller passes a `Request` and a reader to `Transport.send` and gets an `Exchange` with
 timestamps, status and, if the request failed, the failure. Imports are lazy: what waits is gevent's, the rest needs no engine
-(docs/decisions/021-a-second-engine.md).
+(docs/decisions/022-a-second-engine.md).
 """
 
 from __future__ import annotations

@@ -45,6 +45,8 @@ def test_a_terminal_shows_figures_below_each_other_with_an_asterisk_behind_the_b
         "a     5 runs  1234568 ± 2.10*   6.40",
         "基准  1 run            20.00     n/a",
     ]
+    (line,) = text_lines(Table("", columns("", ""), [["one\ntwo", EVIL]]))
+    assert line.startswith("one; two  a|b <img") and "\x1b" not in line and "\u202e" not in line
     assert titled_lines(SPEEDS)[:2] == ["Speeds", ""] and titled_lines(SPEEDS)[-1] == "a note"
 
 
