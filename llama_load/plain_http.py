@@ -214,7 +214,7 @@ def _read(sock: socket.socket, most_bytes: int) -> Answer:
         try:
             piece = sock.recv(READ_BYTES)
         except (ConnectionResetError, ssl.SSLEOFError):
-            raise NoAnswerError("closed the connection in the middle of its answer") from None
+            raise NoAnswerError(f"closed the connection {'in the middle of its answer' if size else 'without an answer'}") from None
         if not piece:
             break
         size += len(piece)

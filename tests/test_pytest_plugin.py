@@ -48,6 +48,8 @@ def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run_to_the_end(command, cwd=folder, env=environment() | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
 
 
+# A run on a busy machine is CLIENT-BOUND, and has no figures.
+@pytest.mark.timing
 def test_a_test_with_the_fixture_shows_the_verdict_and_keeps_the_run(llama_server: Running, tmp_path: Path) -> None:
     (tmp_path / "test_load.py").write_text(TESTS.format(url=llama_server.url), encoding="utf-8")
     done = run_pytest(tmp_path, "-rA")

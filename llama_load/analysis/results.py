@@ -18,7 +18,7 @@ from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.client_server import SidePair, side_by_side
 from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures
 from llama_load.metrics.failures import FailureClass, failure_classes
-from llama_load.metrics.hang_ups import HangUpFigures, hang_up_figures
+from llama_load.metrics.hang_up_figures import HangUpFigures, hang_up_figures
 from llama_load.metrics.prompt_cache import PromptTable
 from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.replicas import imbalance

@@ -97,7 +97,7 @@ LIMITS = {
         NOT_COMPARABLE,
         0,
         SAME,
-        "a slot that works for nobody is missing for all later requests",
+        "a slot that works for a client that has gone is missing for all later requests",
         "read the server's log; restart it before the next run, and report this to its developers",
     ),
     "missed_levels": Limit(

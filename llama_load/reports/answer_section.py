@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from llama_load.analysis.results import Results
 from llama_load.metrics.answer_forms import FormFigures
-from llama_load.metrics.hang_ups import NEAR_MS, HangUpFigures
+from llama_load.metrics.hang_up_figures import NEAR_MS, HangUpFigures
 from llama_load.metrics.same_answers import DifferingAnswer, SameAnswers
 from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.reports.layout import TEXT_WIDTH, headline

@@ -230,9 +230,12 @@ class LlamaUser(HttpUser):
             sent.send(self._build_request(turn))
         opened = self._local.open_record = sent.open_record
         self._pause_after(opened.record)
-        answer, first = Answer("", opened), sent.reader.choices[0]
+        # One object: a record is published when its answer is dropped.
         if opened.record.status in (OK, WRONG_ANSWER):
+            first = sent.reader.choices[0]
             answer = Answer(first.text, opened, first.reasoning, first.calls)
+        else:
+            answer = Answer("", opened)
         generated = answer.ok and conversation.session.settings.dialogue.generated
         conversation.goes_on(Message("assistant", answer.text, calls=answer.calls) if generated else None)
         return answer

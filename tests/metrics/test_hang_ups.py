@@ -8,7 +8,7 @@ import pytest
 
 from llama_load.metrics.checks.hang_ups_felt import censored, slots_freed
 from llama_load.metrics.evidence import Evidence
-from llama_load.metrics.hang_ups import hang_up_figures
+from llama_load.metrics.hang_up_figures import hang_up_figures
 from llama_load.metrics.summary import summarize
 from llama_load.observed.hang_up_check import HangUpCheck
 from llama_load.observed.record import RequestRecord

@@ -195,7 +195,8 @@ def test_vllms_counters_tell_what_its_answers_do_not() -> None:
     page = (FOLDER / "vllm_metrics.txt").read_text()
     first = parse_counters(page)
     hits = page.replace(
-        'prefix_cache_hits_total{engine="0",model_name="tiny"} 0.0', 'prefix_cache_hits_total{engine="0",model_name="tiny"} 4480.0'
+        'vllm:prefix_cache_hits_total{engine="0",model_name="tiny"} 0.0',
+        'vllm:prefix_cache_hits_total{engine="0",model_name="tiny"} 4480.0',
     )
     hits = hits.replace(
         'prefix_cache_queries_total{engine="0",model_name="tiny"} 234.0',

@@ -71,7 +71,7 @@ def test_the_probe_reads_what_the_server_reports(llama_server: Running) -> None:
     probe = Probe(Wanted(llama_server.url))
     target = probe.ask()
     assert (target.backend, target.model, target.slots, target.ctx_per_slot) == ("llama-server", "tiny", 4, 4096)
-    assert target.holds_headers
+    assert target.kind.holds_headers
     counter = probe.counter()
     assert counter is not None
     (count,) = counter.count(["你好 hello"])

@@ -75,7 +75,12 @@ def fetch(spec: str) -> tuple[int, list[str]]:
 
 
 def _contents(file: Path) -> str:
-    return f"{len(Conversations(file))} conversations" if file.suffix == ".json" else "a document"
+    if file.suffix in (".jsonl", ".csv"):
+        return f"{sum(1 for _ in file.open('rb'))} lines"
+    try:
+        return f"{len(Conversations(file))} conversations" if file.suffix == ".json" else "a document"
+    except UsageError:  # spans are one object, and have a reader of their own
+        return "spans"
 
 
 def _short(file: Path) -> str:
