@@ -137,6 +137,8 @@ def test_the_script_chooses_the_same_conversations(tmp_path: Path) -> None:
         ("5 6 7 8", "1 2 3 4"),
     ]
     env = {"SERVER_BENCH_DATASET": str(conversations(tmp_path, *pairs)), "SERVER_BENCH_MAX_PROMPT_TOKENS": "20"}
+    wide = k6_settings(env | {"SERVER_BENCH_MAX_CONTEXT": "2000"}, "1m", None, 8)
+    assert list(chosen_prompts(wide)) == ["a, b.", "1 2 3 4", "5 6 7 8"], "the long prompt is over the limit of prompts alone"
     settings = k6_settings(env | {"SERVER_BENCH_MAX_CONTEXT": "24"}, "1m", None, 8)
     assert list(chosen_prompts(settings)) == ["a, b.", "5 6 7 8"]
     assert list(chosen_prompts(replace(settings, prompts=1))) == ["a, b."]

@@ -126,6 +126,21 @@ def test_aiperfs_model_of_a_request_accepts_every_line(run: Path, tmp_path: Path
     assert [line["metadata"]["benchmark_phase"] for line in (first, warmup)] == ["profiling", "warmup"]
 
 
+def test_tpot_is_not_itl_in_any_format(tmp_path: Path) -> None:
+    """Half of the answers have 11 gaps of 10 ms, half one of 40. TPOT: mean 25, p90 40 ms; ITL: mean 150 / 12, p90 10 ms."""
+    answers = [(10.0,) * 11, (40.0,)] * 50
+    records = [record(number, start_ms=1000 * number, gaps_ms=gaps) for number, gaps in enumerate(answers)]
+    folder = write(tmp_path / "runs" / "run", records, num_prompts=100)
+    aiperf, llm_d = (msgspec.json.decode(exported(folder, form, tmp_path)) for form in ("aiperf", "llm-d"))
+    assert (aiperf["inter_token_latency"]["avg"], aiperf["inter_chunk_latency"]["avg"]) == (approx(25), approx(12.5))
+    latency = llm_d["results"]["request_performance"]["aggregate"]["latency"]
+    assert (latency["time_per_output_token"]["mean"], latency["inter_token_latency"]["mean"]) == (approx(25), approx(12.5))
+    (point,) = msgspec.json.decode(exported(tmp_path / "runs", MLPERF, tmp_path))["points"]
+    assert (point["tpot_p90_ms"], point["tps_per_user"]) == (40, 25)
+    first = msgspec.json.decode(exported(folder, "aiperf-requests", tmp_path).splitlines()[0])["metrics"]
+    assert (first["inter_token_latency"]["value"], len(first["inter_chunk_latency"]["value"])) == (10, 11)
+
+
 def test_aiperfs_model_of_a_metric_accepts_every_figure(run: Path, tmp_path: Path) -> None:
     found = msgspec.json.decode(exported(run, "aiperf", tmp_path))
     metrics = {name: value for name, value in found.items() if isinstance(value, dict) and name != "llama_load"}

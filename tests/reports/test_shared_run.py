@@ -12,6 +12,7 @@ import pytest
 
 from llama_load.analysis.results import analyze
 from llama_load.cli.main import main
+from llama_load.metrics.telemetry_figures import GpuFigures
 from llama_load.observed.server_description import ServerDescription
 from llama_load.reports.shared_run import shared_markdown, shared_run
 from llama_load.run_folder import Manifest, RunWriter, load_run, read_manifest
@@ -125,6 +126,18 @@ def test_products_builds_and_quantizations_are_shown() -> None:
         _QUANTIZATION: ("Q4_K_M", "Q4_K - Medium", "IQ2_XXS", "all F32", "Q8_0", "BF16"),
     }
     assert [text for form, texts in good.items() for text in texts if _form(form, text) is None] == []
+
+
+def test_names_of_gpus_are_products_or_left_out() -> None:
+    """They come from drivers and from exporters of others."""
+    results = analyze(load_run(PRINTED / "demo"))
+    gpus = [
+        GpuFigures(source="host", gpu="0", name="NVIDIA H200", vram_total_mib=143771),
+        GpuFigures(source=CANARY, gpu=CANARY, name=CANARY, uuid=CANARY),
+    ]
+    shared = shared_run(replace(results, telemetry=replace(results.telemetry, gpus=gpus)))
+    assert shared["share"]["hardware"]["gpus"] == [{"name": "NVIDIA H200", "vram_gib": 140.4}, {"name": None, "vram_gib": None}]
+    assert CANARY not in str(shared)
 
 
 def test_equal_hardware_has_an_equal_id(tmp_path: Path) -> None:
