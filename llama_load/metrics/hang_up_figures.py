@@ -17,7 +17,7 @@ NEAR_MS = 500.0
 
 @dataclass(frozen=True, slots=True)
 class HangUpFigures:
-    """The aborted requests: how many, how many of them before their first token, tokens generated for nobody, the median of their
+    """The aborted requests: how many, how many of them before their first token, wasted tokens, the median of their
     TTFT and of their time until the user hung up, ms. Of the answered requests: median and longest gap between tokens, ms, of gaps
     that ended within `NEAR_MS` after a hang-up, and of all others. None: there is no value."""
 

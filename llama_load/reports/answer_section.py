@@ -85,7 +85,7 @@ def _hang_ups(figures: HangUpFigures, checks: Sequence[HangUpCheck]) -> Table:
     rows: list[Row] = [
         ["requests given up", str(figures.aborted)],
         ["before their first token", str(figures.before_first_token)],
-        ["tokens generated for nobody", str(figures.wasted_tokens)],
+        ["wasted tokens", str(figures.wasted_tokens)],
         ["median TTFT of these (ms)", figure(figures.median_ttft_ms)],
         ["median time until given up (ms)", figure(figures.median_waited_ms)],
         [f"others' median gap, {NEAR_MS / 1e3:g} s after (ms)", figure(figures.near_median_ms)],
@@ -97,7 +97,7 @@ def _hang_ups(figures: HangUpFigures, checks: Sequence[HangUpCheck]) -> Table:
         where = f", {check.host}" if len(checks) > 1 else ""
         rows += [
             [f"idle after the last request (ms){where}", figure(check.idle_after_ms)],
-            [f"most requests at work for nobody{where}", "n/a" if check.orphans is None else str(check.orphans)],
+            [f"most requests at work for clients that had gone{where}", "n/a" if check.orphans is None else str(check.orphans)],
             [f"longest time of that (ms){where}", figure(check.freed_within_ms if check.orphans else None)],
         ]
     note = "the server's requests are counted every 0.2 s; with more users than slots, all slots are busy anyway"

@@ -74,7 +74,7 @@ def _notes(results: Results) -> Iterable[str]:
     if figures.aborted:
         yield (
             f"{quantity(figures.aborted, 'request')} given up by their users (--abort-rate): latencies and throughput are those of "
-            f"the {figures.completed} answered ones; {figures.wasted_tokens} tokens were generated for nobody"
+            f"the {figures.completed} answered ones; {figures.wasted_tokens} tokens were wasted"
         )
     if figures.cancelled:
         yield f"{quantity(figures.cancelled, 'request')} cut at the end: their tokens count for throughput, not for latencies"
