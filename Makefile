@@ -13,13 +13,13 @@ COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib llama_load locustfil
 demo: $(VENV)/.demo
 	@$(BIN)/llama-load demo
 
-# A virtual machine stands still for seconds now and then, which tests that judge the clock do not all survive: what fails gets a
-# second look, and -rR names it.
+# A virtual machine stands still for seconds now and then, which four thousand tests with real processes do not all survive: what
+# fails gets a second look, and -rR names it.
 TWICE := --reruns 1 -rR
 
 # Most tests wait for a server, so more of them than cores run at a time. Those that judge the clock run alone.
 test: $(VENV)/.dev
-	$(BIN)/pytest -n 3 --dist worksteal -m "not heavy and not timing"
+	$(BIN)/pytest -n 3 --dist worksteal -m "not heavy and not timing" $(TWICE)
 	$(BIN)/pytest -m "timing and not heavy" $(TWICE)
 
 # vLLM, llama-cpp-python and llama.cpp's programs live in the user's cache, in folders named by a hash of what was asked for.

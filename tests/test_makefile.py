@@ -30,9 +30,8 @@ def test_what_is_installed_is_compiled(target: str) -> None:
 
 
 def test_every_test_runs_in_one_of_the_targets_and_those_of_the_clock_alone() -> None:
-    """Only those get a second try."""
     assert [line.partition("pytest ")[2] for line in commands("test") if "bin/pytest" in line] == [
-        '-n 3 --dist worksteal -m "not heavy and not timing"',
+        '-n 3 --dist worksteal -m "not heavy and not timing" --reruns 1 -rR',
         '-m "timing and not heavy" --reruns 1 -rR',
     ]
     heavy = [line for line in commands("test-heavy") if "bin/pytest" in line]
