@@ -185,7 +185,7 @@ def page(body: bytes, *fields: str) -> bytes:
         ([b"HTTP/1.1 500 Oops \x1b[2J\r\n\r\n"], "answers 500 Oops"),
         ([b"nonsense\r\n\r\n"], "no HTTP answer"),
         ([b""], "without an answer"),
-        (["reset"], "does not answer|middle"),
+        (["reset"], "does not answer|middle|without an answer"),
         ([page(b""), b"x" * (9 << 20)], "sends more than 8 MiB"),
     ],
     ids=["short", "cut line", "chunked", "html", "500", "nonsense", "empty", "reset", "endless"],
