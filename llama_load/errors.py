@@ -1,8 +1,8 @@
 """Errors shown to the user.
 
     LlamaLoadError          one sentence: what was expected, what was given, what to try
-    ├── UsageError          wrong flags, data or target: exit code 2
-    └── RunError            the run broke or is incomplete: exit code 3
+    ├── UsageError          wrong flags, data or target
+    └── RunError            the run broke or is incomplete
 
 A failed request is not an exception: it is a `RequestRecord` with a failure class.
 """
@@ -12,25 +12,27 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from llama_load import exit_codes
+
 MOST_LIKE = 3  # names that a message suggests
 
 
 class LlamaLoadError(Exception):
     """Base of every error shown to the user as one sentence."""
 
-    exit_code = 3
+    exit_code = exit_codes.INCOMPLETE
 
 
 class UsageError(LlamaLoadError):
     """The request is impossible; nothing was run."""
 
-    exit_code = 2
+    exit_code = exit_codes.WRONG_USE
 
 
 class RunError(LlamaLoadError):
     """The run could not be completed or recorded."""
 
-    exit_code = 3
+    exit_code = exit_codes.INCOMPLETE
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from llama_load import exit_codes
 from llama_load.analysis.cache_evidence import cache_evidence
 from llama_load.analysis.gather_evidence import cut_ns, evidence_of_run, evidence_of_stage
 from llama_load.analysis.keys import flat_result
@@ -81,12 +82,12 @@ class Results:
         """The first that applies: 1 the run was aborted by a threshold; 3 it is incomplete or could not be written; 1 a threshold
         failed; Locust's --exit-code-on-error where other requests failed or tasks raised exceptions; else 0."""
         if self.run.manifest.aborted_by is not None:
-            return 1
+            return exit_codes.THRESHOLD_FAILED
         if self.verdict.word == INCOMPLETE or self.run.unwritten is not None:
-            return 3
+            return exit_codes.INCOMPLETE
         if any(threshold.failed for threshold in self.thresholds):
-            return 1
-        return self.run.manifest.exit_code_on_error if self.others.failures or self.others.raised else 0
+            return exit_codes.THRESHOLD_FAILED
+        return self.run.manifest.exit_code_on_error if self.others.failures or self.others.raised else exit_codes.GOOD
 
 
 def analyze(run: Run) -> Results:

@@ -27,6 +27,7 @@ from llama_load.cli.sweep_command import add_sweep
 from llama_load.cli.telemetry_command import add_telemetry
 from llama_load.cli.tune_command import add_tune
 from llama_load.errors import LlamaLoadError, RunError, UsageError
+from llama_load.exit_codes import INTERRUPTED
 from llama_load.foreign_text import printable_lines
 from llama_load.languages import LANGUAGES
 from llama_load.reports.formats import FORMATS, export
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"llama-load:{place} {error.strerror or error}; make room or check the path, then try again", file=sys.stderr)
         return UsageError.exit_code if error.errno in NO_SUCH_PATH else RunError.exit_code
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 def command_parser() -> Parser:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import LARGEST_SEED, Parser, number, whole
 from llama_load.errors import UsageError
+from llama_load.exit_codes import INTERRUPTED
 from llama_load.foreign_text import printable
 from llama_load.metrics.carried_share import CARRIED_SHARE
 
@@ -138,7 +139,7 @@ def _run(arguments: argparse.Namespace, settings: SearchSettings) -> int:
         answer = search(settings, out, _say)
     except KeyboardInterrupt:
         _say(f"interrupted; continue with --out {out}")
-        return 130
+        return INTERRUPTED
     for line in write_search(answer, out, "Capacity"):
         print(line)
     print(f"\nSearch folder: {out} ({MARKDOWN}, {HTML})")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import Parser, whole
 from llama_load.errors import UsageError
+from llama_load.exit_codes import INTERRUPTED
 from llama_load.foreign_text import printable
 from llama_load.units import quantity
 from llama_load.version import __version__
@@ -108,7 +109,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
     folder.close()
     if was_interrupted:
         _say(f"interrupted; continue with --out {out}")
-        return 130
+        return INTERRUPTED
     ended = [folder.ended[cell.key] for cell in cells]
     if all(entry.status != DONE for entry in ended):
         _say(f"no cell gave a result; the first reason: {printable(ended[0].reason)}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from llama_load.cli.parser import Parser
 from llama_load.errors import UsageError
+from llama_load.exit_codes import INTERRUPTED
 from llama_load.foreign_text import printable
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _tune(arguments: argparse.Namespace) -> int:
         tuned = tune(plan, path.read_bytes(), arguments.goodput, out, _Progress())
     except KeyboardInterrupt:
         _say(f"interrupted; continue with --out {out}")
-        return 130
+        return INTERRUPTED
     for line in write_tuned(tuned, out, plan.title or "Tuning"):
         print(line)
     print(f"\nTuning folder: {out} ({MARKDOWN}, {HTML})")

@@ -12,6 +12,7 @@ from llama_load.comparison.order import against_order
 from llama_load.comparison.reasons import Reason
 from llama_load.comparison.side import Side, is_thin, ratio_between
 from llama_load.errors import UsageError, did_you_mean
+from llama_load.exit_codes import GOOD, INCOMPLETE, THRESHOLD_FAILED
 from llama_load.metrics.definitions import EVERY, RATES, of_group
 from llama_load.metrics.statistics import CONFIDENCE
 from llama_load.tables.numbers import change, change_between
@@ -119,4 +120,4 @@ def _change(ratio: Ratio | RatioWithZeros) -> str:
 def exit_code(results: Sequence[GateResult]) -> int:
     """1 if a gate failed; else 3 if one cannot be judged, because a gate without evidence must not pass; else 0."""
     outcomes = {result.outcome for result in results}
-    return 1 if FAILED in outcomes else 3 if NOT_JUDGED in outcomes else 0
+    return THRESHOLD_FAILED if FAILED in outcomes else INCOMPLETE if NOT_JUDGED in outcomes else GOOD

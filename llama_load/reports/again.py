@@ -8,6 +8,7 @@ from pathlib import Path
 
 from llama_load.analysis.results import analyze
 from llama_load.errors import UsageError
+from llama_load.exit_codes import INCOMPLETE
 from llama_load.foreign_text import printable
 from llama_load.reports.block import block
 from llama_load.reports.show import announce, show
@@ -43,7 +44,7 @@ def report_again(folder: Path, spools: Sequence[Path] = (), language: str | None
         lock.release()
     if fault is not None:
         print(f"llama-load: {fault}", file=sys.stderr)
-        return 3
+        return INCOMPLETE
     return reports.results.exit_code
 
 

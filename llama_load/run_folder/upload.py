@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from llama_load.errors import UsageError
+from llama_load.exit_codes import INCOMPLETE
 from llama_load.foreign_text import printable, redacted
 
 # The packages of the best-known places; fsspec names the others.
@@ -59,7 +60,7 @@ def main(arguments: list[str]) -> int:
         print(upload(Path(folder), url))
     except Exception as error:  # any place has exceptions of its own
         print(printable(redacted(str(error) or repr(error)), MOST_CHARS), file=sys.stderr)
-        return 3
+        return INCOMPLETE
     return 0
 
 

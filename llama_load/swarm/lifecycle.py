@@ -24,6 +24,7 @@ from gevent.event import Event
 from locust.runners import MasterRunner
 
 from llama_load.errors import LlamaLoadError, UsageError
+from llama_load.exit_codes import INCOMPLETE
 from llama_load.foreign_text import printable_lines
 from llama_load.load.segments import total_requests
 from llama_load.options.locust_flags import refuse_conflicts, users_of
@@ -42,7 +43,7 @@ from llama_load.swarm.local_run import LocalRun
 from llama_load.swarm.master import MasterRun
 from llama_load.swarm.presence import Presence
 from llama_load.swarm.rebalancing import Rebalancer
-from llama_load.swarm.signals import EXIT_CODE, NOTHING_SENT, SIGNALS
+from llama_load.swarm.signals import NOTHING_SENT, SIGNALS
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.units import quantity
 from llama_load.web.guard import WebGuard
@@ -222,7 +223,7 @@ class Lifecycle:
         except LlamaLoadError as error:
             self._refuse(error, error.exit_code)
         except Exception as error:
-            self._refuse(f"the run could not be prepared: {error!r}", 3)
+            self._refuse(f"the run could not be prepared: {error!r}", INCOMPLETE)
 
     def _refuse(self, what: object, exit_code: int) -> NoReturn:
         self.exit_code = exit_code
@@ -251,7 +252,7 @@ class Lifecycle:
         if active is None or not self._reported.is_set():
             return
         self._reported.clear()
-        self.exit_code = 3
+        self.exit_code = INCOMPLETE
         folder, fault = active.folder, None
         try:
             reports = active.finish()
@@ -293,7 +294,7 @@ class Lifecycle:
         try:
             write(file)
         except OSError as error:
-            self.exit_code = 3
+            self.exit_code = INCOMPLETE
             _say(f"cannot write the {kind} file {file}: {error.strerror}; everything else is in the run folder")
 
     def _copy_to(self, url: str, folder: Path) -> None:
@@ -301,7 +302,7 @@ class Lifecycle:
         command = [sys.executable, "-m", "llama_load.run_folder.upload", str(folder)]
         done = subprocess.run(command, input=url, capture_output=True, text=True, check=False)
         if done.returncode:
-            self.exit_code = 3
+            self.exit_code = INCOMPLETE
             _say(f"the run could not be uploaded: {done.stderr.strip()}; it is in {folder}")
         else:
             print(f"Uploaded to {printable_lines(done.stdout.strip())}", file=sys.stderr)
@@ -321,7 +322,7 @@ class Lifecycle:
         self.prepared = None
         _say(sentence)
         self.environment.runner.quit()
-        SIGNALS.throw(SystemExit(EXIT_CODE))
+        SIGNALS.throw(SystemExit(INCOMPLETE))
 
     def _wait_for_workers(self) -> None:
         """In the place of Locust's own time limit, whose exit code 1 would be that of a threshold."""
@@ -340,10 +341,10 @@ class Lifecycle:
             environment.runner.stop()
         elif self.prepared is not None:
             _say(NOTHING_SENT)
-            self.exit_code = EXIT_CODE
+            self.exit_code = INCOMPLETE
         self._reported.wait(REPORTED_WITHIN_S)
         if self._is_interrupted and self.exit_code is None:  # else the verdict decides: the last answer may have come before
-            self.exit_code = EXIT_CODE
+            self.exit_code = INCOMPLETE
         if self.exit_code is not None:
             environment.process_exit_code = self.exit_code
 

@@ -20,10 +20,10 @@ from typing import Any, NoReturn
 
 import gevent
 
+from llama_load.exit_codes import INCOMPLETE
 from llama_load.processes import end_with_parent
 from llama_load.terminal import complain
 
-EXIT_CODE = 3
 LEAVES_AT = 3
 NOTHING_SENT = "interrupted before anything was sent"
 _SHOW_CURSOR = b"\x1b[?25h"
@@ -95,7 +95,7 @@ class Signals:
 
             for child in psutil.Process().children():
                 child.terminate()
-        os._exit(EXIT_CODE)
+        os._exit(INCOMPLETE)
 
 
 class _GeventWithoutSigterm:
