@@ -16,7 +16,7 @@ from PIL import Image as Pillow
 
 from llama_load.errors import UsageError
 from llama_load.targets.apis import CHAT, EMBEDDINGS
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.wire.sse import EventStream
 from llama_load.workloads.data_files import DataFile
 from llama_load.workloads.huggingface import DataSet
@@ -101,7 +101,7 @@ def test_a_control_endpoint_that_drips_is_given_up(head: bytes, monkeypatch: pyt
     with ScriptedServer(steps) as server:
         begin = time.monotonic()
         with pytest.raises(UsageError, match="did not answer within"):
-            Probe(Wanted(server.url)).get("/health")
+            Probe(ProbeSettings(server.url)).get("/health")
         assert time.monotonic() - begin < 10
 
 
@@ -113,7 +113,7 @@ SESSION = "from llama_load.plain_http import request; from llama_load.wire.tls i
 @pytest.mark.parametrize(
     ("imports", "work", "error"),
     [
-        (PREFLIGHT, "probe.Probe(probe.Wanted('{url}'))", "does not answer the TLS handshake"),
+        (PREFLIGHT, "probe.Probe(probe.ProbeSettings('{url}'))", "does not answer the TLS handshake"),
         (SESSION, "request('GET', '{url}', within_s=1.0, tls=TlsOptions(insecure=True).context)", "no complete answer within 1 s"),
     ],
 )
@@ -163,7 +163,9 @@ def test_bombs_cost_little(tmp_path: Path, make: object, imports: str, work: str
 def test_a_flood_from_a_control_endpoint_costs_little() -> None:
     steps = [b"HTTP/1.1 200 OK\r\n\r\n", *([b"x" * 2**20] * 1000)]
     with ScriptedServer(steps) as server:
-        spent = spent_in_child("from llama_load.targets import probe", f"probe.Probe(probe.Wanted('{server.url}')).get('/health')")
+        spent = spent_in_child(
+            "from llama_load.targets import probe", f"probe.Probe(probe.ProbeSettings('{server.url}')).get('/health')"
+        )
     assert "cannot reach" in spent.error
     assert spent.rss_mib < 200
     assert spent.cpu_s < 10

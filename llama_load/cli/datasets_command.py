@@ -162,10 +162,10 @@ def _probed(host: str) -> tuple[int | None, int, TokenCounter]:
     """From the server: context of a slot (None: not reported), tokens of the chat template, token counter."""
     from llama_load.preflight.checks import slot_budget
     from llama_load.targets.apis import CHAT
-    from llama_load.targets.probe import Probe, Wanted
+    from llama_load.targets.probe import Probe, ProbeSettings
 
     key = os.environ.get("LLAMA_LOAD_API_KEY")
-    probe = Probe(Wanted(host, (("Authorization", f"Bearer {key}"),) if key else ()))
+    probe = Probe(ProbeSettings(host, (("Authorization", f"Bearer {key}"),) if key else ()))
     target = probe.ask()
     budget = slot_budget([target], CHAT)
     return budget.context, budget.overhead, probe.counter()

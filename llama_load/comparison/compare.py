@@ -75,7 +75,7 @@ class Comparison:
         took_turns = not any(against_order(self.sides[0], side) for side in self.sides[1:])
         return next_commands(self.sides, self.reasons, is_proof=self.has_repeats and took_turns)
 
-    def is_spoilt(self, side: int) -> bool:
+    def is_unreliable(self, side: int) -> bool:
         """Whether a side is not ranked in anything, by itself."""
         return any(reason.sides == (side,) and not reason.latency for reason in self.reasons)
 

@@ -83,7 +83,7 @@ class Prepared:
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckedRun:
     """What a run would be: all checks have passed, nothing is written yet."""
 
     options: RunOptions
@@ -118,7 +118,7 @@ class Checked:
         )
 
 
-def check(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Checked:
+def check(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> CheckedRun:
     """Query the servers, plan the prompts, make the rows of the preflight table. UsageError: something does not fit."""
     hosts = hosts_of(environment)
     load = planned_load(environment, options, run_time_s, headless=headless)
@@ -149,7 +149,7 @@ def check(environment: Any, options: RunOptions, run_time_s: float | None, *, he
     folder = run_dir(options, manifest).parent
     if options.label is not None and (before := last_with_label(folder, options.label)) is not None:
         rows += change_rows(before[1], manifest)
-    return Checked(options, load, probes, targets, plans, beginning, manifest, local_servers, form)
+    return CheckedRun(options, load, probes, targets, plans, beginning, manifest, local_servers, form)
 
 
 def prepare(environment: Any, options: RunOptions, run_time_s: float | None, *, headless: bool) -> Prepared:

@@ -11,7 +11,7 @@ from llama_load.options.options import RunOptions
 from llama_load.preflight.checks import Budget, slot_budget
 from llama_load.targets.apis import APIS, CHAT
 from llama_load.targets.body import asked_tokens
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.targets.side_by_side import side_by_side
 from llama_load.targets.target import Target
 from llama_load.users.beginning import Beginning, one_for_the_run
@@ -34,7 +34,7 @@ def probe_targets(hosts: Sequence[str], options: RunOptions) -> tuple[list[Probe
     """The servers, each with its probe. UsageError: one cannot be used, or not with these flags."""
     settings = (options.headers, options.backend, options.models, options.connection_reuse, options.tls)
     # All at the same time: replicas far away answer in as long as one. The first server's error is reported first.
-    probes = side_by_side([partial(Probe, Wanted(host, *settings)) for host in hosts])
+    probes = side_by_side([partial(Probe, ProbeSettings(host, *settings)) for host in hosts])
     targets = side_by_side([probe.ask for probe in probes])
     api = APIS[options.endpoint]
     if api is CHAT and options.warmup:  # --warmup 0 forbids a generating request

@@ -50,7 +50,7 @@ class Failed(Exception):
     """The start failed; the text says why."""
 
 
-class Told(Exception):
+class StopRequested(Exception):
     """We are to stop: our stdin was closed, or we got a signal."""
 
 
@@ -122,7 +122,7 @@ class Supervisor:
             tell(failed=str(failure))
         except psutil.NoSuchProcess:
             tell(failed=f"the server ended as soon as it was ready{tail(self.job.server.log)}")
-        except Told:
+        except StopRequested:
             registry.remove(self.job.port)
         finally:
             try:
@@ -293,10 +293,10 @@ class Supervisor:
     # ------------------------------------------------------------------ being told
 
     def _pause(self, seconds: float) -> None:
-        """Wait. Told: we are to stop."""
+        """Wait. Raises StopRequested."""
         readable, _, _ = select.select([0], [], [], seconds)
         if self._is_told or os.getppid() != self._parent or (readable and not os.read(0, 4096)):
-            raise Told
+            raise StopRequested
 
     def _tell(self, *_: object) -> None:
         self._is_told = True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from llama_load.targets.counts import Bounds, Counts, believed
+from llama_load.targets.counts import Bounds, Counts, checked_counts
 from llama_load.targets.failure_kinds import context_numbers, describe_error, event_failure, http_failure
 from llama_load.targets.tool_calls import calls_of
 from llama_load.targets.usage import Timings, Usage, without_odd_values
@@ -70,7 +70,7 @@ def is_visible(text: str | None) -> bool:
     return bool(text) and any(unicodedata.category(char) not in _INVISIBLE for char in text or "")
 
 
-class Said:
+class ChoiceText:
     """The text of one choice of an answer so far, and its finish_reason ("" counts as not ended)."""
 
     __slots__ = ("appeared", "call_pieces", "finish_reason", "pieces", "thoughts")
@@ -98,7 +98,7 @@ class Said:
         return calls_of(self.call_pieces)
 
 
-class AnswerReader(Said):
+class AnswerReader(ChoiceText):
     """Reads one streamed answer; pass it to `Transport.begin`. After `settle`: texts, token times, usage, timings, `failure`.
 
     The inherited fields are the first choice; further choices (`n` above 1) are in `others`, by index.
@@ -126,7 +126,7 @@ class AnswerReader(Said):
         self.token_ns: list[int] = []
         self.blank_ns: list[int] = []  # events with blanks alone before the first token
         self.counted: list[int | None] = []  # completion tokens so far, of token events that carry usage (vLLM's continuous one)
-        self.others: dict[int, Said] = {}
+        self.others: dict[int, ChoiceText] = {}
         self.first_answer_ns: int | None = None
         self.model: str | None = None  # that answered, with its fingerprint, by the first event that names it
         self.usage: Usage | None = None
@@ -199,24 +199,24 @@ class AnswerReader(Said):
         or a tool call."""
         generated = answers = visible = False
         for choice in choices:
-            said = self.others.setdefault(choice.index, Said()) if choice.index > 0 else self
-            said.appeared = True
+            choice_text = self.others.setdefault(choice.index, ChoiceText()) if choice.index > 0 else self
+            choice_text.appeared = True
             if choice.finish_reason:
-                said.finish_reason = choice.finish_reason
+                choice_text.finish_reason = choice.finish_reason
             delta = choice.delta
             text = choice.text if delta is None else delta.content
             if delta is not None:
                 if thought := delta.reasoning_content or delta.reasoning:
-                    said.thoughts.append(thought)
+                    choice_text.thoughts.append(thought)
                     generated = True
                     visible |= not self.token_ns and is_visible(thought)
                 if is_something(delta.tool_calls):
-                    said.call_pieces.append(bytes(delta.tool_calls))
+                    choice_text.call_pieces.append(bytes(delta.tool_calls))
                     answers = True
                 elif is_something(delta.function_call):
                     answers = True
             if text:
-                said.pieces.append(text)
+                choice_text.pieces.append(text)
                 generated = True
                 answers |= self.first_answer_ns is None and is_visible(text)
         if answers and self.first_answer_ns is None:
@@ -240,7 +240,7 @@ class AnswerReader(Said):
             self.first_answer_ns = self.token_ns[0]
 
     @property
-    def choices(self) -> list[Said]:
+    def choices(self) -> list[ChoiceText]:
         """The choices that appeared, by their index."""
         first = [self] if self.appeared or self.pieces or self.thoughts or not self.others else []
         return [*first, *(self.others[index] for index in sorted(self.others))]
@@ -248,7 +248,7 @@ class AnswerReader(Said):
     @property
     def generated(self) -> str:
         """All generated text: each choice's reasoning, then its answer."""
-        return "".join(part for said in self.choices for part in (said.reasoning, said.text))
+        return "".join(part for choice_text in self.choices for part in (choice_text.reasoning, choice_text.text))
 
     def refused_prompt_tokens(self, exchange: EndedExchange) -> int | None:
         """The prompt's tokens, if it was refused because of its length and the server reports them."""
@@ -256,7 +256,7 @@ class AnswerReader(Said):
 
     def counts(self, bounds: Bounds | None = None) -> Counts:
         """Prompt and output tokens and their sources; counts beyond the bounds are ignored."""
-        return believed(self, bounds or Bounds())
+        return checked_counts(self, bounds or Bounds())
 
     def event_tokens(self, output_tokens: int | None) -> list[int]:
         """Tokens of each token event, where each event has usage; else empty.
@@ -286,9 +286,9 @@ class AnswerReader(Said):
             return http_failure(status, bytes(exchange.body), exchange.headers)
         if self.error is not None:
             return event_failure(self.error)
-        for said in self.choices:
-            if said.finish_reason in GIVEN_UP:
-                return event_failure(f"the server aborted the answer (finish_reason {said.finish_reason})")
+        for choice_text in self.choices:
+            if choice_text.finish_reason in GIVEN_UP:
+                return event_failure(f"the server aborted the answer (finish_reason {choice_text.finish_reason})")
         return self._incomplete(exchange)
 
     def _incomplete(self, exchange: EndedExchange) -> tuple[str, str] | None:
@@ -302,7 +302,7 @@ class AnswerReader(Said):
         if not content_type.lower().startswith("text/event-stream"):
             return "no_stream", f"the answer is {content_type or 'without a Content-Type'}, not an event stream"
         choices = self.choices
-        if unfinished := sum(said.finish_reason is None for said in choices):
+        if unfinished := sum(choice_text.finish_reason is None for choice_text in choices):
             if not self.token_ns and not self.done:
                 return "empty_answer", "the stream was empty (llama-cpp-python answers so when a prompt exceeds the context)"
             which = f" for {unfinished} of {len(choices)} choices" if len(choices) > 1 else ""

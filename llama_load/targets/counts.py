@@ -108,7 +108,7 @@ class ReadAnswer(Protocol):
         """Tokens of each token event, if the server reports them."""
 
 
-def believed(answer: ReadAnswer, bounds: Bounds) -> Counts:
+def checked_counts(answer: ReadAnswer, bounds: Bounds) -> Counts:
     """The counts of an answer that has ended."""
     possible = _Doubts()
     prompt, prompt_source, processed = _prompt(answer, bounds, possible)

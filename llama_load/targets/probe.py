@@ -58,7 +58,7 @@ _TLS_PERHAPS = ("it sends no HTTP answer", "it closed the connection without an 
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProbeSettings:
     """The target as the user configured it; None where the server's own value is used."""
 
     url: str
@@ -82,10 +82,10 @@ class _ControlAnswers:
 class Probe:
     """A control connection to one server."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, settings: ProbeSettings) -> None:
         """Raises UsageError when the URL is invalid or its name does not resolve."""
         try:
-            address = parse_url(wanted.url)
+            address = parse_url(settings.url)
         except ValueError as error:
             raise UsageError(f"--host: {error}") from None
         # Many tools use a base URL with /v1; here every path has it.
@@ -95,9 +95,9 @@ class Probe:
         except (socket.gaierror, UnicodeError) as error:
             raise UsageError(f"--host: the name {address.host!r} cannot be resolved: {error}") from None
         if address.scheme == "https":
-            _handshake(address, wanted.tls)
-        self.wanted = wanted
-        self.session = Session(wanted.headers, wanted.tls.context)
+            _handshake(address, settings.tls)
+        self.settings = settings
+        self.session = Session(settings.headers, settings.tls.context)
         self._tokens: Tokenization | None = None
 
     def get(self, path: str, *, needed: bool = True) -> tuple[int, Any]:
@@ -154,14 +154,14 @@ class Probe:
             round_trip_ms=self.round_trip_ms(),
         )
         signs = Signs(props, version, answers.info, listed, self._tokens.form if self._tokens else None)
-        backend = self.wanted.backend or _backend(signs)
+        backend = self.settings.backend or _backend(signs)
         context = kind_named(backend).context(signs) or own.context
         target = Target(
             address=self.address,
             backend=backend,
             model=model,
             models=models if len(models) > 1 else (),
-            headers=self.wanted.headers,
+            headers=self.settings.headers,
             takes_tools=(abilities(props.get("chat_template_caps")) or {}).get("supports_tools"),
             slots=count(sum(count(each.get("total_slots")) or 0 for each in all_props)),
             ctx_per_slot=min(filter(None, map(_context, all_props)), default=context),
@@ -169,8 +169,8 @@ class Probe:
             load_s=load_s,
             facts=facts,
         )
-        target = replace(target, reuse=target.kind.keeps_connections if self.wanted.reuse is None else self.wanted.reuse)
-        counters = read_counters(target, self.wanted.tls)
+        target = replace(target, reuse=target.kind.keeps_connections if self.settings.reuse is None else self.settings.reuse)
+        counters = read_counters(target, self.settings.tls)
         if counters is None:
             return target
         facts = replace(facts, started_s=counters.started_s, uptime_s=counters.uptime_s)
@@ -263,7 +263,7 @@ class Probe:
         speaks = self._speaks()
         if speaks is None:
             raise UsageError(f"{url} refuses the key; set --api-key or LLAMA_LOAD_API_KEY")
-        if speaks and not self.wanted.models:
+        if speaks and not self.settings.models:
             raise UsageError(f"{url} does not list its models (/v1/models answers HTTP {status}); name one with --model")
         if not speaks and status == 404:
             raise UsageError(f"{url} is not an LLM server: it has neither /v1/models nor /health")
@@ -277,10 +277,10 @@ class Probe:
     def _named(self, listed: list[ListedModel]) -> tuple[str, ...]:
         """The models of --model. UsageError: the server does not list one of them."""
         known = [name for each in listed for name in dict.fromkeys((each.name, *each.aliases))]
-        for name in self.wanted.models:
+        for name in self.settings.models:
             if known and name not in known:
                 raise UsageError(f"{self.address.url} does not serve a model {name!r}; it has {', '.join(known)}")
-        return self.wanted.models
+        return self.settings.models
 
     def _template_tokens(self) -> tuple[int | None, int | None]:
         """Tokens that the server's chat template puts before a message, and in total around it; None where not reported."""

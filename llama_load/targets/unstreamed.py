@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from llama_load.targets.answer import AnswerReader, Said, is_something
+from llama_load.targets.answer import AnswerReader, ChoiceText, is_something
 from llama_load.targets.counts import Bounds, Counts
 from llama_load.targets.usage import Timings, Usage, without_odd_values
 
@@ -71,18 +71,18 @@ class JsonAnswer(AnswerReader):
             self._take(choice)
 
     def _take(self, choice: _Choice) -> None:
-        said = self.others.setdefault(choice.index, Said()) if choice.index > 0 else self
-        said.appeared = True
-        said.finish_reason = choice.finish_reason or None
+        choice_text = self.others.setdefault(choice.index, ChoiceText()) if choice.index > 0 else self
+        choice_text.appeared = True
+        choice_text.finish_reason = choice.finish_reason or None
         message = choice.message
         text = choice.text if message is None else message.content
         if text:
-            said.pieces.append(text)
+            choice_text.pieces.append(text)
         if message is not None:
             if thought := message.reasoning_content or message.reasoning:
-                said.thoughts.append(thought)
+                choice_text.thoughts.append(thought)
             if is_something(message.tool_calls):
-                said.call_pieces.append(bytes(message.tool_calls))
+                choice_text.call_pieces.append(bytes(message.tool_calls))
             self._called |= is_something(message.tool_calls) or is_something(message.function_call)
 
     def _incomplete(self, exchange: EndedExchange) -> tuple[str, str] | None:

@@ -24,7 +24,7 @@ from llama_load.options.flags import flags_with
 from llama_load.options.form import fields_of
 from llama_load.options.locust_flags import impossible_values, refuse_conflicts, users_of
 from llama_load.options.options import RunOptions
-from llama_load.preflight.prepare import Checked, Prepared, check, print_table
+from llama_load.preflight.prepare import CheckedRun, Prepared, check, print_table
 from llama_load.preflight.servers import hosts_of, probe_targets
 from llama_load.run.outcome import IDLE, RUNNING, STOPPING, Outcome
 from llama_load.run.progress import Counts
@@ -163,7 +163,7 @@ class RunControl:
         finally:
             self._stage = None
 
-    def _checked(self, typed: Mapping[str, Any]) -> tuple[Checked, Namespace, Choice]:
+    def _checked(self, typed: Mapping[str, Any]) -> tuple[CheckedRun, Namespace, Choice]:
         """UsageError: the faults of all fields, those about the server too."""
         candidate = Namespace(**vars(self.runs.options))
         choice = self.form.choice(typed)

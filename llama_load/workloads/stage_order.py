@@ -105,14 +105,14 @@ def _mixed(units: list[_Unit], draw: random.Random) -> list[_Unit]:
 
 def _dealt(units: Sequence[_Unit], counts: Sequence[int], draw: random.Random) -> list[Prompt]:
     """Stage after stage, `counts` requests each, shuffled within the stage."""
-    hands = _hands(units, counts)
+    hands = _deal(units, counts)
     _exchange(hands, counts)
     for hand in hands:
         draw.shuffle(hand)
     return [prompt for hand in hands for unit in hand for prompt in unit.prompts]
 
 
-def _hands(units: Iterable[_Unit], counts: Sequence[int]) -> list[list[_Unit]]:
+def _deal(units: Iterable[_Unit], counts: Sequence[int]) -> list[list[_Unit]]:
     """Longest first, each to the stage with the fewest tokens for its size among those due next: every stage gets its share of
     every length. Long conversations go before short ones; one that fits no stage is split."""
     total = sum(counts)

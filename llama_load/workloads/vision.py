@@ -67,7 +67,7 @@ class Vision:
         prompt = partial(Prompt, text, tokens, wanted.output_len or ANSWER_TOKENS, is_new=are_new)
         combinations = math.comb(len(images), each)
         count = wanted.num_prompts if wanted.fill else min(wanted.num_prompts, combinations)
-        measured = [prompt(images=tuple(images[place] for place in hand)) for hand in _hands(count, len(images), each, wanted.seed)]
+        measured = [prompt(images=tuple(images[place] for place in hand)) for hand in _deal(count, len(images), each, wanted.seed)]
         distinct = min(count, len(images) // each)
         pictures = ImageFacts(
             path=path,
@@ -97,7 +97,7 @@ def _source(wanted: PlanRequest, count: int) -> tuple[str, list[Maker]]:
     return traffic.images, makers
 
 
-def _hands(count: int, images: int, each: int, seed: int) -> Iterator[Sequence[int]]:
+def _deal(count: int, images: int, each: int, seed: int) -> Iterator[Sequence[int]]:
     """`count` hands of `each` of `images` images, dealt like cards: first in order, then from decks shuffled with the seed.
 
     No image repeats before all others were dealt (except at a deck's end), no combination before all others were.

@@ -97,7 +97,7 @@ PARTIAL = run(planned=64, values={"completed": 36, "failed": None, "mean_tpot_ms
 def test_a_side_with_failures_is_shown_and_never_best() -> None:
     """36 of 64, although only the number sent tells that the others failed."""
     comparison = compare([side("a"), side("b", run(values={"mean_tpot_ms": 30.0})), side("partial", PARTIAL)])
-    assert comparison.best["mean_tpot_ms"] == {0} and comparison.is_spoilt(2)
+    assert comparison.best["mean_tpot_ms"] == {0} and comparison.is_unreliable(2)
     assert "only 36 of 64 requests were answered" in comparison.reasons[0].text
     assert comparison.changes["mean_tpot_ms", 2].outcome == NOT_RANKED
 

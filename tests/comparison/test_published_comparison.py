@@ -85,7 +85,7 @@ def test_other_loads_and_lengths_are_never_bold() -> None:
 def test_partial_rows_are_marked_and_never_bold(table: dict[str, str]) -> None:
     """The published tables have 175.86 ms of 36 requests bold beside 162.64 ms of 64."""
     comparison = rebuilt(labels_of(table))
-    assert [comparison.is_spoilt(index) for index in range(len(table))] == ["llama.cpp" in label for label in table]
+    assert [comparison.is_unreliable(index) for index in range(len(table))] == ["llama.cpp" in label for label in table]
     assert not any(comparison.best.values())
     text = comparison_markdown(comparison)
     assert text.count("36 of 64 requests |") == sum("llama.cpp" in label for label in table)
@@ -95,7 +95,7 @@ def test_partial_rows_are_marked_and_never_bold(table: dict[str, str]) -> None:
 def test_answers_of_different_lengths_are_not_ranked() -> None:
     """GPTQ's answers are 13 % longer than those of FP16. The table is shown, with the command that would make it comparable."""
     comparison = rebuilt(labels_of(QUANTIZED))
-    assert not any(comparison.best.values()) and not comparison.is_spoilt(2)
+    assert not any(comparison.best.values()) and not comparison.is_unreliable(2)
     assert any("answers of 176 and 199 tokens in the mean, 13.4% apart" in reason.text for reason in comparison.reasons)
     assert "--sharegpt-output-len 176 --ignore-eos" in "\n".join(comparison.next_commands)
 

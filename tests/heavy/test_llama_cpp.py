@@ -21,7 +21,7 @@ from llama_load.serving.launch import Server, serving
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.projector_maker import cached_projector
 from llama_load.serving.spec import ServerSpec
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 from tests.conftest import REPOSITORY, Finished
 from tests.server_kinds import LLAMA_SERVER
 
@@ -210,7 +210,7 @@ def test_a_router_that_cannot_keep_both_models_is_refused(
         assert done.code == 2
         assert "start the router with --models-max 2 or more" in " ".join(done.err.split())
         assert requests.get(server.url + "/health", timeout=5).ok
-        target = Probe(Wanted(server.url, models=("two",))).ask()
+        target = Probe(ProbeSettings(server.url, models=("two",))).ask()
     assert target.slots == 1
 
 

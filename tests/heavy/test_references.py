@@ -15,7 +15,7 @@ import pytest
 from llama_load.lab.perplexity.perplexity_servers import score_text
 from llama_load.serving.process import Running
 from llama_load.serving.projector_maker import cached_projector
-from llama_load.targets.probe import Wanted
+from llama_load.targets.probe import ProbeSettings
 from tests.conftest import TINY, environment, run_to_the_end
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
@@ -238,7 +238,7 @@ def test_perplexity_by_llama_cpp_python_is_that_of_its_library(
     """The server's echoed log-probabilities against the library's logits, of one window."""
     server = start_llama_cpp_python("--n_ctx", "2048", "--logits_all", "true")
     text = "The quick brown fox jumps over the lazy dog. " * 4
-    score = score_text(Wanted(server.url), text, 2000, 1000)
+    score = score_text(ProbeSettings(server.url), text, 2000, 1000)
     script = """
 import json, sys, numpy as np
 from llama_cpp import Llama

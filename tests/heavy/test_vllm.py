@@ -17,7 +17,7 @@ from llama_load.metrics.prompt_cache import PromptTable, cache_checks
 from llama_load.observed.window import window_of
 from llama_load.run_folder import load_run
 from llama_load.serving.process import Running
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 from tests.conftest import REPOSITORY, Finished
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(400)]
@@ -40,7 +40,7 @@ def test_a_run_is_whole_and_counted_by_vllm(run_locust: Callable[..., Finished],
 
 
 def test_templated_lengths_are_exact(vllm: Running) -> None:
-    probe = Probe(Wanted(vllm.url))
+    probe = Probe(ProbeSettings(vllm.url))
     target = probe.ask()
     counter = probe.counter()
     assert counter is not None

@@ -22,7 +22,7 @@ from llama_load.lab.perplexity.perplexity_servers import NoLogprobs, score_text
 from llama_load.lab.perplexity.score import Score, windows
 from llama_load.lab.sweep.quality import read_text
 from llama_load.serving.process import Running
-from llama_load.targets.probe import Wanted
+from llama_load.targets.probe import ProbeSettings
 
 WORD = "ab "  # a token of the scripted servers, three bytes
 BOS = 1
@@ -110,7 +110,7 @@ def test_vllm_scores_every_token_once_in_windows_of_ids(has_bos: bool) -> None:
     """10 tokens numbered 10 to 19, each with p = 1 / its number; without BOS nothing stands before the first."""
     sent: list[dict[str, Any]] = []
     with scripted(vllm(sent, has_bos=has_bos)) as url:
-        score = score_text(Wanted(url), WORD * 10, 5 if has_bos else 4, 2)
+        score = score_text(ProbeSettings(url), WORD * 10, 5 if has_bos else 4, 2)
     begin = [BOS] if has_bos else []
     assert [body["prompt"] for body in sent] == [begin + list(range(start, start + 4)) for start in (10, 12, 14, 16)]
     scored = range(10 if has_bos else 11, 20)
@@ -141,7 +141,7 @@ def llama_cpp_python(*, has_bos: bool = True, has_logprobs: bool = True) -> Call
 def test_llama_cpp_python_scores_the_echoed_prompt() -> None:
     """All but the first of 40 words are scored, once: perplexity 8; 3 bits for each 3 bytes."""
     with scripted(llama_cpp_python()) as url:
-        score = score_text(Wanted(url, backend="llama-cpp-python"), WORD * 40, 16, 8)
+        score = score_text(ProbeSettings(url, backend="llama-cpp-python"), WORD * 40, 16, 8)
     assert (score.tokens, score.bytes) == (39, 39 * 3)
     assert score.perplexity == pytest.approx(8.0)
     assert score.bits_per_byte == pytest.approx(1.0)
@@ -149,13 +149,13 @@ def test_llama_cpp_python_scores_the_echoed_prompt() -> None:
 
 def test_what_cannot_be_scored_is_refused_with_the_reason(llama_server: Running) -> None:
     with pytest.raises(NoLogprobs, match="llama-server reports no log-probabilities"):
-        score_text(Wanted(llama_server.url), "a text", 64, 32)
+        score_text(ProbeSettings(llama_server.url), "a text", 64, 32)
     for server, expected in (
         (llama_cpp_python(has_bos=False), "one place late"),
         (llama_cpp_python(has_logprobs=False), "--logits_all true"),
     ):
         with scripted(server) as url, pytest.raises(NoLogprobs, match=expected):
-            score_text(Wanted(url, backend="llama-cpp-python"), WORD * 40, 16, 8)
+            score_text(ProbeSettings(url, backend="llama-cpp-python"), WORD * 40, 16, 8)
 
 
 def test_the_estimate_of_llama_perplexity_is_read(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from llama_load.errors import UsageError
 from llama_load.preflight.checks import slot_budget, target_rows
 from llama_load.preflight.prepare import print_table
 from llama_load.targets.apis import CHAT
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 from tests.json_server import json_server
 
 NAMES = (
@@ -52,7 +52,7 @@ def test_any_json_ends_in_a_table_or_one_sentence(answers: dict[str, tuple[int, 
     replies = {path: (status, json.dumps(value), {"Content-Type": "application/json"}) for path, (status, value) in answers.items()}
     with json_server(replies) as server:
         try:
-            target = Probe(Wanted(server.url)).ask()
+            target = Probe(ProbeSettings(server.url)).ask()
         except UsageError as error:
             assert "\n" not in str(error)
             return

@@ -10,7 +10,7 @@ from typing import Any
 from llama_load.preflight.checks import target_rows
 from llama_load.run.server_identity import NO_ANSWER, changes_since
 from llama_load.serving.process import Running
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 from tests.conftest import Finished, Simulated
 from tests.json_server import json_server
 
@@ -34,7 +34,7 @@ def metrics(started_s: float) -> str:
 def test_a_server_that_was_replaced_is_named_with_what_changed() -> None:
     replies: dict[str, Any] = {"/health": {}, "/v1/models": MODELS, "/props": props("b7522")}
     with json_server(replies) as server:
-        probe = Probe(Wanted(server.url))
+        probe = Probe(ProbeSettings(server.url))
         before = probe.ask()
         assert changes_since(probe, before) == []
         replies["/props"] = props("b7600", slots=8) | {"model_path": "/models/m-q8.gguf"}
@@ -48,7 +48,7 @@ def test_a_restart_is_seen_by_the_start_time(monkeypatch) -> None:
     replies: dict[str, Any] = {"/health": {}, "/v1/models": MODELS, "/metrics": metrics(START)}
     with json_server(replies) as server:
         server.date_s = START + 30
-        probe = Probe(Wanted(server.url))
+        probe = Probe(ProbeSettings(server.url))
         before = probe.ask()
         assert (before.has_counters, before.facts.uptime_s) == (True, 30.0)
         replies["/metrics"] = metrics(START + 0.01)
@@ -61,14 +61,14 @@ def test_a_server_that_was_just_started_is_named_before_the_run() -> None:
     for uptime_s, rows in ((12, ["12 s at "]), (3600, [])):
         with json_server({"/health": {}, "/v1/models": MODELS, "/metrics": metrics(START)}) as server:
             server.date_s = START + uptime_s
-            found = [row for row in target_rows([Probe(Wanted(server.url)).ask()], 1) if row.name == "uptime"]
+            found = [row for row in target_rows([Probe(ProbeSettings(server.url)).ask()], 1) if row.name == "uptime"]
         assert len(found) == len(rows)
         assert all(text in row.value for text, row in zip(rows, found, strict=True))
 
 
 def test_a_server_that_is_gone_did_not_answer() -> None:
     with json_server({"/health": {}, "/v1/models": MODELS}) as server:
-        probe = Probe(Wanted(server.url))
+        probe = Probe(ProbeSettings(server.url))
         before = probe.ask()
     (change,) = changes_since(probe, before)
     assert change.startswith(NO_ANSWER)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llama_load import plain_http
 from llama_load.errors import UsageError
 from llama_load.targets.json_fields import listed_models
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 from tests.conftest import REPOSITORY, Finished
 from tests.json_server import json_server, streamed
 from tests.scripted_server import ScriptedServer
@@ -40,7 +40,7 @@ GOOD = {"/health": {}, "/v1/models": {"data": [{"id": "m", "owned_by": "llamacpp
 )
 def test_odd_values_are_not_reported(odd: dict[str, Any]) -> None:
     with json_server(GOOD | odd) as server:
-        target = Probe(Wanted(server.url)).ask()
+        target = Probe(ProbeSettings(server.url)).ask()
     assert target.model == "m"
     assert target.slots in (2, None)
     assert target.ctx_per_slot is None
@@ -68,14 +68,14 @@ def test_any_list_of_models_is_read(value: Any) -> None:
 def test_the_context_is_that_of_the_model_asked_for() -> None:
     models = [{"id": "small", "max_model_len": 512}, {"id": "large", "max_model_len": 131072}]
     with json_server({"/health": {}, "/v1/models": {"data": models}}) as server:
-        assert Probe(Wanted(server.url, models=("large",))).ask().ctx_per_slot == 131072
-        assert Probe(Wanted(server.url)).ask().ctx_per_slot == 512
+        assert Probe(ProbeSettings(server.url, models=("large",))).ask().ctx_per_slot == 131072
+        assert Probe(ProbeSettings(server.url)).ask().ctx_per_slot == 512
 
 
 def test_a_gateway_that_hides_everything_but_the_api_is_fine() -> None:
     hidden = {"/props": (403, {}, {}), "/health": (302, {}, {"Location": "/login"}), "/version": (302, {}, {"Location": "/login"})}
     with json_server(hidden | {"/v1/models": {"data": [{"id": "m"}]}}) as server:
-        assert Probe(Wanted(server.url)).ask().backend == "openai"
+        assert Probe(ProbeSettings(server.url)).ask().backend == "openai"
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def test_a_gateway_that_hides_everything_but_the_api_is_fine() -> None:
 )
 def test_what_cannot_be_used_is_reported_in_a_sentence(answers: dict[str, Any], sentence: str) -> None:
     with json_server(answers) as server, pytest.raises(UsageError, match=sentence.replace("(", r"\(").replace(")", r"\)")):
-        Probe(Wanted(server.url)).ask()
+        Probe(ProbeSettings(server.url)).ask()
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"data": [{"id": "m\\ud800"}]}'], ids=["deep", "surrogate"])
 def test_a_list_of_models_that_is_no_json_names_none(body: bytes) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
     with ScriptedServer([answer + body]) as server:
-        assert Probe(Wanted(server.url)).ask().model is None
+        assert Probe(ProbeSettings(server.url)).ask().model is None
 
 
 def test_an_answer_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,12 +108,12 @@ def test_an_answer_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch
         ScriptedServer([b"HTTP/1.1 200 OK\r\n\r\n", *[b"x" * 100_000, 0.05] * 200]) as server,
         pytest.raises(UsageError, match="it sends more than 1 MiB"),
     ):
-        Probe(Wanted(server.url)).ask()
+        Probe(ProbeSettings(server.url)).ask()
 
 
 def test_a_name_that_does_not_resolve_is_reported_in_a_sentence() -> None:
     with pytest.raises(UsageError, match="cannot be resolved"):
-        Probe(Wanted("http://no-such-host.invalid:1"))
+        Probe(ProbeSettings("http://no-such-host.invalid:1"))
 
 
 def test_keys_do_not_follow_redirects() -> None:
@@ -121,7 +121,7 @@ def test_keys_do_not_follow_redirects() -> None:
     with json_server({}) as other:
         there = {"Location": other.url + "/metrics"}
         with json_server(GOOD | {"/metrics": (302, {}, there), "/apply-template": (307, {}, there)}) as server:
-            Probe(Wanted(server.url, headers=(("x-api-key", "SECRET"),))).ask()
+            Probe(ProbeSettings(server.url, headers=(("x-api-key", "SECRET"),))).ask()
         assert other.headers == []
         assert all(headers.get("x-api-key") == "SECRET" for headers in server.headers)
 
@@ -131,7 +131,7 @@ def test_connections_that_are_announced_to_be_kept_but_are_closed() -> None:
     body = json.dumps(GOOD["/v1/models"]).encode()
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     with ScriptedServer([answer + body, "read", "reset"]) as server:
-        Probe(Wanted(server.url)).ask()
+        Probe(ProbeSettings(server.url)).ask()
 
 
 LLAMA = {"id": "m", "owned_by": "llamacpp"}
@@ -169,7 +169,7 @@ TOKENS_IN_PYTHON_FORM = {"/extras/tokenize/count": words("input", lambda count: 
 def test_a_server_is_what_two_signs_agree_on_and_counts_in_the_form_that_works(answers: dict, backend: str, source: str) -> None:
     """`owned_by` alone says nothing: gateways pass it on, or make it up. 16 bytes are 2 tokens where the server counts."""
     with json_server(answers) as server:
-        probe = Probe(Wanted(server.url))
+        probe = Probe(ProbeSettings(server.url))
         assert probe.ask().backend == backend
         counter = probe.counter()
         assert (counter.count(["x" * 16]), counter.source) == ([2 if source == "server" else 5], source)
@@ -182,7 +182,7 @@ def test_a_server_that_stops_counting_leaves_the_rest_to_the_estimate() -> None:
         return (413, {}, {}) if len(body["content"]) > 100 else {"tokens": [1] * 3}
 
     with json_server(GOOD | {"/tokenize": tokenize}) as server:
-        probe = Probe(Wanted(server.url))
+        probe = Probe(ProbeSettings(server.url))
         probe.ask()
         counter = probe.counter()
         assert (counter.count(["short"]), counter.source, counter.why) == ([3], "server", None)
@@ -199,23 +199,23 @@ def refuses_nothing(_: object) -> tuple[int, dict, dict]:
 def test_a_gateway_without_a_list_of_models_needs_the_models_name(status: int) -> None:
     hidden = {"/v1/models": (status, {}, {}), "/v1/chat/completions": refuses_nothing}
     with json_server(hidden) as server:
-        target = Probe(Wanted(server.url, models=("mine",))).ask()
+        target = Probe(ProbeSettings(server.url, models=("mine",))).ask()
         assert (target.backend, target.model) == ("openai", "mine")
         assert all(body == {} for path, body in server.bodies if path.startswith("/v1/")), "asked, never generated"
         with pytest.raises(UsageError, match=r"does not list its models .* name one with --model"):
-            Probe(Wanted(server.url)).ask()
+            Probe(ProbeSettings(server.url)).ask()
     with (
         json_server({"/v1/chat/completions": (401, {}, {})}) as server,
         pytest.raises(UsageError, match="refuses the key; set --api-key"),
     ):
-        Probe(Wanted(server.url, models=("mine",))).ask()
+        Probe(ProbeSettings(server.url, models=("mine",))).ask()
 
 
 def test_a_gateway_that_hides_props_of_a_llama_server_accepts_the_key() -> None:
     """403 for /props is the gateway's, not the key's, if the API takes the key."""
     hidden = {"/v1/models": {"data": [LLAMA]}, "/props": (403, {}, {}), "/v1/chat/completions": refuses_nothing}
     with json_server(hidden) as server:
-        assert Probe(Wanted(server.url)).ask().model == "m"
+        assert Probe(ProbeSettings(server.url)).ask().model == "m"
 
 
 STREAMS_WITHOUT_USAGE = {

@@ -12,7 +12,7 @@ import pytest
 
 from llama_load.metrics.prompt_cache import CacheEvidence, PromptTable, cache_checks
 from llama_load.targets.counters import parse_counters
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.targets.servers import KINDS, kind_named
 from tests.conftest import REPOSITORY, Finished
 from tests.json_server import JsonServer, json_server, streamed
@@ -54,7 +54,7 @@ def transcribed(name: str) -> Iterator[JsonServer]:
 @pytest.mark.parametrize(("name", "context"), [("sglang", 32768), ("tgi", 4096)])
 def test_a_transcribed_server_is_detected_with_its_context_and_counts_tokens(name: str, context: int) -> None:
     with transcribed(name) as server:
-        probe = Probe(Wanted(server.url))
+        probe = Probe(ProbeSettings(server.url))
         target = probe.ask()
         assert (target.backend, target.ctx_per_slot, target.has_counters) == (name, context, True)
         assert probe.counter().count(["question"]) == [2]
@@ -68,7 +68,7 @@ def test_a_gateway_that_only_names_one_of_them_is_none_of_them() -> None:
         {"/v1/models": {"data": [{"id": "m"}]}, "/info": {"router": ["x"], "max_total_tokens": 4096}},
     ):
         with json_server(answers) as server:
-            assert Probe(Wanted(server.url)).ask().backend == "openai"
+            assert Probe(ProbeSettings(server.url)).ask().backend == "openai"
 
 
 def test_their_counters() -> None:

@@ -13,7 +13,7 @@ from llama_load.serving.process import Running
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import CHAT
 from llama_load.targets.body import BodyOptions
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.targets.target import Target
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from tests.answer_pipeline import output_of, prompt_of
@@ -68,7 +68,7 @@ def test_context_exceeded_is_named_with_the_servers_words(llama_server: Running)
 
 
 def test_the_probe_reads_what_the_server_reports(llama_server: Running) -> None:
-    probe = Probe(Wanted(llama_server.url))
+    probe = Probe(ProbeSettings(llama_server.url))
     target = probe.ask()
     assert (target.backend, target.model, target.slots, target.ctx_per_slot) == ("llama-server", "tiny", 4, 4096)
     assert target.kind.holds_headers

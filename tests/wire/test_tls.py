@@ -11,7 +11,7 @@ import trustme
 
 from llama_load.errors import UsageError
 from llama_load.targets.answer import AnswerReader
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 from llama_load.wire import Exchange, Request, Timeouts, TlsOptions, Transport, parse_url
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from tests.conftest import Finished
@@ -127,7 +127,7 @@ def test_a_stream_cut_inside_tls_is_cut_off(transport: Transport, context: ssl.S
 
 def test_plain_http_on_a_tls_port_is_one_sentence(context: ssl.SSLContext) -> None:
     with ScriptedServer(GOOD_STREAM, tls=context) as server, pytest.raises(UsageError, match=f"speaks TLS; write {server.url}$"):
-        Probe(Wanted(server.url.replace("https://", "http://"))).ask()
+        Probe(ProbeSettings(server.url.replace("https://", "http://"))).ask()
 
 
 def test_whole_runs_over_https(context: ssl.SSLContext, ca_file: Path, run_locust: Callable[..., Finished], tmp_path: Path) -> None:

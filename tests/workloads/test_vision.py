@@ -29,7 +29,7 @@ from llama_load.targets.target import Target
 from llama_load.wire import Exchange, Request, Timeouts, Transport, parse_url
 from llama_load.workloads import vision
 from llama_load.workloads.prompt import Image, Plan, PlanRequest, Prompt, Traffic
-from llama_load.workloads.vision import Vision, _hands
+from llama_load.workloads.vision import Vision, _deal
 from tests.answer_pipeline import output_of, prompt_of
 from tests.conftest import TINY
 from tests.server_kinds import LLAMA_SERVER
@@ -145,7 +145,7 @@ def test_different_combinations_come_before_the_same_again(tmp_path: Path) -> No
 def test_hands_hold_different_images_and_repeat_as_late_as_can_be(count: int, images: int, each: int, seed: int) -> None:
     if each > images:
         return
-    hands = list(_hands(count, images, each, seed))
+    hands = list(_deal(count, images, each, seed))
     assert [len(set(hand)) for hand in hands] == [each] * count
     combinations = comb(images, each)
     for start in range(0, count, combinations):

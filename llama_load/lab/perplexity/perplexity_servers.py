@@ -19,7 +19,7 @@ from llama_load.errors import RunError
 from llama_load.foreign_text import printable
 from llama_load.lab.perplexity.score import Score, total, windows
 from llama_load.plain_http import NoAnswerError, Session
-from llama_load.targets.probe import Probe, Wanted
+from llama_load.targets.probe import Probe, ProbeSettings
 
 ANSWER_WITHIN_S = 600.0  # llama-cpp-python sorts the whole vocabulary for every token
 MOST_WORD = re.compile(r"\s*\S{1,200}\s*")
@@ -29,7 +29,7 @@ class NoLogprobs(RunError):
     """The server cannot score a text; the message is the reason."""
 
 
-def score_text(wanted: Wanted, text: str, context: int, stride: int) -> Score:
+def score_text(wanted: ProbeSettings, text: str, context: int, stride: int) -> Score:
     """Score a text. NoLogprobs: the server cannot. RunError: it failed."""
     probe = Probe(wanted)
     target = probe.ask()

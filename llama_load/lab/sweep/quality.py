@@ -19,7 +19,7 @@ from llama_load.lab.sweep.plan import PerplexityPlan
 from llama_load.lab.sweep.running_server import digest
 from llama_load.lab.sweep.server_spec import model_path
 from llama_load.plain_http import Session
-from llama_load.targets.probe import Wanted
+from llama_load.targets.probe import ProbeSettings
 from llama_load.targets.tokenize import NotCounted, tokenization
 
 API_KEY = "LLAMA_LOAD_API_KEY"
@@ -84,7 +84,7 @@ def _measured(plan: PerplexityPlan, cell: Cell, url: str) -> Found:
     try:
         if plan.binary and model is not None and model.suffix == ".gguf":
             return by_binary(plan, model, url)
-        score = score_text(Wanted(url, headers_from_environment()), read_text(plan.text)[1], plan.context, stride)
+        score = score_text(ProbeSettings(url, headers_from_environment()), read_text(plan.text)[1], plan.context, stride)
     except LlamaLoadError as error:
         return {}, dict.fromkeys(NAMES, printable(str(error), 300))
     figures = {"perplexity": score.perplexity}

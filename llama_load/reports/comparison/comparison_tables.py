@@ -47,7 +47,7 @@ def side_cell(comparison: Comparison, index: int, key: str) -> Cell:
 
 def side_name(comparison: Comparison, index: int) -> str:
     """Its label, marked if it is not ranked."""
-    return comparison.sides[index].label + (f" {FAILED}" if comparison.is_spoilt(index) else "")
+    return comparison.sides[index].label + (f" {FAILED}" if comparison.is_unreliable(index) else "")
 
 
 def runs_of(side: Side) -> str:
@@ -95,7 +95,7 @@ def difference_table(comparison: Comparison) -> Table | None:
 def notes(comparison: Comparison) -> list[str]:
     """Sentences that the tables need."""
     found = []
-    if any(comparison.is_spoilt(index) for index in range(len(comparison.sides))):
+    if any(comparison.is_unreliable(index) for index in range(len(comparison.sides))):
         found.append(f"{FAILED} is shown, but not ranked")
     if len(comparison.sides) < 2:
         return found
