@@ -10,8 +10,9 @@ import numpy as np
 
 from benchmarks.referee.chart import chart
 from benchmarks.referee.clients import CLIENTS
+from benchmarks.referee.measure import Cell
 from benchmarks.referee.results import Results
-from benchmarks.referee.scenarios import CLOSED, SCENARIOS
+from benchmarks.referee.scenarios import CLOSED, SCENARIOS, Scenario
 from benchmarks.referee.tables import ARRIVALS, COSTS, ERRORS, REPORTED, error, measured, milliseconds, rows, table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -19,6 +20,7 @@ PAGE, README = REPOSITORY / "docs" / "comparison.md", REPOSITORY / "README.md"
 CHARTS = {"ttft": "Error of TTFT", "itl": "Error of ITL"}
 BEGIN, END = "<!-- from benchmarks/referee/page.py -->\n", "<!-- to here -->"
 IN_README = ("64", "400")
+BUSY_CORES = 0.2  # other programs' use of the machine from which on README says so
 LINE = 118  # characters of a line of Markdown
 
 
@@ -55,7 +57,24 @@ def readme_table(results: Results) -> str:
         cells = [error("ttft")(cell) if cell and "errors" in cell else "failed" if cell else "" for cell in found]
         if any(cells):
             lines.append(f"| {client.name} | {' | '.join(cells)} |")
-    return "\n".join(["", *lines, "", ""])
+    return "\n".join(["", *lines, "", *_busy_machine(results, scenarios), ""])
+
+
+def _busy_machine(results: Results, scenarios: Sequence[Scenario]) -> list[str]:
+    """A warning where other programs took part of the machine: their share is in no client's error alone."""
+    others = _other_cores([cell for scenario in scenarios for _, cell in rows(results, scenario) if "other_cores" in cell])
+    if others < BUSY_CORES:
+        return []
+    text = (
+        f"Other programs used {others:.1f} of the {results.machine['cores']} cores meanwhile, so these are the errors on a busy machine:"
+        " on a quiet one they are smaller."
+    )
+    return [*textwrap.wrap(text, LINE), ""]
+
+
+def _other_cores(cells: Sequence[Cell]) -> float:
+    """How many cores other programs used, median of the runs."""
+    return max(0.0, float(np.median([cell["other_cores"] for cell in cells]))) if cells else 0.0
 
 
 def generated(results: Results) -> str:
@@ -87,7 +106,7 @@ def _server_line(results: Results, name: str) -> str:
         return "The server measured nothing of itself."
     late, stamp = (max(server[key] for server in servers) for key in ("late_p99_ms", "log_to_kernel_p99_ms"))
     cost = float(np.median([server["cpu_us_per_token"] for server in servers]))
-    others = max(0.0, float(np.median([cell["other_cores"] for cell in cells])))
+    others = _other_cores(cells)
     return textwrap.fill(
         f"Server: {cost:.1f} us of CPU per token (median of the runs); in its worst run p99 of its lateness was {milliseconds(late)} ms,"
         f" which the log has, and p99 from the log to the kernel's timestamp {stamp:.3f} ms. Other programs of the machine used"
