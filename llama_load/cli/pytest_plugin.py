@@ -31,13 +31,17 @@ FOLDER = "runs/pytest"
 USED = pytest.StashKey[list["LlmRun"]]()
 
 
+# pytest leaves out the middle of a value's text beyond 240 characters; the verdict is in a section of its own, whole.
+MOST_ABOUT = 220
+
+
 class Figure(float):
     """A figure of a run: a number whose repr, which pytest prints when an assertion fails, has its name, verdict and run."""
 
     def __new__(cls, value: float, name: str, run: LlmRun) -> Figure:
         """`name`: its key in summary.json."""
         figure = super().__new__(cls, value)
-        figure._about = f"{name} of {run.folder}; {run.headline}"
+        figure._about = f"{name} of {run.folder}; {run.headline}"[:MOST_ABOUT]
         return figure
 
     _about: str
