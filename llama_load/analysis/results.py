@@ -13,6 +13,7 @@ from llama_load.analysis.keys import flat_result
 from llama_load.analysis.over_time import SteadyFigures, soak_of, steady_figures
 from llama_load.analysis.telemetry_analysis import run_telemetry
 from llama_load.analysis.time_part_sums import RunTimeParts, time_parts
+from llama_load.metrics.affinity_figures import AffinityFigures, affinity_figures
 from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.answer_forms import FormFigures, answer_forms
 from llama_load.metrics.check import INCOMPLETE
@@ -28,6 +29,7 @@ from llama_load.metrics.slo import Slo, parse_slo
 from llama_load.metrics.soak import Soak
 from llama_load.metrics.stage_figures import StageFigures, completed_within, repeated_prompts, with_window_rates
 from llama_load.metrics.summary import Summary, summarize
+from llama_load.metrics.switch_figures import SwitchFigures, switch_figures
 from llama_load.metrics.telemetry_figures import TelemetryFigures
 from llama_load.metrics.thresholds import VERDICT, ThresholdResult, evaluate, parse_threshold
 from llama_load.metrics.time_sums import TimeParts
@@ -48,6 +50,7 @@ class Results:
     by_workload: dict[str, Summary]
     by_host: dict[str, Summary]
     by_model: dict[str, Summary]
+    by_adapter: dict[str, Summary]  # empty without --adapter
     by_turn: dict[int, Summary]
     conversations: ConversationFigures | None  # None without conversations of several turns
     stages: list[StageFigures]
@@ -65,6 +68,8 @@ class Results:
     forms: list[FormFigures]  # of answers; empty where none is forced into one
     hang_ups: HangUpFigures | None  # None where nobody hung up
     same_answers: SameAnswers | None  # with --same-answer
+    switching: SwitchFigures | None  # None with one model and adapter
+    affinity: AffinityFigures | None  # None without conversations, or where replicas are not known
     soak: Soak | None  # None below an hour, or where the load was not constant
 
     @property
@@ -130,6 +135,7 @@ def analyze(run: Run) -> Results:
         "workload": grouped("workload"),
         "host": grouped("host", hosts),
         "model": grouped("model"),
+        "adapter": grouped("adapter"),
         "turn": dict(sorted(grouped("turn").items())),
     }
     evidence = replace(evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total), count_gaps=gaps)
@@ -142,6 +148,7 @@ def analyze(run: Run) -> Results:
         by_workload=groups["workload"],
         by_host=groups["host"],
         by_model=groups["model"],
+        by_adapter=groups["adapter"],
         by_turn=groups["turn"],
         conversations=conversation_figures(measured),
         stages=stages,
@@ -159,8 +166,14 @@ def analyze(run: Run) -> Results:
         forms=answer_forms(measured),
         hang_ups=hang_up_figures(measured),
         same_answers=same_answers(measured) if manifest.same_answer else None,
+        switching=switch_figures(run.records, other_clients=_has_other_clients(verdict)),
+        affinity=affinity_figures(measured, hosts),
         soak=soak_of(constant, run.telemetry),
     )
+
+
+def _has_other_clients(verdict: Verdict) -> bool:
+    return any(check.name == "other_client_ratio" and not check.ok for check in verdict.checks)
 
 
 def _full_load(manifest: Manifest, measured: Records) -> Window | None:
