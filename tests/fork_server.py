@@ -38,13 +38,14 @@ class ForkServer:
 
     @classmethod
     def start(cls, environment: Mapping[str, str]) -> ForkServer:
+        """With the environment of all programs; of its variables for Python itself only PYTHONPATH can be another for one."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
             process = subprocess.Popen(
                 command,
                 cwd=Path(__file__).resolve().parent.parent,
-                env=environment,
+                env={name: value for name, value in environment.items() if name != "PYTHONPATH"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -57,17 +58,19 @@ class ForkServer:
     ) -> subprocess.CompletedProcess[str]:
         """`python -m` with these arguments, to its end; then its process group is killed. TimeoutError, and the group is killed."""
         job = json.dumps([list(arguments), str(cwd), dict(environment)])
-        with TemporaryFile() as out, TemporaryFile() as err:
+        with TemporaryFile("w+", encoding="utf-8") as out, TemporaryFile("w+", encoding="utf-8") as err:
             socket.send_fds(self.channel, [job.encode()], [out.fileno(), err.fileno()])
-            self.channel.settimeout(timeout_s)
+            self.channel.settimeout(60)  # the server may still be importing
             pid = int(self.channel.recv(32))
+            self.channel.settimeout(timeout_s)
             try:
                 code = int(self.channel.recv(32))
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
-            texts = [stream.seek(0) or stream.read().decode() for stream in (out, err)]
-        return subprocess.CompletedProcess(arguments, code, *texts)
+            for stream in (out, err):
+                stream.seek(0)
+            return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
 def next_program(channel: socket.socket) -> list[str] | None:
@@ -90,7 +93,7 @@ def next_program(channel: socket.socket) -> list[str] | None:
             os.close(descriptor)
         channel.close()
         os.chdir(cwd)
-        sys.path[0] = cwd
+        sys.path[:1] = [cwd, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
         os.environ.clear()
         os.environ.update(environment)
         return arguments
