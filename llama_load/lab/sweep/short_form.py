@@ -27,7 +27,7 @@ def plan_document(serve: Sequence[str], vary: Sequence[str], locust_args: Sequen
         match = _SETTING.fullmatch(text)
         if match is None:
             raise UsageError(f"--vary must be NAME=VALUE,VALUE, such as t=1,2,4, got {text!r}")
-        if not any(f"{{{match[1]}}}" in each for each in [*serve, *locust_args]):
+        if not any(f"{{{match[1]}}}" in locust_arg for locust_arg in [*serve, *locust_args]):
             raise UsageError(f"--vary {match[1]}: neither --serve nor the arguments of locust have {{{match[1]}}}")
         if match[1] in settings:
             raise UsageError(f"--vary {match[1]} is given twice; give all its values at once: --vary {match[1]}=A,B,C")
@@ -41,7 +41,7 @@ def plan_document(serve: Sequence[str], vary: Sequence[str], locust_args: Sequen
 
 def _values(text: str) -> list[str]:
     """Split at commas; a comma inside braces or quotes stays."""
-    return [each.strip() for each in text.split(",") if each.strip()]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _server(text: str, number: int) -> tuple[str, dict[str, Any]]:
@@ -70,17 +70,17 @@ def _server(text: str, number: int) -> tuple[str, dict[str, Any]]:
 
 def _with_model(arguments: list[str], *flags: str) -> dict[str, Any]:
     """Model and further arguments; host and port are the sweep's own."""
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     rest: list[str] = []
     items = iter(arguments)
     for word in items:
         if word in flags:
-            found["model"] = next(items, "")
+            facts["model"] = next(items, "")
         elif word in ("--host", "--port"):
             next(items, "")
         else:
             rest.append(word)
-    return found | {"args": _joined(rest)}
+    return facts | {"args": _joined(rest)}
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
