@@ -147,6 +147,7 @@ class RunConfig:
     body_options: BodyOptions
     beginning: Beginning | None
     ends_matter: bool  # requests may wait for the end of others: report ends at once
+    checks_answers: bool  # against schemas or expectations
     user_classes: list[str]  # names of the classes that the master may start on a worker
     key_headers: list[str]
 
@@ -204,8 +205,8 @@ def _check_numbers(value: Any) -> None:
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):
-        for each in value:
-            _check_numbers(each)
+        for item in value:
+            _check_numbers(item)
 
 
 _HEADER = struct.Struct(">I16s")  # number of the batch, run

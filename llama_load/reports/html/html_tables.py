@@ -157,7 +157,6 @@ def part_tables(results: Results, t: Translate) -> Iterable[Table]:
         (t("Servers"), results.by_host),
         (t("Models"), results.by_model),
         (t("LoRA adapters"), results.by_adapter),
-        (t("Turns of the conversations"), {str(turn): part for turn, part in results.by_turn.items()}),
     ]
     for title, parts in groups:
         if len(parts) > 1:
