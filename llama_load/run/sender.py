@@ -6,14 +6,13 @@ import gc
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.options.result_flags import AUTO
-from llama_load.preflight.prepare import Prepared
 from llama_load.run.arrival_users import ArrivalUsers
 from llama_load.run.health import HealthMonitor
 from llama_load.run.lease_client import DispatcherLink, LeaseClient
@@ -25,6 +24,9 @@ from llama_load.wire.priority import SenderPriority
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
 from llama_load.workloads.expect import schema_fault
+
+if TYPE_CHECKING:
+    from llama_load.preflight.prepare import Prepared  # which a worker does not need
 
 # Time limit for stopped users to write their last records.
 LAST_RECORDS_WITHIN_S = 2.0
