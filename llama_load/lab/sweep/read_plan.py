@@ -176,9 +176,11 @@ class _Builder:
             words(settings.get("args", []) if kind != URL else [])
         except UsageError as error:
             self._fault("servers", f"servers.{name}.{kind}.args: {error}", name)
-        if kind == "vllm" and "model" not in settings and not self._is_varied(name, "model"):
-            self._fault("servers", f"servers.{name}.vllm: model is missing; give a folder, or a name of Hugging Face", name)
-        return PlannedServer(name, kind, settings, raw.get("label", name), raw.get("backend", ""))
+        server = PlannedServer(name, kind, settings, raw.get("label", name), raw.get("backend", ""))
+        model = server.start.required_model if server.start else ""
+        if model and "model" not in settings and not self._is_varied(name, "model"):
+            self._fault("servers", f"servers.{name}.{kind}: model is missing; give {model}", name)
+        return server
 
     def _is_varied(self, server: str, key: str) -> bool:
         changed = {target for targets in self._raw.get("vary", {}).values() for target in targets}
