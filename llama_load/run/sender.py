@@ -23,7 +23,7 @@ from llama_load.users.session import SessionSettings
 from llama_load.wire.priority import SenderPriority
 from llama_load.wire.tls import TlsOptions
 from llama_load.wire.transport import Transport
-from llama_load.workloads.expect import schema_fault
+from llama_load.workloads.expect import load_checks
 
 if TYPE_CHECKING:
     from llama_load.preflight.prepare import Prepared  # which a worker does not need
@@ -41,6 +41,7 @@ class SenderConfig:
     beginning: Beginning | None
     wait_at_end_s: float  # for requests in flight
     takes_priority: bool
+    checks_answers: bool  # against schemas or expectations
 
     @classmethod
     def of(cls, prepared: Prepared) -> SenderConfig:
@@ -49,8 +50,14 @@ class SenderConfig:
         settings = SessionSettings(
             prepared.body_options, options.dialogue, options.timeouts, options.save_texts, options.retries, options.hang_ups
         )
-        is_automatic = options.client_priority == AUTO
-        return cls(list(prepared.targets), settings, prepared.beginning, options.wait_at_end_s, is_automatic)
+        return cls(
+            list(prepared.targets),
+            settings,
+            prepared.beginning,
+            options.wait_at_end_s,
+            takes_priority=options.client_priority == AUTO,
+            checks_answers=prepared.checks_answers,
+        )
 
 
 class SenderRuntime:
@@ -78,8 +85,8 @@ class SenderRuntime:
             more_users=self._users.add,
             heard=heard,
         )
-        if (form := config.settings.body_options.form) is not None and form.schema is not None:
-            schema_fault(form.schema, "{}")  # imports what checks answers, before there are any
+        if config.checks_answers:
+            load_checks()
         self._overdue = gevent.spawn(self._see_to_overdue)
         self._waits_no_more = False
         self._priority = SenderPriority()
