@@ -45,11 +45,10 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What all users of a process share: its name, fields of bodies, conversation settings, timeouts, whether texts are stored,
-    how often a request that the server refuses as overloaded is sent again, which requests are given up, which models and adapters
-    they get, and the headers of servers' sessions."""
+    """What all users of a run share: fields of bodies, conversation settings, timeouts, whether texts are stored, how often a
+    request that the server refuses as overloaded is sent again, which requests are given up, which models and adapters they get,
+    the headers of servers' sessions; and the name of their process."""
 
-    worker: str
     body_options: BodyOptions
     dialogue: Dialogue
     timeouts: Timeouts
@@ -59,6 +58,7 @@ class SessionSettings:
     models: WeightedChoice = ONE_FOR_ALL
     adapters: WeightedChoice = ONE_FOR_ALL
     session_headers: SessionHeaders = NO_SESSIONS
+    worker: str = ""
 
 
 class Session(Protocol):
