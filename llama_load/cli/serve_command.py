@@ -222,8 +222,8 @@ def _spec(arguments: argparse.Namespace, port: int) -> ServerSpec:
     from llama_load.targets.servers import STARTS, ServerSpec
     from llama_load.targets.servers.server_start import DEFAULT_START, SERVER_KEY
 
-    env = dict(each.partition("=")[::2] for each in arguments.env)
-    if wrong := [each for each in arguments.env if "=" not in each or each.startswith("=")]:
+    env = dict(word.partition("=")[::2] for word in arguments.env)
+    if wrong := [word for word in arguments.env if "=" not in word or word.startswith("=")]:
         raise UsageError(f"--env takes NAME=VALUE, got {wrong[0]!r}")
     kind = arguments.kind or DEFAULT_START
     return ServerSpec(
@@ -236,10 +236,10 @@ def _spec(arguments: argparse.Namespace, port: int) -> ServerSpec:
         env=env,
         api_key=arguments.api_key or os.environ.get(SERVER_KEY, ""),
         wrap=_words(arguments.wrap, "--wrap"),
-        alongside=tuple(_words(each, "--alongside") for each in arguments.alongside),
-        set_up=tuple(_words(each, "--set-up") for each in arguments.set_up),
-        clean_up=tuple(_words(each, "--clean-up") for each in arguments.clean_up),
-        rpc=tuple(each for each in arguments.rpc.split(",") if each),
+        alongside=tuple(_words(word, "--alongside") for word in arguments.alongside),
+        set_up=tuple(_words(word, "--set-up") for word in arguments.set_up),
+        clean_up=tuple(_words(word, "--clean-up") for word in arguments.clean_up),
+        rpc=tuple(part for part in arguments.rpc.split(",") if part),
         rpc_workers=arguments.rpc_workers,
         rpc_worker=_words(arguments.rpc_worker, "--rpc-worker"),
         ready_within_s=arguments.ready_within,
