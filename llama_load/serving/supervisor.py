@@ -180,8 +180,9 @@ class Supervisor:
         ended = self._ended()
         if ended is not None:
             part, code = ended
-            when = "while starting" if part is self.job.server else "while the server was starting"
-            raise Failed(f"{part.name} ended {when} ({exit_text(code)}){tail(part.log)}")
+            if part is self.job.server:
+                raise Failed(f"the server ended while starting ({exit_text(code)}){tail(part.log)}")
+            raise Failed(f"{part.name} ended while the server was starting ({exit_text(code)}){tail(part.log)}")
 
     # ------------------------------------------------------------------ parts of it
 
