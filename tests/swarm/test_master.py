@@ -25,7 +25,9 @@ from llama_load.swarm.presence import LOST_AFTER_S, NO_HEARTBEAT, Presence, intr
 from llama_load.swarm.user_scaler import UserScaler
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.target import Target
+from llama_load.users.session import Dialogue
 from llama_load.wire.address import parse_url
+from llama_load.wire.request import Timeouts
 from tests.containers import contained
 from tests.make_records import MS, record
 
@@ -41,11 +43,11 @@ class Swarm:
         runner = SimpleNamespace(target_user_count=users, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
         prepared: Any = SimpleNamespace(
             options=SimpleNamespace(
-                bust_prefix_cache=False, hang_ups=None, warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
+                bust_prefix_cache=False, hang_ups=None, dialogue=Dialogue(), timeouts=Timeouts(), save_texts=False, retries=0, client_priority="normal", warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
             ),
             segments=[Segment(stages=(Stage(name="all"),), total=requests, seconds=None)],
             warmup=0, model=SimpleNamespace(seed=0, hands_over=False, drops=False, same_prompts=False, stages=()),
-            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, local_servers=[], ends_matter=False, beginning=None, run_time_s=None,
+            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, local_servers=[], ends_matter=False, checks_answers=False, beginning=None, run_time_s=None,
             probes=[], writer=SimpleNamespace(path=Path(), append_batch=lambda batch, **_: self.written.append(batch), manifest=SimpleNamespace(stages=[])),
         )  # fmt: skip
         self.run = MasterRun(SimpleNamespace(runner=runner, user_classes=[]), prepared, UserScaler(None))
