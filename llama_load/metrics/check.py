@@ -118,7 +118,7 @@ LIMITS = {
         NOT_COMPARABLE,
         0.1,
         ALONE,
-        "probes that are a tenth of all tokens are a load of their own",
+        "probes that are a tenth of all tokens are a part of the load",
         "lower --probe-rate, or leave it out",
     ),
     "probe_cache_gap": Limit(

@@ -9,7 +9,7 @@ from llama_load.observed.records import Records
 
 Instants = NDArray[np.int64]
 
-NOBODY, ANSWERS, MANY = "nobody", "only answers", "3 workloads or more"
+IDLE, ANSWERS, MANY = "idle", "only answers", "3 workloads or more"
 # Classes of more workloads than this are one: there would be 2^n of them.
 MOST_NAMED = 2
 
@@ -19,14 +19,14 @@ def neighbour_classes(probes: Records, load: Records) -> list[str]:
 
     A request counts from its start to its end; until its first token (its end, if it has none) its prompt is waiting or being
     processed. `document`: prompts of documents were; `chat + document`: of both; `only answers`: no prompt was, but answers were
-    being generated; `nobody`: no request was in flight. What is sent after the probe does not count, although the probe may wait
+    being generated; `idle`: no request was in flight. What is sent after the probe does not count, although the probe may wait
     for it: a class that depended on how long the probe waits would collect the slow probes.
 
     A document sent at 1.0 s with its first token at 3.0 s and its end at 4.0 s: a probe at 2.0 s has the class `document`, one at
-    3.5 s `only answers`, one at 4.0 s `nobody`.
+    3.5 s `only answers`, one at 4.0 s `idle`.
     """
     at_ns = probes.instants("started_mono_ns")
-    classes = np.full(len(probes), NOBODY, dtype=object)
+    classes = np.full(len(probes), IDLE, dtype=object)
     for host in probes.values_of("host"):
         of_host = probes.equals("host", host)
         classes[of_host] = _classes(at_ns[of_host], load.where(load.equals("host", host)))
@@ -54,5 +54,5 @@ def _before(instants_ns: Instants, at_ns: Instants) -> NDArray[np.int64]:
 
 def _name(workloads: list[str], *, has_answers: bool) -> str:
     if not workloads:
-        return ANSWERS if has_answers else NOBODY
+        return ANSWERS if has_answers else IDLE
     return " + ".join(workloads) if len(workloads) <= MOST_NAMED else MANY

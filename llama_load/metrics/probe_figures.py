@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.censoring import cut_shift
-from llama_load.metrics.neighbours import ANSWERS, NOBODY, neighbour_classes
+from llama_load.metrics.neighbours import ANSWERS, IDLE, neighbour_classes
 from llama_load.metrics.statistics import Distribution, describe
 from llama_load.observed.probe_names import ALONE, BESIDE
 from llama_load.observed.record import CANCELLED, OK
@@ -193,7 +193,7 @@ def _medians(alone: Records, column: str) -> dict[str, float]:
 
 def _by_class(beside: Records, requests: Records, basis: _Basis) -> dict[str, ProbeSample]:
     names = neighbour_classes(beside, requests)
-    order = sorted(set(names), key=lambda name: (name != NOBODY, name != ANSWERS, " + " in name, name))
+    order = sorted(set(names), key=lambda name: (name != IDLE, name != ANSWERS, " + " in name, name))
     return {name: basis.sample(beside.where(np.array([each == name for each in names], dtype=np.bool_))) for name in order}
 
 

@@ -14,7 +14,7 @@ from llama_load.units import quantity
 
 _CLASSES = (
     "neighbours: the workloads whose prompts were waiting or being processed when the probe was sent; only answers: none was, but "
-    "answers were being generated; nobody: no request was in flight"
+    "answers were being generated; idle: no request was in flight"
 )
 _COLUMNS = (*("TTFT p50 (ms)", "p90", "p99", "x alone", "E2EL p50 (ms)", "x alone"),)
 

@@ -50,9 +50,9 @@ def test_the_class_is_what_is_in_flight_when_the_probe_starts() -> None:
     document = load("document", 1000, 3000, 4000)
     others = [load("chat", 2500, 2600, 5000), failed(start_ms=6000, end_ms=7000), load("chat", 900, 950, 990, host="http://other")]
     at_ms = {
-        **{950: "nobody", 999.9: "nobody", 1000: "document", 2000: "document"},
-        **{2550: "chat + document", 2700: "document", 3000: "only answers", 3500: "only answers", 5000: "nobody"},
-        **{6500: "sharegpt", 7000: "nobody"},
+        **{950: "idle", 999.9: "idle", 1000: "document", 2000: "document"},
+        **{2550: "chat + document", 2700: "document", 3000: "only answers", 3500: "only answers", 5000: "idle"},
+        **{6500: "sharegpt", 7000: "idle"},
     }
     probes = table(*(probe(at, 5000) for at in at_ms))
     assert dict(zip(at_ms, neighbour_classes(probes, table(document, *others)), strict=True)) == at_ms
