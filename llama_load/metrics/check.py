@@ -126,7 +126,7 @@ LIMITS = {
         0.1,
         SAME,
         "a probe whose prompt is cached alone and not beside the load (or the reverse) is less (or more) work there",
-        "turn the server's prefix cache off, or compare probes with each other instead of with their value alone",
+        "turn the prefix cache off, or compare probes with each other and not with their value alone",
     ),
     "missed_levels": Limit(
         NOT_COMPARABLE,
