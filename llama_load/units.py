@@ -4,7 +4,7 @@ from __future__ import annotations
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
-GIB = 1 << 30  # bytes
+MIB, GIB = 1 << 20, 1 << 30  # bytes
 
 
 def ns_to_ms(ns: int) -> float:

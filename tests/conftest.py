@@ -24,6 +24,7 @@ from llama_load.reports.first_screen import FULL_REPORT
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.process import EmbeddedServer, Running, embedded_llama_server, free_port, start
 from llama_load.wire.clock import SO_TIMESTAMPNS
+from tests.fork_server import ForkServer
 
 # Locust would turn the threads of this very process into greenlets, wherever a test imports what imports it. (Its own processes
 # get `environment`, without this.)
@@ -112,6 +113,19 @@ def run_to_the_end(command: list[str], timeout_s: float = 100, **how: Any) -> su
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
+def run_program(arguments: list[str], cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """`python -m` with these arguments, to its end; on Linux without the cost of a start (see `tests.fork_server`)."""
+    if sys.platform != "linux":
+        return run_to_the_end([sys.executable, "-m", *arguments], cwd=cwd, env=env)
+    server = _idle.pop() if _idle else ForkServer.start(environment())
+    done = server.run(arguments, cwd, env, 100)
+    _idle.append(server)
+    return done
+
+
+_idle: list[ForkServer] = []  # one whose program ran out of time is not used again
+
+
 @pytest.fixture
 def run_locust(tmp_path: Path) -> Callable[..., Finished]:
     """Run Locust headless to its end: run_locust(host, *arguments, locustfile=…)."""
@@ -119,7 +133,7 @@ def run_locust(tmp_path: Path) -> Callable[..., Finished]:
     def run(host: str, *arguments: str, locustfile: Path = SHAREGPT, folder: Path | None = None, **env: str) -> Finished:
         folder = folder or tmp_path / "run"
         command = locust_command(host, folder, *arguments, locustfile=locustfile)
-        done = run_to_the_end(command, cwd=tmp_path, env=environment() | env)
+        done = run_program(command[2:], tmp_path, environment() | env)
         return Finished(done.returncode, done.stdout, done.stderr, folder)
 
     return run
@@ -130,8 +144,7 @@ def run_report() -> Callable[..., Finished]:
     """`llama-load report` on a run folder."""
 
     def run(folder: Path, *arguments: str) -> Finished:
-        command = [sys.executable, "-m", "llama_load.cli.main", "report", str(folder), *arguments]
-        done = run_to_the_end(command, 60, env=environment())
+        done = run_program(["llama_load.cli.main", "report", str(folder), *arguments], Path.cwd(), environment())
         return Finished(done.returncode, done.stdout, done.stderr, folder)
 
     return run

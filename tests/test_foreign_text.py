@@ -232,6 +232,7 @@ assert other.endswith("ValueError: ***") and "Traceback" in other, other
 
 
 def test_the_key_of_the_embedded_server_stands_in_no_command_line(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
     server = EmbeddedServer(tmp_path / "m.gguf", api_key=CANARY)
     assert CANARY not in " ".join(server.command(1))
     assert server.env == {"LLAMA_LOAD_SERVER_API_KEY": CANARY}

@@ -93,8 +93,40 @@ def test_a_new_flag_takes_at_most_three_files(run_locust: Run, package: Path) ->
         assert "--top-k must be a whole number of at least 1, got 'none'" in wrong.err
 
 
-def test_a_new_server_takes_one_file_and_one_row(run_locust: Run, package: Path) -> None:
-    """It is detected, offered by --backend, its note shown, its tokens and counters read."""
+PARROT = """#!{python}
+import http.server, sys
+http.server.BaseHTTPRequestHandler.do_GET = lambda answer: answer.send_response_only(200) or answer.end_headers()
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), http.server.BaseHTTPRequestHandler).serve_forever()
+"""
+READ = """
+from llama_load.lab.sweep.short_form import plan_document
+from llama_load.serving.command_flags import read_command
+from llama_load.serving.log_facts import read_log
+print(read_command(["parrot", "--heads", "3"]).slots)
+print(read_log(["parrot version v7"]).build)
+print(plan_document(["parrot --heads 3"], [], [], 1)["servers"])
+"""
+
+
+def parrot_serves(package: Path, folder: Path) -> None:
+    """`llama-load serve` and plans of sweeps start it, and its log and flags are read."""
+    program = folder / "parrot"
+    program.write_text(PARROT.format(python=sys.executable))
+    program.chmod(0o755)
+    command = [sys.executable, "-m", "llama_load.cli.main", "serve", "parrot", "--program", str(program), "--port", "0"]
+    copied: Any = {"env": os.environ | {"PYTHONPATH": str(package)}, "cwd": package, "text": True, "stdout": subprocess.PIPE}
+    with subprocess.Popen([*command, "--", "--heads", "3"], stderr=subprocess.STDOUT, **copied) as server:
+        assert server.stdout is not None
+        first = server.stdout.readline()
+        server.terminate()
+    assert "parrot is ready at" in first
+    read = subprocess.run([sys.executable, "-c", READ], check=True, **copied).stdout.splitlines()
+    assert read == ["3", "v7", "{'parrot': {'parrot': {'program': 'parrot', 'args': ['--heads 3']}}}"]
+
+
+def test_a_new_server_takes_one_file_and_one_row(run_locust: Run, package: Path, tmp_path: Path) -> None:
+    """It is detected, offered by --backend, its note shown, its tokens and counters read; and it is started."""
     touched = follow(recipe(NEW_SERVER), package)
     assert touched == ["llama_load/targets/servers/parrot_kind.py", "llama_load/targets/servers/__init__.py"]
     answers = {
@@ -111,6 +143,7 @@ def test_a_new_server_takes_one_file_and_one_row(run_locust: Run, package: Path)
         assert done.manifest["counters"]["prompt_tokens"] == 0
         wrong = run_locust(server.url, "--backend", "cockatoo", PYTHONPATH=str(package))
         assert "'tgi', 'parrot', 'openai'" in wrong.err
+    parrot_serves(package, tmp_path)
 
 
 TRANSCRIBE = """

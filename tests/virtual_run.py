@@ -76,7 +76,8 @@ class VirtualClock:
 
 
 class VirtualRun:
-    """A run with these flags, on users whose every request takes `service_s`. It is its own `RunHost`."""
+    """A run with these flags, on users whose every request takes `service_s` and whose leases take `delivery_s` to come. It is its
+    own `RunHost`."""
 
     def __init__(
         self,
@@ -88,13 +89,14 @@ class VirtualRun:
         warmup: int = 0,
         filling: int = 0,
         service_s: float = 1.0,
+        delivery_s: float = 0.0,
         watchers: Callable[[VirtualRun, Any], Sequence[Watcher]] = lambda _run, _controller: (),
         **changed: Any,
     ) -> None:
         model = model or LoadModel()
         segments = plan_segments(model, requests, run_time_s)
         self.time = VirtualClock()
-        self.users, self.service_s = users, service_s
+        self.users, self.service_s, self.delivery_s = users, service_s, delivery_s
         self.sent: list[tuple[Lease, int, int]] = []  # with start and end, ns
         self.started_users, self.stops, self.manifests_written = 0, 0, 0
         self.status = OK
@@ -169,6 +171,8 @@ class VirtualRun:
             self.time.spawn(self._send, lease)
 
     def _send(self, lease: Lease) -> None:
+        if self.delivery_s:
+            self.time.sleep(self.delivery_s)
         if lease.scheduled_ns is not None:
             self.time.sleep(max(0, lease.scheduled_ns - self.time.now_ns) / NS_PER_S)
         start_ns = self.time.now_ns

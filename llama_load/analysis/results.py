@@ -19,12 +19,11 @@ from llama_load.metrics.answer_ends import AnswerEnds, answer_ends
 from llama_load.metrics.answer_forms import FormFigures, answer_forms
 from llama_load.metrics.check import INCOMPLETE
 from llama_load.metrics.client_server import SidePair, side_by_side
-from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures
+from llama_load.metrics.conversation_figures import ConversationFigures, conversation_figures, peak_begun
 from llama_load.metrics.failures import FailureClass, failure_classes
 from llama_load.metrics.hang_up_figures import HangUpFigures, hang_up_figures
 from llama_load.metrics.probe_figures import ProbeFigures
 from llama_load.metrics.prompt_cache import PromptTable
-from llama_load.metrics.rates import peak_in_flight
 from llama_load.metrics.replicas import imbalance
 from llama_load.metrics.same_answers import SameAnswers, same_answers
 from llama_load.metrics.slo import Slo, parse_slo
@@ -51,7 +50,8 @@ class Results:
     by_workload: dict[str, Summary]
     by_host: dict[str, Summary]
     by_model: dict[str, Summary]
-    by_turn: dict[int, Summary]
+    by_turn: dict[int, Summary]  # without sub-agents
+    by_agent_turn: dict[int, Summary]  # of sub-agents
     conversations: ConversationFigures | None  # None without conversations of several turns
     stages: list[StageFigures]
     repeated_prompts: int  # requests with a prompt of an earlier stage
@@ -124,6 +124,15 @@ def analyze(run: Run) -> Results:
 
         return {value: figures(of(value)) for value in values}
 
+    def turns(*, of_agents: bool) -> dict[int, Summary]:
+        """The figures of each turn of sub-agents, or of all others."""
+
+        def of(turn: int) -> Callable[[Records], Records]:
+            return lambda records: records.where(records.equals("turn", turn) & (records.has("agent") == of_agents))
+
+        own = measured.where(measured.has("agent") == of_agents)
+        return {turn: figures(of(turn)) for turn in sorted(own.values_of("turn"))}
+
     prompts = PromptTable(run.records, cache_evidence(manifest))
     parts = time_parts(run)
     stages = [
@@ -131,11 +140,11 @@ def analyze(run: Run) -> Results:
         for number, record in enumerate(manifest.stages)
     ]
     hosts = [str(target["url"]) for target in manifest.targets]  # including one that got no request
-    groups = {
+    groups: dict[str, dict[Any, Summary]] = {
         "workload": grouped("workload"),
         "host": grouped("host", hosts),
         "model": grouped("model"),
-        "turn": dict(sorted(grouped("turn").items())),
+        "turn": turns(of_agents=False) if measured.has("agent").any() else dict(sorted(grouped("turn").items())),
     }
     probes = probes_of(run, measured, window)
     evidence = replace(evidence_of_run(run, measured, total, prompts=prompts, parts=parts.total), count_gaps=gaps, probes=probes)
@@ -149,7 +158,8 @@ def analyze(run: Run) -> Results:
         by_host=groups["host"],
         by_model=groups["model"],
         by_turn=groups["turn"],
-        conversations=conversation_figures(measured),
+        by_agent_turn=turns(of_agents=True),
+        conversations=conversation_figures(measured, evidence.cut_ns),
         stages=stages,
         repeated_prompts=repeated_prompts(measured, len(stages)),
         verdict=verdict,
@@ -231,9 +241,10 @@ def _stage(
         crossing,
         record.dropped,
         is_whole=record.ended_mono_ns is not None,
-        peak=peak_in_flight(of_stage),
+        peak=peak_begun(of_stage),
         lost=record.lost,
         unsent=record.unsent,
         bad=stage_checks(evidence_of_stage(run, of_stage, figures, number, record, prompts=prompts, parts=parts)),
         counters=record.counters,
+        conversations=conversation_figures(of_stage),
     )

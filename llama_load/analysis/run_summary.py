@@ -77,19 +77,19 @@ class RunSummary:
 
     def telemetry(self, stage: str = "") -> Mapping[str, Any]:
         """The figures of telemetry of the run or of a stage; empty without telemetry."""
-        found = _mapping(self.ours.get("telemetry"))
-        return _mapping(_mapping(found.get("by_stage")).get(stage)) if stage else found
+        figures = _mapping(self.ours.get("telemetry"))
+        return _mapping(_mapping(figures.get("by_stage")).get(stage)) if stage else figures
 
 
 def read_summary(folder: Path, most_bytes: int = MOST_JSON_BYTES) -> RunSummary:
     """The summary in a run folder. Raises OSError, and ValueError where it holds no JSON object or is larger than this."""
     try:
-        found = msgspec.json.decode(read_foreign(folder / SUMMARY, most_bytes))
+        document = msgspec.json.decode(read_foreign(folder / SUMMARY, most_bytes))
     except RecursionError:
         raise ValueError(f"{SUMMARY} is nested too deeply") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ValueError(f"{SUMMARY} holds no JSON object")
-    return summary_of(found)
+    return summary_of(document)
 
 
 def summary_of(result: Mapping[str, Any]) -> RunSummary:

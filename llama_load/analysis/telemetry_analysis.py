@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from llama_load.metrics.measured_telemetry import Measured
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.summary import Summary
-from llama_load.metrics.telemetry_figures import Measured, TelemetryFigures, telemetry_figures
+from llama_load.metrics.telemetry_figures import TelemetryFigures, telemetry_figures
 from llama_load.observed.records import Records
 from llama_load.observed.server_description import ServerDescription
 from llama_load.observed.window import Window

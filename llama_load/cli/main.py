@@ -216,21 +216,21 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         core, others = ("" if share is None else f"{share:.0%}" for share in (step.core_busy, step.others_busy))
         print(f"{step.streams:>8} {step.streams * TOK_PER_S:>9} {step.ttft_error_p99_ms:>20.2f} {core:>6} {others:>7}", flush=True)
 
-    found = calibrate(show)
+    calibration = calibrate(show)
     for limit_ms in LIMITS_MS:
-        streams = found.carried(limit_ms)
+        streams = calibration.carried(limit_ms)
         print(f"{streams} streams ({streams * TOK_PER_S} tokens/s) per worker with a TTFT error within {limit_ms:g} ms")
     if load is not None:
-        workers = found.workers_for(*load)
+        workers = calibration.workers_for(*load)
         enough = (
             f"need {workers} workers"
             if workers
-            else f"are too many for this machine: one worker did not carry even {found.steps[0].streams} streams"
+            else f"are too many for this machine: one worker did not carry even {calibration.steps[0].streams} streams"
         )
         print(f"{load[0]} streams of {load[1]:g} tokens/s within {LIMITS_MS[-1]:g} ms {enough}")
-        if workers and workers > (found.cores or 1):
-            print(f"this machine has {found.cores} cores: use several machines, with --master and --worker")
-    print(f"Saved to {save(found)}; the preflight of runs uses it.")
+        if workers and workers > (calibration.cores or 1):
+            print(f"this machine has {calibration.cores} cores: use several machines, with --master and --worker")
+    print(f"Saved to {save(calibration)}; the preflight of runs uses it.")
     return 0
 
 

@@ -152,23 +152,23 @@ def _locustfile(workload: str) -> str:
 
     if Path(workload).is_file():
         return workload
-    found = [name for name in find_bundled(workload) if name.endswith(".py")]
-    if len(found) != 1:
+    names = [name for name in find_bundled(workload) if name.endswith(".py")]
+    if len(names) != 1:
         raise AssertionError(f"there is no workload {workload!r}; 'llama-load path' lists them, or give a locustfile")
-    return str(bundled(found[0]))
+    return str(bundled(names[0]))
 
 
 def _words(flags: dict[str, object]) -> list[str]:
-    found: list[str] = []
+    words: list[str] = []
     for name, value in flags.items():
         flag = f"--{name.replace('_', '-')}"
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if each is True:
-                found.append(flag)
-            elif each is not None and each is not False:
-                found.append(f"{flag}={each}" if str(each).startswith("-") else flag)
-                found += [] if str(each).startswith("-") else [str(each)]
-    return found
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if item is True:
+                words.append(flag)
+            elif item is not None and item is not False:
+                words.append(f"{flag}={item}" if str(item).startswith("-") else flag)
+                words += [] if str(item).startswith("-") else [str(item)]
+    return words
 
 
 def _run(command: list[str], timeout_s: float) -> tuple[int, str]:

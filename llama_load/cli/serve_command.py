@@ -22,17 +22,17 @@ from llama_load.errors import RunError, UsageError
 if TYPE_CHECKING:
     from llama_load.serving.cold_start import ColdStart
     from llama_load.serving.launch import Server
-    from llama_load.serving.spec import ServerSpec
+    from llama_load.targets.servers import ServerSpec, ServerStart
 
 DESCRIPTION = """Start a server, wait until it is ready, and stop it with Ctrl-C. A load test against its port then finds its log
 and process: the report shows model, layers, buffers and memory, and a server that dies ends the run with its last words. What
 stands after -- goes to the server as it is. Nothing is left behind, even if this command is killed."""
-SLOTS, CTX_PER_SLOT, THREADS = 4, 4096, 1  # of the embedded server
 
 
 def add_serve(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the subcommand."""
-    from llama_load.serving.spec import KINDS, READY_WITHIN_S
+    from llama_load.targets.servers import STARTS
+    from llama_load.targets.servers.server_start import READY_WITHIN_S
 
     serve = commands.add_parser(
         "serve",
@@ -52,9 +52,7 @@ def add_serve(commands: argparse._SubParsersAction[Parser]) -> None:
             "--first-token-ms 200 --interval-ms 10",
         },
     )
-    serve.add_argument(
-        "kind", nargs="?", choices=KINDS, default="embedded", metavar="KIND", help=f"{', '.join(KINDS)} (default embedded)"
-    )
+    serve.add_argument("kind", nargs="?", choices=STARTS, metavar="KIND", help=f"{', '.join(STARTS)} (default embedded)")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=whole(0, 65535), default=8080, help="port to listen on, 0 for a free one (default 8080)")
     serve.add_argument(
@@ -141,7 +139,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     except (OSError, UnicodeError):
         raise UsageError(f"--host must be an address of this machine, such as 127.0.0.1, got {arguments.host!r}") from None
     if arguments.simulated:
-        if arguments.kind != "embedded" or arguments.server_flags:
+        if arguments.kind is not None or arguments.server_flags:
             raise UsageError("--simulated has no model: leave out KIND and what stands after --")
         return serve_simulated(arguments)
     return _cold_start(arguments) if arguments.cold_start else _serve_real(arguments)
@@ -221,51 +219,44 @@ def _ready_lines(server: Server) -> Iterable[str]:
 
 
 def _spec(arguments: argparse.Namespace, port: int) -> ServerSpec:
-    from llama_load.serving.process import SERVER_KEY
-    from llama_load.serving.spec import ServerSpec
+    from llama_load.targets.servers import STARTS, ServerSpec
+    from llama_load.targets.servers.server_start import DEFAULT_START, SERVER_KEY
 
-    env = dict(each.partition("=")[::2] for each in arguments.env)
-    if wrong := [each for each in arguments.env if "=" not in each or each.startswith("=")]:
+    env = dict(word.partition("=")[::2] for word in arguments.env)
+    if wrong := [word for word in arguments.env if "=" not in word or word.startswith("=")]:
         raise UsageError(f"--env takes NAME=VALUE, got {wrong[0]!r}")
+    kind = arguments.kind or DEFAULT_START
     return ServerSpec(
-        kind=arguments.kind,
+        kind=kind,
         model=arguments.model,
         program=arguments.program,
-        args=(*_own_flags(arguments), *arguments.server_flags),
+        args=(*_own_flags(STARTS[kind], arguments), *arguments.server_flags),
         host=arguments.host,
         port=port,
         env=env,
         api_key=arguments.api_key or os.environ.get(SERVER_KEY, ""),
         wrap=_words(arguments.wrap, "--wrap"),
-        alongside=tuple(_words(each, "--alongside") for each in arguments.alongside),
-        set_up=tuple(_words(each, "--set-up") for each in arguments.set_up),
-        clean_up=tuple(_words(each, "--clean-up") for each in arguments.clean_up),
-        rpc=tuple(each for each in arguments.rpc.split(",") if each),
+        alongside=tuple(_words(word, "--alongside") for word in arguments.alongside),
+        set_up=tuple(_words(word, "--set-up") for word in arguments.set_up),
+        clean_up=tuple(_words(word, "--clean-up") for word in arguments.clean_up),
+        rpc=tuple(part for part in arguments.rpc.split(",") if part),
         rpc_workers=arguments.rpc_workers,
         rpc_worker=_words(arguments.rpc_worker, "--rpc-worker"),
         ready_within_s=arguments.ready_within,
     )
 
 
-def _own_flags(arguments: argparse.Namespace) -> list[str]:
-    """Our flags for slots, context and threads as those of llama.cpp. UsageError: the server has none of these."""
-    slots, context, threads = arguments.slots, arguments.ctx_per_slot, arguments.threads
-    of_embedded = [name for name in ("vision", "embeddings", "reranking") if getattr(arguments, name)]
-    if arguments.kind == "embedded":
-        slots, context, threads = slots or SLOTS, context or CTX_PER_SLOT, threads or THREADS
-        flags = ["-np", str(slots), "-c", str(slots * context), "-t", str(threads), *(f"--{name}" for name in of_embedded)]
-        return _with_projector(flags) if arguments.vision else flags
-    if of_embedded:
-        raise UsageError(f"--{of_embedded[0]} is for the embedded server; give {arguments.kind} its own flags after --")
-    if arguments.kind != "llama-server":
-        if slots or context or threads:
-            raise UsageError(
-                f"--slots, --ctx-per-slot and --threads are flags of llama.cpp; give {arguments.kind} its own after --"
-            )
-        return []
-    flags = [] if slots is None else ["-np", str(slots)]
-    flags += [] if context is None else ["-c", str((slots or SLOTS) * context), *([] if slots else ["-np", str(SLOTS)])]
-    return flags + ([] if threads is None else ["-t", str(threads)])
+def _own_flags(start: ServerStart, arguments: argparse.Namespace) -> list[str]:
+    """Our flags for slots, context, threads and APIs as those of llama.cpp. UsageError: the server has none of these."""
+    switches = [name for name in ("vision", "embeddings", "reranking") if getattr(arguments, name)]
+    if switches and not start.makes_model:
+        raise UsageError(f"--{switches[0]} is for the embedded server; give {start.name} its own flags after --")
+    sizes = (arguments.slots, arguments.ctx_per_slot, arguments.threads)
+    flags = start.size_flags(*sizes)
+    if flags is None and any(sizes):
+        raise UsageError(f"--slots, --ctx-per-slot and --threads are flags of llama.cpp; give {start.name} its own after --")
+    flags = [*(flags or ()), *(f"--{name}" for name in switches)]
+    return _with_projector(flags) if arguments.vision else flags
 
 
 def _with_projector(flags: list[str]) -> list[str]:

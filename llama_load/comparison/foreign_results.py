@@ -16,6 +16,7 @@ from llama_load.comparison.compared_figures import identity_of, number, read_jso
 from llama_load.comparison.side import LLAMA_LOAD, VLLM_BENCH_SERVE, MeasuredRun
 from llama_load.errors import UsageError
 from llama_load.metrics.check import LIMITS, VALID, WORDS
+from llama_load.targets.apis import APIS, COMPLETIONS
 
 # Keys that every result has, of whatever version.
 _NEEDED = ("duration", "completed", "request_throughput")
@@ -30,13 +31,7 @@ _SETTINGS = {
 }
 # Of these the ones that are the load, and what each endpoint type of vLLM's sends to.
 _LOAD = ("concurrency", "request rate", "burstiness")
-_ENDPOINTS = {
-    "openai-chat": "chat",
-    "openai": "completions",
-    "vllm": "completions",
-    "openai-embeddings": "embeddings",
-    "vllm-rerank": "rerank",
-}
+_ENDPOINTS = {api.bench_name: api.name for api in reversed(APIS.values())} | {"vllm": COMPLETIONS.name}  # its earlier name
 MOST_SERVERS = 16  # of a shared run
 
 
@@ -158,9 +153,9 @@ def _named(values: object) -> list[tuple[str, Any]]:
     several = values[:MOST_SERVERS] if isinstance(values, list) else []
     return [
         (f"{number} {name}" if len(several) > 1 else name, value)
-        for number, each in enumerate(several, 1)
-        if isinstance(each, dict)
-        for name, value in each.items()
+        for number, fields in enumerate(several, 1)
+        if isinstance(fields, dict)
+        for name, value in fields.items()
     ]
 
 

@@ -12,6 +12,7 @@ from llama_load.comparison.foreign_results import endpoint_of
 from llama_load.comparison.side import SGLANG, VLLM_BENCH, VLLM_BENCH_SERVE, MeasuredRun
 from llama_load.foreign_text import printable
 from llama_load.metrics.definitions import FIGURES, LATENCIES
+from llama_load.targets.apis import APIS
 
 # More blocks in one text are not read.
 MOST_BLOCKS = 1000
@@ -170,7 +171,7 @@ def _run(head: re.Match[str], block: Mapping[str, str], context: _Context, name:
 def _endpoint(arguments: Mapping[str, str]) -> str:
     """By the path that was given, else by the backend."""
     path = arguments.get("endpoint", "")
-    named = next((name for name in ("chat", "completions", "embeddings") if name in path), "")
+    named = next((api.name for api in APIS.values() if api.path.removeprefix("/v1") in path), "")
     return named or endpoint_of(arguments.get("backend", ""))
 
 

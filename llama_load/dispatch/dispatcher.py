@@ -143,7 +143,6 @@ class Dispatcher:
                 self._has_changed = False
                 self._end_phase()
                 self._deliver(self._assign())
-                self._end_phase()  # all of its last requests may have been dropped
         finally:
             self._is_serving = False
 

@@ -27,6 +27,7 @@ STATEMENTS = {
 
 # The client's own delays may reach this share of the measured latency: figures are then accurate to 1 %.
 OWN_SHARE = 0.01
+UNCACHED = "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,46 +218,15 @@ LIMITS = {
         "see which program rewrites usage or merges events; compare with the server's own log",
     ),
     "cached_prompt_ratio": Limit(
-        NOT_COMPARABLE,
-        0.01,
-        ALIVE,
-        "a cached prompt costs no prefill, so its TTFT is not comparable",
-        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
+        NOT_COMPARABLE, 0.02, ALIVE, "a cached prompt costs no prefill, so its TTFT is not comparable", UNCACHED
     ),
-    "cached_token_ratio": Limit(
-        NOT_COMPARABLE,
-        0.02,
-        ALIVE,
-        "cached tokens cost no prefill, which is part of TTFT",
-        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
-    ),
-    "server_cache_hit_ratio": Limit(
-        NOT_COMPARABLE,
-        0.02,
-        ALIVE,
-        "the same, where only the server's counters are known",
-        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
-    ),
+    "server_cache_hit_ratio": Limit(NOT_COMPARABLE, 0.02, ALIVE, "the same, where only the server's counters are known", UNCACHED),
     "repeated_prompt_ratio": Limit(
         NOT_COMPARABLE,
         0.01,
         ALIVE,
-        "a cache may have answered them, and the server does not report it",
-        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
-    ),
-    "earlier_prompt_ratio": Limit(
-        NOT_COMPARABLE,
-        0.01,
-        ALIVE,
-        "a cache may still hold them, and the server does not report it",
+        "a cache may have answered them: the server does not report it, or they got their first token sooner",
         "leave out --seed, or add --bust-prefix-cache; --cache-prompt on declares that caching is intended",
-    ),
-    "repeated_ttft_saving": Limit(
-        NOT_COMPARABLE,
-        0.33,
-        ALIVE,
-        "queueing alone makes the TTFT of one prompt vary by less, in the median",
-        "--bust-prefix-cache makes prompts unique; --cache-prompt on declares that caching is intended",
     ),
     "cut_by_context_ratio": Limit(
         NOT_COMPARABLE,

@@ -1,12 +1,15 @@
 """Unintended prompt cache hits: as the server reports them, else from what the client knows.
 
 A cached prompt costs no prefill, so its TTFT is not comparable. Allowed to come from the cache: the chat template's head,
-prefixes that all prompts share by design, and the history of a conversation from its second turn on. Evidence, best first:
+prefixes that all prompts share by design, and the history of a conversation from its second turn on. A check for each kind of
+evidence:
 
-1. cached tokens as the server reports them in each answer (llama-server; vLLM with --enable-prompt-tokens-details);
-2. growth of the server's counters during the measurement (vLLM's prefix_cache_queries and prefix_cache_hits);
-3. prompts sent before, in this run or in an earlier one, to a server that reports neither;
-4. always: whether a repeated prompt gets its first token sooner than the first time.
+1. `cached_prompt_ratio`: cached tokens as the server reports them in each answer (llama-server; vLLM with
+   --enable-prompt-tokens-details);
+2. `server_cache_hit_ratio`: growth of the server's counters during the measurement (vLLM's prefix_cache_queries and
+   prefix_cache_hits), where answers report nothing;
+3. `repeated_prompt_ratio`: prompts sent before, in this run or in an earlier one, where the server reports neither, or where
+   they got their first token sooner than the first time.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ ESTIMATE_RATIO = 0.25
 MOST_NAMED = 8
 # First and repeated TTFT are compared for at least this many prompts, at this significance level.
 LEAST_PAIRS, CHANCE = 10, 0.01
+# Queueing alone makes the TTFT of one prompt vary by less than this share, in the median.
+MOST_SAVING = 0.33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +78,19 @@ def cache_checks(table: PromptTable, evidence: CacheEvidence, stage: int | None 
     checks: list[Check] = []
     silent = prompts.judged & ~prompts.is_reported
     if (prompts.judged & prompts.is_reported).any():
-        checks += _reported(prompts)
-    if silent.any():
-        checks += _silent(prompts, silent, evidence, stage)
-    return checks + _sooner(prompts)
+        checks.append(_reported(prompts))
+    counted = _counted(prompts, evidence, stage) if silent.any() and not prompts.is_reported.any() else None
+    if counted is not None:
+        text = "answers report no cached tokens; the server's counters do"
+        if (again := prompts.sent_again(silent)).any():
+            text += f"; {prompts.again_text(again, silent)}"
+        checks += [_unknown(text), counted]
+    elif silent.any():
+        checks.append(_unknown("the server does not report cached prompt tokens"))
+    is_unseen = counted is None and not evidence.is_off
+    before = None if stage is not None else evidence.sent_before
+    repeated = _repeated(prompts, silent if is_unseen else np.zeros_like(silent), before if is_unseen and silent.any() else None)
+    return checks if repeated is None else [*checks, repeated]
 
 
 class PromptTable:
@@ -118,6 +132,14 @@ class PromptTable:
     def named(self, rows: NDArray[np.bool_]) -> str:
         """These rows by their places in the plan: `prompts 3, 17, 42, …`."""
         return named(sorted({index for index in compress(self.index, rows) if index is not None}))
+
+    def sent_again(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Those of these rows whose prompt was sent before in this run."""
+        return rows & self.generates & (self.earlier >= 0)
+
+    def again_text(self, again: NDArray[np.bool_], rows: NDArray[np.bool_]) -> str:
+        """`2 of 9 prompts were sent before in this run (prompts 3, 5)`."""
+        return f"{int(again.sum())} of {int(rows.sum())} prompts were sent before in this run ({self.named(again)})"
 
     def of_stage(self, stage: int) -> PromptTable:
         """The same table, which judges the requests of one stage."""
@@ -174,8 +196,8 @@ def _as_intended(prompts: PromptTable) -> Check:
     return information("cached_prompt_ratio", None, text)
 
 
-def _reported(prompts: PromptTable) -> list[Check]:
-    """From the answers' own counts: prompts that came mostly from the cache, and the share of cached tokens.
+def _reported(prompts: PromptTable) -> Check:
+    """From the answers' own counts, the larger share: of prompts that came mostly from the cache, or of cached prompt tokens.
 
     Cached / all tokens of each prompt, without chat template's head and shared prefix. An answer without a count has 0: vLLM
     leaves it out then.
@@ -185,56 +207,28 @@ def _reported(prompts: PromptTable) -> list[Check]:
     tokens = np.maximum(0, prompts.tokens - prompts.allowed)
     mostly = rows & (cached > tokens / 2)
     count, total, hits = int(rows.sum()), float(tokens[rows].sum()), float(cached[rows].sum())
-    ratio = float(mostly.sum()) / count if count else None
-    share = hits / total if total else None
-    text = f"{int(mostly.sum())} of {count} prompts came mostly from the cache"
-    if mostly.any():
-        text += f" ({prompts.named(mostly)})"
-    all_text = f"{int(hits)} of {int(total)} prompt tokens came from the cache"
+    value = max(float(mostly.sum()) / count, hits / total if total else 0.0) if count else None
+    text = f"{int(mostly.sum())} of {count} prompts came mostly from the cache, {int(hits)} of {int(total)} prompt tokens"
     if (allowed := int(np.nansum(prompts.cached[rows])) - int(hits)) > 0:
-        all_text += f", besides {allowed} of chat templates and shared prefixes, which may"
-    if share is not None and share > LIMITS["cached_token_ratio"].limit:
-        all_text += f" ({prompts.named(rows & (cached > 0))})"
-    return [limited("cached_prompt_ratio", ratio, text), limited("cached_token_ratio", share, all_text)]
+        text += f", besides {allowed} of chat templates and shared prefixes, which may"
+    if value is not None and value > LIMITS["cached_prompt_ratio"].limit:
+        text += f" ({prompts.named(mostly if mostly.any() else rows & (cached > 0))})"
+    return limited("cached_prompt_ratio", value, text)
 
 
-def _silent(prompts: PromptTable, rows: NDArray[np.bool_], evidence: CacheEvidence, stage: int | None) -> list[Check]:
-    """Where answers report no cached tokens: from the server's counters, else from the prompts sent before."""
+def _counted(prompts: PromptTable, evidence: CacheEvidence, stage: int | None) -> Check | None:
+    """Hits / queries of the server's prompt cache in tokens, without tokens that may be cached; None where not counted.
+
+    10,000 tokens looked up, 3,000 in the cache, 1,000 of them chat template heads: 2,000 / 9,000 = 0.22. Tokens of other clients
+    are included.
+    """
+    name = "server_cache_hit_ratio"
     counters = evidence.counters
     if stage is not None:
         counters = evidence.stage_counters[stage] if stage < len(evidence.stage_counters) else None
-    again = rows & prompts.generates & (prompts.earlier >= 0)
-    if counters is not None and not prompts.is_reported.any() and (counted := _counted(prompts, counters)) is not None:
-        text = "answers report no cached tokens; the server's counters do"
-        if again.any():
-            text += f"; {int(again.sum())} of {int(rows.sum())} prompts were sent before in this run ({prompts.named(again)})"
-        return [_unknown(text), counted]
-    unknown = _unknown("the server does not report cached prompt tokens")
-    if evidence.is_off:
-        return [unknown]
-    checks = [unknown]
-    if again.any():
-        text = f"{int(again.sum())} of {int(rows.sum())} prompts were sent before in this run ({prompts.named(again)}), "
-        text += "and the server does not report cached prompt tokens"
-        checks.append(limited("repeated_prompt_ratio", float(again.sum()) / float(rows.sum()), text))
-    before = evidence.sent_before
-    if before is not None and before.count and stage is None:
-        text = f"{before.count} of {before.of} prompts were sent to this server in earlier runs ({', '.join(before.runs)}; "
-        text += f"{named(before.prompts)}), and the server does not report cached prompt tokens"
-        checks.append(limited("earlier_prompt_ratio", before.count / before.of, text))
-    return checks
-
-
-def _counted(prompts: PromptTable, counters: ServerCounters) -> Check | None:
-    """Hits / queries of the server's prompt cache in tokens, without tokens that may be cached; None where not counted.
-
-    10,000 tokens looked up, 3,000 found, 1,000 of them chat template heads: 2,000 / 9,000 = 0.22. Tokens of other clients are
-    included.
-    """
-    name = "server_cache_hit_ratio"
-    queries, hits = counters.cache_queries, counters.cache_hits
-    if queries is None or hits is None:
+    if counters is None or counters.cache_queries is None or counters.cache_hits is None:
         return None
+    queries, hits = counters.cache_queries, counters.cache_hits
     if not queries:
         if not counters.prompt_tokens:
             return None
@@ -258,27 +252,45 @@ def _counted(prompts: PromptTable, counters: ServerCounters) -> Check | None:
     return limited(name, value, text)
 
 
-def _sooner(prompts: PromptTable) -> list[Check]:
-    """Whether repeated prompts get their first token sooner, within a stage. Needs no report from the server.
+def _repeated(prompts: PromptTable, unseen: NDArray[np.bool_], before: SentBefore | None) -> Check | None:
+    """Prompts sent before and the share that a cache may have answered; None where none was.
 
-    For each prompt sent twice or more: median TTFT of its repetitions / its first TTFT. The value is 1 - the median of these
-    ratios: 0.5 where half of the time is saved. It fails only with 10 such prompts or more, and p <= 0.01 (sign test).
+    `unseen`: rows about which the server reports nothing: there every repetition counts, and those of earlier runs (`before`).
+    Elsewhere repetitions count where they got their first token sooner.
     """
+    ratios = _ttft_ratios(prompts)
+    again = prompts.sent_again(unseen)
+    shares, texts = [0.0], []
+    if again.any():
+        shares.append(float(again.sum()) / float(unseen.sum()))
+        texts.append(f"{prompts.again_text(again, unseen)}, and the server does not report cached prompt tokens")
+    if before is not None and before.count:
+        shares.append(before.count / before.of)
+        texts.append(
+            f"{before.count} of {before.of} prompts were sent to this server in earlier runs ({', '.join(before.runs)}; "
+            f"{named(before.prompts)}), and the server does not report cached prompt tokens"
+        )
+    if len(ratios) >= LEAST_PAIRS:
+        saving, sooner = 1 - float(np.median(list(ratios.values()))), sum(ratio < 1 for ratio in ratios.values())
+        text = f"{len(ratios)} prompts were repeated: {sooner} got their first token sooner, {saving:.0%} in the median"
+        if saving > MOST_SAVING and _chance(sooner, len(ratios)) <= CHANCE:
+            text += ": a cache answered them"
+            repetitions = prompts.judged & (prompts.earlier >= 0)
+            shares.append(float(repetitions.sum()) / float(prompts.judged.sum()))
+        texts.append(text)
+    return limited("repeated_prompt_ratio", max(shares), "; ".join(texts)) if texts else None
+
+
+def _ttft_ratios(prompts: PromptTable) -> dict[tuple[object, float, str], float]:
+    """For each prompt that was sent twice or more in a stage: median TTFT of its repetitions / its first TTFT. Needs no report of
+    the server; repetitions that it reports as cached are left out."""
     rows = prompts.judged & ~np.isnan(prompts.ttft_ms) & ~(np.nan_to_num(prompts.cached) > prompts.allowed)
     times: dict[tuple[object, float, str], list[float]] = {}
     for row in prompts.order[rows[prompts.order]]:
         if prompts.digests[row] is not None:
             key = prompts.caches[row], prompts.stages[row], prompts.digests[row]
             times.setdefault(key, []).append(float(prompts.ttft_ms[row]))
-    ratios = [float(np.median(rest)) / first for first, *rest in times.values() if rest and first > 0]
-    if len(ratios) < LEAST_PAIRS:
-        return []
-    name, saving = "repeated_ttft_saving", 1 - float(np.median(ratios))
-    sooner = sum(ratio < 1 for ratio in ratios)
-    text = f"{len(ratios)} prompts were repeated: {sooner} got their first token sooner, {saving:.0%} in the median"
-    if saving <= LIMITS[name].limit or _chance(sooner, len(ratios)) > CHANCE:
-        return [Check(name, saving, LIMITS[name].limit, True, text)]
-    return [limited(name, saving, f"{text}: a cache answered them")]
+    return {key: float(np.median(rest)) / first for key, (first, *rest) in times.items() if rest and first > 0}
 
 
 def _chance(sooner: int, pairs: int) -> float:

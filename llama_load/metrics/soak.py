@@ -13,13 +13,12 @@ from llama_load.metrics.constancy import E2EL, THROUGHPUT, TPOT, TTFT, Observed,
 from llama_load.metrics.slices import Slices, Values
 from llama_load.metrics.trend import slope_interval, theil_sen
 from llama_load.observed.telemetry_series import Series
-from llama_load.units import ns_to_s
+from llama_load.units import MIB, ns_to_s
 
 # A run this long has a section about its drift.
 LEAST_HOURS = 1.0
 # Slices of five minutes, at least 12 and at most 200 of equal length.
 SLICES_AN_HOUR, FEWEST, MOST = 12, 12, 200
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

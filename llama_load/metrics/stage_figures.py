@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llama_load.metrics.check import Check
+from llama_load.metrics.conversation_figures import ConversationFigures
 from llama_load.metrics.slo import Slo
 from llama_load.metrics.summary import Summary, window_rates
 from llama_load.observed.records import Records
@@ -32,11 +33,12 @@ class StageFigures:
     crossing: int = 0
     dropped: int = 0
     is_whole: bool = True
-    peak: int = 0  # requests that began in it, crossing ones included, in flight at once
+    peak: int = 0  # conversations (or single requests) that began in it, crossing ones included, alive at once
     lost: int = 0
     unsent: int = 0
     bad: Sequence[Check] = ()
     counters: ServerCounters | None = None  # what the servers counted in it
+    conversations: ConversationFigures | None = None  # those that began in it
 
     @property
     def is_reached(self) -> bool:

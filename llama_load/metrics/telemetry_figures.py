@@ -3,69 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from llama_load.metrics.gpu_identity import Place, gpus_in_use, vram_series
-from llama_load.observed.telemetry_names import HOST, LOG, OWN, UP, UUID
-from llama_load.observed.telemetry_series import Series, Telemetry
-from llama_load.observed.window import Window
+from llama_load.metrics.gpu_figures import GpuFigures, boards_joules, gpus_of
+from llama_load.metrics.gpu_identity import gpus_in_use
+from llama_load.metrics.measured_telemetry import Measured, area, increase, mean, peak, ratio, total
+from llama_load.observed.telemetry_names import HOST, OWN, UP
 from llama_load.tables.numbers import decimals_of
-from llama_load.units import quantity
+from llama_load.units import MIB, quantity
 
-MIB = 1 << 20
 # A source that did not answer for a shorter part of the measurement has no note.
 LOST_RATIO = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What was measured, and when: the input of every figure here.
-
-    `windows`: of the measurement, or of each stage; warm-ups are outside. `idle_ns`: the start of the run's first request, warm-up
-    included. Tokens and requests are those of the windows; None where unknown. `prefill_share`: the part of the servers' time
-    for these requests that was prefill, 0 to 1. `logged_mib`: buffers by device in the servers' logs, but those in host memory.
-    """
-
-    telemetry: Telemetry
-    windows: Sequence[Window]
-    idle_ns: int
-    input_tokens: float | None = None
-    output_tokens: float | None = None
-    requests: float | None = None
-    prefill_share: float | None = None
-    price_per_hour: float | None = None
-    logged_mib: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def seconds(self) -> float:
-        """Length of the windows, s."""
-        return sum(window.seconds for window in self.windows)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuFigures:
-    """One GPU in use. None where it does not say.
-
-    `uuid`: of its board; `vram_*_mib`: memory of the server (see `vram_series`); `utilization`: 0 to 1, mean; `watts`: mean;
-    `throttled`: the part of the time with a reason to lower the clocks besides idling, 0 to 1.
-    """
-
-    source: str
-    gpu: str
-    name: str | None = None
-    uuid: str | None = None
-    vram_idle_mib: float | None = None
-    vram_mean_mib: float | None = None
-    vram_peak_mib: float | None = None
-    vram_total_mib: float | None = None
-    utilization: float | None = None
-    watts: float | None = None
-    power_limit_watts: float | None = None
-    joules: float | None = None
-    temperature_peak_celsius: float | None = None
-    sm_clock_mhz: float | None = None
-    throttled: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,137 +37,44 @@ def telemetry_figures(measured: Measured) -> TelemetryFigures:
     return TelemetryFigures(
         measured.seconds,
         {figure.key: figure.function(measured) for figure in FIGURES},
-        _gpus(measured),
+        gpus_of(measured),
         [*measured.telemetry.notes, *_unknown_shares(measured), *_lost(measured)],
     )
-
-
-# ---------------------------------------------------------------------- over all windows
-
-
-def mean(series: Series, measured: Measured) -> float | None:
-    """Mean of a gauge over all windows, weighted by their lengths."""
-    means = [(value, window.seconds) for window in measured.windows if (value := series.mean(window)) is not None]
-    seconds = sum(length for _, length in means)
-    if seconds <= 0:
-        return means[0][0] if means else None
-    return sum(value * length for value, length in means) / seconds
-
-
-def peak(series: Series, measured: Measured) -> float | None:
-    """Largest value of a gauge in all windows."""
-    return max((value for window in measured.windows if (value := series.peak(window)) is not None), default=None)
-
-
-def increase(series: Series, measured: Measured) -> float | None:
-    """Growth of a counter within all windows, interpolated at their edges. None where it was not sampled in one of them."""
-    return _sum([series.increase(window) for window in measured.windows])
-
-
-def _area(series: Series, measured: Measured) -> float | None:
-    """Area under a gauge in all windows, unit x s."""
-    return _sum([series.integral(window) for window in measured.windows])
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
-
-
-def _ratio(above: float | None, below: float | None, factor: float = 1.0) -> float | None:
-    return None if above is None or not below else above * factor / below
 
 
 # ---------------------------------------------------------------------- GPUs
 
 
-def gpu_joules(measured: Measured, source: str, gpu: str) -> float | None:
-    """Energy of a GPU: increase of its energy counter; without one the area under its power."""
-    counters = measured.telemetry.find("gpu_energy_joules_total", source, gpu=gpu)
-    if counters:
-        return increase(counters[0], measured)
-    power = measured.telemetry.find("gpu_power_watts", source, gpu=gpu)
-    return _area(power[0], measured) if power else None
-
-
-def _gpu(measured: Measured, place: Place) -> GpuFigures:
-    source, gpu = place
-    telemetry = measured.telemetry
-
-    def of(function: Callable[[Series, Measured], float | None], metric: str, unit: float = 1.0) -> float | None:
-        series = telemetry.find(metric, source, gpu=gpu)
-        value = function(series[0], measured) if series else None
-        return None if value is None else value / unit
-
-    vram = vram_series(telemetry, source, gpu)
-    joules = gpu_joules(measured, source, gpu)
-    info = next(iter(telemetry.find("gpu_info", source, gpu=gpu)), None)
-    return GpuFigures(
-        source=source,
-        gpu=gpu,
-        name=None if info is None else info.labels.get("name"),
-        uuid=None if info is None else info.labels.get(UUID),
-        vram_idle_mib=None if vram is None else vram.at(measured.idle_ns) / MIB,
-        vram_mean_mib=None if vram is None else _ratio(mean(vram, measured), MIB),
-        vram_peak_mib=None if vram is None else _ratio(peak(vram, measured), MIB),
-        vram_total_mib=of(peak, "gpu_memory_total_bytes", MIB),
-        utilization=of(mean, "gpu_utilization_ratio"),
-        watts=_ratio(joules, measured.seconds),
-        power_limit_watts=of(peak, "gpu_power_limit_watts"),
-        joules=joules,
-        temperature_peak_celsius=of(peak, "gpu_temperature_celsius"),
-        sm_clock_mhz=of(mean, "gpu_sm_clock_hertz", 1e6),
-        throttled=of(mean, "gpu_throttled"),
-    )
-
-
-def _gpus(measured: Measured) -> list[GpuFigures]:
-    """The GPUs in use; where none can be sampled, the devices in the servers' logs."""
-    sampled = [_gpu(measured, place) for place in gpus_in_use(measured.telemetry)]
-    return sampled or [
-        GpuFigures(source=LOG, gpu=device, vram_idle_mib=mib, vram_mean_mib=mib, vram_peak_mib=mib)
-        for device, mib in measured.logged_mib.items()
-    ]
-
-
 def gpus(measured: Measured) -> float | None:
     """GPUs that the server uses: with memory of its processes, else in its CUDA_VISIBLE_DEVICES, else all that are seen; without
     any the devices in its log."""
-    return float(len(_gpus(measured))) or None
+    return float(len(gpus_of(measured))) or None
 
 
 def vram_idle_mib(measured: Measured) -> float | None:
     """Memory of the server on its GPUs before the first request (warm-up included), MiB: after load, idle. Sum over the GPUs."""
-    return _sum([gpu.vram_idle_mib for gpu in _gpus(measured)])
+    return total([gpu.vram_idle_mib for gpu in gpus_of(measured)])
 
 
 def vram_peak_mib(measured: Measured) -> float | None:
     """Largest memory of the server on each of its GPUs, MiB: sum of the GPUs' peaks, which may be at different instants."""
-    return _sum([gpu.vram_peak_mib for gpu in _gpus(measured)])
+    return total([gpu.vram_peak_mib for gpu in gpus_of(measured)])
 
 
 def vram_mean_mib(measured: Measured) -> float | None:
     """Mean memory of the server on its GPUs, MiB: sum over the GPUs."""
-    return _sum([gpu.vram_mean_mib for gpu in _gpus(measured)])
+    return total([gpu.vram_mean_mib for gpu in gpus_of(measured)])
 
 
 def gpu_utilization(measured: Measured) -> float | None:
     """Part of the time in which a GPU worked, 0 to 1, as the driver reports it: mean over the GPUs in use."""
-    known = [gpu.utilization for gpu in _gpus(measured)]
-    return _ratio(_sum(known), len(known))
+    known = [gpu.utilization for gpu in gpus_of(measured)]
+    return ratio(total(known), len(known))
 
 
 def gpu_watts(measured: Measured) -> float | None:
     """Mean power of the GPUs in use, W: their energy / length of the windows."""
-    return _ratio(_boards_joules(measured), measured.seconds)
-
-
-def _boards_joules(measured: Measured) -> float | None:
-    """Energy of the GPUs in use. The DCGM exporter repeats the power of a board for each of its MIG instances: it counts once."""
-    boards: dict[str, list[float | None]] = {}
-    for number, gpu in enumerate(_gpus(measured)):
-        boards.setdefault(gpu.uuid or str(number), []).append(gpu.joules)
-    return _sum([values[0] if len(set(values)) == 1 else _sum(values) for values in boards.values()])
+    return ratio(boards_joules(measured), measured.seconds)
 
 
 # ---------------------------------------------------------------------- energy and cost
@@ -230,28 +86,28 @@ def joules(measured: Measured) -> float | None:
     counters, powers = measured.telemetry.find("power_joules_total"), measured.telemetry.find("power_watts")
     counted = {counter.source for counter in counters}
     metered = [increase(counter, measured) for counter in counters]
-    metered += [_area(power, measured) for power in powers if power.source not in counted]
-    return _sum(metered) if metered else _boards_joules(measured)
+    metered += [area(power, measured) for power in powers if power.source not in counted]
+    return total(metered) if metered else boards_joules(measured)
 
 
 def watts(measured: Measured) -> float | None:
     """Mean power, W: energy / length of the windows."""
-    return _ratio(joules(measured), measured.seconds)
+    return ratio(joules(measured), measured.seconds)
 
 
 def joules_per_output_token(measured: Measured) -> float | None:
     """Energy / output tokens, J. 300 W and 100 tok/s: 3."""
-    return _ratio(joules(measured), measured.output_tokens)
+    return ratio(joules(measured), measured.output_tokens)
 
 
 def joules_per_request(measured: Measured) -> float | None:
     """Energy / successful requests, J."""
-    return _ratio(joules(measured), measured.requests)
+    return ratio(joules(measured), measured.requests)
 
 
 def tokens_per_joule(measured: Measured) -> float | None:
     """Output tokens / energy, 1/J."""
-    return _ratio(measured.output_tokens, joules(measured))
+    return ratio(measured.output_tokens, joules(measured))
 
 
 def cost(measured: Measured) -> float | None:
@@ -262,25 +118,25 @@ def cost(measured: Measured) -> float | None:
 def cost_per_million_input_tokens(measured: Measured) -> float | None:
     """Cost / million input tokens (cached ones included), as if output tokens were free: the whole cost is in it. Do not add it
     to that of output tokens."""
-    return _ratio(cost(measured), measured.input_tokens, 1e6)
+    return ratio(cost(measured), measured.input_tokens, 1e6)
 
 
 def cost_per_million_output_tokens(measured: Measured) -> float | None:
     """Cost / million output tokens, as if input tokens were free: the whole cost is in it."""
-    return _ratio(cost(measured), measured.output_tokens, 1e6)
+    return ratio(cost(measured), measured.output_tokens, 1e6)
 
 
 def prefill_cost_per_million_input_tokens(measured: Measured) -> float | None:
     """Cost x prefill share / million input tokens. Prefill share: Σ prefill time / Σ (prefill + decode time) of the requests, as
     the server reports them. n/a where it does not."""
     share = measured.prefill_share
-    return None if share is None else _ratio(cost(measured), measured.input_tokens, 1e6 * share)
+    return None if share is None else ratio(cost(measured), measured.input_tokens, 1e6 * share)
 
 
 def decode_cost_per_million_output_tokens(measured: Measured) -> float | None:
     """Cost x (1 - prefill share) / million output tokens. Both together pay for the time exactly."""
     share = measured.prefill_share
-    return None if share is None else _ratio(cost(measured), measured.output_tokens, 1e6 * (1 - share))
+    return None if share is None else ratio(cost(measured), measured.output_tokens, 1e6 * (1 - share))
 
 
 # ---------------------------------------------------------------------- host and server
@@ -288,11 +144,11 @@ def decode_cost_per_million_output_tokens(measured: Measured) -> float | None:
 
 def _growth_per_s(measured: Measured, metric: str, source: str | None = None) -> float | None:
     """Of a source, or the sum of all."""
-    return _ratio(_sum([increase(series, measured) for series in measured.telemetry.find(metric, source)]), measured.seconds)
+    return ratio(total([increase(series, measured) for series in measured.telemetry.find(metric, source)]), measured.seconds)
 
 
 def _peak_mib(measured: Measured, metric: str, source: str | None = None) -> float | None:
-    return _ratio(_sum([peak(series, measured) for series in measured.telemetry.find(metric, source)]), MIB)
+    return ratio(total([peak(series, measured) for series in measured.telemetry.find(metric, source)]), MIB)
 
 
 def host_cpu_cores(measured: Measured) -> float | None:

@@ -191,6 +191,6 @@ def to_batch(records: Sequence[RequestRecord]) -> pa.RecordBatch:
     """Records as packed columns."""
     import pyarrow as pa
 
-    wanted = schema()
-    columns = [pa.array([getattr(record, item.name) for record in records], item.type) for item in wanted]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+    own_schema = schema()
+    columns = [pa.array([getattr(record, item.name) for record in records], item.type) for item in own_schema]
+    return pa.RecordBatch.from_arrays(columns, schema=own_schema)

@@ -34,7 +34,7 @@ from llama_load.users.hang_ups import FIRST_TOKEN
 from llama_load.workloads.documents import DOCUMENT_TOKENS
 from llama_load.workloads.embeddings import PASSAGE_TOKENS
 from llama_load.workloads.images import FORMATS
-from llama_load.workloads.prompt import ANSWER_TOKENS, CACHES, Traffic
+from llama_load.workloads.prompt import ANSWER_TOKENS, CACHES, ROUNDS, SYSTEM_TOKENS, TOOL_OUTPUT_TOKENS, Traffic
 from llama_load.workloads.synthetic import INPUT_TOKENS
 from llama_load.workloads.think_time import EXAMPLES as EXAMPLES_OF_THINKING
 
@@ -138,14 +138,16 @@ FLAGS = (
          f"seconds that a user waits before a later question, such as {EXAMPLES_OF_THINKING} "
          "(default: as recorded in the data set, else 0)",
          workloads=(SHAREGPT, CONVERSATIONS), role=Role.SHAPE),
-    Flag("--rounds", Kind.NUMBER, TRAFFIC, str(_AGENT.rounds), "synthetic agents: rounds of a tool call and its output",
+    Flag("--rounds", Kind.NUMBER, TRAFFIC, "",
+         f"synthetic agents: rounds of a tool call and its output (default {ROUNDS}, fewer where a slot is very small)",
          workloads=(AGENT,), role=Role.PROMPTS),
-    Flag("--system-tokens", Kind.NUMBER, TRAFFIC, str(_AGENT.system_tokens), "synthetic agents: length of the system prompt",
+    Flag("--system-tokens", Kind.NUMBER, TRAFFIC, "",
+         f"synthetic agents: length of the system prompt (default {SYSTEM_TOKENS}, less where a slot is small)",
          workloads=(AGENT,), role=Role.PROMPTS),
     Flag("--tools", Kind.NUMBER, TRAFFIC, str(_AGENT.tools), "synthetic agents: number of tools, 0 to 8",
          workloads=(AGENT,), role=Role.PROMPTS),
-    Flag("--tool-output-tokens", Kind.NUMBER, TRAFFIC, str(_AGENT.tool_output_tokens),
-         "synthetic agents: length of a tool's output in tokens",
+    Flag("--tool-output-tokens", Kind.NUMBER, TRAFFIC, "",
+         f"synthetic agents: length of a tool's output in tokens (default {TOOL_OUTPUT_TOKENS}, less where a slot is small)",
          workloads=(AGENT,), role=Role.PROMPTS),
     Flag("--tool-time", Kind.TIMES, TRAFFIC, "", "synthetic agents: seconds that a tool runs, as in --think-time (default 0)",
          workloads=(AGENT,), role=Role.SHAPE),

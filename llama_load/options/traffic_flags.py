@@ -47,10 +47,10 @@ def _agent(flags: FlagReader) -> AgentShape:
     number, default = flags.number, AgentShape()
     tools, sub_agents = number("tools", int, 0, most=MOST_TOOLS), number("sub_agents", int, 0, most=MOST_PARTS)
     return AgentShape(
-        rounds=number("rounds", int, 1, most=MOST_PARTS) or default.rounds,
-        system_tokens=number("system_tokens", int, 1, most=MOST_TOKENS) or default.system_tokens,
+        rounds=number("rounds", int, 1, most=MOST_PARTS),
+        system_tokens=number("system_tokens", int, 1, most=MOST_TOKENS),
         tools=default.tools if tools is None else tools,
-        tool_output_tokens=number("tool_output_tokens", int, 1, most=MOST_TOKENS) or default.tool_output_tokens,
+        tool_output_tokens=number("tool_output_tokens", int, 1, most=MOST_TOKENS),
         tool_time=_think_time(flags.text("tool_time"), flags.faults, "--tool-time"),
         sub_agents=sub_agents or 0,
     )

@@ -17,6 +17,7 @@ from llama_load.units import quantity
 from llama_load.users.beginning import RUN_DIGITS
 from llama_load.wire.limits import Limits
 from llama_load.wire.local_ports import is_here
+from llama_load.workloads.agent import AgentFacts
 from llama_load.workloads.counting import EstimatedCounter
 from llama_load.workloads.documents import DocumentFacts
 from llama_load.workloads.facts import PlanFacts
@@ -168,6 +169,9 @@ def plan_rows(plan: Plan, budget: Budget, *, open_ended: bool) -> list[Preflight
         rows[0].level = "note"
     rows += _repeat_rows(facts, open_ended=open_ended, is_generated=not first.inputs)
     rows += _cut_rows(facts)
+    if isinstance(facts.dataset, AgentFacts) and facts.dataset.smaller:
+        text = f"{facts.dataset.smaller}, so that a conversation fits a slot; other sizes: start the server with a larger context"
+        rows.append(PreflightRow("agents", text, "note"))
     if facts.shortened:
         what = "conversations without the turns that do not fit a slot" if what == "turn" else "prompts shortened to fit a slot"
         rows.append(PreflightRow("too long", f"{what}: {facts.shortened} (--keep-long-prompts)", "note"))

@@ -8,13 +8,13 @@ from llama_load.analysis.keys import percentile_word
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
 from llama_load.metrics.check import LIMITS
-from llama_load.metrics.conversation_figures import ConversationFigures
 from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED, SECTION_KEYS, SERVER, of_group
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary
 from llama_load.reports.answer_section import answer_tables, table_section
 from llama_load.reports.check_lines import check_lines
+from llama_load.reports.conversation_tables import conversation_tables
 from llama_load.reports.failure_lines import end_lines
 from llama_load.reports.layout import TEXT_WIDTH, WIDTH, headline, number, whole
 from llama_load.reports.other_request_lines import traffic_lines
@@ -112,12 +112,7 @@ def own_sections(results: Results) -> list[str]:
     if len(results.by_model) > 1:
         lines.append(headline("Models", "-"))
         lines += _rows(results.by_model)
-    if (talks := results.conversations) is not None:
-        lines.append(headline("Conversations", "-"))
-        lines += _conversations(talks)
-    if len(results.by_turn) > 1:
-        lines.append(headline("Turns", "-"))
-        lines += _turns(results.by_turn)
+    lines += table_section(conversation_tables(results, str))
     if len(results.by_workload) > 1 and (requests := request_table(results.run.records.measured(), str)):
         lines.append(headline("Requests", "-"))
         lines += text_lines(requests)
@@ -232,35 +227,6 @@ def _rows(parts: Mapping[str, Summary]) -> Iterable[str]:
     ]
     yield from text_lines(Table("", heads, rows), gap=" ")
     yield "(output tokens/s over the run's time; TTFT and TPOT are medians)"
-
-
-def _conversations(talks: ConversationFigures) -> Iterable[str]:
-    yield whole("Conversations:", talks.count)
-    yield whole("Conversations sent to their end:", talks.ended)
-    yield whole("Peak conversations alive:", talks.peak)
-    yield number("Requests per conversation:", talks.turns)
-    yield number("Prompt tokens per conversation:", talks.prompt_tokens)
-    yield number("Output tokens per conversation:", talks.output_tokens)
-    if talks.cached_ratio is not None:
-        yield number("Prompt tokens from the cache (%):", 100 * talks.cached_ratio)
-    for name, value in talks.duration_s.items():
-        yield number(f"{name.upper()} duration (s):", value)
-    for name, value in talks.without_waits_s.items():
-        yield number(f"{name.upper()} duration without waits (s):", value)
-
-
-def _turns(parts: Mapping[int, Summary]) -> Iterable[str]:
-    """A row per turn: the growth of the history, and how much of it came from the server's cache."""
-    heads = [Column("turn"), Column("req", width=6)]
-    heads += [Column(name, width=9) for name in ("prompt", "cached", "cached %", "TTFT (ms)")]
-    rows: list[Row] = []
-    for turn, part in parts.items():
-        prompt, cached, requests = part.total_input_tokens, part.total_cached_tokens, part.completed or 1
-        means = (figure(None if total is None else total / requests) for total in (prompt, cached))
-        share = figure(100 * cached / prompt if cached is not None and prompt else None)
-        rows.append([str(turn), str(part.completed), *means, share, _median(part, "ttft")])
-    yield from text_lines(Table("", heads, rows), gap=" ")
-    yield "(tokens are means of a request, TTFT is a median)"
 
 
 def _median(part: Summary, key: str) -> Cell:

@@ -58,6 +58,7 @@ def result_json(results: Results) -> dict[str, Any]:
             "repeated_prompts": results.repeated_prompts,
             "conversations": None if results.conversations is None else asdict(results.conversations),
             "by_turn": _parts(results, results.by_turn),
+            "by_agent_turn": _parts(results, results.by_agent_turn),
             "client_server": [asdict(pair) | {"difference": pair.difference} for pair in results.client_server],
             "time_parts": time_parts_json(results.time_parts),
             "request_imbalance": results.request_imbalance,

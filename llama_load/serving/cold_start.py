@@ -17,9 +17,9 @@ import requests
 import urllib3
 
 from llama_load.errors import RunError
-from llama_load.serving.commands import model_of
+from llama_load.serving.commands import with_model
 from llama_load.serving.launch import Server, serving
-from llama_load.serving.spec import ServerSpec
+from llama_load.targets.servers import ServerSpec
 
 FIRST_TOKEN_WITHIN_S = 120.0
 COLD, WARM, AS_IT_WAS = "cold", "warm", "as it was"
@@ -43,7 +43,7 @@ def measure(spec: ServerSpec, repeats: int, folder: Path, on_start: Callable[[Co
     """`repeats` starts with the model dropped from the page cache, then as many with it cached.
 
     Only `repeats` starts with the cache as it was if the model is not a file. `on_start` gets each. RunError: one fails."""
-    files = model_files(model_of(spec))
+    files = model_files(with_model(spec).model)
     found = []
     for page_cache in (COLD, WARM) if files else (AS_IT_WAS,):
         for _ in range(repeats):

@@ -23,7 +23,11 @@ _WITH_VALUE: tuple[tuple[tuple[str, ...], Callable[[Any, str, Any], None]], ...]
     (("-a", "--alias"), lambda params, value, _: setattr(params, "model_alias", {value})),
     (("-mm", "--mmproj"), lambda params, value, _: setattr(params.mmproj, "path", value)),
     (("-cram", "--cache-ram"), lambda params, value, _: setattr(params, "cache_ram_mib", int(value))),
+    (("--spec-type",), lambda params, value, library: setattr(params.speculative, "types", [_draft_type(library, value)])),
     (LOG_LEVEL_FLAGS, lambda params, value, _: setattr(params, "verbosity", int(value))),
+    (("-m", "--model"), lambda params, value, _: setattr(params.model, "path", value)),
+    (("--host",), lambda params, value, _: setattr(params, "hostnames", [value])),
+    (("--port",), lambda params, value, _: setattr(params, "port", int(value))),
 )
 _WITHOUT_VALUE: tuple[tuple[tuple[str, ...], Callable[[Any, Any], None]], ...] = (
     (("-kvu", "--kv-unified"), lambda params, _: setattr(params, "kv_unified", True)),
@@ -72,6 +76,10 @@ def _set_threads(params: Any, threads: int) -> None:
 def _embed(params: Any, library: Any, pooling: str) -> None:
     params.embedding = True
     params.pooling_type = getattr(library.llama_pooling_type, f"LLAMA_POOLING_TYPE_{pooling}")
+
+
+def _draft_type(library: Any, name: str) -> Any:
+    return getattr(library.common_speculative_type, f"COMMON_SPECULATIVE_TYPE_{name.upper()}")
 
 
 def _ggml_type(library: Any, name: str) -> Any:

@@ -1,13 +1,12 @@
 """The process of the embedded llama-server: llama.cpp's HTTP server from the package xllamacpp.
 
-Run as `python -m llama_load.serving.embedded_server '{"model": …}'`; the fields are in `llama_load.serving.process`, the API key
-in the environment. It prints one line, the address it listens on, and ends on SIGTERM or SIGINT.
+Run as `python -m llama_load.serving.embedded_server` with flags of llama-server (those of `embedded_flags`), the API key in the
+environment. It prints one line, the address it listens on, and ends on SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import sys
@@ -15,6 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from llama_load.serving.embedded_flags import LOG_LEVEL_FLAGS, apply_flags
+from llama_load.targets.servers.llama_server_kind import CTX_PER_SLOT, SLOTS, THREADS
+from llama_load.targets.servers.server_start import SERVER_KEY
 
 # At this level the sizes of buffers (at the start) and the memory breakdown (at the end) are in the log, but for every request also
 # a line per prompt in the cache: thousands after some minutes, which take longer to write than a tiny model takes to answer.
@@ -22,38 +23,28 @@ LOG_LEVEL, SERVING_LOG_LEVEL = 4, 3
 
 
 def main() -> None:
-    """Start the server with the JSON object in argv, and wait for a signal."""
+    """Start the server with the flags in argv, and wait for a signal."""
     signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         import xllamacpp
     except ImportError:
         sys.exit("the embedded llama-server needs the extra 'demo': pip install xllamacpp gguf tokenizers")
-    wanted = json.loads(sys.argv[1])
     params = xllamacpp.CommonParams()
     params.verbosity = LOG_LEVEL
-    params.model.path = wanted["model"]
-    params.mmproj.path = wanted["projector"]
-    params.model_alias = {wanted["alias"]}
-    params.hostnames = [wanted["host"]]
-    params.port = wanted["port"]
-    params.n_parallel = wanted["slots"]
-    params.n_ctx = wanted["slots"] * wanted["ctx_per_slot"]
-    params.cpuparams.n_threads = wanted["threads"]
-    params.cpuparams_batch.n_threads = wanted["threads"]
+    params.model_alias = {"demo"}
+    params.n_parallel, params.n_ctx = SLOTS, SLOTS * CTX_PER_SLOT
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
     params.endpoint_metrics = True
     params.endpoint_slots = True
     params.endpoint_props = True
-    params.kv_unified = wanted["shared_kv"]
-    if wanted["speculative"]:
-        params.speculative.types = [getattr(xllamacpp.common_speculative_type, _type_name(wanted["speculative"]))]
-    own = [flag for name, flag in (("embeddings", "--embeddings"), ("reranking", "--reranking")) if wanted[name]]
-    apply_flags(params, own + wanted["flags"], xllamacpp)
+    params.kv_unified = False
+    apply_flags(params, sys.argv[1:], xllamacpp)
     if params.embedding:
         params.n_batch = params.n_ubatch = params.n_ctx // params.n_parallel  # an input must fit one batch
-    if key := os.environ.get("LLAMA_LOAD_SERVER_API_KEY"):
+    if key := os.environ.get(SERVER_KEY):
         params.api_keys = [key]
-    is_own_level = not set(LOG_LEVEL_FLAGS) & set(wanted["flags"])
+    is_own_level = not set(LOG_LEVEL_FLAGS) & set(sys.argv)
     server = xllamacpp.Server(params)
     if is_own_level:
         _set_log_level(xllamacpp, SERVING_LOG_LEVEL)
@@ -68,10 +59,6 @@ def _set_log_level(xllamacpp: Any, level: int) -> None:
     with suppress(ValueError):  # a build without the symbol
         library = ctypes.CDLL(xllamacpp.xllamacpp.__file__)
         ctypes.c_int.in_dll(library, "common_log_verbosity_thold").value = level
-
-
-def _type_name(name: str) -> str:
-    return f"COMMON_SPECULATIVE_TYPE_{name.upper()}"
 
 
 if __name__ == "__main__":

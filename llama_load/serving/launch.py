@@ -14,19 +14,11 @@ from typing import Any
 
 from llama_load.errors import RunError
 from llama_load.foreign_text import printable_lines
-from llama_load.serving.commands import (
-    READY_PATHS,
-    environment,
-    found,
-    model_of,
-    scheme_and_prefix,
-    server_command,
-    without_secrets,
-    worker_command,
-)
+from llama_load.serving.commands import with_model, without_secrets
 from llama_load.serving.process import free_port, refuse_taken
-from llama_load.serving.spec import Command, ServerSpec
 from llama_load.serving.supervisor import COMMAND_WITHIN_S, STOPPED_WITHIN_S, Job, Process
+from llama_load.targets.servers import ServerSpec, start_of
+from llama_load.targets.servers.server_start import Command, runnable
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - listening everywhere, it is reached by loopback
 
@@ -68,7 +60,7 @@ def serving(spec: ServerSpec, folder: Path) -> Iterator[Server]:
         if "ready" not in ready:
             raise RunError(ready.get("failed", "the process that starts servers ended; try again"))
         host = f"[{job.host}]" if ":" in job.host else job.host
-        scheme, prefix = scheme_and_prefix(spec)
+        scheme, prefix = start_of(spec).scheme_and_prefix(spec)
         yield Server(
             spec=spec,
             url=f"{scheme}://{host}:{job.port}{prefix}",
@@ -85,30 +77,32 @@ def serving(spec: ServerSpec, folder: Path) -> Iterator[Server]:
 
 
 def _job(spec: ServerSpec, folder: Path) -> Job:
+    start = start_of(spec)
+    spec = with_model(spec)
     refuse_taken(spec.host, spec.port)
     port = spec.port or free_port(spec.host)
     local = [f"127.0.0.1:{free_port()}" for _ in range(spec.rpc_workers)]
     workers = [
-        _part(f"the RPC worker {each}", worker_command(spec, each), folder / f"worker-{i}.log", each)
+        _part(f"the RPC worker {each}", start.worker_command(spec, each), folder / f"worker-{i}.log", each)
         for i, each in enumerate(local)
     ]
     rpc = (*local, *spec.rpc)
     for command in (*((spec.wrap,) if spec.wrap else ()), *spec.alongside, *spec.set_up, *spec.clean_up):
-        found(command[0], "check the command")
-    command = (*spec.wrap, *server_command(spec, port, rpc))
-    scheme, prefix = scheme_and_prefix(spec)
+        runnable(command[0], "check the command")
+    command = (*spec.wrap, *start.command(spec, port, rpc))
+    scheme, prefix = start.scheme_and_prefix(spec)
     folder.mkdir(parents=True, exist_ok=True)
     companions = [_part(f"the companion {each[0]}", each, folder / f"alongside-{i}.log") for i, each in enumerate(spec.alongside)]
     return Job(
         server=_part("the server", command, folder / "server.log"),
         kind=spec.kind,
-        model=model_of(spec),
+        model=spec.model,
         host=_ANY.get(spec.host, spec.host),
         port=port,
         is_tls=scheme == "https",
-        ready_path=prefix + READY_PATHS.get(spec.kind, "/health"),
+        ready_path=prefix + start.ready_path,
         ready_within_s=spec.ready_within_s,
-        env=environment(spec),
+        env=start.environment(spec),
         companions=companions,
         workers=workers,
         rpc=rpc,

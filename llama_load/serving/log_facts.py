@@ -8,7 +8,7 @@ empty: another version may word it differently, and at a low log level the lines
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,12 +16,11 @@ from typing import Any
 import msgspec
 
 from llama_load.foreign_text import printable
+from llama_load.targets.servers import KINDS
 
 MOST_LINE_CHARS = 500
 MOST_DEVICES = 256
 MOST_MEMORY_LINES = 300
-UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 # The breakdown's "unaccounted" is a difference of unsigned numbers: below zero it shows as nearly 2^64 bytes.
 MOST_MIB = 2**40
 
@@ -111,48 +110,8 @@ _MEMORY = re.compile(
 )
 
 
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
-
-
-def _bytes(number: str, unit: str) -> int:
-    return round(float(number) * BYTES[unit])
-
-
-def _build(number: str, commit: str) -> dict[str, Any]:
-    return {} if commit == "unknown" else {"build": f"b{number}-{commit}"}
-
-
-# A pattern, and the facts that a match gives. Of several matches the last counts: a fit to memory tries before it loads.
-_FACTS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, Any]]], ...] = tuple(
-    (re.compile(pattern), found)
-    for pattern, found in (
-        (r"\bbuild(?:: | = | )(\d{1,15}) \((\w+)\)", lambda m: _build(m[1], m[2])),
-        (r"build_info: b(\d{1,15})-(\w+)", lambda m: _build(m[1], m[2])),
-        (r"vLLM API server version (\S+)", lambda m: {"build": f"vLLM {m[1]}"}),
-        (r"general\.name\s+= (.+)", lambda m: {"model_name": m[1].strip()}),
-        (r"(?:file type|model ftype)\s+= (.+)", lambda m: {"quantization": m[1].strip()}),
-        (r"(?:file|model) size\s+= (\d{1,12}(?:\.\d{1,9})?) ([KMGT]iB)", lambda m: {"model_bytes": _bytes(m[1], m[2])}),
-        (r"model params\s+= (\d{1,12}(?:\.\d{1,9})?) ([KMBT])\b", lambda m: {"n_params": round(float(m[1]) * UNITS[m[2]])}),
-        (r"print_(?:info|meta): n_layer\s+= (\d{1,15})", lambda m: {"n_layers": int(m[1])}),
-        (r"llama_\w+: n_ctx\s+= (\d{1,15})", lambda m: {"context": int(m[1])}),
-        (r"llama_\w+: n_batch\s+= (\d{1,15})", lambda m: {"batch": int(m[1])}),
-        (r"llama_\w+: n_ubatch\s+= (\d{1,15})", lambda m: {"micro_batch": int(m[1])}),
-        (r"llama_\w+: flash_attn\s+= (\w+)", lambda m: {"flash_attention": m[1]}),
-        (r"Flash Attention (?:was auto, set to )?(enabled|disabled)", lambda m: {"flash_attention": m[1]}),
-        (
-            r"n_slots = (\d{1,15})(?:, n_ctx_slot = (\d{1,15}))?",
-            lambda m: {"slots": int(m[1])} | ({"context_per_slot": int(m[2])} if m[2] else {}),
-        ),
-        (r"kv_unified\s+= '?(true|false)", lambda m: {"kv_unified": m[1] == "true"}),
-        (r"new slot,? n_ctx(?:_slot)? = (\d{1,15})", lambda m: {"context_per_slot": int(m[1])}),
-        (r"n_threads = (\d{1,15}) \(n_threads_batch = (\d{1,15})\)", lambda m: {"threads": int(m[1]), "threads_batch": int(m[2])}),
-        (r"K \((\w+)\): .*V \((\w+)\):", lambda m: {"kv_types": f"K {m[1]}, V {m[2]}"}),
-        (r"offloaded (\d{1,15})/(\d{1,15}) layers to GPU", lambda m: {"offloaded": (int(m[1]), int(m[2]))}),
-        (r"cap image_max_tokens \(original=(-?\d{1,15})\) to (\d{1,15})\b", lambda m: {"image_tokens": (int(m[1]), int(m[2]))}),
-        (r"GPU KV cache size: (\d[\d,]{0,15}) tokens", lambda m: {"kv_tokens": _number(m[1])}),
-    )
-)
+# Of several matches the last counts: a fit to memory tries before it loads.
+_FACTS = tuple(fact for kind in KINDS.values() for fact in kind.log_facts)
 _LAYER = re.compile(r"layer\s+\d+ assigned to device ([^,\s]+)")
 _SEEN = re.compile(r"using device RPC\S* \(([^)]+)\)")
 _FITTED = re.compile(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -18,15 +17,12 @@ from pathlib import Path
 from llama_load.errors import RunError, UsageError
 from llama_load.plain_http import NoAnswerError, request
 from llama_load.processes import end_with_parent
+from llama_load.targets.servers import ServerSpec, start_of
+from llama_load.targets.servers.server_start import SERVER_KEY
 
 READY_WITHIN_S = 120.0
 STOPPED_WITHIN_S = 10.0
 NICE = 10
-GGUF_MAGIC = b"GGUF"
-SERVER_KEY = "LLAMA_LOAD_SERVER_API_KEY"
-
-
-_FIELDS = ("host", "slots", "ctx_per_slot", "threads", "alias", "shared_kv", "speculative", "embeddings", "reranking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +51,14 @@ class EmbeddedServer:
 
     def command(self, port: int) -> list[str]:
         """The command line that starts it on `port`, with `env` in its environment."""
-        wanted = {name: getattr(self, name) for name in _FIELDS}
-        wanted |= {"model": str(self.model), "port": port, "projector": str(self.projector or ""), "flags": self.flags}
-        return [sys.executable, "-m", "llama_load.serving.embedded_server", json.dumps(wanted)]
+        flags = ["-a", self.alias, "-np", str(self.slots), "-c", str(self.slots * self.ctx_per_slot), "-t", str(self.threads)]
+        flags += ["--kv-unified"] if self.shared_kv else []
+        flags += ["--spec-type", self.speculative] if self.speculative else []
+        flags += ["--embeddings"] if self.embeddings else []
+        flags += ["--reranking"] if self.reranking else []
+        flags += ["--mmproj", str(self.projector)] if self.projector else []
+        spec = ServerSpec(model=str(self.model), host=self.host, args=(*flags, *self.flags))
+        return list(start_of(spec).command(spec, port))
 
 
 @dataclass(slots=True)
@@ -103,15 +104,6 @@ def refuse_taken(host: str, port: int) -> None:
         raise UsageError(f"cannot listen on {host}:{port}: {why}; choose another --port (0 takes a free one)") from None
 
 
-def refuse_other_than_gguf(model: Path) -> None:
-    """UsageError: there is no model file, or it is not GGUF."""
-    if not model.is_file():
-        raise UsageError(f"there is no model file {model}; --model takes the path of a .gguf file")
-    with model.open("rb") as file:
-        if file.read(len(GGUF_MAGIC)) != GGUF_MAGIC:
-            raise UsageError(f"{model} is not a GGUF file; --model takes the path of a .gguf file")
-
-
 def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health", env: Mapping[str, str] | None = None) -> Running:
     """Start `command` and wait until the path `ready` below `url` answers 200. `env` is added to the environment.
 
@@ -146,7 +138,6 @@ def start(command: Sequence[str], url: str, log: Path, *, ready: str = "/health"
 @contextmanager
 def embedded_llama_server(server: EmbeddedServer, log: Path) -> Iterator[Running]:
     """The real llama-server, running inside the `with` block."""
-    refuse_other_than_gguf(server.model)
     port = server.port or free_port(server.host)
     running = start(server.command(port), f"http://{server.host}:{port}", log, env=server.env)
     try:

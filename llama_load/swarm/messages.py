@@ -204,8 +204,8 @@ def _check_numbers(value: Any) -> None:
     if isinstance(value, dict):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):
-        for each in value:
-            _check_numbers(each)
+        for item in value:
+            _check_numbers(item)
 
 
 _HEADER = struct.Struct(">I16s")  # number of the batch, run

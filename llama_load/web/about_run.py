@@ -27,11 +27,13 @@ def about_run(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
 def servers(manifest: Mapping[str, Any]) -> list[str]:
     """The servers' URLs, the first with its kind."""
     targets = manifest.get("targets")
-    found = (
-        [_text(each["url"]) for each in targets if isinstance(each, dict) and each.get("url")] if isinstance(targets, list) else []
+    urls = (
+        [_text(target["url"]) for target in targets if isinstance(target, dict) and target.get("url")]
+        if isinstance(targets, list)
+        else []
     )
     kind = _text(manifest.get("backend"))
-    return [f"{kind} at {found[0]}", *found[1:]] if found and kind else found
+    return [f"{kind} at {urls[0]}", *urls[1:]] if urls and kind else urls
 
 
 def load(manifest: Mapping[str, Any]) -> str:

@@ -171,20 +171,20 @@ class Experiments:
         """What is shown of state.json; None without it."""
         assert self.present is not None
         try:
-            found = msgspec.json.decode(_read(self.present.folder / STATE, MOST_STATE_BYTES))
+            state = msgspec.json.decode(_read(self.present.folder / STATE, MOST_STATE_BYTES))
         except (OSError, ValueError, RecursionError):
             return None
-        if not isinstance(found, dict):
+        if not isinstance(state, dict):
             return None
-        probes, now = found.get("probes"), found.get("present")
+        probes, now = state.get("probes"), state.get("present")
         return {
-            "sentence": printable(str(found.get("sentence") or ""), None),
-            "unit": printable(str(found.get("unit") or "")),
-            "low": found.get("low"),
-            "high": found.get("high"),
+            "sentence": printable(str(state.get("sentence") or ""), None),
+            "unit": printable(str(state.get("unit") or "")),
+            "low": state.get("low"),
+            "high": state.get("high"),
             "probes": len(probes) if isinstance(probes, list) else 0,
             "step": printable(str(now.get("step") or "")) if isinstance(now, dict) else "",
-            "limits": found.get("limits"),
+            "limits": state.get("limits"),
         }
 
     def _log(self) -> str:
@@ -200,12 +200,12 @@ class Experiments:
 
 def _seconds(text: str) -> float:
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
-        found = 0.0
-    if not SHORTEST_S <= found <= LONGEST_S:
+        seconds = 0.0
+    if not SHORTEST_S <= seconds <= LONGEST_S:
         raise UsageError(f"--max-time must be a number of seconds from {SHORTEST_S:g} to {LONGEST_S:g}, got {printable(text)!r}")
-    return found
+    return seconds
 
 
 def _read(path: Path, most: int) -> bytes:

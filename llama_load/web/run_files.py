@@ -72,13 +72,13 @@ class RunFiles:
 
     def names(self) -> list[str]:
         """All runs, the newest first."""
-        found: dict[str, float] = {}
+        changed: dict[str, float] = {}
         for path in [*self._own.values(), *self._in_root()]:
             try:
-                found.setdefault(path.name, (path / MANIFEST).stat().st_mtime)
+                changed.setdefault(path.name, (path / MANIFEST).stat().st_mtime)
             except OSError:
                 continue
-        return sorted(found, key=lambda name: found[name], reverse=True)[:MOST_RUNS]
+        return sorted(changed, key=lambda name: changed[name], reverse=True)[:MOST_RUNS]
 
     def delete(self, name: str) -> None:
         """Delete a run. UsageError: it is not directly in the folder of the runs, has not ended, or holds other files."""
@@ -93,7 +93,7 @@ class RunFiles:
         if (folder / SERVER).is_dir():
             known = IN_FOLDER.keys() | ALSO_OF_SERVER
             with os.scandir(folder / SERVER) as entries:
-                others = [each.name for each in entries if each.name not in known or not each.is_file(follow_symlinks=False)]
+                others = [entry.name for entry in entries if entry.name not in known or not entry.is_file(follow_symlinks=False)]
             strange += [f"{SERVER}/{file}" for file in others]
         if strange:
             raise UsageError(f"it holds {printable(strange[0])}, which is no file of a run: delete it by hand")
@@ -135,10 +135,10 @@ class RunFiles:
         with opened:
             try:
                 data = opened.read(MOST_JSON_BYTES + 1)
-                found = msgspec.json.decode(data) if len(data) <= MOST_JSON_BYTES else None
+                document = msgspec.json.decode(data) if len(data) <= MOST_JSON_BYTES else None
             except (OSError, ValueError, RecursionError):
                 return None
-        return found if isinstance(found, dict) else None
+        return document if isinstance(document, dict) else None
 
     def text(self, name: str, file: str) -> str:
         """A text of a run; empty if there is none."""

@@ -42,12 +42,12 @@ class ListedRun:
 
 def listed_runs(files: RunFiles) -> list[ListedRun]:
     """All runs that may be read, the newest first."""
-    found = []
+    runs = []
     for name in files.names():
         folder = files.folder(name)
         if folder is not None:
-            found.append(_listed(files, name, folder, _changed_ns(folder / MANIFEST), _changed_ns(folder / SUMMARY)))
-    return found
+            runs.append(_listed(files, name, folder, _changed_ns(folder / MANIFEST), _changed_ns(folder / SUMMARY)))
+    return runs
 
 
 def _changed_ns(file: Path) -> int:

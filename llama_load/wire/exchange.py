@@ -41,11 +41,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 # A parked connection that the server had closed fails at once. One that fails later has cost the server work: the request failed.
 REOPEN_WITHIN_NS = 1_000_000_000
 
-# How long to wait for the end of the answer after its final event.
-LINGER_S = 1.0
-
 LF = 0x0A
-
 # Origin of the connection: opened for the request, reused, or opened because the reused one was closed.
 FRESH, REUSED, REOPENED = range(3)
 
@@ -112,11 +108,12 @@ class Exchange:
 
     def start(self) -> None:
         """Connect if needed, and send, without blocking. Errors are put into `failure`, none is raised."""
-        head = self.request.head(self.address)
         parked = self.pool.parked(self.address) if self.request.reuse else None
-        self.origin = FRESH if parked is None else REUSED
-        self.connection = parked or self.pool.new(self.address)
-        self.connection.send(self, (head, *self.request.pieces))
+        self._send_on(parked or self.pool.new(self.address), FRESH if parked is None else REUSED)
+
+    def _send_on(self, connection: Connection, origin: int) -> None:
+        self.connection, self.origin = connection, origin
+        connection.send(self, (self.request.head(self.address), *self.request.pieces))
 
     def on_start(self) -> None:
         """The connection is about to connect or, if it is open, to send: the clock starts, once per request."""
@@ -131,12 +128,10 @@ class Exchange:
 
     def _reopen(self) -> None:
         """The reused connection was closed: send again on a new one."""
-        self.origin = REOPENED
         self.stamps.sent_ns = self.stamps.first_write_ns = None
         assert self.connection is not None
         self.connection.close()
-        self.connection = self.pool.new(self.address)
-        self.connection.send(self, (self.request.head(self.address), *self.request.pieces))
+        self._send_on(self.pool.new(self.address), REOPENED)
 
     # ------------------------------------------------------------------ coming in
 
@@ -261,8 +256,8 @@ class Exchange:
             for data in events.feed(body):
                 if read_event(data, at):
                     progress += 1
-        except EventTooLarge:
-            self._event_too_large()
+        except EventTooLarge as error:
+            self.fail("too_large", str(error))
             return
         if not progress:
             return
@@ -294,9 +289,6 @@ class Exchange:
             self.slab = Slab()
             self.connection.keep_reads(self.slab)
 
-    def _event_too_large(self) -> None:
-        self.fail("too_large", "an event of the stream grew beyond 4 MiB without ending")
-
     def connection_lost(self, kind: str, text: str, last_read_ns: int) -> None:
         """The connection ended (`kind`: reset or cut_off). That completes an answer without its own framing."""
         self.understand()
@@ -313,8 +305,8 @@ class Exchange:
         if self.answer.events is not None:
             try:
                 last = self.answer.events.end()
-            except EventTooLarge:
-                self._event_too_large()
+            except EventTooLarge as error:
+                self.fail("too_large", str(error))
                 return
             for data in last:
                 self.counts.progress_events += self.answer.reader.event(data, at)
@@ -334,18 +326,12 @@ class Exchange:
         return (limit_s is not None and at - self.clock.since_ns > limit_s * 1e9) or self._is_request_overdue(at)
 
     def _is_request_overdue(self, at: int) -> bool:
-        limit_s, started_ns = self.clock.timeouts.request_s, self.stamps.started_ns
-        return limit_s is not None and at - started_ns > limit_s * 1e9 and started_ns > 0 and not self.answer.reader.done
+        return not self.answer.reader.done and self.clock.is_request_overdue(at, self.stamps.started_ns)
 
     @property
     def _limit_s(self) -> float | None:
-        """The timeout of the current phase, None without limit."""
-        clock = self.clock
-        if clock.phase == STREAMING:
-            return LINGER_S if self.answer.reader.done else clock.timeouts.token_s
-        if self.connection is not None and self.connection.state == OPENING:
-            return clock.timeouts.connect_s
-        return clock.timeouts.first_token_s
+        is_opening = self.connection is not None and self.connection.state == OPENING
+        return self.clock.limit_s(is_opening=is_opening, is_complete=self.answer.reader.done)
 
     def expire(self, now_ns: int) -> None:
         """The request or its current phase timed out: fail, unless there is another address to try or the answer is complete."""
@@ -373,18 +359,14 @@ class Exchange:
         self.understand()
         if self.clock.phase != DONE:
             self.cancelled = True
-            self._ensure_started()
-            self.stamps.ended_ns = time.monotonic_ns()
-            self._done()
+            self._end_now()
 
     def abort(self) -> None:
         """The user hangs up: close the connection now, unless the answer is complete."""
         self.understand()
         if self.clock.phase != DONE and not self.answer.reader.done:
             self.aborted = True
-            self._ensure_started()
-            self.stamps.ended_ns = time.monotonic_ns()
-            self._done()
+            self._end_now()
 
     def cancel_between_tries(self) -> None:
         """The request was refused and would have been sent again, but the run ended: it is neither success nor failure."""
@@ -394,13 +376,14 @@ class Exchange:
     def _fail_with(self, failure: WireFailure) -> None:
         if self.clock.phase != DONE:
             self.failure = failure
-            self._ensure_started()
-            self.stamps.ended_ns = self.understood_ns or time.monotonic_ns()
-            self._done()
+            self._end_now()
 
-    def _ensure_started(self) -> None:
+    def _end_now(self) -> None:
+        """End at the read that is being understood, else at this instant."""
         if not self.stamps.started_ns:  # it never got a socket
             self.on_start()
+        self.stamps.ended_ns = self.understood_ns or time.monotonic_ns()
+        self._done()
 
     def _done(self) -> None:
         self.clock.phase = DONE

@@ -21,6 +21,9 @@ _LF = 0x0A
 class EventTooLarge(Exception):
     """A line or an event grew beyond MAX_EVENT_BYTES."""
 
+    def __init__(self) -> None:
+        super().__init__(f"an event of the stream grew beyond {MAX_EVENT_BYTES >> 20} MiB without ending")
+
 
 class EventStream:
     """Incremental decoder. `feed` returns the data of every event completed by these bytes."""

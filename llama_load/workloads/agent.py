@@ -8,16 +8,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from llama_load.errors import UsageError
 from llama_load.workloads.block_text import BlockText
 from llama_load.workloads.data_files import ASSISTANT, SYSTEM, USER
 from llama_load.workloads.facts import DataFacts, PlanFacts
-from llama_load.workloads.prompt import AgentShape, Message, Plan, PlanRequest, Prompt, ToolCall
-from llama_load.workloads.talk_prompts import TalkWriter
+from llama_load.workloads.prompt import (
+    ROUNDS,
+    SYSTEM_TOKENS,
+    TOOL_OUTPUT_TOKENS,
+    AgentShape,
+    Message,
+    Plan,
+    PlanRequest,
+    Prompt,
+    ToolCall,
+)
+from llama_load.workloads.talk_prompts import Chat, TalkWriter
 from llama_load.workloads.talks import TOOL, RecordedTurn, Talk
 
 # Tokens of a task and of the text that goes with a tool call, where no flag says otherwise.
 TASK_TOKENS, ANSWER_TOKENS = 200, 64
+# Agents that do not fit a slot get this share of the usual lengths, then this many rounds.
+SHARES, FEWER_ROUNDS = (1.0, 0.75, 0.5, 0.4, 0.3, 0.2, 0.1), (4, 2, 1)
 # Tools of coding agents: a name, what it does, and its parameters.
 _TOOLS = (
     ("read_file", "Read a file of the project.", ("path", "first_line", "last_line")),
@@ -41,6 +55,7 @@ class AgentFacts(DataFacts):
     tools: int
     tool_output_tokens: int
     sub_agents: int
+    smaller: str | UnsetType = UNSET  # what is smaller than usual, so that agents fit a slot
 
 
 class Agent:
@@ -48,40 +63,33 @@ class Agent:
 
     The shape is set by --rounds, --system-tokens, --tools, --tool-output-tokens, --tool-time and --sub-agents; the task has
     --input-len tokens, each answer asks for --output-len. All agents share system prompt and tools. The history has the model's
-    own answers; where it called no tool, a call is added, since the output of a tool follows.
+    own answers; where it called no tool, a call is added, since the output of a tool follows. Sizes that no flag sets are made
+    smaller until a whole agent fits a slot.
     """
 
     name = "agent"
 
     def plan(self, wanted: PlanRequest) -> Plan:
         """Make as many agents as the run needs. UsageError: not even the first request fits a slot."""
-        shape = wanted.traffic.agent
-        maker = _Maker(wanted, shape)
-        writer = TalkWriter(wanted)
-        measured: list[Prompt] = []
-        shortened = 0
-        for talk in writer.counted(maker.talks()):
-            chat = writer.chat(talk)
-            if not chat.prompts:
-                raise UsageError(
-                    "the first request of an agent is longer than a slot of the server; start it with a larger context or fewer "
-                    "slots, or give fewer --system-tokens, --tools or a shorter --input-len"
-                )
-            measured += [_unjudged(prompt, is_new=wanted.renews) for prompt in chat.prompts]
-            shortened += chat.missing > 0
-            if len(measured) >= wanted.num_prompts:
+        writer, shape = TalkWriter(wanted), wanted.traffic.agent
+        for maker in _makers(wanted, writer):
+            chats = _chats(maker, writer, wanted.num_prompts)
+            if not (shortened := sum(chat.missing > 0 for chat in chats)):
                 break
+        size = maker.size
+        measured = [_unjudged(prompt, is_new=wanted.renews) for chat in chats for prompt in chat.prompts]
         warmup = [
             replace(_unjudged(writer.chat(talk).prompts[0], is_new=wanted.renews), more=0, turns=1)
             for talk in writer.counted(maker.warmup(wanted.warmup))
         ]
         facts = AgentFacts(
             path="generated agents",
-            rounds=shape.rounds,
-            system_tokens=shape.system_tokens,
+            rounds=size.rounds,
+            system_tokens=size.system_tokens,
             tools=shape.tools,
-            tool_output_tokens=shape.tool_output_tokens,
+            tool_output_tokens=size.tool_output_tokens,
             sub_agents=shape.sub_agents,
+            smaller=_smaller(size, _sizes(shape)[0]) or UNSET,
         )
         return Plan(
             measured,
@@ -103,17 +111,80 @@ def _unjudged(prompt: Prompt, *, is_new: bool) -> Prompt:
     return replace(prompt, answer=None, is_new=is_new)
 
 
-class _Maker:
-    """Makes agents of one shape; their texts depend on the seed and the agent's number."""
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """The sizes of an agent that may be made smaller."""
 
-    def __init__(self, wanted: PlanRequest, shape: AgentShape) -> None:
-        self._shape = shape
+    rounds: int
+    system_tokens: int
+    tool_output_tokens: int
+
+
+def _sizes(shape: AgentShape) -> list[_Size]:
+    """The sizes to try, largest first: first the lengths that no flag sets become shorter, then the rounds fewer."""
+    trials = [(ROUNDS, share) for share in SHARES] + [(rounds, SHARES[-1]) for rounds in FEWER_ROUNDS]
+    sizes = (
+        _Size(
+            shape.rounds or rounds,
+            shape.system_tokens or round(SYSTEM_TOKENS * share),
+            shape.tool_output_tokens or round(TOOL_OUTPUT_TOKENS * share),
+        )
+        for rounds, share in trials
+    )
+    return list(dict.fromkeys(sizes))
+
+
+def _makers(wanted: PlanRequest, writer: TalkWriter) -> Iterator[_Maker]:
+    """Makers of smaller and smaller agents, the first of which fits a slot as a whole; at the end one of the usual size, whose last
+    requests are left out."""
+    sizes = _sizes(wanted.traffic.agent)
+    for size in sizes:
+        maker = _Maker(wanted, wanted.traffic.agent, size)
+        (talk,) = writer.counted([next(maker.talks())])
+        if not writer.chat(talk).missing:
+            yield maker
+    yield _Maker(wanted, wanted.traffic.agent, sizes[0])
+
+
+def _chats(maker: _Maker, writer: TalkWriter, num_prompts: int) -> list[Chat]:
+    """As many agents as the run needs. UsageError: not even the first request fits a slot."""
+    chats: list[Chat] = []
+    count = 0
+    for talk in writer.counted(maker.talks()):
+        chat = writer.chat(talk)
+        if not chat.prompts:
+            raise UsageError(
+                "the first request of an agent is longer than a slot of the server; start it with a larger context or fewer "
+                "slots, or give fewer --system-tokens, --tools or a shorter --input-len"
+            )
+        chats.append(chat)
+        count += len(chat.prompts)
+        if count >= num_prompts:
+            break
+    return chats
+
+
+def _smaller(size: _Size, usual: _Size) -> str:
+    """`system prompt 750 instead of 1500 tokens, …`; "" if all is as usual."""
+    parts = (
+        (size.rounds, usual.rounds, "{} instead of {} rounds"),
+        (size.system_tokens, usual.system_tokens, "a system prompt of {} instead of {} tokens"),
+        (size.tool_output_tokens, usual.tool_output_tokens, "tool outputs of {} instead of {} tokens"),
+    )
+    return ", ".join(text.format(now, before) for now, before, text in parts if now != before)
+
+
+class _Maker:
+    """Makes agents of one shape and size; their texts depend on the seed and the agent's number."""
+
+    def __init__(self, wanted: PlanRequest, shape: AgentShape, size: _Size) -> None:
+        self._shape, self.size = shape, size
         self._text = BlockText(wanted.content_seed, wanted.counter)
         self._task_tokens = wanted.traffic.input_len or TASK_TOKENS
         self._output = wanted.output_len or ANSWER_TOKENS
         self._seed = wanted.seed
         self._fields = {"tools": [_definition(*tool) for tool in _TOOLS[: shape.tools]]} if shape.tools else {}
-        system = self._words("system", shape.system_tokens)
+        system = self._words("system", size.system_tokens)
         self._opening = (Message(SYSTEM, f"You are a coding agent. {system}"),)
 
     def talks(self) -> Iterator[Talk]:
@@ -121,7 +192,7 @@ class _Maker:
         number = 0
         while True:
             number += 1
-            yield self._talk(f"agent {number}", self._shape.rounds, self._shape.sub_agents)
+            yield self._talk(f"agent {number}", self.size.rounds, self._shape.sub_agents)
 
     def warmup(self, count: int) -> Iterator[Talk]:
         """Agents of one round, with tasks of their own."""
@@ -137,7 +208,7 @@ class _Maker:
             agents = self._sub_agents(name, sub_agents, rounds) if number == 1 else ()
             reply = Message(ASSISTANT, self._words(f"{name} answer {number}", max(8, self._output // 2)), calls=(call,))
             turns.append(RecordedTurn(added, reply, delay_s, self._output, agents))
-            output = self._words(f"{name} output {number}", self._shape.tool_output_tokens)
+            output = self._words(f"{name} output {number}", self.size.tool_output_tokens)
             added = (Message(TOOL, output, call_id=call.id),)
             delay_s = None if self._shape.tool_time is None else self._shape.tool_time.draw(draw)
         turns.append(RecordedTurn(added, None, delay_s, self._output))

@@ -149,15 +149,19 @@ class Plan:
         return min(1 + self.measured[place].more, len(self.measured) - place)
 
 
+# Of synthetic agents; their last request has about 7000 tokens.
+ROUNDS, SYSTEM_TOKENS, TOOL_OUTPUT_TOKENS = 8, 1500, 400
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentShape:
-    """The shape of synthetic agents: rounds of a tool call and its output, tokens of the system prompt and of each output, number
-    of tools and of sub-agents, and how long a tool runs (None: not at all)."""
+    """The shape of synthetic agents: rounds of a tool call and its output, tokens of the system prompt and of each output (None:
+    the usual value, or less where a slot is small), number of tools and of sub-agents, how long a tool runs (None: not at all)."""
 
-    rounds: int = 8
-    system_tokens: int = 1500
+    rounds: int | None = None
+    system_tokens: int | None = None
     tools: int = 6
-    tool_output_tokens: int = 400
+    tool_output_tokens: int | None = None
     tool_time: ThinkTime | None = None
     sub_agents: int = 0
 

@@ -93,6 +93,7 @@ class TalkWriter:
             history += (*turn.added, reply)
             generated = self._wanted.traffic.generated_history
             tokens += (prompt.max_tokens or 0) if generated else turn.output_tokens or self._tokens(reply)
+            tokens += self._call_tokens(reply) if generated else CALL_TOKENS * len(reply.calls)
             tokens += self._wanted.exchange_tokens
 
     def _prompt(self, root: Talk, talk: Talk, turn: RecordedTurn, history: tuple[Message, ...], tokens: int) -> Prompt:
@@ -119,6 +120,10 @@ class TalkWriter:
 
     def _tokens(self, message: Message) -> int:
         return sum(self._counts[text] for text in texts_of(message))
+
+    def _call_tokens(self, reply: Message) -> int:
+        """The recorded tool calls, which the model's own answer gets in addition where it called no tool."""
+        return self._tokens(replace(reply, text="")) + CALL_TOKENS * len(reply.calls)
 
     def _fixed_tokens(self, talk: Talk) -> int:
         """Tokens of the tools, which every request of the conversation has."""

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from llama_load.bundled import bundled
-from llama_load.serving.commands import RPC_SCRIPT
 from llama_load.serving.model_maker import cache_folder
 from llama_load.serving.process import Running, free_port, start
+from llama_load.targets.servers.llama_cpp_python_kind import RPC_SCRIPT
 
 HERE = Path(__file__).parent
 

@@ -20,8 +20,8 @@ from llama_load.lab.sweep.quality import by_binary
 from llama_load.serving.launch import Server, serving
 from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.serving.projector_maker import cached_projector
-from llama_load.serving.spec import ServerSpec
 from llama_load.targets.probe import Probe, ProbeSettings
+from llama_load.targets.servers import ServerSpec
 from tests.conftest import REPOSITORY, Finished
 from tests.server_kinds import LLAMA_SERVER
 

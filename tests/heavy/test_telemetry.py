@@ -11,7 +11,7 @@ import pytest
 
 from llama_load.run_folder import load_run
 from llama_load.serving.launch import serving
-from llama_load.serving.spec import ServerSpec
+from llama_load.targets.servers import ServerSpec
 from tests.conftest import Finished, Simulated
 
 pytestmark = pytest.mark.heavy

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from llama_load.metrics.checks import conversations
-from llama_load.metrics.conversation_figures import conversation_figures, survival_percentile
+from llama_load.metrics.conversation_figures import conversation_figures, peak_begun, survival_percentile
 from llama_load.metrics.evidence import Evidence
 from llama_load.metrics.summary import summarize
 from llama_load.observed.record import RequestRecord, to_batch
 from llama_load.observed.records import Records
-from tests.make_records import record
+from tests.make_records import MS, failed, record
 
 
 def records(*given: RequestRecord) -> Records:
     return Records(pa.Table.from_batches([to_batch(given)]))
 
 
-def turn(index: int, start: int, number: int, at_ms: float, *, turns: int = 2, **changed: object) -> RequestRecord:
-    made = record(index, start_ms=at_ms)
-    return replace(made, conversation_start=start, turn=number, turns=turns, **changed)
+def turn(index: int, start: int, number: int, at_ms: float, *, turns: int = 2, **changed: Any) -> RequestRecord:
+    return record(index, start_ms=at_ms, conversation_start=start, turn=number, turns=turns, **changed)
 
 
 def test_the_median_counts_conversations_that_are_cut_off() -> None:
@@ -35,15 +35,38 @@ def test_the_median_counts_conversations_that_are_cut_off() -> None:
     assert survival_percentile(np.arange(1.0, 101.0), np.ones(100, dtype=np.bool_), 90) == 90.0
 
 
-def test_a_conversation_lasts_from_its_first_start_to_its_last_end_and_its_waits_are_told_apart() -> None:
-    """Two turns at 0 and 5000 ms, with a planned wait of 4000 ms; a second conversation has only its first turn."""
-    rows = [turn(0, 0, 1, 0), turn(1, 0, 2, 5000, delay_ms=4000.0, waited_ms=4000.0), turn(2, 2, 1, 100)]
+def test_a_conversation_lasts_from_its_first_start_to_its_last_end_waits_included() -> None:
+    """Two turns of 141 ms at 0 and 5000 ms; a second conversation has only its first turn, from 100 ms on, and is cut at 6 s."""
+    rows = [turn(0, 0, 1, 0), turn(1, 0, 2, 5000), turn(2, 2, 1, 100)]
+    figures = conversation_figures(records(*rows), cut_ns=6000 * MS)
+    assert figures is not None
+    assert (figures.count, figures.ended, figures.failed, figures.peak, figures.turns) == (2, 1, 0, 2, 1.5)
+    assert figures.duration_s["p50"] == pytest.approx(5.141)
+    assert figures.without_waits_s["p50"] == pytest.approx(0.282)
+    # Alive for 5.141 s and 5.9 s of 6 s, with requests in flight for 3 x 141 ms.
+    assert figures.mean_alive == pytest.approx(11.041 / 6)
+    assert figures.mean_in_flight == pytest.approx(0.423 / 6)
+    assert figures.waiting_ratio == pytest.approx(1 - 0.423 / 11.041)
+
+
+def test_requests_of_sub_agents_that_overlap_count_once_as_time_with_a_request() -> None:
+    """0 to 141 ms, 100 to 241 ms within it begun, 150 to 191 ms in both."""
+    agents = [turn(1, 0, 1, 100, agent="a", turns=3), turn(2, 0, 1, 150, agent="b", turns=3, first_ms=1, gaps_ms=(20, 19))]
+    figures = conversation_figures(records(turn(0, 0, 1, 0, turns=3), *agents))
+    assert figures is not None
+    assert figures.without_waits_s["p50"] == pytest.approx(0.241)
+    assert (figures.peak, figures.waiting_ratio) == (1, pytest.approx(0.0))
+
+
+def test_a_conversation_with_a_failed_turn_goes_on_and_is_named() -> None:
+    rows = [replace(failed(0), conversation_start=0, turn=1, turns=2), turn(1, 0, 2, 500), turn(2, 2, 1, 0), turn(3, 2, 2, 500)]
     figures = conversation_figures(records(*rows))
     assert figures is not None
-    assert (figures.count, figures.ended, figures.peak, figures.turns) == (2, 1, 2, 1.5)
-    last = (rows[1].ended_mono_ns - rows[0].started_mono_ns) / 1e9
-    assert figures.duration_s["p99"] == pytest.approx(last)
-    assert figures.without_waits_s["p99"] == pytest.approx(last - 4)
+    assert (figures.count, figures.ended, figures.failed) == (2, 2, 1)
+
+
+def test_single_requests_count_as_alive_where_users_are_counted() -> None:
+    assert peak_begun(records(turn(0, 0, 1, 0), turn(1, 0, 2, 5000), record(2, start_ms=2000))) == 2
 
 
 def test_single_questions_are_no_conversations() -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from llama_load.analysis.results import Results, analyze
-from llama_load.metrics.telemetry_figures import GpuFigures
+from llama_load.metrics.gpu_figures import GpuFigures
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.reports.first_screen import BAD, DOUBTFUL, GOOD, first_screen

@@ -12,7 +12,7 @@ import pytest
 
 from llama_load.analysis.results import analyze
 from llama_load.cli.main import main
-from llama_load.metrics.telemetry_figures import GpuFigures
+from llama_load.metrics.gpu_figures import GpuFigures
 from llama_load.observed.server_description import ServerDescription
 from llama_load.reports.shared_run import shared_markdown, shared_run
 from llama_load.run_folder import Manifest, RunWriter, load_run, read_manifest

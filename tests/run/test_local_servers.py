@@ -12,7 +12,7 @@ from llama_load.serving import registry
 from llama_load.serving.launch import serving
 from llama_load.serving.local_process import listening_process
 from llama_load.serving.process import Running
-from llama_load.serving.spec import ServerSpec
+from llama_load.targets.servers import ServerSpec
 from llama_load.wire.address import parse_url
 from tests.conftest import Finished, Simulated
 from tests.swarms import wait_until

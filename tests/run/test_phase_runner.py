@@ -8,6 +8,7 @@ from llama_load.load.segments import LoadModel
 from llama_load.run.phase_plan import drawn_by_weight
 from llama_load.run.phase_runner import READY_WITHIN_S, SHORT_S
 from llama_load.units import NS_PER_S
+from llama_load.workloads.traces import Arrival
 from tests.virtual_run import VirtualRun, most_at_once, staged
 
 
@@ -122,8 +123,9 @@ def test_an_open_loop_keeps_its_schedule() -> None:
 
 
 def test_the_first_arrival_is_not_late() -> None:
-    """It is scheduled a quarter of a second after the measurement begins, so that its lease arrives before."""
-    run = VirtualRun(LoadModel(rate_rps=2, process="constant"), requests=2, warmup=2, service_s=0.1).begin(0).over()
+    """A trace's first arrival is at its very beginning: the measurement begins later than its lease takes to come, 0.2 s here."""
+    model = LoadModel(arrivals=[Arrival(0.0), Arrival(0.1)])
+    run = VirtualRun(model, requests=2, warmup=2, service_s=0.1, delivery_s=0.2).begin(0).over()
     assert [lease.scheduled_ns == start_ns for lease, start_ns, _ in run.sent if not lease.warmup] == [True, True]
 
 

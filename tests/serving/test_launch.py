@@ -15,9 +15,9 @@ import requests
 
 from llama_load.errors import RunError, UsageError
 from llama_load.serving import registry
-from llama_load.serving.commands import server_command, without_secrets
+from llama_load.serving.commands import without_secrets
 from llama_load.serving.launch import serving
-from llama_load.serving.spec import ServerSpec
+from llama_load.targets.servers import ServerSpec, start_of
 from tests.conftest import environment
 from tests.swarms import wait_until
 
@@ -57,7 +57,7 @@ HOLDS = """
 import sys, time
 from pathlib import Path
 from llama_load.serving.launch import serving
-from llama_load.serving.spec import ServerSpec
+from llama_load.targets.servers import ServerSpec
 folder = Path(sys.argv[1])
 with serving(ServerSpec(model=sys.argv[2], alongside=(("sleep", "1000"),), clean_up=(("touch", str(folder / "clean-up")),)), folder) as server:
     print(server.port, flush=True)
@@ -124,6 +124,10 @@ def test_a_start_that_fails_shows_the_logs_end(tiny_model: Path, tmp_path: Path)
 def test_what_cannot_be_served_is_refused(wrong: dict, says: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=says), serving(ServerSpec(**wrong), tmp_path):
         pass
+
+
+def server_command(spec: ServerSpec, port: int, workers: tuple[str, ...] = ()) -> tuple[str, ...]:
+    return start_of(spec).command(spec, port, workers)
 
 
 def test_commands_of_the_other_servers(tiny_model: Path) -> None:

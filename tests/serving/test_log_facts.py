@@ -137,7 +137,7 @@ def test_commands_of_the_servers() -> None:
     assert (facts.model, facts.n_gpu_layers, facts.threads, facts.rpc, facts.batch) == ("a.gguf", "99", 8, ("a:1", "b:2"), None)
     assert facts.kv_types == "K q8_0"
     assert read_command(("vllm", "serve", "Qwen/Qwen3-0.6B", "--max-num-seqs", "16")).model == "Qwen/Qwen3-0.6B"
-    assert read_command(("python", "-m", "llama_load.serving.embedded_server", "{")).threads is None
+    assert read_command(("python", "-m", "llama_load.serving.embedded_server", "-m", "a.gguf")).model == "a.gguf"
     assert read_command(()).model is None
     wrapped = read_command(("numactl", "-m", "0", "taskset", "-c", "3", "/opt/llama-server", "-t", "4"))
     assert (wrapped.model, wrapped.context, wrapped.threads) == (None, None, 4)

@@ -110,7 +110,8 @@ def test_every_document_is_ranked_once() -> None:
     """In any order, by finite scores; a ranking generates nothing, whatever its usage holds."""
     ranked = [{"index": 1, "relevance_score": 0.5}, {"index": 0, "relevance_score": -3}]
     usage = {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}
-    reader, exchange = whole({"results": ranked, "usage": usage}, RERANK, 2)
+    results = RERANK.results(["the query", "a document", "another"])
+    reader, exchange = whole({"results": ranked, "usage": usage}, RERANK, results)
     assert reader.failure(exchange) is None
     assert (prompt_of(reader), output_of(reader)) == ((9, "usage"), (None, None))
     for bad in (ranked[:1], ranked[:1] * 2, [], [{"index": 0}, {"index": 1}], [ranked[0], ranked[1] | {"relevance_score": None}]):

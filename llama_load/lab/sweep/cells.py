@@ -18,13 +18,12 @@ from llama_load.lab.sweep.grammar import AS_WRITTEN, COMMANDS, KEEP, LEAVE, SHUF
 from llama_load.lab.sweep.locustfile_flags import merged
 from llama_load.lab.sweep.plan import FlagValues, Load, Plan, PlannedServer, Setting, Target, Workload
 from llama_load.lab.sweep.tests_load import PROCESS, parse_test
+from llama_load.targets.servers import kind_named
 
 MOST_CELLS = 10_000
 _PLACEHOLDER = re.compile(r"\{([\w.-]+)\}")
 # Keeps other than this out of folder names.
 _UNSAFE = re.compile(r"[^\w.=+-]+")
-LLAMA_SERVERS = ("llama-server", "embedded")
-WITH_MODEL = ("llama-server", "vllm", "llama-cpp-python")  # without one they cannot start
 # Of all tests, whatever the plan's workloads are.
 _TESTS = Workload(str(bundled("locustfiles/synthetic.py")), "synthetic")
 Chosen = dict[str, tuple[str, Any]]
@@ -94,7 +93,7 @@ def conditions(plan: Plan) -> Iterator[Cell]:
                 chosen = {name: value for name, value in chosen.items() if name not in inert}
             elif server.kind != URL:
                 varied = replace(varied, settings={name: value for name, value in varied.settings.items() if name != URL})
-            if not url and server.kind in WITH_MODEL and varied.settings.get("model") == "":
+            if not url and server.start and not server.start.makes_model and varied.settings.get("model") == "":
                 continue  # the plan leaves it out
             labels = {name: label for name, (label, _) in chosen.items()}
             ready = replace(varied, settings=_filled(varied.settings, chosen))
@@ -111,7 +110,8 @@ def _cache_flags(plan: Plan, server: PlannedServer, load: Load, given: FlagValue
     that runs on has the prompts of the cells before."""
     if load.test:
         is_at_depth = load.depth and parse_test(load.test)[0] == PROCESS
-        return {"cache-prompt": ["off"]} if server.kind in (*LLAMA_SERVERS, URL) and not is_at_depth else {}
+        has_switch = server.kind == URL or kind_named(server.kind).has_cache_switch
+        return {"cache-prompt": ["off"]} if has_switch and not is_at_depth else {}
     runs_on = server.kind == URL or plan.after_a_cell == KEEP
     return {"bust-prefix-cache": [True]} if runs_on and plan.cache == LEAVE and "cache-prompt" not in given else {}
 
@@ -157,8 +157,8 @@ def _filled(value: Any, chosen: Chosen) -> Any:
     if isinstance(value, str):
         return _PLACEHOLDER.sub(lambda match: str(chosen[match[1]][1]) if match[1] in chosen else match[0], value)
     if isinstance(value, Mapping):
-        return {name: _filled(each, chosen) for name, each in value.items()}
-    return [_filled(each, chosen) for each in value] if isinstance(value, list | tuple) else value
+        return {name: _filled(part, chosen) for name, part in value.items()}
+    return [_filled(part, chosen) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _repeated(cell: Cell, repeat: int, plan: Plan) -> Cell:

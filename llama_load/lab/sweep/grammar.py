@@ -10,6 +10,7 @@ from llama_load.lab.sweep.shapes import Checked, Key, ListOf, MapOf, Number, Obj
 from llama_load.languages import LANGUAGES
 from llama_load.metrics.carried_share import CARRIED_SHARE
 from llama_load.metrics.slo import parse_slo
+from llama_load.targets.servers import STARTS, ServerStart
 
 MOST_REPEATS = 1000
 SHUFFLED, INTERLEAVED, AS_WRITTEN = ORDERS = ("shuffled", "interleaved", "as-written")
@@ -38,23 +39,22 @@ _STARTED = {
     "clean-up": Key(ListOf(_TEXTS), "commands that run after the server has ended"),
     "ready-within-s": Key(Number(1, 86_400), "seconds until the server must be ready (default 600)"),
 }
-_WITH_RPC = _STARTED | {
+_OF_RPC = {
     "rpc": Key(_TEXTS, "addresses of RPC workers that already run, HOST:PORT"),
     "rpc-workers": Key(Number(0, 64, is_whole=True), "number of RPC workers to start on this machine"),
     "rpc-worker": Key(_TEXTS, "their command without address (default: ggml-rpc-server beside llama-server)"),
 }
 URL, FIT = "url", "fit-params"
 _FIT = Key(Text(), "a llama-fit-params program: the flags that it fits to the memory go to servers/CELL/fit_param.cmd")
-KINDS: dict[str, Key] = {
-    URL: Key(Text(), "a server that already runs: its base URL"),
-    "llama-server": Key(Object(_WITH_RPC | {FIT: _FIT}), "start llama.cpp's llama-server, on request with RPC workers"),
-    "embedded": Key(
-        Object({name: key for name, key in _STARTED.items() if name != "program"}),
-        "start the embedded llama-server of the extra `demo`; without a model it makes a small random one",
-    ),
-    "vllm": Key(Object(_STARTED), "start vllm serve MODEL"),
-    "llama-cpp-python": Key(Object(_WITH_RPC), "start python -m llama_cpp.server"),
-}
+
+
+def _keys_of(start: ServerStart) -> dict[str, Key]:
+    keys = {name: key for name, key in _STARTED.items() if name != "program" or start.program}
+    return keys | (_OF_RPC if start.takes_rpc else {}) | ({FIT: _FIT} if start.fits_memory else {})
+
+
+KINDS: dict[str, Key] = {URL: Key(Text(), "a server that already runs: its base URL")}
+KINDS |= {name: Key(Object(_keys_of(start)), start.help) for name, start in STARTS.items()}
 # Settings of a server that are a list of words, and those that are lists of commands.
 WORDS, COMMANDS = ("args", "wrap", "rpc", "rpc-worker"), ("alongside", "set-up", "clean-up")
 
@@ -161,14 +161,14 @@ class _Load:
     def check(self, node: Any, where: str, faults: Any) -> Any:
         if not isinstance(node.value, dict):
             return _FLAGS.check(node, where, faults)
-        before = len(faults.found)
-        found: dict[str, Any] = {}
-        for name, each in node.value.items():
+        before = len(faults.lines)
+        checked: dict[str, Any] = {}
+        for name, child in node.value.items():
             shape: Shape = self.keys[name].shape if name in self.keys else ListOf(Scalar(), or_one=True)
-            found[name] = shape.check(each, f"{where}.{name}", faults)
-        if len(faults.found) == before and (fault := _load_fault(found)):
+            checked[name] = shape.check(child, f"{where}.{name}", faults)
+        if len(faults.lines) == before and (fault := _load_fault(checked)):
             faults.add(node, f"{where}: {fault}")
-        return found
+        return checked
 
     def schema(self) -> dict[str, Any]:
         return {

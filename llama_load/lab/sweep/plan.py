@@ -8,6 +8,7 @@ from typing import Any
 
 from llama_load.lab.sweep.grammar import CELLS, INTERLEAVED, LEAVE, RESTART, STYLES
 from llama_load.languages import ENGLISH
+from llama_load.targets.servers import STARTS, ServerStart
 
 FlagValues = dict[str, list[Any]]
 
@@ -21,6 +22,11 @@ class PlannedServer:
     settings: Mapping[str, Any]
     label: str
     backend: str = ""
+
+    @property
+    def start(self) -> ServerStart | None:
+        """How it is started; None: it runs already, and the plan has its URL."""
+        return STARTS.get(self.kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,11 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.lab.sweep.grammar import COMMANDS, FIT, URL, WORDS
 from llama_load.lab.sweep.plan import PlannedServer
-from llama_load.serving.spec import ServerSpec
-
-_NAMES = {"llama-server": "llama.cpp", "embedded": "llama.cpp", "vllm": "vLLM", "llama-cpp-python": "llama-cpp-python"}
+from llama_load.targets.servers import ANY, ServerSpec, kind_named, start_of
 
 
 def spec_of(server: PlannedServer) -> ServerSpec:
-    """How to start it. UsageError: quotes that are not closed, or what `ServerSpec` refuses."""
+    """How to start it. UsageError: quotes that are not closed, or what `ServerSpec` and `start_of` refuse."""
     fields: dict[str, Any] = {}
     for name, value in server.settings.items():
         if name == FIT:
@@ -25,10 +23,12 @@ def spec_of(server: PlannedServer) -> ServerSpec:
         elif name in COMMANDS:
             fields[name.replace("-", "_")] = tuple(words(command) for command in value)
         elif name == "env":
-            fields[name] = {key: str(each) for key, each in value.items()}
+            fields[name] = {key: str(field_value) for key, field_value in value.items()}
         else:
             fields[name.replace("-", "_")] = value
-    return ServerSpec(kind=server.kind, **fields)  # type: ignore[arg-type] # a key of grammar.KINDS
+    spec = ServerSpec(kind=server.kind, **fields)
+    start_of(spec)
+    return spec
 
 
 def words(value: Any) -> tuple[str, ...]:
@@ -50,7 +50,8 @@ def words_of(server: PlannedServer) -> tuple[str, ...]:
 
 def backend_name(kind: str) -> str:
     """llama-server -> llama.cpp."""
-    return _NAMES.get(kind, kind)
+    known = kind_named(kind)
+    return kind if known is ANY else known.title
 
 
 def model_path(server: PlannedServer) -> Path | None:
@@ -66,7 +67,7 @@ def model_name(server: PlannedServer) -> str:
     """The name of a file or folder, else what was given: meta-llama/Llama-2-7b-chat-hf."""
     given = str(server.settings.get("model") or _after_flag(server, "-m", "--model"))
     if not given:
-        return "small random model" if server.kind == "embedded" else ""
+        return "small random model" if server.start is not None and server.start.makes_model else ""
     return Path(given).name if given.endswith(".gguf") or Path(given).exists() else given
 
 
@@ -78,7 +79,7 @@ def uses_rpc(server: PlannedServer) -> bool:
 def gpu_count(server: PlannedServer) -> str:
     """The number of devices that CUDA_VISIBLE_DEVICES names; empty if it is not set."""
     devices = str(server.settings.get("env", {}).get("CUDA_VISIBLE_DEVICES", ""))
-    return str(len([each for each in devices.split(",") if each.strip()])) if devices else ""
+    return str(len([part for part in devices.split(",") if part.strip()])) if devices else ""
 
 
 def _after_flag(server: PlannedServer, *flags: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,9 @@ from typing import Any
 from llama_load.errors import UsageError
 from llama_load.lab.sweep.locustfile_flags import flag_fault, texts_of
 from llama_load.lab.sweep.server_spec import words
+from llama_load.targets.servers import STARTS
 
-SERVERS = "llama-server …, vllm serve MODEL …, python -m llama_cpp.server …, llama-load serve …, or a URL"
+SERVERS = ", ".join(start.typed for start in STARTS.values()) + ", or a URL"
 _SETTING = re.compile(r"(\w[\w.-]*)=(.+)", re.DOTALL)
 
 
@@ -55,36 +55,10 @@ def _server(text: str, number: int) -> tuple[str, dict[str, Any]]:
     if not command:
         raise UsageError(f"--serve takes a command, got {text!r}; it can be {SERVERS}")
     settings: dict[str, Any] = {"env": env} if env else {}
-    program, rest = command[0], command[1:]
-    name = Path(program).name
-    if name.startswith("vllm") and rest[:1] == ["serve"] and len(rest) > 1:
-        return "vllm", {"vllm": settings | {"program": program, "model": rest[1], "args": _joined(rest[2:])}}
-    if rest[:2] == ["-m", "llama_cpp.server"]:
-        return "llama-cpp-python", {"llama-cpp-python": settings | {"program": program} | _with_model(rest[2:], "--model")}
-    if name == "llama-load" and rest[:1] == ["serve"]:
-        return "embedded", {"embedded": settings | _with_model(rest[1:], "--model")}
-    if name.startswith("llama-server") or name == "server":
-        return "llama-server", {"llama-server": settings | {"program": program} | _with_model(rest, "-m", "--model")}
-    raise UsageError(f"--serve cannot start {name}; it can be {SERVERS}")
-
-
-def _with_model(arguments: list[str], *flags: str) -> dict[str, Any]:
-    """Model and further arguments; host and port are the sweep's own."""
-    found: dict[str, Any] = {}
-    rest: list[str] = []
-    items = iter(arguments)
-    for word in items:
-        if word in flags:
-            found["model"] = next(items, "")
-        elif word in ("--host", "--port"):
-            next(items, "")
-        else:
-            rest.append(word)
-    return found | {"args": _joined(rest)}
-
-
-def _joined(arguments: Sequence[str]) -> list[str]:
-    return [shlex.join(arguments)] if arguments else []
+    for name, start in STARTS.items():
+        if (own := start.settings_of(command[0], command[1:])) is not None:
+            return name, {name: settings | own}
+    raise UsageError(f"--serve cannot start {Path(command[0]).name}; it can be {SERVERS}")
 
 
 def _locust(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:

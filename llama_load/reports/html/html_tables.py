@@ -156,7 +156,6 @@ def part_tables(results: Results, t: Translate) -> Iterable[Table]:
         (t("Workloads"), results.by_workload),
         (t("Servers"), results.by_host),
         (t("Models"), results.by_model),
-        (t("Turns of the conversations"), {str(turn): part for turn, part in results.by_turn.items()}),
     ]
     for title, parts in groups:
         if len(parts) > 1:

@@ -2,11 +2,159 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
-from llama_load.targets.servers.server_kind import Form, Metrics, ServerKind, Signs
+from llama_load.targets.servers.server_kind import Form, LogFact, Metrics, ServerKind, Signs
+from llama_load.targets.servers.server_start import (
+    DEFAULT_START,
+    LLAMA_CPP_VARIABLES,
+    SERVER_KEY,
+    Command,
+    ServerSpec,
+    ServerStart,
+    has_flag,
+    refuse_other_than_gguf,
+    runnable,
+)
 
 TEXT_APIS = ("completions", "completion", "infill")
+SLOTS, CTX_PER_SLOT, THREADS = 4, 4096, 1  # of the embedded server, and the slots of -c where only the context of one is given
+# The level at which llama.cpp logs its buffers and the memory breakdown. Until the end of 2025 they came at the default level, and
+# level 4 was not yet a level of its own.
+LOG_LEVEL = "4"
+_LEVELS = ("-lv", "--verbosity", "--log-verbosity", "-v", "--verbose", "--log-verbose", "--log-disable")
+
+
+class LlamaServerStart(ServerStart):
+    """A llama-server program, on request with RPC workers."""
+
+    name = "llama-server"
+    help = "start llama.cpp's llama-server, on request with RPC workers"
+    typed = "llama-server …"
+    program = "llama-server"
+    takes_rpc = True
+    fits_memory = True
+    key_variable = "LLAMA_API_KEY"
+    variables = LLAMA_CPP_VARIABLES
+    tls_key_flag, tls_key_variable = "--ssl-key-file", "LLAMA_ARG_SSL_KEY_FILE"
+    prefix_flag, prefix_variable = "--api-prefix", "LLAMA_ARG_API_PREFIX"
+    model_flags = ("-m", "--model")
+
+    def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
+        """See `ServerStart.command`."""
+        command = [self.program_of(spec)]
+        if spec.model:
+            refuse_other_than_gguf(Path(spec.model))
+            command += ["-m", spec.model]
+        command += ["--host", spec.host, "--port", str(port)]
+        if "--metrics" not in spec.args:
+            command += ["--metrics"]
+        if not has_flag(spec.args, *_LEVELS):
+            command += ["-lv", LOG_LEVEL]
+        if workers:
+            command += ["--rpc", ",".join(workers)]
+            if not has_flag(spec.args, "-ngl", "--gpu-layers", "--n-gpu-layers"):
+                command += ["-ngl", "99"]  # only layers for devices other than the CPU, as the workers are, leave this process
+        return (*command, *spec.args)
+
+    def worker_command(self, spec: ServerSpec, address: str) -> Command:
+        """See `ServerStart.worker_command`."""
+        host, _, port = address.rpartition(":")
+        worker = spec.rpc_worker or (_rpc_server_beside(self.program_of(spec)),)
+        return (runnable(worker[0], "--rpc-worker takes the worker's command"), *worker[1:], "-H", host, "-p", port)
+
+    def is_started_by(self, program: str, arguments: Sequence[str]) -> int | None:
+        """See `ServerStart.is_started_by`."""
+        return 0 if program.startswith("llama-server") or program == "server" else None
+
+    def size_flags(self, slots: int | None, ctx_per_slot: int | None, threads: int | None) -> list[str] | None:
+        """See `ServerStart.size_flags`."""
+        if ctx_per_slot is not None:
+            slots = slots or SLOTS
+        flags = [] if slots is None else ["-np", str(slots)]
+        flags += [] if ctx_per_slot is None or slots is None else ["-c", str(slots * ctx_per_slot)]
+        return flags + ([] if threads is None else ["-t", str(threads)])
+
+
+class EmbeddedStart(ServerStart):
+    """llama.cpp's HTTP server in a process of this Python (`llama_load.serving.embedded_server`)."""
+
+    name = DEFAULT_START
+    help = "start the embedded llama-server of the extra `demo`; without a model it makes a small random one"
+    typed = "llama-load serve …"
+    makes_model = True
+    key_variable = SERVER_KEY
+    variables = LLAMA_CPP_VARIABLES
+
+    def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
+        """See `ServerStart.command`."""
+        refuse_other_than_gguf(Path(spec.model))
+        module = ("-m", "llama_load.serving.embedded_server")
+        return (sys.executable, *module, "-m", spec.model, "--host", spec.host, "--port", str(port), *spec.args)
+
+    def is_started_by(self, program: str, arguments: Sequence[str]) -> int | None:
+        """See `ServerStart.is_started_by`."""
+        return 1 if program == "llama-load" and arguments[:1] == ["serve"] else None
+
+    def size_flags(self, slots: int | None, ctx_per_slot: int | None, threads: int | None) -> list[str] | None:
+        """See `ServerStart.size_flags`."""
+        slots = slots or SLOTS
+        return ["-np", str(slots), "-c", str(slots * (ctx_per_slot or CTX_PER_SLOT)), "-t", str(threads or THREADS)]
+
+
+def _rpc_server_beside(server: str) -> str:
+    """ggml-rpc-server, under its earlier name rpc-server too, in the server's folder; else its name, for PATH."""
+    for name in ("ggml-rpc-server", "rpc-server"):
+        path = Path(server).resolve().with_name(name)
+        if path.is_file():
+            return str(path)
+    return "ggml-rpc-server"
+
+
+_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_BYTES = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+
+
+def _build(number: str, commit: str) -> dict[str, Any]:
+    return {} if commit == "unknown" else {"build": f"b{number}-{commit}"}
+
+
+def _bytes(number: str, unit: str) -> int:
+    return round(float(number) * _BYTES[unit])
+
+
+# llama-cpp-python logs the same lines.
+LOG_FACTS: tuple[LogFact, ...] = tuple(
+    (re.compile(pattern), facts)
+    for pattern, facts in (
+        (r"\bbuild(?:: | = | )(\d{1,15}) \((\w+)\)", lambda m: _build(m[1], m[2])),
+        (r"build_info: b(\d{1,15})-(\w+)", lambda m: _build(m[1], m[2])),
+        (r"general\.name\s+= (.+)", lambda m: {"model_name": m[1].strip()}),
+        (r"(?:file type|model ftype)\s+= (.+)", lambda m: {"quantization": m[1].strip()}),
+        (r"(?:file|model) size\s+= (\d{1,12}(?:\.\d{1,9})?) ([KMGT]iB)", lambda m: {"model_bytes": _bytes(m[1], m[2])}),
+        (r"model params\s+= (\d{1,12}(?:\.\d{1,9})?) ([KMBT])\b", lambda m: {"n_params": round(float(m[1]) * _UNITS[m[2]])}),
+        (r"print_(?:info|meta): n_layer\s+= (\d{1,15})", lambda m: {"n_layers": int(m[1])}),
+        (r"llama_\w+: n_ctx\s+= (\d{1,15})", lambda m: {"context": int(m[1])}),
+        (r"llama_\w+: n_batch\s+= (\d{1,15})", lambda m: {"batch": int(m[1])}),
+        (r"llama_\w+: n_ubatch\s+= (\d{1,15})", lambda m: {"micro_batch": int(m[1])}),
+        (r"llama_\w+: flash_attn\s+= (\w+)", lambda m: {"flash_attention": m[1]}),
+        (r"Flash Attention (?:was auto, set to )?(enabled|disabled)", lambda m: {"flash_attention": m[1]}),
+        (
+            r"n_slots = (\d{1,15})(?:, n_ctx_slot = (\d{1,15}))?",
+            lambda m: {"slots": int(m[1])} | ({"context_per_slot": int(m[2])} if m[2] else {}),
+        ),
+        (r"kv_unified\s+= '?(true|false)", lambda m: {"kv_unified": m[1] == "true"}),
+        (r"new slot,? n_ctx(?:_slot)? = (\d{1,15})", lambda m: {"context_per_slot": int(m[1])}),
+        (r"n_threads = (\d{1,15}) \(n_threads_batch = (\d{1,15})\)", lambda m: {"threads": int(m[1]), "threads_batch": int(m[2])}),
+        (r"K \((\w+)\): .*V \((\w+)\):", lambda m: {"kv_types": f"K {m[1]}, V {m[2]}"}),
+        (r"offloaded (\d{1,15})/(\d{1,15}) layers to GPU", lambda m: {"offloaded": (int(m[1]), int(m[2]))}),
+        (r"cap image_max_tokens \(original=(-?\d{1,15})\) to (\d{1,15})\b", lambda m: {"image_tokens": (int(m[1]), int(m[2]))}),
+    )
+)
 
 
 class LlamaServerKind(ServerKind):
@@ -29,6 +177,21 @@ class LlamaServerKind(ServerKind):
         lambda model, text: {"model": model or "", "content": text, "add_special": True},
         template_path="/apply-template",
     )
+    starts = (LlamaServerStart(), EmbeddedStart())
+    flags: ClassVar = {
+        "model": ("-m", "--model", "-hf", "--hf-repo"),
+        "n_gpu_layers": ("-ngl", "--gpu-layers", "--n-gpu-layers"),
+        "kv_type": ("-ctk", "--cache-type-k"),
+        "v_type": ("-ctv", "--cache-type-v"),
+        "rpc": ("--rpc",),
+        "threads": ("-t", "--threads"),
+        "threads_batch": ("-tb", "--threads-batch"),
+        "batch": ("-b", "--batch-size"),
+        "micro_batch": ("-ub", "--ubatch-size"),
+        "slots": ("-np", "--parallel"),
+        "context": ("-c", "--ctx-size"),
+    }
+    log_facts = LOG_FACTS
     # It counts processed prompt tokens, without cached ones, and looks up every prompt. Tokens that --cache-ram brings back from
     # the host's memory are cached ones.
     metrics = Metrics(

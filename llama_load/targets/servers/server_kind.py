@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from llama_load.targets.json_fields import ListedModel
+from llama_load.targets.servers.server_start import ServerStart
+
+# A pattern for a line of the log, and the fields of `LogFacts` that a match gives.
+LogFact = tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,8 @@ class ServerKind:
     reports neither its chat template nor usage in streams. `divides_context`: its slots share the context. `fills_context`: without
     max_tokens it generates to the end of its context. `slots_path`: its page of slots. `slots_note`: what a user must know of them.
     `context_flag`: sets the length of the context. `remedies`: what makes prompts ("ttft") or tokens ("tpot") faster.
-    `scores_by`: how it reports log-probabilities of prompt tokens: "ids", "echo", "" if not at all.
+    `scores_by`: how it reports log-probabilities of prompt tokens: "ids", "echo", "" if not at all. `starts`: the ways to start it.
+    `flags`: its flags by the fields of `CommandFacts`. `log_facts`: what its log says of it.
     """
 
     name: ClassVar[str] = "openai"
@@ -121,6 +127,9 @@ class ServerKind:
     scores_by: ClassVar[str] = ""
     form: ClassVar[Form | None] = None
     metrics: ClassVar[Metrics | None] = None
+    starts: ClassVar[tuple[ServerStart, ...]] = ()
+    flags: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    log_facts: ClassVar[tuple[LogFact, ...]] = ()
 
     def is_shown_by(self, signs: Signs) -> bool:
         """Whether a server with these signs is of this kind: two that agree."""

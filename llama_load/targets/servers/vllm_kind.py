@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from llama_load.errors import UsageError
 from llama_load.targets.servers.server_kind import Form, Metrics, ServerKind, Signs
+from llama_load.targets.servers.server_start import Command, ServerSpec, ServerStart
 
 # Since this version it takes `structured_outputs`; before, each kind of form had a field of its own.
 STRUCTURED_OUTPUTS_SINCE = (0, 11)
+
+
+class VllmStart(ServerStart):
+    """`vllm serve MODEL`."""
+
+    name = "vllm"
+    help = "start vllm serve MODEL"
+    typed = "vllm serve MODEL …"
+    program = "vllm"
+    required_model = "a folder, or a name of Hugging Face"
+    key_variable = "VLLM_API_KEY"
+    tls_key_flag = "--ssl-keyfile"
+
+    def command(self, spec: ServerSpec, port: int, workers: Command = ()) -> Command:
+        """See `ServerStart.command`."""
+        if not spec.model:
+            raise UsageError("vllm needs a model: a folder or a name of Hugging Face, such as Qwen/Qwen3-0.6B")
+        return (self.program_of(spec), "serve", spec.model, "--host", spec.host, "--port", str(port), *spec.args)
+
+    def is_started_by(self, program: str, arguments: Sequence[str]) -> int | None:
+        """See `ServerStart.is_started_by`."""
+        return 2 if program.startswith("vllm") and arguments[:1] == ["serve"] and len(arguments) > 1 else None
+
+    def hidden_flags(self, command: Sequence[str]) -> Sequence[str]:
+        """See `ServerStart.hidden_flags`."""
+        named = command[command.index("serve") + 1 :][:1] if "serve" in command[:3] else ()
+        return ("--model", *named) if named and not named[0].startswith("-") else ()
 
 
 class VllmKind(ServerKind):
@@ -51,6 +81,17 @@ class VllmKind(ServerKind):
         waiting="num_requests_waiting",
         kv_used=("kv_cache_usage_perc", "gpu_cache_usage_perc"),
         also=("lmcache:",),
+    )
+    starts = (VllmStart(),)
+    flags: ClassVar = {
+        "model": ("--model",),
+        "kv_type": ("--kv-cache-dtype",),
+        "batch": ("--max-num-batched-tokens",),
+        "slots": ("--max-num-seqs",),
+    }
+    log_facts = (
+        (re.compile(r"vLLM API server version (\S+)"), lambda m: {"build": f"vLLM {m[1]}"}),
+        (re.compile(r"GPU KV cache size: (\d[\d,]{0,15}) tokens"), lambda m: {"kv_tokens": int(m[1].replace(",", ""))}),
     )
 
     def is_shown_by(self, signs: Signs) -> bool:
