@@ -77,6 +77,12 @@ class Prepared:
         return any(segment.scheduled_s is not None for segment in self.segments)
 
     @property
+    def checks_answers(self) -> bool:
+        """Whether answers are checked against a schema or the expectations of a data set."""
+        has_schema = self.body_options.form is not None and self.body_options.form.schema is not None
+        return has_schema or any(prompt.expect is not None for plan in self.plans.values() for prompt in plan.measured)
+
+    @property
     def ends_matter(self) -> bool:
         """Whether a request's end can release another request or choose its replica."""
         balances = len(self.targets) > 1 and self.options.balance == LEAST_IN_FLIGHT

@@ -24,7 +24,7 @@ from llama_load.users.beginning import Beginning
 from llama_load.users.session import SessionSettings
 from llama_load.wire.priority import SenderPriority
 from llama_load.wire.transport import Transport
-from llama_load.workloads.expect import schema_fault
+from llama_load.workloads.expect import load_checks
 
 # Time limit for stopped users to write their last records.
 LAST_RECORDS_WITHIN_S = 2.0
@@ -32,12 +32,13 @@ LAST_RECORDS_WITHIN_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SenderConfig:
-    """The settings of a run that a sender needs."""
+    """The settings of a run that a sender needs. `checks_answers`: see `Prepared`."""
 
     targets: Sequence[Target]
     options: RunOptions
     body_options: BodyOptions
     beginning: Beginning | None
+    checks_answers: bool
 
 
 class SenderRuntime:
@@ -67,8 +68,8 @@ class SenderRuntime:
             more_users=self._users.add,
             heard=heard,
         )
-        if (form := config.body_options.form) is not None and form.schema is not None:
-            schema_fault(form.schema, "{}")  # imports what checks answers, before there are any
+        if config.checks_answers:
+            load_checks()
         self._overdue = gevent.spawn(self._see_to_overdue)
         self._waits_no_more = False
         self._priority = SenderPriority()

@@ -26,7 +26,9 @@ class LocalRun(LocustRun):
         super().__init__(environment, prepared, user_scaler)
         self._recorder = Recorder(InThread(prepared.writer))
         self._controller.dispatcher.ledger.join(WORKER)
-        config = SenderConfig(prepared.targets, prepared.options, prepared.body_options, prepared.beginning)
+        config = SenderConfig(
+            prepared.targets, prepared.options, prepared.body_options, prepared.beginning, prepared.checks_answers
+        )
         self._sender = SenderRuntime(environment, WORKER, config, self, record_sink(environment, self._add))
         environment.llama_load = self._sender.lease_client
         settle()

@@ -60,6 +60,7 @@ class MasterRun(LocustRun):
             replace(prepared.body_options, extra=masked(prepared.body_options.extra)),
             prepared.beginning,
             prepared.ends_matter,
+            prepared.checks_answers,
             [user.__name__ for user in environment.user_classes],
             sorted({name for target in prepared.targets for name in _secret_names(target)}),
         )

@@ -147,6 +147,7 @@ class RunConfig:
     body_options: BodyOptions
     beginning: Beginning | None
     ends_matter: bool  # requests may wait for the end of others: report ends at once
+    checks_answers: bool  # against schemas or expectations
     user_classes: list[str]  # names of the classes that the master may start on a worker
     key_headers: list[str]
 

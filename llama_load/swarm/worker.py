@@ -184,7 +184,7 @@ class WorkerRun:
         self._sender = SenderRuntime(
             environment,
             name,
-            SenderConfig(targets, options, with_own_keys(config.body_options, options), config.beginning),
+            SenderConfig(targets, options, with_own_keys(config.body_options, options), config.beginning, config.checks_answers),
             self,
             record_sink(environment, self._recorder.add),
         )

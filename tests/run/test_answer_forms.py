@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,29 +9,27 @@ from typing import Any
 import pytest
 
 from llama_load.serving.process import Running
-from tests.conftest import REPOSITORY, Finished
+from tests.conftest import Finished
 
 Run = Callable[..., Finished]
-SCHEMA = REPOSITORY / "tests" / "data" / "person_schema.json"
 
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions", "completion"])
-def test_half_of_the_answers_follow_a_schema(llama_server: Running, run_locust: Run, endpoint: str) -> None:
-    """The server forces every second answer; its own text is no JSON. All is checked, and only forced ones count as valid."""
-    arguments = ("-u", "2", "--num-prompts", "8", "--json-schema", str(SCHEMA), "--structured-output-ratio", "0.5")
-    done = run_locust(llama_server.url, *arguments, "--max-tokens", "200", "--endpoint", endpoint, "--save-texts")
+def test_half_of_the_answers_follow_a_schema(llama_server: Running, run_locust: Run, tmp_path: Path, endpoint: str) -> None:
+    """The server forces every second answer to be one of two names; its own text is no JSON. A model of random weights fills every
+    place where JSON allows blanks until the answer is cut off, so the schema allows them only around the name."""
+    file = tmp_path / "name.json"
+    file.write_text('{"enum": ["Ada", "Bob"]}')
+    arguments = ("-u", "2", "--num-prompts", "8", "--json-schema", str(file), "--structured-output-ratio", "0.5")
+    done = run_locust(llama_server.url, *arguments, "--max-tokens", "40", "--endpoint", endpoint, "--save-texts")
     assert done.code == 0, done.err
-    rows = done.records.measured().table.to_pylist()
-    forms = {row["prompt_index"]: row["answer_form"] for row in rows}
-    assert [forms[index] for index in range(8)] == ["free", "json_schema"] * 4
+    rows = sorted(done.records.measured().table.to_pylist(), key=lambda row: row["prompt_index"])
+    assert [row["answer_form"] for row in rows] == ["free", "json_schema"] * 4
     for row in rows:
-        is_person = row["answer_form"] == "json_schema" and row["finish_reason"] in ("stop", "eos")
-        assert row["valid_answer"] == is_person, row["output_text"]
-        if is_person:
-            assert set(json.loads(row["output_text"])) == {"name", "age"}
+        is_name = row["output_text"].strip() in ('"Ada"', '"Bob"')
+        assert row["valid_answer"] == is_name == (row["answer_form"] == "json_schema"), row["output_text"]
     schema = next(form for form in done.summary["llama_load"]["answer_forms"] if form["form"] == "json_schema")
-    assert schema["requests"] == 4
-    assert done.summary["valid_answer_ratio"] == schema["valid_ratio"] > 0
+    assert (schema["requests"], schema["valid_ratio"], done.summary["valid_answer_ratio"]) == (4, 1.0, 1.0)
     assert "Forms of Answers" in done.out
 
 

@@ -45,7 +45,7 @@ class Swarm:
             ),
             segments=[Segment(stages=(Stage(name="all"),), total=requests, seconds=None)],
             warmup=0, model=SimpleNamespace(seed=0, hands_over=False, drops=False, same_prompts=False, stages=()),
-            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, local_servers=[], ends_matter=False, beginning=None, run_time_s=None,
+            targets=[Target(parse_url("http://127.0.0.1:1"), "openai", None)], body_options=BodyOptions(), plans={}, weights={}, is_open=False, local_servers=[], ends_matter=False, checks_answers=False, beginning=None, run_time_s=None,
             probes=[], writer=SimpleNamespace(path=Path(), append_batch=lambda batch, **_: self.written.append(batch), manifest=SimpleNamespace(stages=[])),
         )  # fmt: skip
         self.run = MasterRun(SimpleNamespace(runner=runner, user_classes=[]), prepared, UserScaler(None))
