@@ -20,6 +20,7 @@ from llama_load.live.view import WORKER_CPU
 from llama_load.observed.worker_health import WorkerHealth
 from llama_load.preflight.prepare import Prepared
 from llama_load.reports.write import RunReports
+from llama_load.run.sender import SenderConfig
 from llama_load.swarm import messages
 from llama_load.swarm.ingest import RecordIngest
 from llama_load.swarm.locust_run import LocustRun
@@ -56,11 +57,8 @@ class MasterRun(LocustRun):
         self._name = secrets.token_hex(8)
         config = messages.RunConfig(
             self._name,
-            [_without_keys(target) for target in prepared.targets],
-            replace(prepared.body_options, extra=masked(prepared.body_options.extra)),
-            prepared.beginning,
+            _without_keys(SenderConfig.of(prepared)),
             prepared.ends_matter,
-            prepared.checks_answers,
             [user.__name__ for user in environment.user_classes],
             sorted({name for target in prepared.targets for name in _secret_names(target)}),
         )
@@ -289,10 +287,14 @@ def _secret_names(target: Target) -> set[str]:
     return {name.lower() for name, value in target.headers if is_secret_header(name, value)}
 
 
-def _without_keys(target: Target) -> Target:
-    """The target without the headers that hold a key: keys are not sent."""
-    names = _secret_names(target)
-    return replace(target, headers=tuple((name, value) for name, value in target.headers if name.lower() not in names))
+def _without_keys(config: SenderConfig) -> SenderConfig:
+    """The configuration without headers that hold a key, and with masked secrets in bodies: keys are not sent."""
+    public = [
+        replace(target, headers=tuple(header for header in target.headers if header[0].lower() not in _secret_names(target)))
+        for target in config.targets
+    ]
+    body = config.settings.body_options
+    return replace(config, targets=public, settings=replace(config.settings, body_options=replace(body, extra=masked(body.extra))))
 
 
 def _keys(pairs: Iterable[Sequence[int]]) -> list[Key]:

@@ -3,7 +3,7 @@ pack dataclasses. All but hello and refuse name their run, so that a late messag
 
     hello    worker -> master   this worker listens now (Locust connects it before locustfiles can register for messages), and
                                 which process it is
-    run      master -> worker   the fingerprint of these messages, and the run's configuration: targets, body options, user classes
+    run      master -> worker   the fingerprint of these messages, and the run's configuration: what a sender needs, user classes
     refuse   worker -> master   a sentence why this worker cannot take part
     abort    worker -> master   a sentence why the run cannot work
     want     worker -> master   request leases of a workload; which requests have ended, and which are being sent
@@ -36,9 +36,7 @@ from llama_load.dispatch.leases import Lease
 from llama_load.observed.foreign_records import MOST_INTEGER
 from llama_load.observed.record import RequestRecord
 from llama_load.observed.worker_health import WorkerHealth
-from llama_load.targets.body import BodyOptions
-from llama_load.targets.target import Target
-from llama_load.users.beginning import Beginning
+from llama_load.run.sender import SenderConfig
 
 HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
 LEASES, BACK, STARTED, OVER = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "over"))
@@ -138,16 +136,13 @@ MOST_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """The configuration of a run, sent before Locust starts the users. (The flags come with Locust's own message.)
+    """The configuration of a run, sent before Locust starts the users. (A worker reads only keys and the CA file from flags.)
 
-    Neither contains keys: `key_headers` are the lower-case names of the headers that each worker must add."""
+    It contains no keys: `key_headers` are the lower-case names of the headers that each worker must add."""
 
     run: str  # names the run in every message of it
-    targets: list[Target]
-    body_options: BodyOptions
-    beginning: Beginning | None
+    sender: SenderConfig
     ends_matter: bool  # requests may wait for the end of others: report ends at once
-    checks_answers: bool  # against schemas or expectations
     user_classes: list[str]  # names of the classes that the master may start on a worker
     key_headers: list[str]
 
