@@ -54,7 +54,7 @@ class ProbeSender:
             body_options, max_tokens=ANSWER_TOKENS, temperature=0.0, cache_prompt=False, stream=True, extra=extra, form=None
         )
         self._api = APIS[body_options.endpoint]
-        self._settings = SessionSettings(worker, self._options, Dialogue(), timeouts, save_texts=False)
+        self._settings = SessionSettings(self._options, Dialogue(), timeouts, save_texts=False, worker=worker)
         self._transport = Transport.of_this_process(PROBE)
         self._transport.trust(tls)
 
