@@ -250,6 +250,13 @@ def _fitting_rows(plan: Plan, budget: Budget) -> list[PreflightRow]:
     return [PreflightRow("too long", "no prompt: all fit a slot with their answers")]
 
 
+def refuse_probes(options: RunOptions, plans: Iterable[Plan]) -> None:
+    """UsageError if --probe-rate is given and the run's requests generate no text: then its servers may generate none."""
+    plans = [plan for plan in plans if len(plan.measured)]
+    if options.probe_rate_rps is not None and plans and all(plan.measured[0].inputs for plan in plans):
+        raise UsageError("--probe-rate sends requests that generate a text, which embeddings and reranking do not: leave it out")
+
+
 def refuse_unseen(plan: Plan, targets: Sequence[Target]) -> None:
     """UsageError: images would go to a server that reports no vision."""
     blind = [target for target in targets if target.is_blind]
