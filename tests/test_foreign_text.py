@@ -26,9 +26,9 @@ from llama_load.reports.block import block
 from llama_load.reports.junit import junit
 from llama_load.reports.write import write_reports
 from llama_load.run_folder import PreflightRow, Run
-from llama_load.serving.process import EmbeddedServer
 from llama_load.targets.failure_kinds import describe_error, http_failure
 from llama_load.targets.json_fields import listed_models
+from llama_load.targets.servers import ServerSpec, start_of
 from llama_load.wire.address import parse_url
 from llama_load.wire.response import Response
 from tests.make_records import failed, manifest, record, table
@@ -233,6 +233,6 @@ assert other.endswith("ValueError: ***") and "Traceback" in other, other
 
 def test_the_key_of_the_embedded_server_stands_in_no_command_line(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    server = EmbeddedServer(tmp_path / "m.gguf", api_key=CANARY)
-    assert CANARY not in " ".join(server.command(1))
-    assert server.env == {"LLAMA_LOAD_SERVER_API_KEY": CANARY}
+    spec = ServerSpec(model=str(tmp_path / "m.gguf"), api_key=CANARY)
+    assert CANARY not in " ".join(start_of(spec).command(spec, 1))
+    assert start_of(spec).environment(spec)["LLAMA_LOAD_SERVER_API_KEY"] == CANARY

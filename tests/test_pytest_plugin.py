@@ -13,7 +13,7 @@ import pytest
 
 from llama_load.analysis.run_summary import summary_of
 from llama_load.cli.pytest_plugin import LlmLoad, LlmRun, _words
-from llama_load.serving.process import Running
+from llama_load.serving.launch import Server
 from tests.conftest import REPOSITORY, environment, run_to_the_end
 
 TESTS = """
@@ -51,7 +51,7 @@ def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 # A run on a busy machine is CLIENT-BOUND, and has no figures.
 @pytest.mark.timing
-def test_a_test_with_the_fixture_shows_the_verdict_and_keeps_the_run(llama_server: Running, tmp_path: Path) -> None:
+def test_a_test_with_the_fixture_shows_the_verdict_and_keeps_the_run(llama_server: Server, tmp_path: Path) -> None:
     (tmp_path / "test_load.py").write_text(TESTS.format(url=llama_server.url), encoding="utf-8")
     done = run_pytest(tmp_path, "-rA")
     out = done.stdout

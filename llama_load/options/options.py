@@ -16,8 +16,10 @@ from llama_load.options.flag import Kind, Role
 from llama_load.options.flag_reader import FlagReader
 from llama_load.options.flags import (
     FLAGS,
+    LONGEST_PROBE_GAP_S,
     LONGEST_WAIT_S,
     LOOPBACK,
+    MOST_PROBES_RPS,
     MOST_REQUESTS,
     MOST_TOKENS,
     MOST_USERS,
@@ -29,6 +31,7 @@ from llama_load.options.secret_flags import read_headers, redact_json, secret_va
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.apis import APIS, CHAT, OFFERED
+from llama_load.targets.apis.api import GeneratingApi
 from llama_load.targets.balance import BALANCES, ROUND_ROBIN
 from llama_load.targets.body import BodyOptions
 from llama_load.targets.servers import KINDS
@@ -85,6 +88,7 @@ class RunOptions:
     goals: Goals
     timeouts: Timeouts
     hang_ups: HangUps | None
+    probe_rate_rps: float | None  # probes beside the load
     retries: int  # how often a request that was refused as overloaded is sent again
     wait_at_end_s: float
     client_priority: str  # one of CLIENT_PRIORITIES
@@ -175,6 +179,7 @@ def read_options(namespace: Any) -> RunOptions:
             number("request_timeout", float, 0, above=True, most=LONGEST_S),
         ),
         hang_ups=_hang_ups(flags, seed),
+        probe_rate_rps=_probe_rate(flags),
         retries=number("retry", int, 0, most=MOST_RETRIES),
         server_grace_s=number("server_grace", float, 0, most=LONGEST_S),
         wait_at_end_s=LONGEST_WAIT_S if chosen("at_end", (CANCEL, WAIT)) == WAIT else 0,
@@ -215,6 +220,22 @@ def _hang_ups(flags: FlagReader, seed: int) -> HangUps | None:
     if rate and flags.switch("no_stream") and hang_ups.seconds is None:
         flags.faults.append("--abort-after counts tokens, which --no-stream does not show: give a time, such as '2 s'")
     return hang_ups if rate else None
+
+
+def _probe_rate(flags: FlagReader) -> float | None:
+    rate: float | None = flags.number("probe_rate", float, 0, most=MOST_PROBES_RPS)
+    if not rate:
+        return None
+    if 1 / rate > LONGEST_PROBE_GAP_S:
+        flags.faults.append(f"--probe-rate must be 0 or at least one an hour ({1 / LONGEST_PROBE_GAP_S:.4f}), got {rate:g}")
+    if flags.switch("no_stream"):
+        flags.faults.append("--probe-rate measures the time to the first token, which --no-stream does not show: leave one out")
+    api = APIS.get(flags.text("endpoint") or CHAT.name)
+    if api is not None and not isinstance(api, GeneratingApi):
+        flags.faults.append(
+            f"--probe-rate sends requests that generate a text, which --endpoint {api.name} does not: leave one out"
+        )
+    return rate
 
 
 def _short(fault: str) -> str:

@@ -43,7 +43,7 @@ class Swarm:
         runner = SimpleNamespace(target_user_count=users, clients={"w": SimpleNamespace(state="ready")}, send_message=self._take)
         prepared: Any = SimpleNamespace(
             options=SimpleNamespace(
-                bust_prefix_cache=False, hang_ups=None, dialogue=Dialogue(), timeouts=Timeouts(), save_texts=False, retries=0, client_priority="normal", warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
+                bust_prefix_cache=False, hang_ups=None, probe_rate_rps=None, dialogue=Dialogue(), timeouts=Timeouts(), save_texts=False, retries=0, client_priority="normal", warmup=0, wait_at_end_s=0, server_grace_s=0, balance="round-robin", goals=SimpleNamespace(abort_if=(), until=None, end_below=None), telemetry=SimpleNamespace(interval_s=0), tls=None
             ),
             segments=[Segment(stages=(Stage(name="all"),), total=requests, seconds=None)],
             warmup=0, model=SimpleNamespace(seed=0, hands_over=False, drops=False, same_prompts=False, stages=()),
