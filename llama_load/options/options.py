@@ -27,7 +27,7 @@ from llama_load.options.flags import (
 from llama_load.options.goals import Goals, read_goals
 from llama_load.options.load_flags import read_load
 from llama_load.options.result_flags import AUTO, CANCEL, CLIENT_PRIORITIES, WAIT
-from llama_load.options.secret_flags import is_header_name, read_headers, secret_values, without_secret_values
+from llama_load.options.secret_flags import is_header_name, read_headers, redact_json, secret_values
 from llama_load.options.telemetry_flags import TelemetryOptions, read_telemetry
 from llama_load.options.traffic_flags import read_traffic
 from llama_load.targets.adapters import adapter_name
@@ -257,7 +257,7 @@ def _given(flags: FlagReader) -> dict[str, Any]:
     for flag in FLAGS:
         if not flag.secret and not flag.role & (Role.NAME | Role.REPORT):
             text = flags.text(flag.dest) if flag.kind is Kind.JSON else None
-            given[flag.dest] = flags.raw[flag.dest] if text is None else without_secret_values(text)
+            given[flag.dest] = flags.raw[flag.dest] if text is None else redact_json(text)
     return given
 
 
