@@ -25,6 +25,7 @@ FILES = {
     "summary.json": "application/json",
     "run.json": "application/json",
     "requests.parquet": "application/vnd.apache.parquet",
+    "probes.parquet": "application/vnd.apache.parquet",
     "telemetry.parquet": "application/vnd.apache.parquet",
     "server.log": "text/plain; charset=utf-8",
     "memory.log": "text/plain; charset=utf-8",
