@@ -24,9 +24,9 @@ from llama_load.plain_http import LateError, NoAnswerError, Session
 from llama_load.targets.apis import APIS, CHAT
 from llama_load.targets.counters import read_counters
 from llama_load.targets.counts import TEMPLATE_ALLOWANCE
-from llama_load.targets.failure_kinds import describe_error
 from llama_load.targets.json_fields import ListedModel, abilities, count, fields, listed_models, settings, text
 from llama_load.targets.router import LOADED, RouterModels, chosen, is_router, of_model
+from llama_load.targets.server_errors import describe_error
 from llama_load.targets.servers import KINDS, kind_named
 from llama_load.targets.servers.server_kind import Signs
 from llama_load.targets.side_by_side import side_by_side

@@ -10,6 +10,7 @@ import gevent
 from gevent import GreenletExit
 
 from llama_load.errors import UsageError
+from llama_load.failure_kind import FailureKind
 from llama_load.observed.record import OK, RequestRecord
 from llama_load.targets.answer import AnswerReader
 from llama_load.targets.apis import Api
@@ -138,7 +139,7 @@ class Sending:
     def fail(self, error: BaseException) -> None:
         """The user stopped waiting, for example by a gevent.Timeout of the locustfile."""
         if self._tries is not None and self._tries.exchange is not None:
-            self._tries.exchange.fail("client_timeout", f"the locustfile stopped waiting: {type(error).__name__}")
+            self._tries.exchange.fail(FailureKind.CLIENT_TIMEOUT, f"the locustfile stopped waiting: {type(error).__name__}")
 
     def end(self) -> None:
         """Pass on the record of what was sent; if nothing was, return the ticket."""

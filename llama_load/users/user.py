@@ -16,12 +16,12 @@ from locust.env import Environment
 from locust.exception import StopTest
 
 from llama_load.errors import UsageError
+from llama_load.failure_kind import FailureKind
 from llama_load.observed.record import ABORTED, OK, RequestRecord
 from llama_load.targets.adapters import adapter_fields
 from llama_load.targets.apis import APIS, CHAT, COMPLETIONS, EMBEDDINGS, RERANK, Api
 from llama_load.targets.apis.prompt_content import Fields, Messages, as_text, images_of, with_images
 from llama_load.targets.body import asked_choices, asked_tokens
-from llama_load.targets.failure_kinds import WRONG_ANSWER
 from llama_load.units import NS_PER_S
 from llama_load.users.answer_check import Answer
 from llama_load.users.long_texts import in_thread_if_long, text_digest
@@ -236,7 +236,7 @@ class LlamaUser(HttpUser):
         opened = self._local.open_record = sent.open_record
         self._pause_after(opened.record)
         # One object: a record is published when its answer is dropped.
-        if opened.record.status in (OK, WRONG_ANSWER):
+        if opened.record.status in (OK, FailureKind.WRONG_ANSWER):
             first = sent.reader.choices[0]
             answer = Answer(first.text, opened, first.reasoning, first.calls)
         else:
@@ -253,7 +253,7 @@ class LlamaUser(HttpUser):
 
     def _pause_after(self, record: RequestRecord) -> None:
         """See `FIRST_PAUSE_S`. A failure that took longer needs no pause; an open loop keeps its schedule."""
-        self._failures = 0 if record.status in (OK, WRONG_ANSWER, ABORTED) else self._failures + 1
+        self._failures = 0 if record.status in (OK, FailureKind.WRONG_ANSWER, ABORTED) else self._failures + 1
         if self._failures and record.scheduled_mono_ns is None:
             took_s = (record.ended_mono_ns - record.started_mono_ns) / NS_PER_S
             gevent.sleep(max(0.0, pause_s(self._failures) - took_s))
