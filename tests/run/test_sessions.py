@@ -28,10 +28,12 @@ def talk(number: int) -> dict[str, Any]:
 
 
 def chats(sessions: count[int], replica: str) -> Callable[[object], object]:
-    """Answers, each with a new session."""
+    """Answers, each with a new session; but the fourth is an error that quotes the session of the third."""
 
     def answer(_: object) -> object:
         number = next(sessions)
+        if number == 3:
+            return 400, {"error": {"message": "no such session: secret-2-token"}}, {"X-Served-By": replica}
         choice = {"index": 0, "delta": {"content": f"answer {number}"}, "finish_reason": "stop"}
         status, body, headers = streamed({"choices": [choice], "model": "m"})
         return status, body, headers | {"X-Session": f"secret-{number}-token", "X-Served-By": replica}
@@ -72,14 +74,16 @@ def test_later_turns_carry_the_session_of_the_first_and_stay_with_their_replica(
         assert [token for token, _ in requests] == [
             token for number in range(first, 2 * TALKS, 4) for token in (None, f"secret-{number}-token")
         ]
-    assert rows.strings("session") == [NEW_SESSION, OTHER_SESSION] * TALKS  # this server never keeps one
+    # This server never keeps one.
+    assert rows.strings("session") == [NEW_SESSION, OTHER_SESSION, NEW_SESSION, KEPT_SESSION, *[NEW_SESSION, OTHER_SESSION] * 4]
+    assert rows.failed().strings("error") == ["HTTP 400: no such session: ***"]
     assert set(rows.strings("replica")) == {"x", "y"}
     ours = done.summary["llama_load"]
-    assert (ours["affinity"]["ratio"], ours["affinity"]["hit"]["turns"], ours["affinity"]["miss"]["turns"]) == (1.0, TALKS, 0)
-    assert ours["request_imbalance"] == 1.0
+    assert (ours["affinity"]["ratio"], ours["affinity"]["hit"]["turns"], ours["affinity"]["miss"]["turns"]) == (1.0, TALKS - 1, 0)
+    assert [replica["hits"] for replica in ours["affinity"]["replicas"]] == [3, 3]
     checks = {check["name"]: check for check in ours["verdict"]["checks"]}
     assert checks["missing_sessions"]["value"] == 0
-    assert f"began another session in {TALKS} of {TALKS} later turns" in checks["other_sessions"]["text"]
+    assert f"began another session in {TALKS - 1} of {TALKS} later turns" in checks["other_sessions"]["text"]
     assert "Session Affinity" in done.out
     for file in filter(Path.is_file, done.folder.rglob("*")):
         assert b"secret-" not in file.read_bytes(), file
