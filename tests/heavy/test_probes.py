@@ -149,7 +149,18 @@ def test_probes_of_a_run_that_is_killed_are_kept(server: Server, tmp_path: Path,
 def test_a_cut_run_in_stages_names_what_it_lacks(server: Server, run_locust: Run) -> None:
     """Stages of 4 s with 1 and 3 users: each probe is in the stage in which it was sent, and none in the warm-up between."""
     done = run_locust(
-        server.url, "--stages", "1:4s,3:4s", "--max-tokens", "32", "--probe-rate", "4", "--warmup", "2", locustfile=MIXED
+        server.url,
+        "--stages",
+        "1:4s,3:4s",
+        "--max-tokens",
+        "32",
+        "--document-tokens",
+        "600",
+        "--probe-rate",
+        "4",
+        "--warmup",
+        "2",
+        locustfile=MIXED,
     )
     figures, stages = done.summary["llama_load"]["probes"], done.manifest["stages"]
     started = probes_of(done.folder)
