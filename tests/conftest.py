@@ -26,7 +26,7 @@ from llama_load.serving.model_maker import ModelSize, cached_model
 from llama_load.targets.servers import ServerSpec
 from llama_load.wire.clock import SO_TIMESTAMPNS
 from llama_load.wire.local_ports import free_port
-from tests.fork_server import ForkServer
+from tests.fork_server import ForkServer, imports_alike
 
 # Locust would turn the threads of this very process into greenlets, wherever a test imports what imports it. (Its own processes
 # get `environment`, without this.)
@@ -116,8 +116,8 @@ def run_to_the_end(command: list[str], timeout_s: float = 100, **how: Any) -> su
 
 
 def run_program(arguments: list[str], cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """`python -m` with these arguments, to its end; on Linux without the cost of a start (see `tests.fork_server`)."""
-    if sys.platform != "linux":
+    """`python -m` with these arguments, to its end; on Linux without most of the cost of a start (`tests.fork_server`)."""
+    if sys.platform != "linux" or not imports_alike(env, environment()):
         return run_to_the_end([sys.executable, "-m", *arguments], cwd=cwd, env=env)
     server = _idle.pop() if _idle else ForkServer.start(environment())
     done = server.run(arguments, cwd, env, 100)
