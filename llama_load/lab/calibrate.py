@@ -40,6 +40,8 @@ READINGS = 3
 QUIET = 0.1
 QUIET_WITHIN_S = 30.0
 LOOK_S = 2.0
+# Of a load to plan for: more is a typo.
+MOST_STREAMS, MOST_TOK_PER_S = 10**7, 1e6
 
 
 def calibrate(
@@ -84,7 +86,7 @@ def best_of(streams: int, read: Callable[[int], Step], on_step: Callable[[Step],
 
 
 def wait_for_quiet(busy: Callable[[], float]) -> None:
-    """Wait until other programs use little of the machine. RunError: they continue for too long."""
+    """Wait until other programs use little of the machine. RunError: after `QUIET_WITHIN_S` they still use more."""
     deadline = time.monotonic() + QUIET_WITHIN_S
     while (share := busy()) > QUIET:
         if time.monotonic() > deadline:
@@ -133,16 +135,13 @@ def others_share(health: WorkerHealth) -> float | None:
     return max(0.0, health.machine_busy - health.own_share - health.server_share)
 
 
-MOST_STREAMS, MOST_TOK_PER_S = 10**7, 1e6
-
-
 def parse_load(text: str) -> tuple[int, float]:
     """Read `2000x50`: streams, and tokens per second of each. UsageError: another format."""
     streams, _, speed = text.lower().partition("x")
     try:
-        speeds = int(streams), float(speed or TOK_PER_S)
-        if 0 < speeds[0] <= MOST_STREAMS and 0 < speeds[1] <= MOST_TOK_PER_S:
-            return speeds
+        count, tok_per_s = int(streams), float(speed or TOK_PER_S)
+        if 0 < count <= MOST_STREAMS and 0 < tok_per_s <= MOST_TOK_PER_S:
+            return count, tok_per_s
     except ValueError:
         pass
     raise UsageError(f"--for must be STREAMSxTOKENS_PER_SECOND, such as 2000x50, got {text!r}")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from llama_load.errors import RunError
 from llama_load.foreign_text import printable_lines
-from llama_load.serving.commands import with_model, without_secrets
+from llama_load.serving.commands import redact_server_command, with_model
 from llama_load.serving.supervisor import COMMAND_WITHIN_S, STOPPED_WITHIN_S, Job, Process
 from llama_load.targets.servers import ServerSpec, start_of
 from llama_load.targets.servers.server_start import READY_WITHIN_S, Command, runnable
@@ -129,7 +129,7 @@ def _job(spec: ServerSpec, folder: Path) -> Job:
 
 
 def _part(name: str, command: Sequence[str], log: Path, address: str = "") -> Process:
-    return Process(name, list(command), str(log.absolute()), address, list(without_secrets(tuple(command))))
+    return Process(name, list(command), str(log.absolute()), address, list(redact_server_command(tuple(command))))
 
 
 class _Events:

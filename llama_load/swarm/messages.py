@@ -10,7 +10,7 @@ pack dataclasses. All but hello and refuse name their run, so that a late messag
     leases   master -> worker   leases with their prompts
     back     worker -> master   unused leases
     started  worker -> master   requests that are being sent: at once, in a large swarm with the next `want` or within 0.1 s
-    over     worker -> master   requests that have ended, and whether the connection failed (their records come in a batch)
+    ended    worker -> master   requests that have ended, and whether the connection failed (their records come in a batch)
     records  worker -> master   a numbered batch of records, on a connection of its own (see `llama_load.swarm.sockets`)
     ack      master -> worker   these batches are on the master's disk
     ping     master -> worker   the master's clock, and the number of lease messages so far
@@ -39,7 +39,7 @@ from llama_load.observed.worker_health import WorkerHealth
 from llama_load.run.sender import SenderConfig
 
 HELLO, RUN, REFUSE, ABORT, WANT = (f"llama_load_{kind}" for kind in ("hello", "run", "refuse", "abort", "want"))
-LEASES, BACK, STARTED, OVER = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "over"))
+LEASES, BACK, STARTED, REQUESTS_ENDED = (f"llama_load_{kind}" for kind in ("leases", "back", "started", "ended"))
 RECORDS, ACK, PING, PONG, END, FLUSHED = (f"llama_load_{kind}" for kind in ("records", "ack", "ping", "pong", "end", "flushed"))
 TO_WORKER = (RUN, LEASES, ACK, PING, END)
 
@@ -73,18 +73,18 @@ class LeaseKeys(TypedDict):
     keys: Keys
 
 
-class Over(TypedDict):
+class RequestsEnded(TypedDict):
     """Keys of requests that have ended, and whether their connections failed."""
 
     run: Text
-    over: Ends
+    ended: Ends
 
 
 class Want(TypedDict):
     """Users that wait for a lease."""
 
     run: Text
-    over: Ends
+    ended: Ends
     started: Keys
     workload: Text
     count: Count
@@ -124,7 +124,7 @@ TO_MASTER: dict[str, Any] = {
     WANT: Want,
     BACK: LeaseKeys,
     STARTED: LeaseKeys,
-    OVER: Over,
+    REQUESTS_ENDED: RequestsEnded,
     RECORDS: Records,
     PONG: Pong,
     FLUSHED: LastWord,

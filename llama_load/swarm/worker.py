@@ -190,7 +190,7 @@ class WorkerRun:
         self._started: list[Key] = []
         self._wants: dict[str, int] = {}  # by workload: how many users wait for a lease, not yet reported
         self._ended: list[tuple[bool, int, bool]] = []  # ends not yet reported: the lease key, and whether the connection failed
-        self._over = False
+        self._is_finishing = False
         self._is_tidy = False
         self._flushed = Event()
         self._keepers = [gevent.spawn(self._keep), gevent.spawn(self._spool)]
@@ -218,17 +218,17 @@ class WorkerRun:
         self._heard_s = time.monotonic()
         self._outbox.about.clock_offset_ns = ping["offset_ns"]
         self._flush_s = float(ping["batch_every_s"])
-        if self._over:
+        if self._is_finishing:
             return {}
         self._wants = {}  # they are in this answer
         return {"delivered": ping["delivered"], "holds": list(self._holding), "wants": self._sender.lease_client.wants()}
 
     def finish(self, wait_s: float = 0) -> None:
         """Begin no more requests, wait `wait_s` for those in flight, cancel the rest, send all records and FLUSHED."""
-        if self._over:
+        if self._is_finishing:
             self._flushed.wait()
             return
-        self._over = True
+        self._is_finishing = True
         try:
             health = self._sender.finish(wait_s)
             self._recorder.close()
@@ -260,10 +260,10 @@ class WorkerRun:
     def _say_wants(self) -> None:
         wants, self._wants = self._wants, {}
         for workload, count in wants.items():
-            over, self._ended = self._ended, []
+            ended, self._ended = self._ended, []
             started, self._started = self._started, []
-            if not self._send(messages.WANT, {"workload": workload, "count": count, "over": over, "started": started}):
-                self._ended = over + self._ended  # what users want is in the next pong
+            if not self._send(messages.WANT, {"workload": workload, "count": count, "ended": ended, "started": started}):
+                self._ended = ended + self._ended  # what users want is in the next pong
                 self._started = started + self._started
 
     def started(self, lease: Lease) -> None:
@@ -311,9 +311,9 @@ class WorkerRun:
                 self._started += keys
 
     def _say_ended(self) -> None:
-        over, self._ended = self._ended, []
-        if not self._send(messages.OVER, {"over": over}):
-            self._ended = over + self._ended
+        ended, self._ended = self._ended, []
+        if not self._send(messages.REQUESTS_ENDED, {"ended": ended}):
+            self._ended = ended + self._ended
 
     def _spool(self) -> None:
         while not self._is_tidy:
