@@ -1,10 +1,10 @@
-"""A check of a result: a value, the limit that it must not exceed (see `metrics.limits`), and a sentence."""
+"""A check of a result: a value, the limit that it must not exceed (see `metrics.check_limits`), and a sentence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llama_load.metrics.limits import LIMITS
+from llama_load.metrics.check_limits import LIMITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from llama_load.analysis.keys import percentile_word
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import ANSWER, CONNECTION, EVERY, SCHEDULED, SECTION_KEYS, SERVER, of_group
-from llama_load.metrics.limits import LIMITS
 from llama_load.metrics.stage_figures import StageFigures
 from llama_load.metrics.statistics import least_count
 from llama_load.metrics.summary import Summary

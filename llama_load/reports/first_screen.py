@@ -11,8 +11,8 @@ from rich.cells import cell_len
 from llama_load.analysis.keys import percentile_word
 from llama_load.analysis.results import Results
 from llama_load.foreign_text import printable
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import BY_KEY
-from llama_load.metrics.limits import LIMITS
 from llama_load.metrics.stage_figures import tok_per_s_per_user
 from llama_load.metrics.statistics import Distribution
 from llama_load.metrics.summary import Summary, shown_latencies

@@ -19,8 +19,8 @@ from llama_load.analysis.keys import configured_load, flat_result, uncertain
 from llama_load.analysis.results import Results
 from llama_load.analysis.run_summary import is_number
 from llama_load.foreign_text import printable
+from llama_load.metrics.check_limits import LIMITS
 from llama_load.metrics.definitions import EVERY, FIGURES, of_group
-from llama_load.metrics.limits import LIMITS
 from llama_load.metrics.verdict_words import WORDS
 from llama_load.observed.server_description import ServerDescription
 from llama_load.targets.servers import KINDS

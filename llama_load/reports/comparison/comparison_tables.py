@@ -39,7 +39,7 @@ def side_cell(comparison: Comparison, index: int, key: str) -> Cell:
     if mean is None:
         return Cell(NOT_MEASURED)
     metric = metric_of(key)
-    known = [mean for side in comparison.sides if (mean := side.mean(key)) is not None]
+    known = [value for other in comparison.sides if (value := other.mean(key)) is not None]
     decimals = DECIMALS if metric is None else metric.decimals_for(known)
     is_best = index in comparison.best.get(key, frozenset())
     return Cell(fixed(mean, decimals), mean, "" if std is None else fixed(std, decimals), is_best)
