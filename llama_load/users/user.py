@@ -46,7 +46,9 @@ def pause_s(failures: int) -> float:
 
 
 def _start_conversation(session: Session, ticket: Ticket, history: tuple[Message, ...]) -> ActiveConversation:
-    index = ticket.lease.index
+    prompt, index = ticket.lease.prompt, ticket.lease.index
+    if prompt is not None and prompt.turns is not None:  # the rest of a conversation that another user began belongs to it
+        index -= prompt.turns - 1 - prompt.more
     return ActiveConversation(ticket, session, session.prefix(ticket), ticket.target.model_for(index), history, index)
 
 
